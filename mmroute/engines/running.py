@@ -9,9 +9,9 @@ from typing import Final
 
 from packaging.version import InvalidVersion, Version
 
+from mmroute.engines.frontends import Frontend
 from mmroute.engines.known import behind_frontend, find_engine
 from mmroute.engines.profile import EngineProfile
-from mmroute.engines.frontends import Frontend
 from mmroute.errors import ModelError, quoted
 
 _MOST_SHOWN: Final = 40

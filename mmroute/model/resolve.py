@@ -132,7 +132,7 @@ def resolve_files(
     check_covered(family, engine, settings)
     engine = engine.under(settings)
     if engine.without_media:
-        family = family.model_copy(update={"media": {}})
+        family = family.model_copy(update={str(modality): None for modality in Modality})
     values = Values(files, family.family)
     resolver = _Resolver(files, family, engine, fast_paths or FastPaths(), settings, values)
     return resolver.resolve(model_id)

@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any, Final, TypeAlias
 
-from mmroute.engines.running import Evidence, RunningEngine, running_engine
 from mmroute.engines.frontends import Frontend
+from mmroute.engines.running import Evidence, RunningEngine, running_engine
 from mmroute.errors import InexactError, Reason
 from mmroute.net.transport import Transport
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from paths import VECTORS
 from rust_cases import TEMPLATE_MODEL
+from server_helpers import CHAT, serving
 from small_models import SMALL_MODELS, fingerprint
 
 from mmroute import Normalizer
@@ -20,6 +21,7 @@ from mmroute.engines.frontends import Frontend
 from mmroute.engines.settings import EngineSettings
 from mmroute.engines.vllm.rust.template_chat import RustChat
 from mmroute.errors import ModelError
+from mmroute.server.loading import ModelSource
 
 RUST = EngineSettings(frontend=Frontend.RUST, max_model_len=4096)
 FILES = sorted(p for p in (VECTORS / "rust").glob("*.jsonl") if p.stem != "templates")
@@ -91,3 +93,20 @@ def answered(normalizer: Normalizer, line: dict[str, Any]) -> str | None:
 
 def decoded(normalizer: Normalizer, ids: list[int] | None) -> str | None:
     return None if ids is None else normalizer.model.tokenizer.decode(ids)
+
+
+@pytest.mark.parametrize("name", ["small-qwen2.5-vl", "small-llava-1.5"])
+def test_no_answer_over_http_is_another(name: str, small_model: Callable[[str], Path]) -> None:
+    """What the routes read of a body reaches the frontend's rules as it was sent."""
+    source = ModelSource(str(small_model(name)), (name,), model_id=name, engine_settings=RUST)
+    wrong = {}
+    with serving([source]) as client:
+        assert client.get("/version").json()["frontend"] == "rust"
+        for line in lines_of(VECTORS / "rust" / f"{name}.jsonl"):
+            body = asked(line)
+            if "messages" not in body or line["id"] == "surrogate":  # which is no JSON of httpx
+                continue
+            reply = client.post(CHAT, json=body)
+            if reply.status_code == 200 and reply.json()["token_ids"] != expected(line):
+                wrong[line["id"]] = reply.json()["token_ids"]
+    assert wrong == {}

@@ -14,8 +14,8 @@ from scripted_server import ScriptedServer
 
 from mmroute import EngineSettings
 from mmroute.cli import main
-from mmroute.engines.running import Evidence
 from mmroute.engines.frontends import Frontend
+from mmroute.engines.running import Evidence
 from mmroute.engines.vllm.profile import VLLM
 from mmroute.engines.vllm.rust.profile import VLLM_RUST
 from mmroute.engines.vllm.serve_command import joined

@@ -76,8 +76,14 @@ def request_of(fields: ChatFields, loras: Mapping[str, str], **more: Any) -> Req
 def asked(chat: ChatFields, call: Call) -> Request:
     """The request for the normalizer of the model that a chat asks for."""
     request = chat.to_request(call.model.loras)
-    if call.model.model.engine.frontend is Frontend.RUST:  # which reads both by rules of its own
-        return request._replace(messages=chat.messages, tools=chat.tools)
+    if call.model.model.engine.frontend is Frontend.RUST:  # which has rules of its own for these
+        processor, media_io = chat.mm_processor_kwargs, chat.media_io_kwargs
+        return request._replace(
+            messages=chat.messages,
+            tools=chat.tools,
+            mm_processor_kwargs=NO_KWARGS if processor is None else processor,
+            media_io_kwargs=NO_KWARGS if media_io is None else media_io,
+        )
     if chat.tools == [] and call.model.model.chat.templates is not None:
         # There are no tools, and yet the template for requests with tools is taken.
         kwargs = {"tools": [], **request.chat_template_kwargs}
