@@ -63,41 +63,41 @@ def add_bench(commands: Commands) -> None:
     encoder_argument(bench)
     which = bench.add_mutually_exclusive_group()
     which.add_argument(
-        "--input", metavar="FILE", type=Path, help="requests of your own, as for `mmroute tokens`"
+        "--input", metavar="FILE", type=Path, help="your own requests, as for `mmroute tokens`"
     )
     which.add_argument(
         "--mix",
         metavar="NAME",
         choices=[*MIXES],
-        help="only this one (default: all that the model takes)",
+        help="the one mix to measure (default: all mixes that the model answers)",
     )
     bench.add_argument(
         "--repeat",
         metavar="N",
         type=positive,
         default=100,
-        help="requests of each mix that are timed; at least every one of a file "
+        help="the number of requests of each mix to time; at least all requests of a file "
         "(default: %(default)s)",
     )
     bench.add_argument(
         "--algorithm",
         choices=[algorithm.value for algorithm in Algorithm],
         default=Algorithm.SHA256.value,
-        help="of the block hashes: the engine's --prefix-caching-hash-algo (default: %(default)s)",
+        help="the engine's --prefix-caching-hash-algo (default: %(default)s)",
     )
     bench.add_argument(
         "--block-size",
         metavar="N",
         type=positive,
         default=16,
-        help="in tokens (default: %(default)s)",
+        help="the engine's block size in tokens (default: %(default)s)",
     )
     bench.add_argument(
         "--processes",
         metavar="N",
         type=positive,
         default=len(cores()),
-        help="that answer at the same time (default: one on each core)",
+        help="the number of processes that answer at the same time (default: one on each core)",
     )
     bench.add_argument(
         "--html", metavar="FILE", type=output_file, help="write the report as a page"

@@ -52,10 +52,10 @@ def add_bundle(commands: Commands) -> None:
     serve.add_argument("model", metavar="DIRECTORY", help="model directory, or hub name")
     serve.add_argument("--host", default="127.0.0.1", help="(default: %(default)s)")
     serve.add_argument("--port", type=port, default=50051, help="0: any (default: %(default)s)")
-    serve.add_argument("--uds", metavar="PATH", help="a Unix socket instead")
+    serve.add_argument("--uds", metavar="PATH", help="a Unix socket, in place of host and port")
     serve.add_argument(
         "--grace-seconds", metavar="S", type=float, default=30.0,
-        help="for streams that still run at the end (default: %(default)s)",
+        help="the seconds that running streams may take after a signal (default: %(default)s)",
     )  # fmt: skip
     fetch = add_command(
         of_bundle,
@@ -64,13 +64,13 @@ def add_bundle(commands: Commands) -> None:
         _fetch,
         epilog=_FETCH_EPILOG,
     )
-    fetch.add_argument("worker", metavar="WORKER", help="its gRPC address")
+    fetch.add_argument("worker", metavar="WORKER", help="the worker's gRPC address")
     fetch.add_argument(
-        "--out", metavar="DIR", type=Path, required=True, help="a directory that is made"
+        "--out", metavar="DIR", type=Path, required=True, help="the directory to create"
     )
     fetch.add_argument(
         "--timeout", metavar="S", type=float, default=120.0,
-        help="for connecting and streaming together (default: %(default)s)",
+        help="the seconds for connecting and streaming together (default: %(default)s)",
     )  # fmt: skip
 
 

@@ -102,7 +102,7 @@ def engine_arguments(parser: argparse.ArgumentParser, *, several: bool = False) 
         metavar="URL",
         help="ask this running vLLM how it was started, and take what it tells; --engine-args win",
     )
-    parser.add_argument("--api-key", help="of the server that is asked")
+    parser.add_argument("--api-key", help="the API key of the server that is asked")
 
 
 def adopt_engine(arguments: argparse.Namespace) -> None:
@@ -290,7 +290,7 @@ def encoder_argument(parser: argparse.ArgumentParser) -> None:
         "--encoder",
         choices=[choice.value for choice in EncoderChoice],
         default=EncoderChoice.AUTO.value,
-        help="who encodes text; auto takes fastokens where it proves itself equal to tokenizers "
+        help="the encoder of text; auto is fastokens if it has the IDs of tokenizers on a check "
         "(default: %(default)s)",
     )
 

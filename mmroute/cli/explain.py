@@ -54,7 +54,9 @@ def add_explain(commands: Commands) -> None:
     model_arguments(parser)
     parser.add_argument("first", metavar="FIRST", help="the request whose blocks a worker has")
     parser.add_argument("second", metavar="SECOND", help="the request that misses")
-    parser.add_argument("--block-size", metavar="N", type=positive, help="the engine's, in tokens")
+    parser.add_argument(
+        "--block-size", metavar="N", type=positive, help="the engine's block size in tokens"
+    )
     parser.add_argument(
         "--first-engine-args",
         metavar="ARGS",

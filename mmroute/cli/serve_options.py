@@ -48,21 +48,21 @@ def _model_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--engine-config", metavar="[NAME=]FILE", action="append", default=[],
-        help="its configuration file (vllm serve --config); --engine-args win",
+        help="the engine's configuration file (vllm serve --config); --engine-args take precedence",
     )  # fmt: skip
     parser.add_argument(
         "--engine", metavar="[NAME=]URL", action="append", default=[],
-        help="ask this running vLLM how it was started, and take what it tells; --engine-args win",
+        help="ask this running vLLM for its options, and adopt them; --engine-args take precedence",
     )  # fmt: skip
-    parser.add_argument("--engine-api-key", metavar="KEY", help="of the engines that are asked")
+    parser.add_argument("--engine-api-key", metavar="KEY", help="the API key of these engines")
     encoder_argument(parser)
     for option, text in (
-        ("--text-cache-mib", "memory for the beginnings of prompts, of each model; 0: none"),
-        ("--hash-cache-mib", "the same for block hashes"),
-        ("--chat-cache-mib", "the same for the messages of long chats"),
+        ("--text-cache-mib", "size of each model's cache of encoded prompts in MiB; 0: no cache"),
+        ("--hash-cache-mib", "size of each model's cache of block hashes, likewise"),
+        ("--chat-cache-mib", "size of each model's cache of rendered chats, likewise"),
         (
             "--image-cache-mib",
-            "memory for images that come again as data URLs, of all models; 0: none",
+            "size of the cache of images in data URLs, for all models, in MiB; 0: no cache",
         ),
     ):
         parser.add_argument(
@@ -74,28 +74,29 @@ def _listen_options(parser: argparse.ArgumentParser) -> None:
     where = parser.add_argument_group("where it listens")
     where.add_argument("--host", default="127.0.0.1", help="(default: %(default)s)")
     where.add_argument("--port", type=port, default=8000, help="(default: %(default)s)")
-    where.add_argument("--uds", metavar="PATH", help="a Unix socket instead")
+    where.add_argument("--uds", metavar="PATH", help="a Unix socket, in place of host and port")
     where.add_argument(
         "--processes", metavar="N", type=int, default=1,
-        help="that answer, on one port or socket; the models are loaded once (default: "
-        "%(default)s)",
+        help="the number of processes that answer, on one port or socket; the models are loaded "
+        "once (default: %(default)s)",
     )  # fmt: skip
     where.add_argument(
         "--api-key", metavar="KEY", action="append", default=[],
-        help="wanted for /v1, as by vLLM; the other routes are open (repeatable)",
+        help="a key that requests to /v1 must have, as in vLLM; other routes need none "
+        "(repeatable)",
     )  # fmt: skip
     where.add_argument(
         "--admin-key", metavar="KEY",
-        help="serve /admin/models, where models are added and removed, to who has this key "
-        "(default: there are no such routes)",
+        help="the key for /admin/models, where models are added and removed (default: there are "
+        "no such routes)",
     )  # fmt: skip
     where.add_argument(
         "--drain-seconds", metavar="S", type=float, default=5.0,
-        help="after SIGTERM, before listening ends (default: %(default)s)",
+        help="the seconds from SIGTERM until listening ends (default: %(default)s)",
     )  # fmt: skip
     where.add_argument(
         "--grace-seconds", metavar="S", type=float, default=30.0,
-        help="for requests that still run then (default: %(default)s)",
+        help="the seconds that running requests may still take then (default: %(default)s)",
     )  # fmt: skip
 
 
@@ -110,17 +111,19 @@ def _answer_options(parser: argparse.ArgumentParser) -> None:
     answers.add_argument(
         "--fallback-url", metavar="URL", help="a real vLLM render: http://HOST:PORT"
     )
-    answers.add_argument("--fallback-api-key", metavar="KEY", help="sent to it")
+    answers.add_argument(
+        "--fallback-api-key", metavar="KEY", help="the API key of the fallback server"
+    )
     answers.add_argument(
         "--fallback-timeout", metavar="S", type=float, default=30.0, help="(default: %(default)s)"
     )
     answers.add_argument(
         "--strict", action="store_true",
         help="refuse prompt together with messages, and tools that would need a parser; end with "
-        "exit status 1 where the fallback is an engine of other rules, or of an unknown version",
+        "exit status 1 if the fallback is an engine with other rules, or of an unknown version",
     )  # fmt: skip
     answers.add_argument(
-        "--trust-request-mm-kwargs", action="store_true", help="as vLLM's option of this name"
+        "--trust-request-mm-kwargs", action="store_true", help="the same as vLLM's option"
     )
     answers.add_argument(
         "--enable-tokenizer-info-endpoint", action="store_true", help="serve /tokenizer_info"
@@ -137,17 +140,17 @@ def _answer_options(parser: argparse.ArgumentParser) -> None:
 def _limit_options(parser: argparse.ArgumentParser) -> None:
     limits = parser.add_argument_group("limits")
     for option, kind, default, text in (
-        ("--max-body-bytes", int, 64 << 20, "of one request"),
-        ("--max-total-body-bytes", int, 512 << 20, "of all requests at a time"),
-        ("--max-text-bytes", int, 16 << 20, "of one request, beside its data URLs"),
+        ("--max-body-bytes", int, 64 << 20, "bytes of one request"),
+        ("--max-total-body-bytes", int, 512 << 20, "bytes of all requests at a time"),
+        ("--max-text-bytes", int, 16 << 20, "bytes of one request, without its data URLs"),
         ("--max-structure", int, 1 << 20, "commas, colons and (four each) brackets of one request"),
         ("--max-concurrency", int, 256, "requests at a time; more get a 503"),
         ("--request-timeout", float, 30.0, "seconds for one request"),
-        ("--max-connections", int, 768, "at a time; more get a 503"),
+        ("--max-connections", int, 768, "connections at a time; more get a 503"),
         ("--head-timeout", float, 10.0, "seconds from a connection to the end of a head"),
-        ("--write-timeout", float, 30.0, "seconds in which a client takes an answer"),
+        ("--write-timeout", float, 30.0, "seconds in which a client must read an answer"),
         ("--worker-bytes", int, 16 << 10, "larger requests get a thread; a picture counts as 512"),
-        ("--workers", int, 4, "such threads"),
+        ("--workers", int, 4, "threads for larger requests"),
         ("--link-workers", int, 32, "threads that follow links; more such requests get a 503"),
     ):
         limits.add_argument(

@@ -50,7 +50,7 @@ def add_encode(commands: Commands) -> None:
     encode.add_argument(
         "--add-special-tokens",
         action="store_true",
-        help="also what the tokenizer puts around a sequence, such as BOS",
+        help="add the tokens that the tokenizer puts around a sequence, such as BOS",
     )
 
 

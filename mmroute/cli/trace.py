@@ -59,14 +59,16 @@ def add_trace(commands: Commands) -> None:
     parser = add_command(
         commands,
         "trace",
-        "which hit rate a trace of requests allows, and what each kind of routing makes of it",
+        "the hit rate that a trace of requests allows, and that of each kind of routing",
         _trace,
         epilog=_EPILOG,
     )
     parser.add_argument("requests", metavar="REQUESTS", help="the trace, JSON Lines or Parquet")
     parser.add_argument("--model", metavar="MODEL", help=MODEL_HELP)
     engine_arguments(parser)
-    parser.add_argument("--block-size", metavar="N", type=positive, help="the engine's, in tokens")
+    parser.add_argument(
+        "--block-size", metavar="N", type=positive, help="the engine's block size in tokens"
+    )
     parser.add_argument(
         "--workers", metavar="N", type=positive, default=4, help="default: %(default)s"
     )
@@ -74,22 +76,23 @@ def add_trace(commands: Commands) -> None:
         "--blocks",
         metavar="N",
         type=positive,
-        help="of each worker's cache (default: together half of the trace's different blocks, and "
-        f"at most {_MAX_BLOCKS})",
+        help="the size of each worker's cache in blocks (default: together half of the trace's "
+        f"different blocks, and at most {_MAX_BLOCKS})",
     )
     parser.add_argument(
         "--encoder-cache",
         metavar="N",
         type=positive,
-        help="features that each worker's encoder cache holds (default: what the engine's is sure "
-        "to hold; --engine-args with max_num_batched_tokens say more)",
+        help="the size of each worker's encoder cache in features (default: the least size of the "
+        "engine's; --engine-args with max_num_batched_tokens raise it)",
     )
     parser.add_argument(
         "--processes",
         metavar="N",
         type=positive,
         default=len(cores()),
-        help="that work, where the trace has more than 1,000 lines (default: one on each core)",
+        help="the number of processes for a trace of more than 1,000 lines (default: one on each "
+        "core)",
     )
     parser.add_argument(
         "--ray",
@@ -99,7 +102,7 @@ def add_trace(commands: Commands) -> None:
     parser.add_argument(
         "--checkpoint",
         metavar="DIR",
-        help="keep finished parts there; the same command goes on where one was stopped",
+        help="keep finished parts in this directory; the same command continues a stopped one",
     )
     parser.add_argument(
         "--html", metavar="FILE", type=output_file, help="write the report as a page"

@@ -67,18 +67,18 @@ def add_validate(commands: Commands) -> None:
         epilog=_EPILOG,
     )
     model_arguments(validate)
-    validate.add_argument("--against", metavar="ORACLE", help="whom to ask")
+    validate.add_argument("--against", metavar="ORACLE", help="the oracle to compare with")
     add_events(validate)
-    validate.add_argument("--cases", metavar="FILE", type=Path, help="requests of your own")
+    validate.add_argument("--cases", metavar="FILE", type=Path, help="your own requests")
     validate.add_argument(
-        "--random", metavar="N", type=int, default=0, help="so many random requests as well"
+        "--random", metavar="N", type=int, default=0, help="the number of random requests to add"
     )
-    validate.add_argument("--seed", type=int, default=0, help="of the random requests")
+    validate.add_argument("--seed", type=int, default=0, help="the seed of the random requests")
     validate.add_argument(
         "--html", metavar="FILE", type=output_file, help="write the report as a page"
     )
     validate.add_argument(
-        "--write-vectors", metavar="FILE", type=output_file, help="keep what the oracle said"
+        "--write-vectors", metavar="FILE", type=output_file, help="keep the oracle's answers"
     )
     validate.add_argument(
         "--trust-remote-code", action="store_true", help="let code run that comes with the model"
