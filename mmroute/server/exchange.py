@@ -67,7 +67,7 @@ class Exchange:
         self.reservation = reservation
         self.began = time.perf_counter()
         self.entry = LogEntry(given_id)
-        self._body: io.BytesIO | None = None
+        self._body: bytes | io.BytesIO = b""
 
     def expect(self) -> None:
         """The head is complete.
@@ -86,15 +86,19 @@ class Exchange:
             ApiError: 413, 503: it is too much.
         """
         self.reservation.hold(len(chunk))
-        if self._body is not None:
-            self._body.write(chunk)
-        elif self.route.takes_body:
-            self._body = io.BytesIO(chunk)
+        if not self.route.takes_body:
+            return
+        if not self._body:
+            self._body = bytes(chunk)
+            return
+        if isinstance(self._body, bytes):
+            self._body = io.BytesIO(self._body)
             self._body.seek(0, io.SEEK_END)
+        self._body.write(chunk)
 
     def body(self) -> bytes:
         """All of the body, which is not kept here any longer."""
-        kept, self._body = self._body, None
-        raw = b"" if kept is None else kept.getvalue()  # not a copy
+        kept, self._body = self._body, b""
+        raw = kept if isinstance(kept, bytes) else kept.getvalue()  # not a copy
         self.entry.bytes = len(raw)
         return raw

@@ -245,9 +245,7 @@ class Connection(asyncio.BufferedProtocol):
         except ApiError as error:
             self._answer_early(exchange, self._service.refuse(exchange, error))
             return False
-        if not parser.unread:
-            self._wait_for_body()
-        return True
+        return self._take_body(exchange)
 
     def _take_body(self, exchange: Exchange) -> bool:
         """Take what there is of a body; False if more has to arrive first."""
@@ -262,13 +260,10 @@ class Connection(asyncio.BufferedProtocol):
             self._answer(exchange)
             return True
         if self._phase is not _BODY:
-            self._wait_for_body()
+            self._wait_for(_BODY)
+            if parser.expects_continue:
+                self._transport.write(_CONTINUE)
         return bool(part)
-
-    def _wait_for_body(self) -> None:
-        self._wait_for(_BODY)
-        if self._parser.expects_continue:
-            self._transport.write(_CONTINUE)
 
     # From here on a request is answered.
 

@@ -151,11 +151,10 @@ class RequestParser:
         """
         if self._size_of is not None:
             return self._chunks(self._size_of)
-        end = min(self._end, self._at + self._left)
-        part = memoryview(self._data)[self._at : end]
-        self._at = end
-        self._left -= len(part)
-        self.complete = not self._left
+        at, left = self._at, self._left
+        part = memoryview(self._data)[at : min(at + left, self._end)]
+        size = len(part)
+        self._at, self._left, self.complete = at + size, left - size, size == left
         if self._in_step:
             self._llhttp.feed_data(part)
         return part
