@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import faulthandler
 import gc
 import importlib
 import logging
@@ -11,7 +12,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from mmroute.engines.vllm.api import ApiError
@@ -19,6 +20,7 @@ from mmroute.reuse.fast_paths import FastPaths
 from mmroute.server.changes import Change
 from mmroute.server.front.connections import Front
 from mmroute.server.front.listening import Listen, Listener, SocketFile, open_sockets
+from mmroute.server.front.signals import EndLimit
 from mmroute.server.front.supervisor import RETIRE, Member, heard, supervise
 from mmroute.server.loading import ModelSource
 from mmroute.server.logs import configure
@@ -151,13 +153,12 @@ class Server:
         """Serve what arrives at open sockets until a signal says to stop."""
         gc.set_threshold(_OBJECTS)
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(self._run(sockets, file))
+            alone = self._member is None
+            with self._signals(runner.get_loop()) if alone else contextlib.nullcontext():
+                runner.run(self._run(sockets, file))
 
     async def _run(self, sockets: list[socket.socket], file: SocketFile | None) -> None:
         loop = asyncio.get_running_loop()
-        if self._member is None:
-            for number in (signal.SIGTERM, signal.SIGINT):
-                loop.add_signal_handler(number, self._stop, number)
         front = Front(self._service, self._listen.limits)
         listener = Listener(sockets, front.connection, self._join(front))
         where = [_shown(opened) for opened in sockets]
@@ -183,6 +184,28 @@ class Server:
         await front.close(self._grace)
         self._models.close()
         await self._service.close()
+
+    @contextlib.contextmanager
+    def _signals(self, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+        """Stop at a signal, and end in time even if the event loop hangs.
+
+        Python calls the handler between two instructions of whatever hangs. The timer needs no
+        lock of the interpreter; it writes where each thread is, and ends the process.
+        """
+        limit = EndLimit(self._listen)
+
+        def handle(number: int, _: object) -> None:
+            faulthandler.dump_traceback_later(limit.seconds_after(number), exit=True)
+            loop.call_soon_threadsafe(self._stop, number)
+
+        numbers = (signal.SIGTERM, signal.SIGINT)
+        before = [signal.signal(number, handle) for number in numbers]
+        try:
+            yield
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+            for number, handler in zip(numbers, before, strict=True):
+                signal.signal(number, handler)
 
     def _join(self, front: Front) -> Callable[[int], bool] | None:
         """Do with the other processes what they do together."""

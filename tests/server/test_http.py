@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import http.client
 import json
 import random
 import socket
@@ -193,6 +194,52 @@ def chunked(body: bytes, size: int) -> bytes:
         + [b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks]
         + [b"0\r\n\r\n"]
     )
+
+
+def test_a_body_that_pythons_client_sends_piece_by_piece(models: Models) -> None:
+    """Each number is a chunk of its own: there is more framing than the most bytes of a head."""
+    pieces = [*json.JSONEncoder().iterencode({"tokens": [7] * 20_000})]
+
+    def send(client: socket.socket) -> tuple[bytes, bytes, int]:
+        connection = http.client.HTTPConnection("a", timeout=60)
+        connection.sock = client
+        kind, path = {"Content-Type": "application/json"}, "/detokenize"
+        connection.request("POST", path, (piece.encode() for piece in pieces), kind)
+        in_chunks = connection.getresponse().read()
+        connection.request("POST", path, "".join(pieces), kind)
+        whole = connection.getresponse().read()
+        connection.request("GET", "/livez")
+        status = connection.getresponse().status
+        connection.close()
+        return in_chunks, whole, status
+
+    async def ask() -> tuple[bytes, bytes, int]:
+        server, client = socket.socketpair()
+        async with front_of(models) as front:
+            await asyncio.get_running_loop().connect_accepted_socket(front.connection, server)
+            return await asyncio.to_thread(send, client)
+
+    in_chunks, whole, status = asyncio.run(ask())
+    assert json.loads(whole)["prompt"]
+    assert (in_chunks, status) == (whole, 200)
+
+
+def test_probes_are_answered_beside_900_half_heads(models: Models) -> None:
+    """The default limit is reached by then, and so is that of connections beyond it."""
+    half = PROBE[:-3]
+
+    async def ask() -> list[int]:
+        async with front_of(models) as front, contextlib.AsyncExitStack() as stack:
+            for _ in range(900):
+                await (await stack.enter_async_context(connected(front))).send([half])
+            found = []
+            for path in (b"/health", b"/livez"):
+                line = await stack.enter_async_context(connected(front))
+                request = b"GET %b HTTP/1.1\r\nHost: a\r\n\r\n" % path
+                found.append((await line.ask(request)).status)
+            return found
+
+    assert asyncio.run(ask()) == [200, 200]
 
 
 MEGABYTE: Final = 1_000_000

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
+import re
 import signal
 import socket
 import subprocess
@@ -159,6 +162,71 @@ def test_a_process_that_ends_is_started_again(fleet: Fleet) -> None:
     with ThreadPoolExecutor(8) as pool:
         asked = pool.map(lambda _: fleet.fresh("POST", TOKENIZE, json={"prompt": "a"}), range(24))
         assert {answer.status_code for answer in asked} == {httpx.codes.OK}
+
+
+@pytest.mark.process
+def test_no_request_without_a_key_adds_a_label_in_any_process(fleet: Fleet) -> None:
+    """What is told of one process is read by all others: a line break in a label would end it."""
+    rng = random.Random(14)
+    pieces = ["/admin/models", "/admin", "/tokenize", "/", "%0d", "%0a", "%22", "x", "a" * 300]
+    methods = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"]
+    drawn = [
+        (rng.choice(methods), "/" + "".join(rng.choices(pieces, k=rng.randrange(1, 4))).lstrip("/"))
+        for _ in range(200)
+    ]
+    for number, (method, path) in enumerate([("OPTIONS", "/admin/models/%0dx")] * 4 + drawn):
+        fleet.clients[number % len(fleet.clients)].request(method, path)
+    deadline = time.monotonic() + 3  # each process tells of itself once a second
+    routes: set[str] = set()
+    while time.monotonic() < deadline:
+        page = fleet.fresh("GET", "/metrics")
+        assert page.status_code == httpx.codes.OK, page.text
+        routes |= set(re.findall(r'_count\{route="([^"]*)"', page.text))
+        time.sleep(0.3)
+    assert "/admin/models/" in routes
+    known = fleet.fresh("GET", "/openapi.json").json()["paths"]
+    assert routes <= {"none", "/admin/models", "/admin/models/", *known}
+
+
+# A server whose event loop hangs as soon as the models are loaded.
+HANGING: Final = """
+import sys
+from mmroute.cli import main
+from mmroute.server.front.connections import Front
+
+def hang(self):
+    print("hangs", file=sys.stderr, flush=True)
+    while True:
+        pass
+
+Front.connection = hang
+sys.exit(main(["serve", *sys.argv[1:]]))
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_only_process_ends_though_it_hangs(
+    small_model: Callable[[str], Path], tmp_path: Path, number: int
+) -> None:
+    port, log = free_port(), tmp_path / "log"
+    directory, seconds = str(small_model("small-qwen2.5-vl")), "--drain-seconds=0.1"
+    command = [sys.executable, "-c", HANGING, directory, "--port", str(port)]
+    with log.open("wb") as stderr:
+        server = subprocess.Popen([*command, seconds, "--grace-seconds=0.1"], stderr=stderr)
+    try:
+        deadline = time.monotonic() + 60
+        while b"hangs" not in log.read_bytes():
+            assert time.monotonic() < deadline, log.read_text()
+            with contextlib.suppress(OSError):
+                socket.create_connection(("127.0.0.1", port), 1).close()
+            time.sleep(0.1)
+        server.send_signal(number)
+        assert server.wait(30) == 1
+    finally:
+        server.kill()
+        server.wait(30)
+    assert " in hang\n" in log.read_text()  # it says where
 
 
 # The server, which gives up a process after three seconds.

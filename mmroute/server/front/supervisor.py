@@ -30,6 +30,7 @@ from mmroute.engines.vllm.api import ApiError
 from mmroute.server.changes import Change
 from mmroute.server.front.listening import Listen, Share
 from mmroute.server.front.merged_metrics import SharedPages, shared_directory
+from mmroute.server.front.signals import EndLimit
 from mmroute.server.models import Entry, Models, NameTakenError, reclaim
 
 RETIRE: Final = 0
@@ -43,7 +44,6 @@ _LOOKED_AT_EVERY: Final = 1.0  # seconds
 # Looks are counted, and not seconds: a machine that stood still stood still for both.
 _MOST_LOOKS: Final = 30
 _BEATS: Final = 1 << 32
-_LAST_WORDS: Final = 5.0  # seconds beyond those that a process has to end
 _FAILED: Final = 1
 
 
@@ -148,7 +148,6 @@ class _Supervisor:
         self._sockets = sockets
         self._serve = serve
         self._pages = SharedPages(directory)
-        self._listen = listen
         self._connections = _shared_numbers(listen.processes)
         self._selector = selectors.DefaultSelector()
         self._children: dict[int, _Child] = {}
@@ -158,8 +157,7 @@ class _Supervisor:
         self._loading: list[Entry] = []
         self._without_models: set[int] | None = None  # known when the first models are loaded
         self._woken, self._wakes = socket.socketpair()
-        self._stopping = False
-        self._closing = False  # the next signal ends all at once
+        self._limit = EndLimit(listen)
         self._ends = math.inf  # when what is left of the processes is killed
         self._look = time.monotonic() + _LOOKED_AT_EVERY
         self._interrupted = False
@@ -199,7 +197,7 @@ class _Supervisor:
         A thread loads it, and threads do not survive a fork.
         """
         missing = set(range(len(self._connections))) - self._in_place.keys()
-        if self._loading or self._stopping or not missing:
+        if self._loading or self._limit.stopping or not missing:
             return
         self._models.close(wait=True)
         self._models.renew()
@@ -339,7 +337,7 @@ class _Supervisor:
             if self._in_place.get(child.slot) != pid:  # it was retired
                 continue
             del self._in_place[child.slot]
-            if self._stopping:
+            if self._limit.stopping:
                 continue
             code = os.waitstatus_to_exitcode(status)
             _LOG.error("process ended", extra={"fields": {"pid": pid, "status": code}})
@@ -350,11 +348,7 @@ class _Supervisor:
                 time.sleep(_LIVED_SHORTLY)
 
     def _stop(self, number: int, *_: Any) -> None:
-        drains = number == signal.SIGTERM and not self._stopping
-        seconds = 0.0 if self._closing else self._listen.grace
-        self._stopping, self._closing = True, not drains
-        seconds += self._listen.drain if drains else 0.0
-        self._ends = min(self._ends, time.monotonic() + seconds + _LAST_WORDS)
+        self._ends = min(self._ends, time.monotonic() + self._limit.seconds_after(number))
         self._interrupted |= number == signal.SIGINT
         for opened in self._sockets:
             opened.close()
