@@ -345,9 +345,12 @@ class BlockIndex:
             if table is None:
                 table = self._tables[residency] = new_table()
             table.store(rank.slot, event.block_hashes)
-            if event.group_idx not in rank.groups and event.medium == _GPU and event.block_size:
-                kind, window = event.kv_cache_spec_kind, event.kv_cache_spec_sliding_window
-                rank.groups[event.group_idx] = Group(kind, event.block_size, window)
+            if event.medium == _GPU and event.block_size > 0:
+                known = rank.groups.get(event.group_idx)
+                if known is None:
+                    kind, window = event.kv_cache_spec_kind, event.kv_cache_spec_sliding_window
+                    known = Group(kind, event.block_size, window)
+                rank.groups[event.group_idx] = known.with_size(event.block_size)
 
     def _interrupt(self, worker: str, message: Lost | Restarted) -> None:
         with self._lock:

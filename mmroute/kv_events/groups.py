@@ -30,11 +30,20 @@ class Group(NamedTuple):
         kind: ``full_attention``, ``sliding_window``, ``mamba`` or another ``kv_cache_spec_kind``.
         block_size: tokens in one of its blocks.
         sliding_window: tokens that a layer sees, if they are limited.
+        part: tokens in a part of a block that has a hash of its own; 0 where no event told of one.
     """
 
     kind: str | None
     block_size: int
     sliding_window: int | None
+    part: int = 0
+
+    def with_size(self, size: int) -> Group:
+        """The group once an event has blocks of this size: they are whole, or parts of blocks."""
+        if size in (self.block_size, self.part):
+            return self
+        smaller, larger = sorted((size, self.block_size))
+        return self._replace(block_size=larger, part=math.gcd(smaller, self.part))
 
 
 def hash_size(groups: Collection[Group]) -> int | None:
@@ -43,7 +52,7 @@ def hash_size(groups: Collection[Group]) -> int | None:
     Groups of larger blocks have some of the hashes of the smallest. It is another number where the
     engine was started with ``--prefix-match-unit``. Source: `resolve_kv_cache_block_sizes`.
     """
-    return math.gcd(*(group.block_size for group in groups)) or None
+    return math.gcd(*(size for group in groups for size in (group.block_size, group.part))) or None
 
 
 def reused_tokens(
@@ -69,7 +78,7 @@ def reused_tokens(
     if not held:
         return None
     for group, _ in held:
-        inside = group.kind == "mamba" and group.block_size != block_size
+        inside = group.part or (group.kind == "mamba" and group.block_size != block_size)
         if group.kind not in _REACHED or group.block_size % block_size or inside:
             return None
     step = math.lcm(*(group.block_size for group, _ in held))

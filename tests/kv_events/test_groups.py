@@ -87,6 +87,17 @@ def test_a_group_that_has_announced_nothing_yet_is_waited_for() -> None:
     assert asked(index, GEMMA) == {WorkerRank("w", 0): GEMMA["reused"]}
 
 
+def test_parts_of_blocks_tell_the_size_of_hashes() -> None:
+    states = Group("mamba", 160, None)
+    for sizes in ((160, 32), (32, 160)):
+        group = Group("mamba", sizes[0], None).with_size(sizes[0]).with_size(sizes[1])
+        assert group == Group("mamba", 160, None, part=32)
+        assert hash_size([Group("full_attention", 160, None), group]) == 32
+        held = np.ones((1, 8), bool)
+        assert reused_tokens([(group, held)], num_tokens=99, block_size=32) is None
+    assert hash_size([states.with_size(96).with_size(64)]) == 32
+
+
 def test_blocks_elsewhere_tell_nothing_of_the_groups() -> None:
     index = BlockIndex()
     stored = announced(GEMMA).events[0]
@@ -110,6 +121,7 @@ def test_a_new_process_may_have_other_blocks() -> None:
         Group("chunked_local_attention", 16, None),
         Group("unknown", 16, None),
         Group(None, 16, None),
+        Group("full_attention", 16, None, part=16),
         Group("mamba", 32, None),
         Group("full_attention", 24, None),
     ],
