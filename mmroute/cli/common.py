@@ -179,15 +179,15 @@ def ask_running(
         say(f"{url} is {running}")
         if running.engine != DEFAULT_BACKEND:  # the options of another engine are not read
             return running, engine_args
-        told = ask_options(transport)
-    say(f"taken from it: {told.line}")
+        reported = ask_options(transport)
+    say(f"adopted from it: {reported.line}")
     given = parse_command(engine_args, config=config)
-    known = {*told.names, *(f"--{name}" for name in given.options), *given.environment}
+    known = {*reported.names, *(f"--{name}" for name in given.options), *given.environment}
     say(
-        "neither told by it nor given in --engine-args, and taken to be the engine's default: "
+        "neither reported by it nor given in --engine-args, so the engine's default is assumed: "
         f"{', '.join(sorted(DECIDING - known))}"
     )
-    return running, joined(told.line, engine_args)
+    return running, joined(reported.line, engine_args)
 
 
 def failed(arguments: argparse.Namespace, error: object, status: int = EXIT_USAGE) -> int:

@@ -55,7 +55,7 @@ class Finding:
 
 def compare(model: ResolvedModel, oracle: Oracle, cases: Iterable[Case]) -> Iterator[Finding]:
     """Compare case by case; each finding is yielded as soon as it is known."""
-    told = "" if oracle.running is None else oracle.running.model_string
+    engine_model = "" if oracle.running is None else oracle.running.model_string
     arguments_found: list[Mapping[str, Any]] = []
     for case in cases:
         ours = our_outcome(model, case)
@@ -72,7 +72,12 @@ def compare(model: ResolvedModel, oracle: Oracle, cases: Iterable[Case]) -> Iter
             yield Finding(case, ours, theirs, Verdict.UNNEEDED, note=ours.refusal or "")
         else:
             diagnosis = diagnose(
-                model, case, ours, theirs, arguments_found=arguments_found, told=told
+                model,
+                case,
+                ours,
+                theirs,
+                arguments_found=arguments_found,
+                engine_model=engine_model,
             )
             yield Finding(case, ours, theirs, Verdict.SILENT, diagnosis)
 

@@ -25,7 +25,7 @@ def diagnose(
     theirs: Outcome,
     *,
     arguments_found: list[Mapping[str, Any]],
-    told: str = "",
+    engine_model: str = "",
 ) -> Diagnosis:
     """The cause of a difference; `other` if no setting that was tried removes it.
 
@@ -35,7 +35,7 @@ def diagnose(
         ours: our answer.
         theirs: the oracle's answer, which differs.
         arguments_found: see `token_remedy`.
-        told: the engine's model string, if the oracle gives it; else empty.
+        engine_model: the engine's model string, if the oracle gives it; else empty.
     """
     if ours.token_ids is None:
         return Diagnosis(Cause.OTHER, 0, f"mmroute does not answer: {ours.refusal}")
@@ -68,7 +68,7 @@ def diagnose(
     def same_identities(other: ResolvedModel) -> bool:
         return identities_of(other, case) == theirs.identities
 
-    remedy = identity_remedy(model, same_identities, told)
+    remedy = identity_remedy(model, same_identities, engine_model)
     return Remedy.diagnosis([remedy], len(ours.token_ids))
 
 

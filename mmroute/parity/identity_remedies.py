@@ -35,16 +35,16 @@ def identities_of(model: ResolvedModel, case: Case) -> tuple[str, ...] | None:
 
 
 def identity_remedy(
-    model: ResolvedModel, fits: Callable[[ResolvedModel], bool], told: str = ""
+    model: ResolvedModel, fits: Callable[[ResolvedModel], bool], engine_model: str = ""
 ) -> Remedy:
     """The setting that gives the items the engine's identities.
 
     Args:
         model: the model that predicted the identities.
         fits: returns true for a model that gives the engine's identities.
-        told: the engine's model string as its server tells it; empty if it does not.
+        engine_model: the engine's model string from its server; empty if not known.
     """
-    strings = tuple(dict.fromkeys(filter(None, (told, *_spellings_of(model)))))
+    strings = tuple(dict.fromkeys(filter(None, (engine_model, *_spellings_of(model)))))
     used = f"mmroute used the model string {model.model_id!r}"
     for setting, other in _identified_otherwise(model, strings):
         if fits(other):
@@ -56,8 +56,9 @@ def identity_remedy(
     return Remedy(
         Cause.IDENTITIES_ONLY,
         f"Items have other identities. {used}; none of the strings that were tried gives them: "
-        f"{', '.join(strings)}. The server tells {repr(told) if told else 'no string'}. Which "
-        "string stands behind `vllm serve` there, and which version is it? --engine URL asks it.",
+        f"{', '.join(strings)}. The server gives "
+        f"{repr(engine_model) if engine_model else 'no string'}. Check the string after "
+        "`vllm serve` and the version; --engine URL asks the engine for both.",
     )
 
 

@@ -71,7 +71,7 @@ _Options: TypeAlias = dict[str, list[str] | None]
 
 
 @dataclass(frozen=True, slots=True)
-class ToldOptions:
+class ReportedOptions:
     """The options that a server reports.
 
     Attributes:
@@ -165,7 +165,7 @@ def _is_rust_renderer(transport: Transport) -> bool:
     return reply.status == HTTPStatus.METHOD_NOT_ALLOWED and not reply.raw
 
 
-def ask_options(transport: Transport) -> ToldOptions:
+def ask_options(transport: Transport) -> ReportedOptions:
     """The options of a server's command line, as far as the server reports them.
 
     Raises:
@@ -194,7 +194,7 @@ def ask_options(transport: Transport) -> ToldOptions:
     for option, values in options.items():
         if values is not None:
             words += [option, *values]
-    return ToldOptions(shlex.join(words), frozenset({*options, *variables}))
+    return ReportedOptions(shlex.join(words), frozenset({*options, *variables}))
 
 
 def _of_models(models: Mapping[str, ServedModel]) -> _Options:

@@ -74,7 +74,7 @@ def test_the_string_that_the_server_tells_is_tried(
         assert finding.diagnosis.alternatives == ("--model Some/Name",)
     else:
         assert finding.diagnosis.cause is Cause.IDENTITIES_ONLY
-        assert "The server tells no string" in finding.diagnosis.explanation
+        assert "The server gives no string" in finding.diagnosis.explanation
 
 
 def test_videos_have_identities(small_model: Callable[[str], Path]) -> None:

@@ -140,7 +140,7 @@ def test_the_command_says_what_it_took(
     result = run("blocks", model, *given, stdin=line)
     assert "is vllm 0.33.0" in result.stderr
     assert "--mm-processor-kwargs" in result.stderr
-    assert "neither told" in result.stderr
+    assert "neither reported" in result.stderr
     by_hand = f"{RECORDED['arguments']} --block-size 64"
     same = run("blocks", model, "--engine-args", f"PYTHONHASHSEED=7 {by_hand}", stdin=line)
     assert result.stdout == same.stdout
@@ -201,7 +201,7 @@ def test_what_was_neither_told_nor_given_is_named(
     def named(*options: str) -> set[str]:
         model = str(small_model("small-qwen2.5-vl"))
         result = run("blocks", model, "--engine", server.url, *options)
-        (line,) = (s for s in result.stderr.splitlines() if "neither told" in s)
+        (line,) = (s for s in result.stderr.splitlines() if "neither reported" in s)
         return set(line.rpartition(": ")[2].split(", "))
 
     never = {"PYTHONHASHSEED", "VLLM_USE_RUST_FRONTEND", "--chat-template"}
