@@ -89,3 +89,13 @@ def test_every_release_has_a_schema_of_every_route() -> None:
         for version in profile.proved | profile.read:
             for path in ROUTES:
                 assert schema_of(path, release_of(f"vllm=={version}")) is not None
+
+
+def test_no_request_waits_until_its_schema_is_made(small_model: Callable[[str], Path]) -> None:
+    schema_of.cache_clear()
+    source = ModelSource(str(small_model("small-llava-1.5")), ("a",), backend="vllm==0.18.1")
+    with serving([source]) as client:
+        made = schema_of.cache_info().misses
+        for path, body in ASKED.items():
+            assert client.post(path, json={**body, "model": "a"}).status_code == 200
+        assert schema_of.cache_info().misses == made

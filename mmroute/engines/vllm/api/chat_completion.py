@@ -72,14 +72,17 @@ class ChatCompletionRequest(GenerationRequest):
 
     _check_first = before_fields(check_chat)
 
-    def wanted(self) -> Wanted:
-        top, most, limit = self.top_logprobs, self.max_tokens, "max_tokens"
+    def token_limit(self) -> tuple[int | None, str]:
+        """How many tokens the answer may have, and the field that says so; None for no limit."""
         if self.max_completion_tokens is not None:
-            most, limit = self.max_completion_tokens, "max_completion_tokens"
+            return self.max_completion_tokens, "max_completion_tokens"
+        return self.max_tokens, "max_tokens"
+
+    def wanted(self) -> Wanted:
+        top = self.top_logprobs
         return Wanted(
             1 if self.n is None else self.n,
-            most,
-            limit,
+            self.token_limit()[0],
             logprobs=top if self.logprobs else None,
             echoed_logprobs=top if self.echo else None,
         )

@@ -92,18 +92,16 @@ class TemplateRules:
                 )
 
     def check_chat(self, chat: ChatCompletionRequest, call: Call) -> None:
-        wanted = chat.wanted()
-        check_output_budget(wanted.max_tokens, wanted.limit, call.model.max_model_len)
+        check_output_budget(*chat.token_limit(), call.model.max_model_len)
         if call.options.strict and chat.tool_choice not in (None, "none"):
             raise bad_request(
                 f"tool_choice={quoted(chat.tool_choice)} requires --enable-auto-tool-choice and "
                 "--tool-call-parser to be set (--strict)"
             )
-        if call.model.model.chat.templates is not None:
-            return
         templated = chat.chat_template is not None or chat.chat_template_kwargs is not None
-        message = "chat_template is not supported for Mistral tokenizers."
-        require(not templated, message, "chat_template")
+        if templated and call.model.model.chat.templates is None:
+            message = "chat_template is not supported for Mistral tokenizers."
+            raise bad_request(message, "chat_template")
 
     def takes_ids_beside(self, messages: Sequence[Mapping[str, Any]]) -> bool:
         return not any(isinstance(message.get("content"), list) for message in messages)

@@ -57,7 +57,6 @@ class CompletionRequest(GenerationRequest):
         return Wanted(
             self.n,
             self.max_tokens,
-            "max_tokens",
             logprobs=self.logprobs,
             echoed_logprobs=self.logprobs if self.echo else None,
             only_echo=bool(self.echo) and self.max_tokens == 0,

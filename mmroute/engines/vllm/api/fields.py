@@ -213,7 +213,6 @@ class Wanted(NamedTuple):
     Attributes:
         answers: how many answers.
         max_tokens: how many tokens an answer may have; None for as many as fit.
-        limit: the field that says so.
         logprobs: how many log probabilities for each token of the answer; None for none.
         echoed_logprobs: likewise for each token of an echoed prompt.
         only_echo: whether nothing but the prompt is wanted.
@@ -221,7 +220,6 @@ class Wanted(NamedTuple):
 
     answers: int
     max_tokens: int | None
-    limit: str
     logprobs: int | None
     echoed_logprobs: int | None
     only_echo: bool = False

@@ -28,6 +28,7 @@ class LoadedModel:
 
     Attributes:
         name: its first name, by which metrics and logs know it.
+        model: the model.
         normalizer: the normalizer that answers.
         unlimited: the same without a longest prompt: ``/tokenize`` has none.
         defaults: the defaults of sampling parameters.
@@ -40,6 +41,7 @@ class LoadedModel:
     """
 
     name: str
+    model: ResolvedModel
     normalizer: Normalizer
     unlimited: Normalizer
     defaults: SamplingDefaults
@@ -69,6 +71,7 @@ class LoadedModel:
         by_harmony = model.family.chat == "harmony"
         return cls(
             name,
+            model,
             normalizer,
             unlimited=replace(normalizer, model=replace(model, max_model_len=_NO_LIMIT)),
             defaults=sampling_defaults(directory.object("generation_config.json")),
@@ -78,11 +81,6 @@ class LoadedModel:
             loras=settings.loras,
             tokenizer_info=tokenizer_info(directory.object("tokenizer_config.json")),
         )
-
-    @property
-    def model(self) -> ResolvedModel:
-        """The model."""
-        return self.normalizer.model
 
     @property
     def max_model_len(self) -> int:
