@@ -311,7 +311,7 @@ DELIBERATE: Final = (
     Deliberate("HEAD", _is_at("/health"), theirs=405, ours=(200,)),
     Deliberate(
         "mmroute's own version",
-        _is_at("/version"), theirs=200, ours=(200,), beside=("engine", "mmroute"),
+        _is_at("/version"), theirs=200, ours=(200,), beside=("engine", "frontend", "mmroute"),
     ),
     Deliberate(
         "tokenizer information of the files, not of a tokenizer object",
