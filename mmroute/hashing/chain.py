@@ -189,8 +189,9 @@ def _by_extension(
         if others is None:
             return None
         layout = layout._replace(runs=(), others=others)
+        token_ids = token_ids[:-lookahead]
     return _chain.hash_chain(
-        token_ids[: keys.num_blocks * keys.block_size],
+        token_ids,
         keys.block_size,
         parent,
         _chain.PICKLE if method.encoding is pickle_encoding else _chain.CBOR,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final, NotRequired, TypedDict, Unpack
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 import numpy as np
 
@@ -15,13 +15,6 @@ from mmroute.reuse.prefix_cache import PrefixCache
 _WORTH_KEEPING: Final = 8192  # tokens
 _BYTES_PER_HASH: Final = 96  # a Python object of its own
 _BYTES_PER_KEY: Final = 320  # a tuple of tuples, and its place in a dictionary
-
-
-class _Settings(TypedDict):
-    algorithm: str
-    block_size: int
-    seed: str | None
-    lookahead: NotRequired[int]
 
 
 class HashReuse(PrefixCache[BlockHashes]):
@@ -36,7 +29,7 @@ class HashReuse(PrefixCache[BlockHashes]):
         token_ids: TokenIds,
         extra_keys: Sequence[Any],
         hasher: Callable[..., BlockHashes],
-        **settings: Unpack[_Settings],
+        settings: Mapping[str, Any],
     ) -> BlockHashes:
         """What `hasher` gives; `previous` is found in the cache.
 
@@ -44,7 +37,7 @@ class HashReuse(PrefixCache[BlockHashes]):
             token_ids: the expanded prompt, shape (n,).
             extra_keys: the extra keys of its full blocks.
             hasher: `mmroute.hashing.hash_blocks`, or another one with its arguments.
-            **settings: further arguments of `hasher`.
+            settings: further arguments of `hasher`, by name.
         """
         if len(token_ids) < _WORTH_KEEPING:
             return hasher(token_ids, extra_keys, **settings)

@@ -214,7 +214,7 @@ def both_hashes(kept: HashReuse, turn: dict[str, Any]) -> tuple[Any, Any]:
     )
     settings: Any = {name: turn[name] for name in ("algorithm", "block_size", "seed")}
     return (
-        kept.hash_blocks(turn["ids"], keys, hash_blocks, **settings),
+        kept.hash_blocks(turn["ids"], keys, hash_blocks, settings),
         hash_blocks(turn["ids"], keys, **settings),
     )
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mmroute.engines.hashes import HashedPrompt, Hashes, HashSettings, RefusedHashes
 from mmroute.engines.vllm.speculation import Target, hash_lookahead
 from mmroute.errors import ModelError, Reason
+from mmroute.geometry import TokenIds
 from mmroute.hashing import BlockHashes, extra_keys, hash_blocks, image_hash, num_hashed
 from mmroute.hashing.extra_keys import check_block_size
 from mmroute.hashing.reuse import HashReuse
@@ -66,28 +67,18 @@ class VllmHashes:
         known = self.settings
         size = known.size(block_size)
         known.warn_of_model_id(prompt)
-        keys = self._keys(prompt, size)
-        algorithm = known.algorithm if algorithm is None else algorithm
-        seed = known.seed if seed is None else seed
+        token_ids = prompt.token_ids
+        keys = self._keys(prompt, token_ids, size)
+        how = {
+            "algorithm": known.algorithm if algorithm is None else algorithm,
+            "block_size": size,
+            "seed": known.seed if seed is None else seed,
+        }
+        if self.lookahead:  # functions of older versions do not take it
+            how["lookahead"] = self.lookahead
         if previous is None and reuse is not None:
-            return reuse.hash_blocks(
-                prompt.token_ids,
-                keys,
-                self.hash,
-                algorithm=algorithm,
-                block_size=size,
-                seed=seed,
-                **self._ahead(),
-            )
-        return self.hash(
-            prompt.token_ids,
-            keys,
-            algorithm=algorithm,
-            block_size=size,
-            seed=seed,
-            previous=previous,
-            **self._ahead(),
-        )
+            return reuse.hash_blocks(token_ids, keys, self.hash, how)
+        return self.hash(token_ids, keys, previous=previous, **how)
 
     def announced(
         self, prompt: HashedPrompt, algorithm: str | None, block_size: int | None, seed: str | None
@@ -99,19 +90,20 @@ class VllmHashes:
         self, prompt: HashedPrompt, block_size: int | None
     ) -> tuple[tuple[Any, ...] | None, ...]:
         """See `Hashes`."""
-        return tuple(self._keys(prompt, self.settings.size(block_size)))
+        size = self.settings.size(block_size)
+        return tuple(self._keys(prompt, prompt.token_ids, size))
 
-    def _keys(self, prompt: HashedPrompt, size: int) -> Sequence[Any]:
+    def _keys(self, prompt: HashedPrompt, token_ids: TokenIds, size: int) -> Sequence[Any]:
         check_block_size(size)
+        items, lora, salt = prompt.hashed_items(), prompt.lora, prompt.cache_salt
+        if not self.lookahead:
+            count = len(token_ids) // size
+            return self.keys(items, num_blocks=count, block_size=size, lora=lora, cache_salt=salt)
         return self.keys(
-            prompt.hashed_items(),
-            num_blocks=num_hashed(len(prompt.token_ids), size, self.lookahead),
+            items,
+            num_blocks=num_hashed(len(token_ids), size, self.lookahead),
             block_size=size,
-            lora=prompt.lora,
-            cache_salt=prompt.cache_salt,
-            **self._ahead(),
+            lora=lora,
+            cache_salt=salt,
+            lookahead=self.lookahead,
         )
-
-    def _ahead(self) -> dict[str, int]:
-        """The argument that functions of older versions have not."""
-        return {"lookahead": self.lookahead} if self.lookahead else {}
