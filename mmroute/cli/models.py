@@ -9,6 +9,7 @@ from typing import Any
 
 from mmroute.cli.common import Commands, add_command, load_normalizer, model_arguments, print_table
 from mmroute.engines.vllm.architectures import register
+from mmroute.engines.vllm.rust.profile import VLLM_RUST
 from mmroute.families.matching import known_families
 from mmroute.families.spec import OWN_PACKAGE
 from mmroute.specs.architectures import Architecture, architectures
@@ -95,6 +96,7 @@ def _families(arguments: argparse.Namespace) -> int:
         items = ", ".join(spec.media) or "-"
         rows.append((spec.family, items, spec.title, checked, spec.package))
     print_table(rows)
+    print(f"\nBehind {VLLM_RUST.label}: texts of these families, and no images, videos or audio.")
     return 0
 
 
