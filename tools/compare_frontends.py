@@ -48,14 +48,14 @@ EXAMPLES: tuple[tuple[str, str, dict[str, Any]], ...] = (
 )  # fmt: skip
 
 
-def rows() -> list[tuple[str, str, str]]:
+def rows() -> list[tuple[str, ...]]:
     """What is asked, and the prompt of each frontend."""
     from small_models import SMALL_MODELS, write_model
 
     from mmroute import EngineSettings, Normalizer
     from mmroute.engines.frontends import Frontend
 
-    found = []
+    found: list[tuple[str, ...]] = []
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = write_model(SMALL_MODELS["small-llava-1.5"](), Path(folder) / "model")
