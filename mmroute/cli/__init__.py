@@ -115,7 +115,7 @@ def _run(arguments: argparse.Namespace) -> int:
     except BrokenPipeError:
         raise
     except (MmrouteError, OSError) as error:
-        return failed(arguments, error, EXIT_FAILURE)
+        return failed(arguments, error, getattr(arguments, "exit_of_failure", EXIT_FAILURE))
     except UnicodeEncodeError as error:
         hint = "set PYTHONIOENCODING=utf-8 if it is stdout that cannot take it"
         return failed(arguments, f"{error}; {hint}", EXIT_FAILURE)

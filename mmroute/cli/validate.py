@@ -21,7 +21,6 @@ from mmroute.cli.common import (
     with_progress,
 )
 from mmroute.cli.validate_events import add_events, events_report, wrong_events
-from mmroute.errors import MmrouteError
 from mmroute.health.self_check import check_model
 from mmroute.model.resolved import ResolvedModel
 from mmroute.parity.cases import Case
@@ -66,6 +65,8 @@ def add_validate(commands: Commands) -> None:
         _validate,
         epilog=_EPILOG,
     )
+    # Exit status 1 is a mismatch, and where something fails none was seen.
+    validate.set_defaults(exit_of_failure=_EXIT_UNDECIDED)
     model_arguments(validate)
     validate.add_argument("--against", metavar="ORACLE", help="the oracle to compare with")
     add_events(validate)
@@ -96,13 +97,10 @@ def _validate(arguments: argparse.Namespace) -> int:
     wrong = _wrong_usage(arguments)
     if wrong:
         return failed(arguments, wrong)
-    try:
-        if arguments.events is not None:
-            report = events_report(arguments, _own_cases)
-            return _told(arguments, report)
-        return _compared(arguments)
-    except MmrouteError as error:  # not exit status 1, which stands for a mismatch
-        return failed(arguments, error, _EXIT_UNDECIDED)
+    if arguments.events is not None:
+        report = events_report(arguments, _own_cases)
+        return _told(arguments, report)
+    return _compared(arguments)
 
 
 def _wrong_usage(arguments: argparse.Namespace) -> str:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Self, Unpack
 
 from mmroute.answering.batch import normalize_many
 from mmroute.answering.routing import Routing
 from mmroute.engines.hashes import Hashes, RefusedHashes
 from mmroute.engines.running import RunningEngine
+from mmroute.engines.settings import EngineSettings
 from mmroute.engines.vllm.profile import VLLM
 from mmroute.errors import (
     EngineVersionWarning,
@@ -20,11 +22,12 @@ from mmroute.errors import (
     quoted,
 )
 from mmroute.hashing.reuse import HashReuse
+from mmroute.model_directory import find_model
 from mmroute.net.remote import Remote
 from mmroute.net.transport import Transport
 from mmroute.remote.requests import chat_request, prompt_request
 from mmroute.remote.responses import read_response
-from mmroute.remote.server_info import ask_engine, served_models
+from mmroute.remote.server_info import ask_cache, ask_engine, served_models
 from mmroute.requests.request import Request, RequestFields, check_cache_salt
 from mmroute.reuse.fast_paths import FastPaths, Stats
 
@@ -42,7 +45,9 @@ class RemoteNormalizer:
     """
 
     def __init__(self, model: str, remote: Remote) -> None:
-        """Ask the server for its version, for the model, and for one rendered prompt.
+        """Ask the server for its version, its metrics, the model, and one rendered prompt.
+
+        Block hashes have the block size and the algorithm that the metrics of an engine tell.
 
         A warning (`EngineVersionWarning`) is given for a version whose block hashes differ from
         the newest one's, and for an unknown version, whose block hashes are refused.
@@ -57,7 +62,11 @@ class RemoteNormalizer:
         try:
             self.engine = ask_engine(self._transport)
             profile = self.engine.profile
-            self._hashing = _unknown(self.engine) if profile is None else profile.hashing
+            self._hashing = (
+                _unknown(self.engine)
+                if profile is None
+                else _with_cache(profile.hashing, model, ask_cache(self._transport))
+            )
             self._check_model()
             self._check_rendering()
         except InexactError as error:
@@ -164,6 +173,18 @@ class RemoteNormalizer:
 
 def _unknown(engine: RunningEngine) -> Hashes:
     return RefusedHashes(VLLM.hashing.settings, f"{engine}: its block hashes are not known")
+
+
+def _with_cache(hashes: Hashes, model: str, told: EngineSettings) -> Hashes:
+    """The hashes of an engine whose metrics tell its block size or its algorithm."""
+    known, size = hashes.settings, told.hash_block_size or told.block_size
+    known = replace(
+        known,
+        algorithm=told.hash_algorithm or known.algorithm,
+        block_size=size or known.block_size,
+        block_size_guessed=known.block_size_guessed and size is None,
+    )
+    return hashes.under(known, told, lambda: find_model(model))
 
 
 def connect(model: str, remote: object) -> RemoteNormalizer:

@@ -20,6 +20,7 @@ from typing import Any, Final, TypeAlias
 
 from mmroute.engines.frontends import Frontend
 from mmroute.engines.running import Evidence, RunningEngine, running_engine
+from mmroute.engines.settings import EngineSettings
 from mmroute.errors import InexactError, Reason
 from mmroute.net.transport import Transport
 
@@ -190,11 +191,28 @@ def ask_options(transport: Transport) -> ReportedOptions:
         if transport.request("GET", _GENERATES).status == HTTPStatus.NOT_FOUND:
             left_out = _OF_CACHES
         options |= _of_configuration(configuration, left_out)
-    options |= _of_metrics(transport.request("GET", _METRICS).raw.decode(errors="replace"))
-    for option, values in options.items():
-        if values is not None:
-            words += [option, *values]
-    return ReportedOptions(shlex.join(words), frozenset({*options, *variables}))
+    options |= _metrics_options(transport)
+    return ReportedOptions(
+        shlex.join([*words, *_words(options)]), frozenset({*options, *variables})
+    )
+
+
+def ask_cache(transport: Transport) -> EngineSettings:
+    """What a server's metrics tell of the engine's cache; no settings if they have nothing of it.
+
+    Raises:
+        InexactError: `remote_unavailable`.
+    """
+    return EngineSettings.from_args(shlex.join(_words(_metrics_options(transport))))
+
+
+def _words(options: _Options) -> list[str]:
+    told = ([option, *values] for option, values in options.items() if values is not None)
+    return [word for words in told for word in words]
+
+
+def _metrics_options(transport: Transport) -> _Options:
+    return _of_metrics(transport.request("GET", _METRICS).raw.decode(errors="replace"))
 
 
 def _of_models(models: Mapping[str, ServedModel]) -> _Options:

@@ -148,6 +148,8 @@ def test_an_oracle_that_is_not_to_be_had(
 ) -> None:
     model = small_model("small-qwen2.5-vl")
     assert main(["validate", str(model), "--against", "http://127.0.0.1:1"]) == 3
+    engine = ["--engine", "http://127.0.0.1:1", "--against", "transformers"]
+    assert main(["validate", str(model), *engine]) == 3  # 1 would be a mismatch
     assert main(["validate", str(model), "--against", "transformer"]) == 3
     assert "did you mean 'transformers'?" in capsys.readouterr().err
 

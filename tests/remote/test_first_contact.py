@@ -80,7 +80,12 @@ def test_the_api_key(scripted: ScriptedServer) -> None:
 def test_a_url_may_end_in_v1(scripted: ScriptedServer) -> None:
     with connect("m", f"{scripted.url}/v1/") as remote:
         assert remote.normalize(prompt="a").exact
-    assert {path for path, _ in scripted.asked} == {"/version", "/v1/models", COMPLETION}
+    assert {path for path, _ in scripted.asked} == {
+        "/version",
+        "/metrics",
+        "/v1/models",
+        COMPLETION,
+    }
 
 
 @pytest.mark.parametrize(

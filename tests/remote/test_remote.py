@@ -288,6 +288,17 @@ def rendered(*ranges: Any, ids: Sequence[int] = (7, 9, 9, 9, 8), hashes: Any = N
     return 200, {"token_ids": list(ids), "features": features}
 
 
+def test_block_hashes_are_those_that_the_metrics_tell(scripted: ScriptedServer) -> None:
+    labels = 'block_size="2",prefix_caching_hash_algo="sha256_cbor"'
+    metrics = f"vllm:cache_config_info{{{labels}}} 1.0\n".encode()
+    scripted.routes["/metrics"] = 200, metrics
+    with connected(scripted) as remote:
+        routing = remote.normalize(prompt="a")
+    told = routing.block_hashes("sha256_cbor", block_size=2)
+    assert routing.block_hashes().hex() == told.hex()
+    assert len(told.hex()) == 1
+
+
 def test_feature_positions_that_vllm_does_not_tell(scripted: ScriptedServer) -> None:
     scripted.routes[CHAT] = rendered(RANGE, hashes=["ab" * 32])
     with connected(scripted) as remote:

@@ -116,6 +116,8 @@ def greet(connection: socket.socket) -> None:
     receive(connection)
     send(connection, {"version": "0.33.0"})
     receive(connection)
+    send(connection, "metrics that tell nothing of a cache")
+    receive(connection)
     send(connection, {"data": [{"id": "m", "parent": None}]})
     receive(connection)
     send(connection, [{"token_ids": [1], "features": None}])
