@@ -20,7 +20,6 @@ from mmroute.answering.stages import Stopwatch
 from mmroute.engines.known import behind_frontend, find_engine
 from mmroute.engines.profile import EngineProfile
 from mmroute.engines.vllm.api import ApiError, LoadedModel, Release, release_of
-from mmroute.engines.vllm.profile import VLLM
 from mmroute.errors import MmrouteError, ModelError
 from mmroute.images.known_files import KnownFiles
 from mmroute.net.links import ImageLinks
@@ -68,7 +67,7 @@ class Entry:
         try:
             self.release = release_of(source.backend)
         except ModelError:  # it is not loaded, and says why
-            self.release = release_of(VLLM.name)
+            self.release = release_of("vllm")
 
     @property
     def status(self) -> ModelStatus:
@@ -309,7 +308,7 @@ class Models:
         name = body.get("model") if isinstance(body, dict) else None
         known = self._by_name.get(name) if isinstance(name, str) else None
         known = known or self._by_name.get(self._default)
-        return release_of(VLLM.name) if known is None else known.release
+        return release_of("vllm") if known is None else known.release
 
     def find(self, name: str | None) -> LoadedModel:
         """The model a request asks for; the first one if it names none.
