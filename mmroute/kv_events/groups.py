@@ -78,7 +78,7 @@ def reused_tokens(
     if not held:
         return None
     for group, _ in held:
-        inside = group.part or (group.kind == "mamba" and group.block_size != block_size)
+        inside = group.kind == "mamba" and (group.part or group.block_size != block_size)
         if group.kind not in _REACHED or group.block_size % block_size or inside:
             return None
     step = math.lcm(*(group.block_size for group, _ in held))

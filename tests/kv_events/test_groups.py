@@ -98,6 +98,13 @@ def test_parts_of_blocks_tell_the_size_of_hashes() -> None:
     assert hash_size([states.with_size(96).with_size(64)]) == 32
 
 
+def test_parts_of_other_blocks_are_not_reused() -> None:
+    full, held = Group("full_attention", 64, None, part=32), np.array([[False, True, True]])
+    found = reused_tokens([(full, held)], num_tokens=99, block_size=32)
+    assert found is not None
+    assert found.tolist() == [64]
+
+
 def test_blocks_elsewhere_tell_nothing_of_the_groups() -> None:
     index = BlockIndex()
     stored = announced(GEMMA).events[0]
@@ -121,7 +128,6 @@ def test_a_new_process_may_have_other_blocks() -> None:
         Group("chunked_local_attention", 16, None),
         Group("unknown", 16, None),
         Group(None, 16, None),
-        Group("full_attention", 16, None, part=16),
         Group("mamba", 32, None),
         Group("full_attention", 24, None),
     ],
