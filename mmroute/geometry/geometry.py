@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, repeat
 from typing import Any, Final, NoReturn, Protocol
@@ -62,6 +62,13 @@ class Geometry:
     _seen: dict[tuple[int, int], Count] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
+    _count: Callable[[ImageSize], Count] | None = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        counts = None
+        if self.accepts.modality is Modality.IMAGE and isinstance(self.grid, OneByOne):
+            counts = self.grid.count
+        object.__setattr__(self, "_count", counts)
 
     def max_embeds(self, plan: CachePlan) -> int:
         return self.grid.max_embeds(plan)
@@ -76,24 +83,27 @@ class Geometry:
         return Geometry(grid, self.layout, self.accepts)
 
     def replacements(self, items: Sequence[Any], context: ModelContext) -> Iterator[Replacement]:
-        grid = self.grid
-        if self.accepts.modality is Modality.IMAGE and isinstance(grid, OneByOne):
-            counts: Iterable[Count] = self._counts(grid, items)
-        else:
-            counts = grid.counts(items, context)
+        if self._count is not None:
+            return self._of_images(self._count, items, context)
+        counts = self.grid.counts(items, context)
         return map(self.layout.replacement, counts, items, count(), repeat(context))
 
-    def _counts(self, grid: OneByOne[ImageSize], images: Sequence[ImageSize]) -> Iterator[Count]:
-        """The count of each image: most have the size of others, and are counted once."""
-        seen = self._seen
-        for image in images:
+    def _of_images(
+        self,
+        count_one: Callable[[ImageSize], Count],
+        images: Sequence[ImageSize],
+        context: ModelContext,
+    ) -> Iterator[Replacement]:
+        """The replacement of each image: most have the size of others, and are counted once."""
+        seen, replacement = self._seen, self.layout.replacement
+        for number, image in enumerate(images):
             size = image.width, image.height
             found = seen.get(size)
             if found is None:
                 if len(seen) >= _MOST_SIZES:
                     seen.clear()
-                found = seen[size] = grid.count(image)
-            yield found
+                found = seen[size] = count_one(image)
+            yield replacement(found, image, number, context)
 
     def frames(self, video: VideoSize) -> Frames:
         if not isinstance(self.grid, SampledVideos):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import marshal
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from mmroute.chat import Chat
 from mmroute.chat.template import ChatTemplate
@@ -30,6 +32,9 @@ _NOT_DEFAULTS: Final = frozenset({
 })  # fmt: skip
 # A text with one of these is a template; any other names a file.
 _OF_TEMPLATES: Final = frozenset("{}\n")
+_MOST_OVERRIDES: Final = 16
+_LONGEST_OVERRIDES: Final = 1024  # bytes
+_WITHOUT_REFERENCES: Final = 2  # a version of marshal's format: equal values are equal bytes
 
 
 def check_covered(family: FamilySpec, engine: EngineProfile, settings: EngineSettings) -> None:
@@ -143,7 +148,7 @@ def overriding(
 ) -> Callable[[Overrides], AnyGeometry]:
     """A model's geometry under the overrides of requests to an engine with these settings."""
 
-    def overridden(overrides: Overrides) -> AnyGeometry:
+    def changed(overrides: Overrides) -> AnyGeometry:
         given = overrides.processor
         if family.size_is_pixel_limits:
             given = with_pixel_limits(given)
@@ -151,6 +156,19 @@ def overriding(
         if not processor and not overrides.media_io:
             return own
         return own.with_overrides(Overrides(processor, overrides.media_io))
+
+    @lru_cache(maxsize=_MOST_OVERRIDES)
+    def known(written: bytes) -> AnyGeometry:
+        return changed(Overrides(*marshal.loads(written)))  # noqa: S302  # written below
+
+    def overridden(overrides: Overrides) -> AnyGeometry:
+        """Most requests repeat the overrides of others. Written down, true differs from 1."""
+        pair: Any = overrides.processor, overrides.media_io
+        try:
+            written = marshal.dumps(pair, _WITHOUT_REFERENCES)
+        except ValueError:  # nested too deeply, or of types that JSON has not
+            return changed(overrides)
+        return known(written) if len(written) <= _LONGEST_OVERRIDES else changed(overrides)
 
     return overridden
 

@@ -11,8 +11,9 @@ Source: vLLM 0.33.0 ``transformers_utils/processors/nano_nemotron_vl.py``
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from mmroute.errors import InexactError, Reason, image_refused
@@ -42,37 +43,40 @@ class SharedBudget:
         """The engine plans with a whole context for a video."""
         return max(self.min_patches, self.max_patches) // _MERGE**2
 
-    def counts(self, items: Sequence[ImageSize], context: ModelContext) -> Iterator[Count]:
+    def counts(self, items: Sequence[ImageSize], context: ModelContext) -> Iterable[Count]:
         budget = (context.max_model_len - _RESERVED) * _MERGE**2
         share = max(min(budget, self.max_patches), self.min_patches)
-        grids = [self.grid(image, share) for image in items]
-        patches = sum(rows * columns for rows, columns in grids)
+        counts = [
+            _count(image.width, image.height, share, self.min_patches, self.patch_size)
+            for image in items
+        ]
+        patches = sum(rows * columns for rows, columns, *_ in counts) * _MERGE**2
         if max(patches, self.min_patches * len(items)) > budget:
             raise InexactError(
                 Reason.BUDGET_EXCEEDED,
                 f"the images have {patches} patches together; beyond {budget} the engine makes "
                 "them smaller, by how many of them its cache holds. Send fewer or smaller images.",
             )
-        for rows, columns in grids:
-            yield Count(rows // _MERGE, columns // _MERGE)
+        return counts
 
-    def grid(self, image: ImageSize, share: int) -> tuple[int, int]:
-        """Rows and columns of patches within a share of the budget, both even.
 
-        Raises:
-            InexactError: `image_refused` if an image is too thin.
-        """
-        rows = round(image.height / self.patch_size + 0.5)
-        columns = round(image.width / self.patch_size + 0.5)
-        factor = min(math.sqrt(share / (rows * columns)), 1.0)
-        rows, columns = math.floor(factor * rows), math.floor(factor * columns)
-        if not rows * columns:
-            raise image_refused(image, "scaled to its budget, a side has no patch left")
-        if share > self.min_patches and rows * columns < self.min_patches:
-            grow = math.sqrt(self.min_patches / (rows * columns))
-            rows, columns = math.ceil(grow * rows), math.ceil(grow * columns)
-        rows = _even(rows, columns, share)
-        return rows, _even(columns, rows, share)
+@lru_cache(maxsize=4096)
+def _count(width: int, height: int, share: int, min_patches: int, patch_size: int) -> Count:
+    """The tokens of an image whose patches are within a share of the budget.
+
+    Raises:
+        InexactError: `image_refused` if an image is too thin.
+    """
+    rows, columns = round(height / patch_size + 0.5), round(width / patch_size + 0.5)
+    factor = min(math.sqrt(share / (rows * columns)), 1.0)
+    rows, columns = math.floor(factor * rows), math.floor(factor * columns)
+    if not rows * columns:
+        raise image_refused(f"{width}x{height}", "scaled to its budget, a side has no patch left")
+    if share > min_patches and rows * columns < min_patches:
+        grow = math.sqrt(min_patches / (rows * columns))
+        rows, columns = math.ceil(grow * rows), math.ceil(grow * columns)
+    rows = _even(rows, columns, share)
+    return Count(rows // _MERGE, _even(columns, rows, share) // _MERGE)
 
 
 def _even(length: int, other: int, share: int) -> int:

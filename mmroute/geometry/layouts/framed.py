@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from operator import itemgetter
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -13,8 +12,6 @@ from mmroute.geometry.grid import Count
 from mmroute.geometry.layout import Words
 from mmroute.geometry.layouts.fill import filled
 from mmroute.geometry.replacement import ModelContext, Replacement, TokenIds
-
-_LENGTH: Final = itemgetter(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +48,9 @@ def _framed(before: TokenIds, fill: int, count: int, after: TokenIds) -> Replace
     """
     token_ids = np.concatenate((before, filled(fill, count), after))
     runs = (False, len(before)), (True, count), (False, len(after))
-    return Replacement(token_ids, runs if all(map(_LENGTH, runs)) else tuple(filter(_LENGTH, runs)))
+    if before.size and count and after.size:
+        return Replacement(token_ids, runs)
+    return Replacement(token_ids, tuple(run for run in runs if run[1]))
 
 
 @lru_cache(maxsize=256)

@@ -54,8 +54,9 @@ def joined_runs(
         others += len(run.after)
     short += closing
     embeds.append((False, others + len(closing)))
-    repeats = np.ones(len(short), dtype=np.int64)
-    repeats[positions] = counts
+    repeats = [1] * len(short)
+    for position, features in zip(positions, counts, strict=True):
+        repeats[position] = features
     token_ids = np.repeat(np.array(short, dtype=np.uint32), repeats)
     embed_runs: EmbedRuns = tuple(run for run in embeds if run[1])
     return Replacement(token_ids, embed_runs)

@@ -62,8 +62,10 @@ class TileText:
     def _text(self, rows: int, columns: int, number: int) -> str:
         """The replacement with one feature position for each part."""
         tiles = self.between_rows.join(
-            "".join(self.tile.format(row=row, col=column) for column in range(1, columns + 1))
-            for row in range(1, rows + 1)
+            [
+                "".join([self.tile.format(row=row, col=column) for column in range(1, columns + 1)])
+                for row in range(1, rows + 1)
+            ]
         )
         beside = rows and self.whole_beside_tiles is not None
         whole = ((self.whole_beside_tiles if beside else self.whole) or "").format()
