@@ -17,7 +17,7 @@ import importlib.metadata
 import importlib.util
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
@@ -32,29 +32,38 @@ PACKAGES: Final = {
 }
 _SOURCES: Final = re.compile(r"[Ss]ources?: (.*?)(?:\n\s*\n|\Z)", re.DOTALL)
 _NAMED: Final = re.compile(
-    rf"\b({'|'.join(map(re.escape, UPSTREAMS))}) (\d[\d.]*\d|\d)|``([\w./-]+\.(?:py|c|cpp|rs))``"
+    rf"\b({'|'.join(map(re.escape, UPSTREAMS))})(?:\s+(\d[\d.]*\d|\d)|(?=\s+``))"
+    r"|``([\w./-]+\.(?:py|c|cpp|rs))``"
 )
 _HEAD: Final = """\
 # What was ported from where. Written by `python tools/ports.py --write` from the
 # "Source:" lines of docstrings; only `differs` is written by hand: what mmroute does otherwise on
 # purpose. `sha256` is of the upstream file in that version, where it is a Python package.
+# `read`, by hand too, is the version of a source that names none.
 """
 
 Port = tuple[str, str, str]
 """Upstream, version, and the file as the docstring names it."""
 
 
+def read_versions() -> dict[str, str]:
+    """Upstream -> the version that is meant where a source names none."""
+    read: dict[str, str] = tomllib.loads(TABLE.read_text(encoding="utf-8"))["read"]
+    return read
+
+
 def named_sources() -> dict[Port, set[str]]:
     """Upstream file -> the modules whose docstrings name it."""
     found: dict[Port, set[str]] = {}
+    read = read_versions()
     for path in sorted((ROOT / "mmroute").rglob("*.py")):
         source = path.read_text(encoding="utf-8")
-        for port in _ports_of(source) if _SOURCES.search(source) else ():
+        for port in _ports_of(source, read) if _SOURCES.search(source) else ():
             found.setdefault(port, set()).add(path.relative_to(ROOT).as_posix())
     return found
 
 
-def _ports_of(source: str) -> Iterator[Port]:
+def _ports_of(source: str, read: Mapping[str, str]) -> Iterator[Port]:
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef)
     for node in ast.walk(ast.parse(source)):
         text = ast.get_docstring(node) if isinstance(node, kinds) else None
@@ -62,7 +71,7 @@ def _ports_of(source: str) -> Iterator[Port]:
             upstream = version = folder = ""
             for name, number, file in _NAMED.findall(sources):
                 if name:
-                    upstream, version, folder = name, number, ""
+                    upstream, version, folder = name, number or read[name], ""
                 elif upstream:
                     # A bare name stands in the folder of the file before it.
                     whole = file if "/" in file else str(PurePosixPath(folder) / file)
@@ -72,13 +81,15 @@ def _ports_of(source: str) -> Iterator[Port]:
 
 def recorded() -> dict[Port, dict[str, Any]]:
     """The entries of the table."""
-    table = tomllib.loads(TABLE.read_text(encoding="utf-8")) if TABLE.is_file() else {}
-    return {(e["upstream"], e["version"], e["file"]): e for e in table.get("port", [])}
+    table = tomllib.loads(TABLE.read_text(encoding="utf-8"))
+    return {(e["upstream"], e["version"], e["file"]): e for e in table["port"]}
 
 
 def write() -> None:
     """The table anew; what stands in it by hand is kept, and digests of what is not installed."""
-    old, blocks = recorded(), [_HEAD]
+    old = recorded()
+    read = [f'{upstream} = "{version}"' for upstream, version in read_versions().items()]
+    blocks = [_HEAD + "\n" + "\n".join(["[read]", *read]) + "\n"]
     for port, modules in sorted(named_sources().items()):
         entry = old.get(port, {})
         upstream, version, file = port

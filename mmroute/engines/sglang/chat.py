@@ -18,6 +18,7 @@ from mmroute.chat.conversation import ParsedChat
 from mmroute.chat.renderer import Chat, check_api_fields
 from mmroute.chat.template import ChatTemplate
 from mmroute.chat.template_files import chat_templates, check_one_template
+from mmroute.chat.template_parameters import TRANSFORMERS
 from mmroute.engines.sglang.messages import parse_messages
 from mmroute.engines.sglang.tools import flat_tools, template_tools
 from mmroute.errors import InexactError, ModelError, Reason, invalid
@@ -33,12 +34,8 @@ if TYPE_CHECKING:
     from mmroute.model_directory import ModelFiles
 
 _MEDIA_WORDS: Final = ("image", "audio", "video", "vision")
-# Parameters of apply_chat_template, which a request must not set a second time.
-_REFUSED_KWARGS: Final = frozenset({
-    "add_generation_prompt", "chat_template", "continue_final_message", "conversation",
-    "max_length", "messages", "padding", "return_assistant_tokens_mask", "return_dict",
-    "return_tensors", "self", "tokenize", "tokenizer_kwargs", "tools", "truncation",
-})  # fmt: skip
+# Which a request must not set a second time.
+_REFUSED_KWARGS: Final = (TRANSFORMERS - {"documents", "sanitize_control_tokens"}) | {"messages"}
 
 
 def load_chat(

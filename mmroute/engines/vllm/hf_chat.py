@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from mmroute.chat import template_parameters
 from mmroute.chat.conversation import ParsedChat
 from mmroute.chat.rendered import Rendered
 from mmroute.chat.renderer import Chat
@@ -20,16 +21,13 @@ from mmroute.requests.request import Request
 if TYPE_CHECKING:
     from mmroute.chat.cache import ChatCache, ChatPrefix
 
-OWN_PARAMETERS: Final = frozenset({
-    "add_generation_prompt", "continue_final_message", "documents", "max_length", "padding",
-    "return_dict", "return_tensors", "tokenizer_kwargs", "tools", "truncation",
-})  # fmt: skip
+# They make the engine fail, or do what no server allows by default. Its function takes tools from
+# the request, and calls the conversation "messages" before.
+_REFUSED_KWARGS: Final = (template_parameters.VLLM - {"tools"}) | {
+    "messages", "return_assistant_tokens_mask", "sanitize_control_tokens", "self",
+}  # fmt: skip
+OWN_PARAMETERS: Final = template_parameters.TRANSFORMERS - _REFUSED_KWARGS
 """Parameters of transformers' apply_chat_template: never variables of a template."""
-# Of these, the ones that make the engine fail, or do what no server allows by default.
-_REFUSED_KWARGS: Final = frozenset({
-    "chat_template", "conversation", "messages", "model_config", "return_assistant_tokens_mask",
-    "sanitize_control_tokens", "self", "tokenize", "tokenizer",
-})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,9 @@ from mmroute.requests.request import Request
 
 _EFFORTS: Final = ("low", "high", "max")
 # The engine hands them on to the tokenizer, where they change the token IDs or break it.
-_REFUSED: Final = frozenset({"max_length", "padding", "return_tensors", "tokenizer_kwargs",
-                             "truncation"})  # fmt: skip
+_REFUSED: Final = OWN_PARAMETERS - {
+    "add_generation_prompt", "continue_final_message", "documents", "return_dict", "tools",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

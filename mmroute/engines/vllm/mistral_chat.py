@@ -14,6 +14,7 @@ from typing import Any, Final
 from mmroute.chat.cache import ChatCache
 from mmroute.chat.conversation import ParsedChat
 from mmroute.chat.renderer import Chat
+from mmroute.chat.template_parameters import TRANSFORMERS_MISTRAL, VLLM_MISTRAL
 from mmroute.engines.vllm.messages import parse_chat, to_conversation
 from mmroute.engines.vllm.tools import normalize_tools
 from mmroute.errors import invalid, quoted
@@ -32,10 +33,11 @@ _LINK_KEYS: Final[Mapping[str, frozenset[str]]] = {
 _INLINE: Final = "input_audio"
 _CALL_ID_LENGTH: Final = 9  # what mistral-common wants
 _SCHEMES: Final = ("data:", "http")
-_ENCODER_PARAMETERS: Final = frozenset({
-    "chat_template", "conversation", "max_length", "messages", "padding", "tokenize", "tokenizer",
-    "self", "tools", "truncation",
-})  # fmt: skip
+# Those that are taken away here have no effect on the IDs.
+_ENCODER_PARAMETERS: Final = (TRANSFORMERS_MISTRAL | VLLM_MISTRAL | {"chat_template"}) - {
+    "add_generation_prompt", "continue_final_message", "reasoning_effort", "return_dict",
+    "return_tensors",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,26 @@
+"""The parameters of the functions that render a chat: never variables of a template.
+
+``tools/generate_lists.py`` writes them from the functions' signatures. Which of them a request may
+set, each chat renderer says.
+Sources: transformers 5.20.2 ``tokenization_utils_base.py`` and ``tokenization_mistral_common.py``
+(`apply_chat_template`), vLLM 0.33.0 ``renderers/hf.py`` and ``renderers/mistral.py``
+(`safe_apply_chat_template`).
+"""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+from typing import Final
+
+_PARAMETERS: Final = json.loads(
+    (resources.files("mmroute.chat") / "template_parameters.json").read_text(encoding="utf-8")
+)
+TRANSFORMERS: Final[frozenset[str]] = frozenset(_PARAMETERS["transformers"])
+"""Of transformers' tokenizers."""
+TRANSFORMERS_MISTRAL: Final[frozenset[str]] = frozenset(_PARAMETERS["transformers_mistral"])
+"""Of transformers' tokenizer that is mistral-common."""
+VLLM: Final[frozenset[str]] = frozenset(_PARAMETERS["vllm"])
+"""Of the function of vLLM that calls transformers' tokenizers."""
+VLLM_MISTRAL: Final[frozenset[str]] = frozenset(_PARAMETERS["vllm_mistral"])
+"""Of its like for Mistral's format."""

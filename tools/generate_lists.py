@@ -1,0 +1,117 @@
+"""Write the lists that the code of vLLM and transformers gives: options, classes, parameters.
+
+    python tools/generate_lists.py           write them
+    python tools/generate_lists.py --check   exit with 1 if they are not what is installed
+
+Runs in an environment with vLLM, without a GPU under ``VLLM_TARGET_DEVICE=cpu``. Each file says in
+``read`` which versions it was read from. The module beside the file says what a list is used for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import inspect
+import json
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+MMROUTE: Final = Path(__file__).parents[1] / "mmroute"
+
+
+def serve_options() -> dict[str, Any]:
+    """The options of ``vllm serve``, by how many values each takes."""
+    from vllm.entrypoints.common.cli_args import make_arg_parser
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    kinds: dict[str, set[str]] = {"flags": set(), "values": set(), "lists": set()}
+    short: dict[str, str] = {}
+    for action in make_arg_parser(FlexibleArgumentParser())._actions:
+        names = [name[2:] for name in action.option_strings if name.startswith("--")]
+        if not names or isinstance(action, argparse._HelpAction):
+            continue
+        if action.nargs == 0:
+            kinds["flags"].add(names[0])  # the others are its opposites
+        else:
+            kinds["lists" if action.nargs in ("+", "*") else "values"].update(names)
+        short |= {name: names[0] for name in action.option_strings if name[:2] != "--"}
+    return {**{kind: sorted(found) for kind, found in kinds.items()}, "short": short}
+
+
+def tokenizer_classes() -> dict[str, Any]:
+    """The tokenizer class of each model type, and the classes that there are."""
+    import transformers
+    from transformers.convert_slow_tokenizer import SLOW_TO_FAST_CONVERTERS
+    from transformers.models.auto import tokenization_auto as auto
+    from vllm.tokenizers import registry
+
+    # Old names of classes are found by name only: the converters list them.
+    named = {*dir(transformers), *SLOW_TO_FAST_CONVERTERS, *auto.TOKENIZER_MAPPING_NAMES.values()}
+    classes = {
+        name
+        for name in named
+        if name
+        and name.endswith(("Tokenizer", "MistralCommonBackend"))
+        and name != "PreTrainedTokenizer"  # the general class by its old name
+        and hasattr(transformers, name)
+    }
+    return {
+        "kept_by_vllm": sorted(registry._MODEL_TYPES_WITH_INCORRECT_TOKENIZER_CLASS),
+        "incorrect": sorted(auto.MODELS_WITH_INCORRECT_HUB_TOKENIZER_CLASS),
+        "registered": {
+            model_type: name.removesuffix("Fast")
+            for model_type, name in sorted(auto.TOKENIZER_MAPPING_NAMES.items())
+            if name
+        },
+        "classes": sorted(classes),
+    }
+
+
+def template_parameters() -> dict[str, Any]:
+    """The parameters of the functions that render a chat."""
+    from transformers import PreTrainedTokenizerBase
+    from transformers.tokenization_mistral_common import MistralCommonBackend
+    from vllm.renderers import hf, mistral
+
+    return {
+        "transformers": _parameters(PreTrainedTokenizerBase.apply_chat_template),
+        "transformers_mistral": _parameters(MistralCommonBackend.apply_chat_template),
+        "vllm": _parameters(hf.safe_apply_chat_template),
+        "vllm_mistral": _parameters(mistral.safe_apply_chat_template),
+    }
+
+
+def _parameters(function: Callable[..., Any]) -> list[str]:
+    named = inspect.signature(function).parameters.values()
+    return sorted(one.name for one in named if one.kind is not one.VAR_KEYWORD)
+
+
+FILES: Final[Mapping[str, tuple[Callable[[], dict[str, Any]], tuple[str, ...]]]] = {
+    "engines/vllm/serve_options.json": (serve_options, ("vLLM",)),
+    "tokenizers/engine_classes.json": (tokenizer_classes, ("vLLM", "transformers")),
+    "chat/template_parameters.json": (template_parameters, ("vLLM", "transformers")),
+}
+"""File -> what gives its content, and the packages that content is read from."""
+
+
+def main() -> None:
+    """Write or compare."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--check", action="store_true", help="compare only")
+    check, other = parser.parse_args().check, []
+    for name, (content, packages) in FILES.items():
+        read = {package: importlib.metadata.version(package) for package in packages}
+        text = json.dumps({"read": read, **content()}, indent=1) + "\n"
+        path = MMROUTE / name
+        if check and path.read_text(encoding="utf-8") != text:
+            other.append(name)
+        elif not check:
+            path.write_text(text, encoding="utf-8")
+    if other:
+        sys.exit(f"not as installed: {', '.join(other)}; run python tools/generate_lists.py")
+
+
+if __name__ == "__main__":
+    main()
