@@ -168,7 +168,7 @@ class ModelFiles:
         An image or video processor in processor_config.json replaces all of its own file. A video
         processor without either is read from preprocessor_config.json. Tokens in
         extra_special_tokens of tokenizer_config.json replace its fields of the same names.
-        Source: transformers 5.20.2 ``image_processing_base.py``, ``video_processing_utils.py``
+        Source: transformers ``image_processing_base.py``, ``video_processing_utils.py``
         (`get_video_processor_dict`), ``tokenization_utils_base.py`` (`_from_pretrained`).
         """
         if ref.file in _NESTED:
@@ -197,7 +197,7 @@ class ModelFiles:
         Args:
             part: ``image_processor``, ``video_processor`` or ``feature_extractor``.
 
-        Source: transformers 5.20.2 ``image_processing_base.py``, ``video_processing_utils.py``,
+        Source: transformers ``image_processing_base.py``, ``video_processing_utils.py``,
         ``feature_extraction_utils.py``.
         """
         files = [PREPROCESSOR, *(file for file, nested in _NESTED.items() if nested == part)]

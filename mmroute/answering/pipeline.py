@@ -377,7 +377,7 @@ def _check_uncut(model: ResolvedModel, kept: int, longest: int) -> None:
 def _without_tokens(size: ImageSize | VideoSize | AudioLength) -> InexactError:
     """The error of an item that the engine counts no token for.
 
-    Source: vLLM 0.33.0 ``multimodal/processing/processor.py`` (`_iter_placeholders` passes over it,
+    Source: vLLM ``multimodal/processing/processor.py`` (`_iter_placeholders` passes over it,
     `_validate_mm_placeholders` misses it).
     """
     refused = image_refused if size.modality is Modality.IMAGE else item_refused

@@ -1,6 +1,6 @@
 """The error for audio files whose header does not decide token IDs, and resampled lengths.
 
-Source: vLLM 0.33.0 ``multimodal/media/audio.py`` and ``multimodal/audio.py``.
+Source: vLLM ``multimodal/media/audio.py`` and ``multimodal/audio.py``.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ vLLM decides by the template's syntax tree, not by trying: a template with such 
 the parts ("openai"), any other gets one text ("string"). This module follows the same rules,
 including what they do not see, because the rendered text depends on the decision.
 
-Source: vLLM 0.33.0 ``renderers/hf.py``, ``_detect_content_format`` and below.
+Source: vLLM ``renderers/hf.py``, ``_detect_content_format`` and below.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A chat template, compiled once, and rendered as transformers renders it.
 
-Source: transformers 5.20.2 ``utils/chat_template_utils.py`` (environment, continuation of the
-final message) and vLLM 0.33.0 ``renderers/hf.py`` (which variables reach the template).
+Source: transformers ``utils/chat_template_utils.py`` (environment, continuation of the
+final message) and vLLM ``renderers/hf.py`` (which variables reach the template).
 """
 
 from __future__ import annotations

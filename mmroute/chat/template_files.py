@@ -1,6 +1,6 @@
 """Which file a model's chat template is in.
 
-Source: vLLM 0.33.0 ``renderers/hf.py`` (precedence); transformers 5.20.2 ``processing_utils.py``
+Source: vLLM ``renderers/hf.py`` (precedence); transformers ``processing_utils.py``
 and ``tokenization_utils_base.py`` (files).
 """
 

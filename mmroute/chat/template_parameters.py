@@ -2,8 +2,8 @@
 
 ``tools/generate_lists.py`` writes them from the functions' signatures. Which of them a request may
 set, each chat renderer says.
-Sources: transformers 5.20.2 ``tokenization_utils_base.py`` and ``tokenization_mistral_common.py``
-(`apply_chat_template`), vLLM 0.33.0 ``renderers/hf.py`` and ``renderers/mistral.py``
+Sources: transformers ``tokenization_utils_base.py`` and ``tokenization_mistral_common.py``
+(`apply_chat_template`), vLLM ``renderers/hf.py`` and ``renderers/mistral.py``
 (`safe_apply_chat_template`).
 """
 

@@ -114,7 +114,7 @@ _NOTHING: Final = StopOutput("")
 class StopSequenceDecoder:
     """Decodes the output of one request until a stop string or a stop token ends it.
 
-    Text, stops and token IDs are those of vLLM 0.33.0 (``v1/engine/detokenizer.py``). Stop strings
+    Text, stops and token IDs are those of vLLM (``v1/engine/detokenizer.py``). Stop strings
     are searched for in the text of the output, not of the prompt. They may begin and end inside
     tokens. The one that ends first wins. While a hidden stop string may still come, the last
     characters are held back: one fewer than the longest stop string has, whatever they are.

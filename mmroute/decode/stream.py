@@ -57,7 +57,7 @@ class DecodeStream:
     All pieces and the result of `flush` together are the text of prompt and output, less the text
     of the prompt. This holds for any tokenizer, because each token is decoded with its neighbours.
     So a character made of several tokens is never split, and a space is kept that a decoder strips
-    at the beginning of a text. As in vLLM 0.33.0, a piece is returned as soon as the text does not
+    at the beginning of a text. As in vLLM, a piece is returned as soon as the text does not
     end with U+FFFD.
 
     If a prompt ends inside a character, the output begins with that character. A decoder may take

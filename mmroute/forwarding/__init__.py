@@ -4,7 +4,7 @@ Each function makes the body for one route of one engine of an exact `Routing` a
 OpenAI request. Media travel as the client sent them; mmroute has none. What a route cannot
 carry is a ValueError: forward the client's request as it came then.
 
-Source: vLLM 0.33.0 ``entrypoints/scale_out/token_in_token_out`` (``protocol.py``, ``serving.py``),
+Source: vLLM ``entrypoints/scale_out/token_in_token_out`` (``protocol.py``, ``serving.py``),
 ``renderers/online_renderer.py`` (`_reused_prompt_token_ids`); SGLang 0.5.13, 0.5.22 and 0.5.23
 ``srt/managers/io_struct.py`` (`GenerateReqInput`), ``srt/managers/tokenizer_manager.py``,
 ``srt/multimodal/processors/base_processor.py``, ``srt/entrypoints/openai/serving_chat.py``.

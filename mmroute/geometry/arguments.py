@@ -1,8 +1,8 @@
 """The arguments of a request that change how its items are counted (`mm_processor_kwargs`).
 
 The engine hands them to the model's processors. Which of them change a count, which are ignored
-and which make a processor fail was observed for each family with vLLM 0.33.0 and transformers
-5.20.2, and stands in its spec (``[image.accepts]``). What was not observed is refused, never
+and which make a processor fail was observed for each family with vLLM and transformers,
+and stands in its spec (``[image.accepts]``). What was not observed is refused, never
 guessed: by an `InexactError` with the reason `unsupported_processor_kwargs`.
 """
 
@@ -349,7 +349,7 @@ class Arguments:
 def with_pixel_limits(kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of a request with the pixel limits that each ``size`` in them stands for.
 
-    Source: vLLM 0.33.0 ``model_executor/models/qwen2_vl.py``
+    Source: vLLM ``model_executor/models/qwen2_vl.py``
     (`_complete_mm_processor_size_aliases`), which comes before the merge with the engine's own.
 
     >>> with_pixel_limits({"size": {"longest_edge": 50176}})

@@ -3,7 +3,7 @@
 The engine finds the sampler by the class of the model's video processor, reads the frames by their
 numbers, and drops duplicates.
 
-Sources: vLLM 0.33.0 ``multimodal/video.py``, ``multimodal/media/video.py``. Checked with both.
+Sources: vLLM ``multimodal/video.py``, ``multimodal/media/video.py``. Checked with both.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class CachePlan(NamedTuple):
         Args:
             most: pairs that the engine plans with, if the context holds them.
 
-        Source: vLLM 0.33.0 ``model_executor/models/qwen2_vl.py``
+        Source: vLLM ``model_executor/models/qwen2_vl.py``
         (``Qwen2VLProcessingInfo.get_max_video_tokens``).
         """
         pairs = self.max_model_len // max(1, self.largest_image)

@@ -1,6 +1,6 @@
 """Which kwargs transformers' processors know, and the values that they accept.
 
-Observed with vLLM 0.33.0 and transformers 5.20.2.
+Observed with vLLM and transformers.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 vLLM makes a processor anew with those flat kwargs that no call of it takes. They reach the loaders
 of the processor, its tokenizer and the model's configuration. There a loader has a parameter of the
 same name, a tokenizer refuses the name of a method, or a strict field of the configuration refuses
-a value of another type. Source: vLLM 0.33.0 ``transformers_utils/processor.py``
-(`cached_get_processor_without_dynamic_kwargs`). Observed with transformers 5.20.2.
+a value of another type. Source: vLLM ``transformers_utils/processor.py``
+(`cached_get_processor_without_dynamic_kwargs`). Observed with transformers.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The algorithms of vLLM's block hashes: what is hashed, and by what.
 
-Source: vLLM 0.33.0 ``utils/hashing.py``.
+Source: vLLM ``utils/hashing.py``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The bytes that vLLM's ``sha256_cbor`` and ``xxhash_cbor`` hash for a block.
 
-They are ``cbor2.dumps((parent, token_ids, extra_keys), canonical=True)``: source, vLLM 0.33.0
+They are ``cbor2.dumps((parent, token_ids, extra_keys), canonical=True)``: source, vLLM
 ``utils/hashing.py``, and RFC 8949 sections 3 and 4.2.1.
 """
 

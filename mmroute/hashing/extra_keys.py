@@ -1,6 +1,6 @@
 """Extra keys: what a block's hash covers besides token IDs (LoRA, images, cache salt).
 
-Source: vLLM 0.33.0 ``v1/core/kv_cache_utils.py`` (`generate_block_hash_extra_keys`,
+Source: vLLM ``v1/core/kv_cache_utils.py`` (`generate_block_hash_extra_keys`,
 `to_event_extra_keys`).
 """
 

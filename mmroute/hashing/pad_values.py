@@ -72,7 +72,7 @@ def pad_value(image_hash: int) -> int:
 
 
 def wide_pad_values(image_hash: int) -> tuple[int, ...]:
-    """The four numbers that take turns at an image's feature positions: SGLang 0.5.23.
+    """The four numbers that take turns at an image's feature positions in SGLang.
 
     Raises:
         OverflowError: a hash that is not 64 bits, unsigned.

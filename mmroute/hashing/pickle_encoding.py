@@ -1,6 +1,6 @@
 """The bytes that vLLM's ``sha256`` and ``xxhash`` hash for a block: its pickle.
 
-They are ``pickle.dumps((parent, token_ids, extra_keys), protocol=5)``: source, vLLM 0.33.0
+They are ``pickle.dumps((parent, token_ids, extra_keys), protocol=5)``: source, vLLM
 ``utils/hashing.py`` and `hash_block_tokens` in ``v1/core/kv_cache_utils.py``. A pickle also tells
 which strings are one object. The tags ("mm") are literals of the engine, hence one object each;
 every other string has come to the engine's core through msgpack and is an object of its own,

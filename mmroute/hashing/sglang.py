@@ -1,6 +1,6 @@
 """The hashes SGLang gives to the full pages of a prompt, and publishes in KV events.
 
-Source: SGLang 0.5.23 ``srt/mem_cache/utils.py`` (`compute_node_event_hash_values`,
+Source: SGLang ``srt/mem_cache/utils.py`` (`compute_node_event_hash_values`,
 `hash_str_to_int64`), ``radix_cache.py``. It holds for requests without a LoRA adapter and without
 ``extra_key``.
 """

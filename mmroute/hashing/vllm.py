@@ -1,6 +1,6 @@
 """The hashes vLLM gives to the full blocks of a request, and publishes in KV events.
 
-Source: vLLM 0.33.0 ``v1/core/kv_cache_utils.py`` (`init_none_hash`, `hash_block_tokens`,
+Source: vLLM ``v1/core/kv_cache_utils.py`` (`init_none_hash`, `hash_block_tokens`,
 `get_request_block_hasher`, `maybe_convert_block_hash`) and
 ``utils/hashing.py``. It holds for an engine core in a process of its own, vLLM's default: only
 there has a request passed through msgpack.

@@ -1,6 +1,6 @@
 """Data URLs: RFC 2397, as far as the engine reads them.
 
-Source: vLLM 0.33.0 ``multimodal/media/connector.py`` and ``multimodal/media/image.py``.
+Source: vLLM ``multimodal/media/connector.py`` and ``multimodal/media/image.py``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The size, orientation and mode of a picture, from its header; the picture is not decoded.
 
-Source: vLLM 0.33.0 ``multimodal/media/image.py`` and ``multimodal/image.py``, which use Pillow.
+Source: vLLM ``multimodal/media/image.py`` and ``multimodal/image.py``, which use Pillow.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class _Snapshot(msgspec.Struct, frozen=True, array_like=True):
 class BlockIndex:
     """Which blocks each worker holds, kept up to date by its KV events.
 
-    Rules, each from vLLM 0.33.0 (files below vllm/):
+    Rules, each from vLLM (files below vllm/):
 
     - Copies are counted, by KV cache group, medium and secondary tier. The pool does not merge
       equal blocks, and sends one event per copy (`BlockHashToBlockMap`, v1/core/block_pool.py);

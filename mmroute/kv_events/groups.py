@@ -3,7 +3,7 @@
 A model with several kinds of layers has a KV cache group for each. Full attention needs every block
 of the prefix, a sliding window the last blocks of it, and a recurrent state the very last one. The
 engine reuses the longest prefix that all groups have what they need of, in whole blocks of each.
-Source: vLLM 0.33.0 ``v1/core/kv_cache_coordinator.py`` (`find_longest_cache_hit`) and
+Source: vLLM ``v1/core/kv_cache_coordinator.py`` (`find_longest_cache_hit`) and
 ``v1/core/single_type_kv_cache_manager.py`` (the same of each kind). It holds for engines that drop
 no block for a drafter, as with lookahead hashes.
 """

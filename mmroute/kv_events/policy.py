@@ -86,7 +86,7 @@ def prompt_items(routing: Routing) -> tuple[PromptItem, ...]:
 class EncoderCache:
     """The features that a worker's encoder made last.
 
-    Source: vLLM 0.33.0 ``v1/core/encoder_cache_manager.py``: entries that no request needs are
+    Source: vLLM ``v1/core/encoder_cache_manager.py``: entries that no request needs are
     evicted when room is wanted, those unused for longest first.
 
     Args:
@@ -178,7 +178,7 @@ def cost(prompt: Prompt, worker: WorkerState, weights: Weights = DEFAULT_WEIGHTS
     """What a prompt costs at a worker.
 
     The last token of a prompt is always computed, with the block in which it is. Source: vLLM
-    0.33.0 ``v1/core/kv_cache_manager.py`` (`get_computed_blocks`).
+    ``v1/core/kv_cache_manager.py`` (`get_computed_blocks`).
 
     >>> prompt = Prompt(Tokens(1000), Tokens(16), (PromptItem("picture", Tokens(600), 500),))
     >>> cost(prompt, WorkerState(requests=2))

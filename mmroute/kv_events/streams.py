@@ -1,7 +1,7 @@
 """The messages of event publishers put in order: what is missing, repeated, or of a new process.
 
 Nothing here waits, reads a clock or opens a socket: messages go in, and what they mean comes out.
-Source: vLLM 0.33.0 ``distributed/kv_events.py`` (`ZmqEventPublisher`). A message has three frames:
+Source: vLLM ``distributed/kv_events.py`` (`ZmqEventPublisher`). A message has three frames:
 topic, sequence number (8 bytes, big-endian, from 0 in each process), payload. A replay is asked
 for by a number, and answered by all batches from there on that the publisher still has.
 """

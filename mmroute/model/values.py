@@ -39,7 +39,7 @@ class Values:
 
         The engine takes its defaults for fields that are not in a preprocessor_config.json, and
         does not start where there is none (``AutoImageProcessor`` and ``AutoFeatureExtractor`` of
-        transformers 5.20.2). A default is no value of a model of which that file was not copied.
+        transformers). A default is no value of a model of which that file was not copied.
 
         Raises:
             ModelError: `contradictory_config`; `invalid_config_field` if the value has no name, or
@@ -75,7 +75,7 @@ class Values:
 
         A size in a preprocessor's file replaces the processor's own as a whole, and fields that
         stand beside it, such as ``max_pixels``, are put into it. The engine does not start where
-        it then lacks a side, or has sides of two forms. Source: transformers 5.20.2
+        it then lacks a side, or has sides of two forms. Source: transformers
         ``image_processing_utils.py`` (`VALID_SIZE_DICT_KEYS`).
         """
         form = next((form for form in _SIZES if ref.path[-1] in form), None)

@@ -4,7 +4,7 @@ The tokenizer has one token for each of one to four line breaks. A replacement b
 with a blank line, so the engine merges neighbours as the tokenizer would have. Two images side
 by side then share one token, and their ranges overlap by one.
 
-Source: vLLM 0.33.0 ``model_executor/models/gemma3_mm.py``.
+Source: vLLM ``model_executor/models/gemma3_mm.py``.
 """
 
 from __future__ import annotations

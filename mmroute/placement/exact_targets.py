@@ -1,6 +1,6 @@
 """Placement for engines that refuse a prompt without exactly one placeholder for each image.
 
-Source: SGLang 0.5.23 ``srt/multimodal/processors/base_processor.py`` (`load_mm_data`,
+Source: SGLang ``srt/multimodal/processors/base_processor.py`` (`load_mm_data`,
 `process_and_combine_mm_data`), ``qwen_vl.py``, ``gemma3.py``, ``pixtral.py``; transformers 5.19.0.
 """
 

@@ -1,6 +1,6 @@
 """Finding placeholders and splicing replacements: the steps all placement rules share.
 
-Source: vLLM 0.33.0 ``multimodal/processing/processor.py``.
+Source: vLLM ``multimodal/processing/processor.py``.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 With at least one image the engine drops a leading BOS, decodes the prompt, removes the space after
 each special token, and splits the text at the tags. It encodes each chunk with a BOS of its own and
 each tag without one. So tags may stand in any order. Text that decoding changes stays changed.
-Source: vLLM 0.33.0 ``model_executor/models/phi3v.py``.
+Source: vLLM ``model_executor/models/phi3v.py``.
 """
 
 from __future__ import annotations

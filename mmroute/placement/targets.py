@@ -52,7 +52,7 @@ class AudioBesideVideo:
     For a video in its cache, the engine does not know whether its sound was used as an audio. It
     counts the placeholders instead, and takes a surplus one as a sign that the sound was used.
 
-    Source: vLLM 0.33.0 ``model_executor/models/qwen2_5_omni_thinker.py``
+    Source: vLLM ``model_executor/models/qwen2_5_omni_thinker.py``
     (`_maybe_apply_prompt_updates`).
     """
 
@@ -81,7 +81,7 @@ class AudioBesideVideo:
 class RenderedByTokenizer:
     """Placement for prompts in which the renderer already put the replacements (mistral-common).
 
-    Source: vLLM 0.33.0 ``model_executor/models/pixtral.py``: a prompt without them is refused.
+    Source: vLLM ``model_executor/models/pixtral.py``: a prompt without them is refused.
     """
 
     keeps_prefix: ClassVar = False

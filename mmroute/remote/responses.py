@@ -1,6 +1,6 @@
 """Reads a server's response: a rendered prompt, or the reason why there is none.
 
-Source: vLLM 0.33.0 ``entrypoints/scale_out/token_in_token_out/protocol.py`` (`GenerateRequest`,
+Source: vLLM ``entrypoints/scale_out/token_in_token_out/protocol.py`` (`GenerateRequest`,
 `MultiModalFeatures`), ``entrypoints/serve/exception_handling``, and its answers as observed.
 """
 

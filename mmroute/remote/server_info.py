@@ -4,7 +4,7 @@ Every server has routes for its model string, names, adapters and longest contex
 the block size and the hash algorithm. A server started with ``VLLM_SERVER_DEV_MODE=1`` has a route
 for its complete configuration. No server gives PYTHONHASHSEED or its chat template. ``vllm launch
 render`` has no cache, so it has no metrics of one, and shows the defaults of its configuration.
-Source: vLLM 0.33.0 ``entrypoints/serve/dev/server_info/api_router.py``,
+Source: vLLM ``entrypoints/serve/dev/server_info/api_router.py``,
 ``entrypoints/openai/models/serving.py``, ``config/cache.py`` (`metrics_info`).
 """
 
@@ -91,7 +91,7 @@ class ServedModel:
     Attributes:
         parent: the model to which an adapter belongs; None for a model.
         root: the engine's model string, or the adapter's path; empty if the server gives none.
-            Source: vLLM 0.33.0 ``entrypoints/openai/models/serving.py``.
+            Source: vLLM ``entrypoints/openai/models/serving.py``.
         max_model_len: the longest context; None if the server does not give it.
     """
 
@@ -151,7 +151,7 @@ def ask_engine(transport: Transport) -> RunningEngine:
 def _frontend(version: Mapping[str, Any]) -> Frontend:
     """The frontend that answers the route of its version.
 
-    Source: vLLM 0.33.0 ``rust/src/server/src/routes/version.rs``.
+    Source: vLLM ``rust/src/server/src/routes/version.rs``.
     """
     rust = _RUST_VERSION in version or version.get("frontend") == Frontend.RUST
     return Frontend.RUST if rust else Frontend.PYTHON
@@ -257,7 +257,7 @@ def _of_metrics(text: str) -> _Options:
     """The options in the metrics of the cache, if all engines of the server have the same.
 
     The hash block size of hybrid models is the size of their smallest blocks, if states are kept at
-    the ends of blocks. Source: vLLM 0.33.0 ``v1/engine/core.py`` (`_initialize_kv_caches`),
+    the ends of blocks. Source: vLLM ``v1/engine/core.py`` (`_initialize_kv_caches`),
     ``v1/core/kv_cache_utils.py`` (`resolve_kv_cache_block_sizes`).
     """
     engines = [dict(_LABEL.findall(s)) for s in text.splitlines() if s.startswith(_CACHE_METRIC)]

@@ -57,7 +57,7 @@ class Lora:
 
 
 class Request(NamedTuple):
-    """One request, with the engine's defaults (vLLM 0.33.0, OpenAI API).
+    """One request, with the engine's defaults (vLLM, OpenAI API).
 
     Attributes:
         messages: the OpenAI chat messages. A data URL carries its own item; ``{"type": "image"}``

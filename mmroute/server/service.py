@@ -29,7 +29,7 @@ _LOG: Final = logging.getLogger(__name__)
 _FAILURE: Final = 500
 _HEALTH: Final = frozenset({"/health", "/ping", "/readyz"})  # a 503 of theirs is no failure
 _VLLM_GUARDED: Final = ("/v1", "/v2", "/inference", "/cohere")
-"""What vLLM 0.33.0 wants an API key for, and nothing else
+"""What vLLM wants an API key for, and nothing else
 (``entrypoints/serve/middleware/authenticate.py``)."""
 _ADMIN: Final = ("/admin",)
 

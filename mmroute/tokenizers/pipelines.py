@@ -5,7 +5,7 @@ post-processor from the file, and build the rest of the pipeline themselves. For
 engine does not run the file's own normalizer, pre-tokenizer and decoder, nor the options of its BPE
 model.
 
-Sources: transformers 5.20.2, ``models/{qwen2,qwen3_5,llama,gemma,gpt2,gpt_neox,cohere}/
+Sources: transformers ``models/{qwen2,qwen3_5,llama,gemma,gpt2,gpt_neox,cohere}/
 tokenization_*.py``.
 """
 

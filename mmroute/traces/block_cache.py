@@ -18,7 +18,7 @@ class BlockCache:
     are evicted before those at its beginning. Even if all of a prompt is cached, its last token is
     computed, together with the block that has it. That block is then in the cache twice.
 
-    Source: vLLM 0.33.0 ``v1/core/block_pool.py`` (`get_new_blocks`, `free_blocks`) and
+    Source: vLLM ``v1/core/block_pool.py`` (`get_new_blocks`, `free_blocks`) and
     ``kv_cache_manager.py`` (`get_computed_blocks`), for full attention.
 
     Args:

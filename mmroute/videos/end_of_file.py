@@ -5,7 +5,7 @@ the position. OpenCV seeks to a key frame before the end, derives that frame's n
 *time*, as if the rate were constant, and counts on from there. If the position is two or more
 frames below the header's number, the engine uses it instead.
 
-Source: vLLM 0.33.0 ``multimodal/video_decoders/opencv.py`` (`get_video_metadata`); OpenCV 5.0
+Source: vLLM ``multimodal/video_decoders/opencv.py`` (`get_video_metadata`); OpenCV 5.0
 ``modules/videoio/src/cap_ffmpeg_impl.hpp`` (`CvCapture_FFMPEG::seek`).
 """
 

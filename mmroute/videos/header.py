@@ -1,6 +1,6 @@
 """The error for video files whose header does not decide their token IDs.
 
-Source: vLLM 0.33.0 ``multimodal/video_decoders/opencv.py``, which asks OpenCV's FFmpeg reader.
+Source: vLLM ``multimodal/video_decoders/opencv.py``, which asks OpenCV's FFmpeg reader.
 """
 
 from __future__ import annotations

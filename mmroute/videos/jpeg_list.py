@@ -1,6 +1,6 @@
 """Videos that a client sends as single frames: ``data:video/jpeg;base64,FRAME,FRAME,...``.
 
-Source: vLLM 0.33.0 ``multimodal/media/video.py`` (`VideoMediaIO.load_base64`).
+Source: vLLM ``multimodal/media/video.py`` (`VideoMediaIO.load_base64`).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The files have no frame count. FFmpeg computes one from the durations of the fil
 The engine uses it, unless it finds at the end of the file that frames are missing. So the header
 alone does not decide: the blocks are counted as well, without reading their content.
 
-Source: RFC 8794 (EBML), RFC 9559 (Matroska); FFmpeg 7 ``libavformat/matroskadec.c``; vLLM 0.33.0
+Source: RFC 8794 (EBML), RFC 9559 (Matroska); FFmpeg 7 ``libavformat/matroskadec.c``; vLLM
 ``multimodal/video_decoders/opencv.py``.
 """
 

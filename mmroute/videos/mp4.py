@@ -3,7 +3,7 @@
 The frames themselves are not read: top-level boxes are skipped by their sizes, so the cost does not
 grow with the file. The rules were compared with OpenCV 5.0's FFmpeg reader.
 
-Source: ISO/IEC 14496-12 (boxes); vLLM 0.33.0 ``multimodal/video_decoders/opencv.py``.
+Source: ISO/IEC 14496-12 (boxes); vLLM ``multimodal/video_decoders/opencv.py``.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ minijinja's does. A construct that is not known to be the same is refused when t
 loaded, and a value for which it is not is refused when a chat is rendered.
 
 Source: minijinja 2.24.0 and minijinja-contrib 2.24.0 (``pycompat``), which the Rust frontend of
-vLLM 0.33.0 uses.
+vLLM uses.
 """
 
 from mmroute.chat.minijinja.template import MinijinjaTemplate

@@ -3,7 +3,7 @@
 vLLM's Rust frontend sees less than its Python frontend: no parameters of macros, no namespaces. A
 loop over what is called ``content`` is one anywhere.
 
-Source: vLLM 0.33.0 ``rust/src/chat/src/renderer/hf/format.rs``.
+Source: vLLM ``rust/src/chat/src/renderer/hf/format.rs``.
 """
 
 from __future__ import annotations

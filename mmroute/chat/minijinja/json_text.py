@@ -1,6 +1,6 @@
 """JSON as vLLM's Rust frontend writes it into prompts.
 
-Source: vLLM 0.33.0 ``rust/src/chat/src/renderer/hf/tojson.rs``; serde_json 1.0.149 (numbers).
+Source: vLLM ``rust/src/chat/src/renderer/hf/tojson.rs``; serde_json 1.0.149 (numbers).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A chat template, compiled once, and rendered as minijinja renders it.
 
-Source: vLLM 0.33.0 ``rust/src/chat/src/renderer/hf/template.rs``, ``mod.rs``
+Source: vLLM ``rust/src/chat/src/renderer/hf/template.rs``, ``mod.rs``
 (`append_continue_final_message_tag`, `truncate_prompt_at_continue_final_message_tag`).
 """
 

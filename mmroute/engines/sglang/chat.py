@@ -1,6 +1,6 @@
 """Chats as SGLang renders them: to text, to token IDs, and often to text and back once more.
 
-Source: SGLang 0.5.23 ``srt/entrypoints/openai/serving_chat.py`` (`_apply_jinja_template`,
+Source: SGLang ``srt/entrypoints/openai/serving_chat.py`` (`_apply_jinja_template`,
 `_can_reuse_text_only_prompt_ids`), ``srt/managers/tokenizer_manager.py`` (`_tokenize_texts`),
 ``srt/multimodal/processors/base_processor.py`` (`process_mm_data`).
 """
@@ -65,7 +65,7 @@ def load_chat(
 
 @dataclass(frozen=True, slots=True)
 class SglangChat(Chat):
-    """Renders chats with the model's template, as SGLang 0.5.23 does.
+    """Renders chats with the model's template, as SGLang does.
 
     Attributes:
         template: for all requests; None if the model has none.

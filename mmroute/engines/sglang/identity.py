@@ -1,7 +1,7 @@
 """What tells images apart in SGLang's prefix cache: a number of 64 bits.
 
 The client's own, if its request has ``mm_hashes``. Otherwise a hash of the decoded picture as the
-worker's processor computes it, which nobody else can know. Source: SGLang 0.5.23
+worker's processor computes it, which nobody else can know. Source: SGLang
 ``srt/managers/tokenizer_manager.py`` (`_tokenize_one_request`).
 """
 

@@ -1,6 +1,6 @@
 """Which chat messages SGLang's API accepts, and what of them it keeps.
 
-Source: SGLang 0.5.23 ``srt/entrypoints/openai/protocol.py``. Keys that a type does not name are
+Source: SGLang ``srt/entrypoints/openai/protocol.py``. Keys that a type does not name are
 dropped.
 """
 

@@ -1,6 +1,6 @@
 """OpenAI chat messages, taken apart as SGLang does it before any template.
 
-Source: SGLang 0.5.23 ``srt/entrypoints/openai/serving_chat.py`` (`_apply_jinja_template`),
+Source: SGLang ``srt/entrypoints/openai/serving_chat.py`` (`_apply_jinja_template`),
 ``srt/parser/jinja_template_utils.py`` (`process_content_for_template_format`).
 """
 

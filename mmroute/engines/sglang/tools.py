@@ -1,6 +1,6 @@
 """Tool definitions as SGLang hands them to templates.
 
-Source: SGLang 0.5.23 ``srt/entrypoints/openai/protocol.py`` (`Tool`, `Function`) and
+Source: SGLang ``srt/entrypoints/openai/protocol.py`` (`Tool`, `Function`) and
 ``srt/function_call/utils.py`` (`normalize_json_schema_types`).
 """
 

@@ -76,7 +76,7 @@ def load_chat(
         case "mistral" | "mistral_text":
             return _mistral(family, tokenizer, geometries)
         case "refused":
-            # Source: vLLM 0.33.0 ``renderers/`` (deepseek_v32, deepseek_v4, inkling).
+            # Source: vLLM ``renderers/`` (deepseek_v32, deepseek_v4, inkling).
             return RefusedChat(
                 f"the engine renders chats of the family {family.family} by Python code of its "
                 "own, not by a template; send the rendered `prompt`, or `prompt_token_ids`"

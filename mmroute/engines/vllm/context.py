@@ -1,6 +1,6 @@
 """The longest prompt an engine takes for a model, if its server does not lower it.
 
-Source: vLLM 0.33.0 ``config/model.py`` (`_get_and_verify_max_len`) and
+Source: vLLM ``config/model.py`` (`_get_and_verify_max_len`) and
 ``transformers_utils/model_arch_config_convertor.py``.
 """
 

@@ -1,6 +1,6 @@
 """What the settings of a server put into requests that do not say otherwise, and what they refuse.
 
-Source: vLLM 0.33.0 ``renderers/params.py``, ``renderers/online_renderer.py`` (`render_chat`),
+Source: vLLM ``renderers/params.py``, ``renderers/online_renderer.py`` (`render_chat`),
 ``entrypoints/generate/base/protocol.py`` (`validate_request_mm_kwargs`), ``tokenizers/mistral.py``
 (`validate_request_params`), ``config/multimodal.py``,
 ``multimodal/media/video.py`` and ``entrypoints/openai/chat_completion/protocol.py``

@@ -1,6 +1,6 @@
 """Messages of Harmony, and the token IDs that vLLM makes of a conversation of them.
 
-Source: vLLM 0.33.0 ``entrypoints/openai/parser/harmony_utils.py``; oss-harmony 0.0.11, which vLLM
+Source: vLLM ``entrypoints/openai/parser/harmony_utils.py``; oss-harmony 0.0.11, which vLLM
 requires.
 """
 

@@ -1,6 +1,6 @@
 """Chats of gpt-oss, which vLLM's server renders by Harmony and not by the model's template.
 
-Source: vLLM 0.33.0 ``renderers/online_renderer.py`` (`_make_request_with_harmony`) and
+Source: vLLM ``renderers/online_renderer.py`` (`_make_request_with_harmony`) and
 ``entrypoints/openai/parser/harmony_utils.py``.
 """
 

@@ -32,7 +32,7 @@ OWN_PARAMETERS: Final = template_parameters.TRANSFORMERS - _REFUSED_KWARGS
 
 @dataclass(frozen=True, slots=True)
 class HfChat(Chat):
-    """Renders chats with the model's template, as vLLM 0.33.0 does.
+    """Renders chats with the model's template, as vLLM does.
 
     Attributes:
         template: for requests without tools; None if the model has none.

@@ -1,6 +1,6 @@
 """Identities: the strings by which an engine tells items apart.
 
-Source: vLLM 0.33.0 ``multimodal/hasher.py`` and ``multimodal/processing/inputs.py``.
+Source: vLLM ``multimodal/hasher.py`` and ``multimodal/processing/inputs.py``.
 """
 
 from __future__ import annotations

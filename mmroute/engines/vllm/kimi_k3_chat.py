@@ -3,7 +3,7 @@
 The published checkpoint renders chats by code of its own tokenizer; a directory whose tokenizer
 is a ``tokenizer.json`` has a template instead, and this is for those.
 
-Source: vLLM 0.33.0 ``renderers/kimi_k3.py``.
+Source: vLLM ``renderers/kimi_k3.py``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _REFUSED: Final = OWN_PARAMETERS - {
 
 @dataclass(frozen=True, slots=True)
 class KimiK3Chat(Chat):
-    """Renders chats of Kimi-K3, as vLLM 0.33.0 does: whatever a template takes, it gets texts.
+    """Renders chats of Kimi-K3, as vLLM does: whatever a template takes, it gets texts.
 
     Attributes:
         template: of the tokenizer.

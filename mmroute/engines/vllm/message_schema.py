@@ -3,7 +3,7 @@
 vLLM validates a message against several types at once and takes the one that fits best, so a
 part that would fail one type may pass with another. These are the outcomes, not the types.
 
-Source: vLLM 0.33.0 ``entrypoints/openai/chat_completion/protocol.py`` and
+Source: vLLM ``entrypoints/openai/chat_completion/protocol.py`` and
 ``renderers/chat_utils/types.py``, observed with pydantic 2.14.
 """
 

@@ -1,6 +1,6 @@
 """OpenAI chat messages, taken apart as vLLM does it before any template.
 
-Source: vLLM 0.33.0 ``renderers/chat_utils/chat_message.py``.
+Source: vLLM ``renderers/chat_utils/chat_message.py``.
 """
 
 from __future__ import annotations

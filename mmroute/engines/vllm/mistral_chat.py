@@ -1,6 +1,6 @@
 """Chat requests of models in Mistral's own format: mistral-common gives the IDs at once.
 
-Source: vLLM 0.33.0 ``renderers/mistral.py`` and ``tokenizers/mistral.py``, transformers 5.20.2
+Source: vLLM ``renderers/mistral.py`` and ``tokenizers/mistral.py``, transformers
 ``tokenization_mistral_common.py``.
 """
 

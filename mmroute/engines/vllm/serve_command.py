@@ -1,6 +1,6 @@
 """A ``vllm serve`` command line, or its configuration file, taken apart.
 
-Source: vLLM 0.33.0 ``utils/argparse_utils.py``.
+Source: vLLM ``utils/argparse_utils.py``.
 """
 
 from __future__ import annotations

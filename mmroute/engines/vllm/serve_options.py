@@ -1,7 +1,7 @@
 """The options of ``vllm serve``, by how many values each takes.
 
 ``tools/generate_lists.py`` writes them from the engine's own parser.
-Source: vLLM 0.33.0 ``entrypoints/common/cli_args.py`` and ``engine/arg_utils.py``.
+Source: vLLM ``entrypoints/common/cli_args.py`` and ``engine/arg_utils.py``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The options of ``vllm serve`` to engine settings: what has an effect, and what is refused.
 
-Source: vLLM 0.33.0 ``envs.py`` and ``engine/arg_utils.py``.
+Source: vLLM ``envs.py`` and ``engine/arg_utils.py``.
 """
 
 from __future__ import annotations

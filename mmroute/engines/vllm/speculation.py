@@ -1,6 +1,6 @@
 """How many tokens behind a block its hash covers, under speculative decoding.
 
-Source: vLLM 0.33.0 ``config/vllm.py`` (`num_hash_lookahead_tokens`) and ``config/speculative.py``
+Source: vLLM ``config/vllm.py`` (`num_hash_lookahead_tokens`) and ``config/speculative.py``
 (`__post_init__`, `hf_config_override`, `use_multi_module_mtp`).
 """
 

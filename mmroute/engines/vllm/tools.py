@@ -1,6 +1,6 @@
 """Tool definitions and tool calls, as vLLM checks them and hands them to templates.
 
-Source: vLLM 0.33.0 ``ChatCompletionToolsParam``, ``FunctionDefinition`` and
+Source: vLLM ``ChatCompletionToolsParam``, ``FunctionDefinition`` and
 ``renderers/chat_utils/chat_message.py``.
 """
 

@@ -1,7 +1,7 @@
 """LLaVA: the outputs of a vision encoder, and the best of several resolutions, unpadded.
 
-Sources: transformers 5.20.2 ``image_processing_utils.py`` (`select_best_resolution`), vLLM
-0.33.0 ``model_executor/models/llava.py``, ``llava_next.py``, ``llava_onevision.py``,
+Sources: transformers ``image_processing_utils.py`` (`select_best_resolution`), vLLM
+``model_executor/models/llava.py``, ``llava_next.py``, ``llava_onevision.py``,
 ``granite4_vision.py``, ``clip.py``, ``siglip.py`` and ``vision.py``
 (`get_num_selected_vision_tokens`). Checked with both.
 """

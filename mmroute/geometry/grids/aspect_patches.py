@@ -1,7 +1,7 @@
 """Muse Glimmer: the patch grid closest to the image's aspect ratio under a token limit.
 
-Sources: transformers 5.20.2 ``models/muse_glimmer/image_processing_muse_glimmer.py``
-(`smart_resize`), vLLM 0.33.0 ``model_executor/models/muse_glimmer.py``. Checked with both.
+Sources: transformers ``models/muse_glimmer/image_processing_muse_glimmer.py``
+(`smart_resize`), vLLM ``model_executor/models/muse_glimmer.py``. Checked with both.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Llama 4 and Command A Vision: the canvas of tiles that scales an image least.
 
-Sources: vLLM 0.33.0 ``model_executor/models/mllama4.py`` and ``cohere2_vision.py``; transformers
-5.20.2 ``models/llama4/image_processing_llama4.py`` (`get_best_fit`), ``processing_llama4.py`` and
+Sources: vLLM ``model_executor/models/mllama4.py`` and ``cohere2_vision.py``; transformers
+``models/llama4/image_processing_llama4.py`` (`get_best_fit`), ``processing_llama4.py`` and
 ``models/cohere2_vision/image_processing_cohere2_vision.py`` (`get_optimal_tiled_canvas`).
 """
 

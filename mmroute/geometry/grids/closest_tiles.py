@@ -1,6 +1,6 @@
 """InternVL: the grid of square tiles whose aspect ratio is closest to the image's.
 
-Sources: vLLM 0.33.0 ``transformers_utils/processors/internvl.py``; transformers 5.20.2
+Sources: vLLM ``transformers_utils/processors/internvl.py``; transformers
 ``models/got_ocr2/image_processing_got_ocr2.py`` (`get_optimal_tiled_canvas`).
 """
 

@@ -1,8 +1,8 @@
 """Pixtral and Mistral 3: an image is scaled into a square, and covered with patches.
 
 The Hugging Face form rounds scaled sides down, Mistral's own rounds them half to even and
-keeps at least one pixel. Sources: vLLM 0.33.0 ``model_executor/models/pixtral.py`` and
-``mistral3.py``; mistral-common 1.13.1 ``tokens/tokenizers/image.py``. Checked with all.
+keeps at least one pixel. Sources: vLLM ``model_executor/models/pixtral.py`` and
+``mistral3.py``; mistral-common ``tokens/tokenizers/image.py``. Checked with all.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One number of tokens for every item, whatever its size: Gemma 3n's images and audio.
 
-Sources: vLLM 0.33.0 ``model_executor/models/gemma3n_mm.py``; transformers 5.20.2
+Sources: vLLM ``model_executor/models/gemma3n_mm.py``; transformers
 ``models/gemma3n/processing_gemma3n.py``.
 """
 

@@ -1,6 +1,6 @@
 """Videos each frame of which has the same number of tokens, whatever its size: LLaVA, InternVL.
 
-Sources: vLLM 0.33.0 ``model_executor/models/llava_onevision.py``, ``llava_next_video.py``,
+Sources: vLLM ``model_executor/models/llava_onevision.py``, ``llava_next_video.py``,
 ``interns1.py``. Checked with it.
 """
 

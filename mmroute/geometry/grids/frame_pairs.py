@@ -1,6 +1,6 @@
 """Qwen2-VL, Qwen2.5-VL and Qwen-Omni: pairs of frames, each resized as an image is.
 
-Sources: transformers 5.20.2 ``models/qwen2_vl/video_processing_qwen2_vl.py``, vLLM 0.33.0
+Sources: transformers ``models/qwen2_vl/video_processing_qwen2_vl.py``, vLLM
 ``model_executor/models/qwen2_vl.py``. Checked with both.
 """
 

@@ -1,7 +1,7 @@
 """Phi-3-vision and Phi-3.5-vision: padded to whole 336-pixel tiles, at most `num_crops` of them.
 
 Source: the "HD transform" of the models' ``image_processing_phi3_v.py``
-(`calc_num_image_tokens_from_image_size`), as vLLM 0.33.0 ``phi3v.py`` calls it.
+(`calc_num_image_tokens_from_image_size`), as vLLM ``phi3v.py`` calls it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Idefics3 and SmolVLM: the longest side is scaled to a fixed length, and covered with tiles.
 
-Sources: transformers 5.20.2
-``models/idefics3/image_processing_idefics3.py`` (`get_number_of_image_patches`), vLLM 0.33.0
+Sources: transformers
+``models/idefics3/image_processing_idefics3.py`` (`get_number_of_image_patches`), vLLM
 ``model_executor/models/idefics3.py`` and ``smolvlm.py``. Checked with both.
 """
 

@@ -1,6 +1,6 @@
 """Audio: samples to mel frames, and frames to tokens by the strides of an encoder.
 
-Sources: vLLM 0.33.0 ``model_executor/models/qwen2_audio.py``, ``qwen2_5_omni_thinker.py``,
+Sources: vLLM ``model_executor/models/qwen2_audio.py``, ``qwen2_5_omni_thinker.py``,
 ``qwen3_omni_moe_thinker.py``, ``qwen3_asr.py``, ``gemma4_mm.py``, ``ultravox.py``.
 Checked with it. Divisions round down, also below zero.
 """

@@ -1,6 +1,6 @@
 """MiniMax-M3: a resize by area, or by the long side where the model or a request says so.
 
-Sources: vLLM 0.33.0 ``transformers_utils/processors/minimax_m3.py`` and
+Sources: vLLM ``transformers_utils/processors/minimax_m3.py`` and
 ``models/minimax_m3/common/mm_preprocess.py``. Checked with it.
 """
 

@@ -1,6 +1,6 @@
 """Kimi: images keep their size within limits of patches, and are padded up to whole tokens.
 
-Sources: vLLM 0.33.0 ``transformers_utils/processors/kimi_k25_vision_fused.py``
+Sources: vLLM ``transformers_utils/processors/kimi_k25_vision_fused.py``
 (`navit_resize_image`), ``model_executor/models/kimi_k25.py`` and
 ``models/kimi_k3/common/mm_preprocess.py``.
 """

@@ -3,7 +3,7 @@
 The renderer, mistral-common, has put the tokens into the prompt. It resamples with another library
 than the engine, which looks for the tokens, so the lengths of both may differ by a sample.
 
-Sources: mistral-common 1.13.1 ``tokens/tokenizers/audio.py``; vLLM 0.33.0
+Sources: mistral-common ``tokens/tokenizers/audio.py``; vLLM
 ``model_executor/models/voxtral.py`` and ``transformers_utils/processors/voxtral.py``. Checked with
 both.
 """

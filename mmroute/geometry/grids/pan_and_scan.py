@@ -1,7 +1,7 @@
 """Gemma 3: a fixed number of soft tokens for an image, and for each crop of it.
 
-Crops are made with pan-and-scan, which a request can switch on. Sources: vLLM 0.33.0
-``model_executor/models/gemma3_mm.py``, transformers 5.20.2 ``models/gemma3/processing_gemma3.py``.
+Crops are made with pan-and-scan, which a request can switch on. Sources: vLLM
+``model_executor/models/gemma3_mm.py``, transformers ``models/gemma3/processing_gemma3.py``.
 """
 
 from __future__ import annotations

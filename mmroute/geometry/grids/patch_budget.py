@@ -1,6 +1,6 @@
 """Gemma 4: an image is scaled to a budget of soft tokens, both sides to multiples of a unit.
 
-The unit is one soft token: a square of pooled patches. Source: vLLM 0.33.0
+The unit is one soft token: a square of pooled patches. Source: vLLM
 ``model_executor/models/gemma4_mm.py`` and ``gemma4_unified.py`` (`_compute_num_soft_tokens`).
 transformers counts very thin images otherwise, but the engine's own count is the one that it
 expands by.

@@ -1,7 +1,7 @@
 """Qwen3-VL and GLM-4.xV: pairs of frames, resized within one limit of all their pixels.
 
-Sources: transformers 5.20.2 ``models/qwen3_vl/video_processing_qwen3_vl.py``,
-``models/glm4v/video_processing_glm4v.py``, vLLM 0.33.0 ``model_executor/models/qwen3_vl.py`` and
+Sources: transformers ``models/qwen3_vl/video_processing_qwen3_vl.py``,
+``models/glm4v/video_processing_glm4v.py``, vLLM ``model_executor/models/qwen3_vl.py`` and
 ``glm4_1v.py``. Checked with both.
 """
 
@@ -20,7 +20,7 @@ from mmroute.geometry.grids.smart_resize import enlarge_to_factor, smart_resize
 from mmroute.requests.items import VideoSize
 
 _PAIR: Final = 2
-# vLLM 0.33.0 ``glm4_1v.py``; the area is the default of its ``smart_resize``.
+# vLLM ``glm4_1v.py``; the area is the default of its ``smart_resize``.
 _PLANNED_FRAMES: Final = 600
 _PLANNED_MIN_PIXELS: Final = 112 * 112
 

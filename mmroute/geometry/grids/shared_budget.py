@@ -4,7 +4,7 @@ The engine counts images before it knows their text, and only those that its pro
 does not hold. So the budget depends on the request alone as long as all images together keep
 it; beyond, the answer depends on the requests before, and there is no exact one.
 
-Source: vLLM 0.33.0 ``transformers_utils/processors/nano_nemotron_vl.py``
+Source: vLLM ``transformers_utils/processors/nano_nemotron_vl.py``
 (`DynamicResolutionImageTiler`). Checked with it.
 """
 

@@ -1,8 +1,8 @@
 """MiniCPM-V 4.6 and 4.7: the whole image, and slices of it.
 
 The grid of slices has about as many as the image has times a slice's area, and the aspect
-ratio that is closest on a logarithmic scale. Sources: transformers 5.20.2
-``models/minicpmv4_6/image_processing_minicpmv4_6.py``, vLLM 0.33.0
+ratio that is closest on a logarithmic scale. Sources: transformers
+``models/minicpmv4_6/image_processing_minicpmv4_6.py``, vLLM
 ``model_executor/models/minicpmv4_6.py`` and ``minicpmv4_7.py``. Checked with both.
 """
 

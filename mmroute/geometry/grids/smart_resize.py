@@ -1,11 +1,11 @@
 """Both sides become multiples of a factor, and the area is kept inside limits: Qwen-VL's resize.
 
 The engine counts several families by a function of this form; they differ in what is done to short
-sides, what a side must have at least, and what stands beside the rows. Sources: transformers 5.20.2
+sides, what a side must have at least, and what stands beside the rows. Sources: transformers
 ``models/qwen2_vl/image_processing_qwen2_vl.py`` (`smart_resize`),
 ``models/glm4v/image_processing_glm4v.py``, which GLM-4.6V and GLM-OCR share,
 ``models/paddleocr_vl/image_processing_paddleocr_vl.py`` and
-``models/hunyuan_vl/processing_hunyuan_vl.py``; vLLM 0.33.0 ``model_executor/models/qwen2_vl.py``,
+``models/hunyuan_vl/processing_hunyuan_vl.py``; vLLM ``model_executor/models/qwen2_vl.py``,
 ``glm4_1v.py``, ``paddleocr_vl.py`` and ``transformers/multimodal.py``. Checked with both.
 """
 

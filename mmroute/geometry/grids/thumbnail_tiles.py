@@ -1,6 +1,6 @@
 """LFM2-VL: one resized image, or the tiles of the closest grid and the resized image beside them.
 
-Sources: vLLM 0.33.0 ``model_executor/models/lfm2_vl.py``, transformers 5.20.2
+Sources: vLLM ``model_executor/models/lfm2_vl.py``, transformers
 ``models/lfm2_vl/image_processing_lfm2_vl.py``. Checked with both.
 """
 

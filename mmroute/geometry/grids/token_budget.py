@@ -1,7 +1,7 @@
 """GLM-5.3: both sides are rounded up, and the image is shrunk until its tokens fit a budget.
 
-Source: transformers 5.20.2 ``models/glm5_next/image_processing_glm5_next.py``, by the processor
-of which vLLM 0.33.0 (``models/glm5next/common/multimodal.py``) counts.
+Source: transformers ``models/glm5_next/image_processing_glm5_next.py``, by the processor
+of which vLLM ``models/glm5next/common/multimodal.py`` counts.
 """
 
 from __future__ import annotations

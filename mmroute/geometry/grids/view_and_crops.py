@@ -1,6 +1,6 @@
 """DeepSeek-OCR: one view of the whole image, and crops of it if a side is long.
 
-Sources: vLLM 0.33.0 ``model_executor/models/deepseek_ocr.py``, ``deepseek_ocr2.py`` and
+Sources: vLLM ``model_executor/models/deepseek_ocr.py``, ``deepseek_ocr2.py`` and
 ``transformers_utils/processors/deepseek_ocr.py``, whose constants the family specs repeat.
 """
 

@@ -1,6 +1,6 @@
 """Step 3: windows over an image that is long or large, then the whole image.
 
-Source: vLLM 0.33.0 ``transformers_utils/processors/step3_vl.py`` (`ImagePatcher`), whose constants
+Source: vLLM ``transformers_utils/processors/step3_vl.py`` (`ImagePatcher`), whose constants
 are repeated here. The engine uses it for Step 3.7 too, not transformers' own processor.
 """
 

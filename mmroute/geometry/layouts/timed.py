@@ -1,6 +1,6 @@
 """Frames or pairs of frames, each with its time as text: Qwen3-VL, GLM-V, Gemma 4, MiniMax-M3.
 
-Sources: vLLM 0.33.0 ``model_executor/models/qwen3_vl.py``, ``glm4_1v.py``, ``gemma4_mm.py`` and
+Sources: vLLM ``model_executor/models/qwen3_vl.py``, ``glm4_1v.py``, ``gemma4_mm.py`` and
 ``transformers_utils/processors/minimax_m3.py``. Checked with it.
 """
 

@@ -1,7 +1,7 @@
 """The oracle that asks a running vLLM, or another server with its protocol, over HTTP.
 
 ``vllm launch render`` has all routes, and needs no GPU. ``vllm serve`` has ``/tokenize``, which
-returns no ranges, and the render routes only with ``--enable-scale-out``. Source: vLLM 0.33.0
+returns no ranges, and the render routes only with ``--enable-scale-out``. Source: vLLM
 ``entrypoints/serve``, and its answers as observed.
 """
 

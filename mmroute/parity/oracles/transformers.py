@@ -2,7 +2,7 @@
 
 It is not the engine: it has no context length, places images by the processor's rules, and gives no
 ranges. `KNOWN_DIFFERENCES` lists where it is known to differ from the engine.
-Source: transformers 5.20.2 ``processing_utils.py``, mistral-common 1.13.1.
+Source: transformers ``processing_utils.py``, mistral-common.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ KNOWN_DIFFERENCES: Final[tuple[tuple[tuple[str, ...], str, str, str], ...]] = (
         "kept as a text", "an empty object in its place",
     ),
 )  # fmt: skip
-"""Families (none for all), requests, this oracle's answer, and the answer of vLLM 0.33.0."""
+"""Families (none for all), requests, this oracle's answer, and the answer of vLLM."""
 
 
 def known_differences(family: str) -> tuple[str, ...]:

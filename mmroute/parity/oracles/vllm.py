@@ -1,7 +1,7 @@
 """The oracle that runs vLLM in this process, up to the point where a request enters its scheduler.
 
 Renderer, tokenizer, media reading, processor and input checks are vLLM's; nothing is computed here.
-No weights are read, and no GPU is used. Source: vLLM 0.33.0
+No weights are read, and no GPU is used. Source: vLLM
 ``entrypoints/openai`` (what a server calls, in this order), ``v1/engine/input_processor.py``.
 """
 

@@ -2,7 +2,7 @@
 
 vLLM's Rust frontend loads tokenizers so.
 
-Source: vLLM 0.33.0 ``rust/src/tokenizer/src/hf.rs``,
+Source: vLLM ``rust/src/tokenizer/src/hf.rs``,
 ``rust/src/tokenizer/src/hf/added_tokens.rs``, ``rust/src/text/src/backend/hf/config.rs``,
 ``model_files.rs``.
 """

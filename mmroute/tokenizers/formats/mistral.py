@@ -66,7 +66,7 @@ class MistralTokenizer:
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
         """See `Codec.decode`. Tokens that frame tool calls and reasoning are always in the text."""
         if isinstance(self.backend, Tekkenizer):
-            if skip_special_tokens:  # what vLLM 0.33.0 does (`convert_ids_to_tokens`)
+            if skip_special_tokens:  # what vLLM does (`convert_ids_to_tokens`)
                 first, entry = self.backend.num_special_tokens, self.backend.id_to_piece
                 ids = [i for i in ids if i >= first or entry(i) in _FRAMING]
             return self.backend.decode(list(ids), special_token_policy=SpecialTokenPolicy.KEEP)

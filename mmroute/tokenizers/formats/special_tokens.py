@@ -1,6 +1,6 @@
 """The special tokens that a configuration gives a tokenizer, read as transformers reads them.
 
-Source: transformers 5.20.2 ``tokenization_utils_base.py`` (`_from_pretrained`, `__init__`) and
+Source: transformers ``tokenization_utils_base.py`` (`_from_pretrained`, `__init__`) and
 ``tokenization_utils_tokenizers.py`` (`TokenizersBackend.__init__`).
 """
 

@@ -66,7 +66,7 @@ def load_tokenizer_json(files: ModelFiles, pipelines: Mapping[str, str]) -> Load
 def _check_not_another_format(files: ModelFiles) -> None:
     """Refuse a model without a tokenizer.json: the engine converts its other vocabulary.
 
-    transformers 5.20.2 does so by rules that depend on model type and version, which were not
+    transformers does so by rules that depend on model type and version, which were not
     checked. From a LLaVA-1.5 directory with only a tokenizer.model it makes a tokenizer that
     loses the leading space.
     """

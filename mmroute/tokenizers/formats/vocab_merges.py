@@ -29,7 +29,7 @@ def load_vocab_and_merges(files: ModelFiles) -> Loaded:
     """Load the two files, with the added tokens of tokenizer_config.json.
 
     The class is that of tokenizer_config.json, or GPT-2's if the file names none.
-    Source: transformers 5.20.2 ``models/gpt2/tokenization_gpt2.py`` and
+    Source: transformers ``models/gpt2/tokenization_gpt2.py`` and
     ``models/qwen2/tokenization_qwen2.py``.
 
     Raises:

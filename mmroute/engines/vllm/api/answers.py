@@ -1,6 +1,6 @@
 """What the routes answer, in vLLM's key order.
 
-Source: vLLM 0.33.0 ``entrypoints/scale_out/token_in_token_out/protocol.py`` (`GenerateRequest`,
+Source: vLLM ``entrypoints/scale_out/token_in_token_out/protocol.py`` (`GenerateRequest`,
 `MultiModalFeatures`, `ParseContext`), ``entrypoints/serve/tokenize/protocol.py`` and
 ``entrypoints/serve/engine/protocol.py`` (`ErrorResponse`).
 """

@@ -1,6 +1,6 @@
 """Chats: ``/v1/chat/completions/render``.
 
-Source: vLLM 0.33.0 ``entrypoints/openai/chat_completion/protocol.py``,
+Source: vLLM ``entrypoints/openai/chat_completion/protocol.py``,
 ``entrypoints/scale_out/render/serving.py``, and its answers as observed.
 """
 

@@ -1,6 +1,6 @@
 """How vLLM's API treats chats: those that templates or tokenizers render, and those of Harmony.
 
-Source: vLLM 0.33.0 ``renderers/online_renderer.py``, and its answers as observed.
+Source: vLLM ``renderers/online_renderer.py``, and its answers as observed.
 """
 
 from __future__ import annotations

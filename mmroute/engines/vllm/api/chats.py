@@ -1,6 +1,6 @@
 """What the routes that take chats have in common.
 
-Source: vLLM 0.33.0 ``renderers/online_renderer.py`` (`render_chat`, `validate_chat_template`), and
+Source: vLLM ``renderers/online_renderer.py`` (`render_chat`, `validate_chat_template`), and
 its answers as observed.
 """
 

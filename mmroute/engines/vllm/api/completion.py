@@ -1,6 +1,6 @@
 """Completions: ``/v1/completions/render``.
 
-Source: vLLM 0.33.0 ``entrypoints/openai/completion/protocol.py``,
+Source: vLLM ``entrypoints/openai/completion/protocol.py``,
 ``entrypoints/scale_out/render/serving.py``, and its answers as observed.
 """
 

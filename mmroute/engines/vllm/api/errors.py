@@ -1,6 +1,6 @@
 """Errors as vLLM's server words them: one shape, whatever went wrong.
 
-Source: vLLM 0.33.0 ``entrypoints/serve/exception_handling``, and its answers as observed.
+Source: vLLM ``entrypoints/serve/exception_handling``, and its answers as observed.
 """
 
 from __future__ import annotations

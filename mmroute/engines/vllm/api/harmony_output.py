@@ -1,6 +1,6 @@
 """Structured outputs of models that answer in Harmony's format: a structural tag for the answer.
 
-Source: vLLM 0.33.0 ``parser/harmony.py`` (`_adjust_output_format`) and
+Source: vLLM ``parser/harmony.py`` (`_adjust_output_format`) and
 ``parser/abstract_parser.py`` (`structured_outputs_to_format`); xgrammar's defaults as observed.
 """
 

@@ -1,6 +1,6 @@
 """The chat that vLLM makes of a request of the Anthropic Messages API.
 
-Source: vLLM 0.33.0 ``entrypoints/anthropic/serving.py`` (`AnthropicServingMessages`).
+Source: vLLM ``entrypoints/anthropic/serving.py`` (`AnthropicServingMessages`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The body of ``/v1/messages/render``, with vLLM's names, defaults, laxness and order of fields.
 
-Source: vLLM 0.33.0 ``entrypoints/anthropic/protocol.py``.
+Source: vLLM ``entrypoints/anthropic/protocol.py``.
 """
 
 from __future__ import annotations

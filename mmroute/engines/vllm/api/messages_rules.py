@@ -1,6 +1,6 @@
 """What vLLM learns of a model for the Anthropic Messages API by rendering chats with it.
 
-Source: vLLM 0.33.0 ``entrypoints/anthropic/serving.py`` (`AnthropicServingMessages`,
+Source: vLLM ``entrypoints/anthropic/serving.py`` (`AnthropicServingMessages`,
 `DisabledThinkingEffortResolver`).
 """
 

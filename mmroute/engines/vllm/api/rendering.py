@@ -1,6 +1,6 @@
 """The rendered prompt of a request: what the engine would get.
 
-Source: vLLM 0.33.0 ``entrypoints/scale_out/render/serving.py``, and its answers as observed.
+Source: vLLM ``entrypoints/scale_out/render/serving.py``, and its answers as observed.
 """
 
 from __future__ import annotations

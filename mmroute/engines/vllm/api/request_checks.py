@@ -4,7 +4,7 @@ Each function is one or more of vLLM's validators of mode "before". They are cal
 which pydantic runs them, which is the reverse of the one in which they are written there. What they
 refuse is an `ApiError` with status 400.
 
-Source: vLLM 0.33.0 ``entrypoints/openai/chat_completion/protocol.py``,
+Source: vLLM ``entrypoints/openai/chat_completion/protocol.py``,
 ``entrypoints/openai/completion/protocol.py`` and ``entrypoints/generate/base/protocol.py``.
 """
 

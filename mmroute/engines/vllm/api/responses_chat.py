@@ -1,6 +1,6 @@
 """The chat that vLLM makes of a request of the OpenAI Responses API.
 
-Source: vLLM 0.33.0 ``entrypoints/openai/responses/utils.py``,
+Source: vLLM ``entrypoints/openai/responses/utils.py``,
 ``entrypoints/openai/responses/protocol.py`` (`build_chat_params`, `build_tok_params`,
 `to_sampling_params`) and ``tool_parsers/utils.py``.
 """

@@ -4,7 +4,7 @@ The chat of other models is not the same: here each item is a message, reasoning
 parts without a text are empty texts. Tools that the API itself runs are described in the prompt
 only where the engine has a tool server.
 
-Source: vLLM 0.33.0 ``renderers/online_renderer.py`` (`_render_responses_with_harmony`),
+Source: vLLM ``renderers/online_renderer.py`` (`_render_responses_with_harmony`),
 ``entrypoints/openai/responses/harmony.py`` and ``entrypoints/openai/parser/harmony_utils.py``.
 """
 

@@ -3,7 +3,7 @@
 vLLM declares them by some hundred types of the package openai. The types that change a prompt are
 declared here, with the fields that change it; of the others only the names are.
 
-Source: vLLM 0.33.0 ``entrypoints/openai/responses/protocol.py`` and openai 3.52
+Source: vLLM ``entrypoints/openai/responses/protocol.py`` and openai 3.52
 ``types/responses``.
 """
 

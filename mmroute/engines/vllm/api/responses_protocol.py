@@ -1,6 +1,6 @@
 """The body of ``/v1/responses/render``, with vLLM's names, defaults, laxness and order of fields.
 
-Source: vLLM 0.33.0 ``entrypoints/openai/responses/protocol.py``.
+Source: vLLM ``entrypoints/openai/responses/protocol.py``.
 """
 
 from __future__ import annotations

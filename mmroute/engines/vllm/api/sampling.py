@@ -2,7 +2,7 @@
 
 Routers do not read it; a caller that posts the answer on to ``/inference/v1/generate`` needs it.
 
-Source: vLLM 0.33.0 ``sampling_params.py`` (its fields in their order, those at their default left
+Source: vLLM ``sampling_params.py`` (its fields in their order, those at their default left
 out), ``to_sampling_params`` of the two request protocols, and ``get_max_tokens``; as observed.
 """
 

@@ -1,6 +1,6 @@
 """What ``/tokenizer_info`` answers.
 
-Source: vLLM 0.33.0 ``entrypoints/serve/tokenize``, and its answers as observed.
+Source: vLLM ``entrypoints/serve/tokenize``, and its answers as observed.
 """
 
 from __future__ import annotations

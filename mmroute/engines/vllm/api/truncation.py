@@ -1,6 +1,6 @@
 """`truncate_prompt_tokens`, where it can be followed exactly.
 
-Source: vLLM 0.33.0 ``renderers/params.py`` (`TokenizeParams`). Token IDs are cut as they are. Text
+Source: vLLM ``renderers/params.py`` (`TokenizeParams`). Token IDs are cut as they are. Text
 is cut by the tokenizer, which leaves the tokens that it adds. With a side, vLLM may cut the text
 before that, by its characters: there only a prompt that needs no cutting has an exact answer, as
 with items and with tokenizers that are not those of the library tokenizers.

@@ -1,6 +1,6 @@
 """What the body of a route has to be, and from pydantic's errors to vLLM's.
 
-Source: vLLM 0.33.0 ``entrypoints/serve/exception_handling/handlers/validation.py``.
+Source: vLLM ``entrypoints/serve/exception_handling/handlers/validation.py``.
 """
 
 from __future__ import annotations

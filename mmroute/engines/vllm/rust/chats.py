@@ -1,6 +1,6 @@
 """Which renderer a model's chats have under vLLM's Rust frontend.
 
-Source: vLLM 0.33.0 ``rust/src/chat/src/renderer/selection.rs``,
+Source: vLLM ``rust/src/chat/src/renderer/selection.rs``,
 ``rust/src/chat/src/backend/hf.rs``.
 """
 

@@ -2,7 +2,7 @@
 
 What it makes Harmony's messages of differs.
 
-Source: vLLM 0.33.0 ``rust/src/chat/src/renderer/harmony/mod.rs``,
+Source: vLLM ``rust/src/chat/src/renderer/harmony/mod.rs``,
 ``rust/src/chat/src/reasoning.rs``.
 """
 

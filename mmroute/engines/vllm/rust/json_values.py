@@ -1,6 +1,6 @@
 """Values of a request as serde_json reads them.
 
-Source: serde_json 1.0.149 (recursion limit, numbers), which vLLM 0.33.0's Rust frontend uses.
+Source: serde_json 1.0.149 (recursion limit, numbers), which vLLM's Rust frontend uses.
 """
 
 from __future__ import annotations

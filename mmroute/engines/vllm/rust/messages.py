@@ -1,6 +1,6 @@
 """Chat messages and tools as vLLM's Rust frontend takes them, and as templates get them.
 
-Source: vLLM 0.33.0 ``rust/src/server/src/routes/openai/utils/types.rs`` (`ChatMessage`, `Tool`,
+Source: vLLM ``rust/src/server/src/routes/openai/utils/types.rs`` (`ChatMessage`, `Tool`,
 `validate_messages`), ``rust/src/server/src/routes/openai/chat_completions/convert.rs``,
 ``rust/src/chat/src/renderer/hf/mod.rs``.
 """

@@ -1,6 +1,6 @@
 """What a chat asks for beside its messages, as vLLM's Rust frontend takes it.
 
-Source: vLLM 0.33.0 ``rust/src/server/src/routes/openai/chat_completions/convert.rs``,
+Source: vLLM ``rust/src/server/src/routes/openai/chat_completions/convert.rs``,
 ``validate.rs``, ``rust/src/chat/src/request.rs`` (`ResolvedToolContext`),
 ``rust/src/chat/src/renderer/hf/mod.rs`` (`effective_template_kwargs`).
 """

@@ -1,6 +1,6 @@
 """Which parsers of its answers the frontend chooses for a model: without one it refuses chats.
 
-Source: vLLM 0.33.0 ``rust/src/chat/src/parser/tool/mod.rs``,
+Source: vLLM ``rust/src/chat/src/parser/tool/mod.rs``,
 ``rust/src/chat/src/parser/reasoning/mod.rs``, ``rust/src/chat/src/parser/unified.rs``,
 ``rust/src/chat/src/output/default/mod.rs``, ``rust/src/parser/src/reasoning/delimited.rs``.
 """

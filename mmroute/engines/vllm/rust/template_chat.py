@@ -1,6 +1,6 @@
 """Chats of models with a chat template, as vLLM's Rust frontend renders them.
 
-Source: vLLM 0.33.0 ``rust/src/chat/src/renderer/hf/mod.rs``, ``rust/src/chat/src/request.rs``
+Source: vLLM ``rust/src/chat/src/renderer/hf/mod.rs``, ``rust/src/chat/src/request.rs``
 (`ResolvedToolContext`), ``rust/src/server/src/routes/openai/chat_completions/convert.rs``.
 """
 

@@ -1,6 +1,6 @@
 """Which file a model's chat template is in, for vLLM's Rust frontend.
 
-Source: vLLM 0.33.0 ``rust/src/text/src/backend/hf/model_files.rs``
+Source: vLLM ``rust/src/text/src/backend/hf/model_files.rs``
 (`discover_chat_template_in_dir`), ``rust/src/chat/src/renderer/hf/template.rs``
 (`load_chat_template`) and ``mod.rs`` (`load`).
 """
