@@ -16,9 +16,9 @@ class Caches(NamedTuple):
     """The caches of a normalizer; None where nothing is kept.
 
     Attributes:
-        hashes: of block hashes.
-        chats: of rendered chats, all of one model.
-        images: of images in data URLs.
+        hashes: the cache of block hashes.
+        chats: the cache of rendered chats, all of one model.
+        images: the cache of images in data URLs.
     """
 
     hashes: HashReuse | None = None

@@ -36,7 +36,7 @@ class BlockForm:
         algorithm: the engine's ``--prefix-caching-hash-algo``; None for the engine's default.
         block_size: in tokens; None for the engine's default.
         seed: the engine's PYTHONHASHSEED.
-        form: how they are written.
+        form: the way they are written.
     """
 
     algorithm: str | None

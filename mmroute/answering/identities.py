@@ -41,9 +41,9 @@ def identities_of(
     The engine gives the k-th name of a modality to the k-th range of that modality.
 
     Args:
-        model: of the engine.
+        model: the engine's model.
         request: with its overrides.
-        items: of the request.
+        items: the request's items.
         placeholders: where they stand, by position.
         frames_of: the frames of a video that are decoded.
 

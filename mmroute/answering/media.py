@@ -75,7 +75,7 @@ def items_of_parts(
 
     Args:
         parts: by modality, in the order of the messages.
-        request: that they belong to.
+        request: the request they belong to.
         engine: whose limits hold.
         links: permission to follow links to images; None to leave them alone.
         files: images of data URLs that came before; None where none are kept.
@@ -130,9 +130,9 @@ def check_decoded(items: Items, engine: EngineProfile, frames: Callable[[VideoSi
     """Refuse what the engine does not decode for one request with videos or audio.
 
     Args:
-        items: of the request.
+        items: the request's items.
         engine: whose limits hold.
-        frames: how many frames of a video are decoded.
+        frames: gives the number of frames of a video that are decoded.
 
     Raises:
         InexactError: `item_refused`.

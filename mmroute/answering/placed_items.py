@@ -16,7 +16,7 @@ class PlacedItem(NamedTuple):
 
     Attributes:
         placeholder: where it stands.
-        identity: how the engine calls it; None where too little is known of it.
+        identity: the engine's name for the item; None where too little is known of it.
     """
 
     placeholder: PlaceholderRange

@@ -37,13 +37,13 @@ class Routing:
 
     Attributes:
         placeholders: where each item stands, by position; empty if not exact.
-        identities: how the engine calls each item, in the same order; None where too little is
+        identities: the engine's name for each item, in the same order; None where too little is
             known of it.
         lora: the adapter of the request.
-        cache_salt: of the request.
+        cache_salt: the request's cache salt.
         reason: None if exact.
         message: what was found, and what to do; empty if exact.
-        hashing: how the engine hashes prompts, with its settings and defaults.
+        hashing: the engine's way to hash prompts, with its settings and defaults.
     """
 
     placeholders: tuple[PlaceholderRange, ...] = ()

@@ -45,9 +45,9 @@ class _Cut(NamedTuple):
     """Where the prompt of a chat can go on: at the place of a message.
 
     Attributes:
-        state: of the template there.
-        ids: of the prompt, that are settled.
-        characters: of the text, whose IDs these are.
+        state: the template's state there.
+        ids: the number of the prompt's token IDs that are settled.
+        characters: the number of characters of the text that these IDs stand for.
         overlap: the text between these and the place.
     """
 
@@ -65,14 +65,14 @@ class _Known:
     """A chat that was rendered and encoded.
 
     Attributes:
-        template: that rendered it.
+        template: the template that rendered it.
         variables: all that its text depends on beside the messages, as bytes.
         messages: as bytes, without their number. A view, because a copy takes as long as to hash.
-        ends: of each message in these.
+        ends: where each message ends in these bytes.
         conversation: the messages as the template got them.
         media: the parts that stand for an item, behind the number of their message.
         cuts: one for each message, and for the end; None where the prompt cannot go on.
-        ids: of the prompt.
+        ids: the prompt's token IDs.
     """
 
     template: ResumableTemplate
@@ -97,7 +97,7 @@ class ChatCache(PrefixCache[_Entry]):
     messages.
 
     Args:
-        max_bytes: of all that is kept.
+        max_bytes: the most bytes that may be kept.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -115,9 +115,9 @@ class ChatCache(PrefixCache[_Entry]):
         """What is known of a chat; None where it is to be rendered whole, and not kept.
 
         Args:
-            template: that renders it.
+            template: the template that renders the chat.
             variables: all that its text depends on beside the messages.
-            messages: of the request, not yet checked.
+            messages: the request's messages, not yet checked.
         """
         resumable = self._resumable(template)
         if resumable is None:
@@ -154,7 +154,7 @@ class ChatPrefix:
     """What is known of the messages of one request, until its prompt is made.
 
     Attributes:
-        count: how many messages are known.
+        count: the number of messages that are known.
     """
 
     count: int

@@ -147,7 +147,7 @@ class _Run:
 
     Attributes:
         states: at the place of each message that is rendered, and at the end.
-        left_out: how many messages stand before the first one of the loop.
+        left_out: the number of messages before the first one of the loop.
         marked: the piece of text by which the template tells a place.
     """
 

@@ -33,7 +33,7 @@ def chat_templates(
     asked for. A processor with several has none for the engine, which fails on such requests.
 
     Args:
-        files: of the model.
+        files: the model's files.
         fallback: the engine's own template for the family.
         processor: whether the engine has a processor for it, which models of text have not.
 

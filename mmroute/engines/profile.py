@@ -40,11 +40,11 @@ class Identify(Protocol):
 
         Args:
             item: image, video or audio.
-            overrides: of the request, for its modality.
-            frames: of a video's file, which are decoded.
+            overrides: the request's overrides for the item's modality.
+            frames: the frames of a video's file that are decoded.
             model_id: the model string the engine was started with.
             form: what the engine hashes for the model.
-            algorithm: of the hash.
+            algorithm: the hash algorithm.
 
         Raises:
             InexactError: the engine's own identity is not reproducible.
@@ -64,12 +64,12 @@ class EngineProfile:
         proved: versions whose own code gave these answers.
         read: other releases of the era. Their own code was not run.
         max_items: items of one modality in one prompt; more are refused.
-        max_image_pixels: of one image or frame; a larger one is refused.
-        max_decoded_bytes: of all items of a request.
+        max_image_pixels: the most pixels of one image or frame; a larger one is refused.
+        max_decoded_bytes: the most bytes that all items of a request may take when decoded.
         bytes_per_unit: what counts for that: of each pixel of an image or of a decoded frame, and
             of each sample of audio.
-        max_audio_seconds: of one recording.
-        max_audio_bytes: of one recording, all its channels decoded.
+        max_audio_seconds: the most seconds of one recording.
+        max_audio_bytes: the most bytes of one recording, all its channels decoded.
         min_encoder_cache: features of one item that the engine's encoder cache holds even
             if no item of the model needs as many by its own configuration.
         applies_exif_orientation: whether an image is counted as it is shown, or as it is
@@ -77,8 +77,8 @@ class EngineProfile:
         load_chat: makes a model's chat renderer. Raises `ModelError`: its chat template cannot be
             loaded.
         identify: names items.
-        longest_context: of a model; see `mmroute.engines.vllm.context`.
-        hashing: how it hashes prompts, by its defaults.
+        longest_context: gives a model's longest context; see `mmroute.engines.vllm.context`.
+        hashing: the engine's way to hash prompts, by its defaults.
         adds_special_tokens: whether to the text of a prompt, which may have items beside it.
         check_names: refuses names that it confuses, by the named items of a request.
         check_cache_salt: refuses what its API does.

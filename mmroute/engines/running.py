@@ -36,10 +36,11 @@ class RunningEngine:
     Attributes:
         engine: ``vllm`` or ``sglang``.
         version: as it says itself; empty if it says none.
-        evidence: how it is known what this version does.
+        evidence: the grounds for what is known of this version.
         profile: by which its answers are given; None if the version is unknown.
         mmroute: the version of mmroute that answers in the engine's place; empty if none does.
-        model_string: that it was started with; empty if it was not asked, or does not tell.
+        model_string: the model string it was started with; empty if it was not asked, or does not
+            tell.
         frontend: the API server in front of the engine.
     """
 

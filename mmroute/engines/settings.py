@@ -32,9 +32,10 @@ class EngineSettings:
         revision: hub branch, tag or commit.
         tokenizer_mode: ``auto``, or ``mistral`` for models in Mistral format.
         chat_template: a file, or the template itself, in the place of the model's own.
-        content_format: how message contents reach the chat template: ``openai`` or ``string``.
+        content_format: the form in which the chat template gets message contents: ``openai`` or
+            ``string``.
         chat_template_kwargs: variables for the template where a request does not set them.
-        mm_processor_kwargs: of the model's processor where a request does not set them.
+        mm_processor_kwargs: the processor's arguments where a request does not set them.
         media_io_kwargs: by modality, likewise.
         limits: the most items of a modality in one prompt; 0 takes none.
         planned_sizes: the encoder cache is planned with items of sizes given beside the limits.
@@ -43,21 +44,21 @@ class EngineSettings:
         max_num_batched_tokens: also the features that the encoder cache holds at least.
         block_size: tokens in a block.
         hash_block_size: tokens under one hash, where it is another number (hybrid models).
-        hash_algorithm: of block hashes.
+        hash_algorithm: the algorithm of block hashes.
         hash_seed: PYTHONHASHSEED.
         speculative: the configuration of speculative decoding, by which hashes may cover tokens
             behind their block.
         prefix_caching: whether the engine keeps blocks for later requests.
         has_connector: whether blocks are handed on by a KV connector or offloaded.
         context_parallel: whether blocks are shared among ranks, by which a hash covers several.
-        identity_algorithm: of image identities: ``blake3``, ``sha256`` or ``sha512``.
+        identity_algorithm: the algorithm of image identities: ``blake3``, ``sha256`` or ``sha512``.
         lora_in_identities: identities of requests to a LoRA adapter begin with its name.
         loras: path of each adapter, by its name.
         trust_request_mm_kwargs: requests may set processor arguments. Where it is false they are
             refused under a `whole` command line, and answered otherwise.
         media_domains: hosts of links that the engine follows; empty for all.
-        max_image_pixels: of one image.
-        max_decoded_bytes: of all items of a request.
+        max_image_pixels: the most pixels of one image.
+        max_decoded_bytes: the most bytes that all items of a request may take when decoded.
         processor_cache_off: no processed items are kept (``--mm-processor-cache-gb 0``).
         offline: the model string is a path of the hub's cache (HF_HUB_OFFLINE).
         hashes_refused: why block hashes cannot be told; empty if they can.

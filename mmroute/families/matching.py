@@ -93,7 +93,7 @@ def match_family(
     """The one family spec that matches a model.
 
     Args:
-        files: of the model.
+        files: the model's files.
         why_refused: see `mmroute.engines.profile.EngineProfile`.
 
     Raises:

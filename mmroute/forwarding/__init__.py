@@ -86,13 +86,13 @@ def vllm_generate(
     expansion; it makes `Routing.token_ids` of it.
 
     Args:
-        routing: of this request.
-        request: the client's, as it came.
+        routing: the answer to this request.
+        request: the client's request, as it came.
         sampling_params: vLLM's `SamplingParams` by field, as the render routes answer with. The
             engine adds no defaults of the model but `max_tokens`.
         output_mode: see `OutputMode`.
-        parse_context: of the render route's answer; ``derender`` needs it where the engine has a
-            tool or reasoning parser.
+        parse_context: the render route's field of this name; ``derender`` needs it where the engine
+            has a tool or reasoning parser.
 
     Raises:
         InexactError: the routing is inexact.
@@ -176,8 +176,8 @@ def sglang_generate(
     expands the prompt itself, and so gets the one before expansion.
 
     Args:
-        routing: of this request.
-        request: the client's, as it came.
+        routing: the answer to this request.
+        request: the client's request, as it came.
         sampling_params: SGLang's own, by field.
 
     Raises:

@@ -62,7 +62,7 @@ class Frames(NamedTuple):
         indices: their numbers, ascending.
         total: frames in the file.
         fps: frames a second; 24 for Qwen3-VL where the file has no rate.
-        backend: how the engine names the reader.
+        backend: the engine's name for the reader.
         sampled_again: whether the model's processor chooses among them again.
         certain: whether the numbers are the same on every machine. How many there are always is.
     """

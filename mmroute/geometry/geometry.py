@@ -51,7 +51,7 @@ class Geometry:
     """How a family's items of one modality become tokens.
 
     Attributes:
-        grid: how many tokens they have.
+        grid: counts the items' tokens.
         layout: what stands in their place.
         accepts: which arguments of a request change the grid's numbers.
     """

@@ -48,7 +48,7 @@ def hash_chain(
             (keys.num_blocks * keys.block_size + lookahead,).
         keys: the extra keys of the blocks.
         parent: the hash before the first of them.
-        lookahead: how many tokens behind a block its hash covers as well.
+        lookahead: the number of tokens behind a block that its hash covers as well.
 
     Raises:
         UnicodeEncodeError: an extra key is not valid Unicode.
@@ -78,7 +78,7 @@ def hash_pages(token_ids: TokenIds, page_size: int, parent: bytes) -> tuple[byte
     """SHA-256 of each page's IDs as they are, each behind that of the page before it.
 
     Args:
-        token_ids: of whole pages, shape (n,).
+        token_ids: the token IDs of whole pages, shape (n,).
         page_size: tokens in a page.
         parent: the hash before the first of them.
     """
@@ -243,7 +243,7 @@ def link_blocks(
     """The hashes of consecutive full blocks, one by one.
 
     Args:
-        token_ids: that begin with those of the blocks.
+        token_ids: token IDs that begin with those of the blocks.
         keys: the extra keys of each block.
         parent: the hash before the first of them.
         block_size: tokens in a block.

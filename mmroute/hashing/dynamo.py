@@ -29,8 +29,8 @@ class DynamoHashes(NamedTuple):
     """The hashes of a prompt's full blocks, as Dynamo's router makes them: unsigned, 64 bits.
 
     Attributes:
-        local: of each block by itself.
-        sequence: of each block with all blocks before it.
+        local: the hash of each block by itself.
+        sequence: the hash of each block with all blocks before it.
     """
 
     local: list[int]

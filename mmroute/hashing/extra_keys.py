@@ -37,7 +37,7 @@ class HashedItem:
     Attributes:
         identity: the string by which the engine tells items apart: the client's uuid, or a hash.
         offset: index of its first token in the expanded prompt.
-        length: how many tokens, features or not.
+        length: the number of its tokens, features or not.
     """
 
     identity: str
@@ -57,8 +57,8 @@ class Run:
     Attributes:
         first: the first of the blocks.
         stop: the block after the last.
-        identity: of the item.
-        offset: of the item from the start of the first block.
+        identity: the item's identity.
+        offset: the item's offset from the start of the first block.
     """
 
     first: int
@@ -73,7 +73,7 @@ class ExtraKeys(Sequence[BlockKeys]):
 
     Attributes:
         block_size: tokens in a block.
-        num_blocks: how many there are.
+        num_blocks: the number of blocks.
         runs: where one item's key is all there is, in order.
         others: the other blocks that have keys, by their numbers.
     """
@@ -161,12 +161,12 @@ def extra_keys(
 
     Args:
         items: its images, in any order.
-        num_blocks: how many blocks.
+        num_blocks: the number of blocks.
         block_size: tokens in a block.
         lora: the adapter; its key is on every block.
         cache_salt: its key is on the first block; an empty one is none, as in vLLM.
-        lookahead: how many tokens behind a block its hash covers as well. An item that begins
-            there has a key on the block, too.
+        lookahead: the number of tokens behind a block that its hash covers as well. An item that
+            begins there has a key on the block, too.
 
     Raises:
         ValueError: a negative `num_blocks` or `lookahead`, a `block_size` below 1, or an item

@@ -21,7 +21,7 @@ class HashReuse(PrefixCache[BlockHashes]):
     """A prefix cache of block hashes. Safe to share between threads. It counts bytes of token IDs.
 
     Args:
-        max_bytes: of all that is kept.
+        max_bytes: the most bytes of token IDs that may be kept.
     """
 
     def hash_blocks(

@@ -51,7 +51,7 @@ def hash_pages(
         padded_ids: the expanded prompt with pad values, shape (n,), any type of integers; see
             `mmroute.hashing.wide_pad_value_ids`.
         page_size: the server's ``--page-size``.
-        cache_salt: of the request; an empty one is none.
+        cache_salt: the request's cache salt; an empty one is none.
 
     Raises:
         ValueError: `page_size` is below 1.

@@ -45,11 +45,11 @@ class BlockHashes(Digests):
 
     Attributes:
         hashes: one for each block.
-        algorithm: how they were computed.
+        algorithm: the algorithm that computed them.
         block_size: tokens in a block.
         seed: the engine's PYTHONHASHSEED; None if it is not set.
-        lookahead: how many tokens behind a block its hash covers as well.
-        reused: how many of them were taken over from those of an earlier prompt.
+        lookahead: the number of tokens behind a block that its hash covers as well.
+        reused: the number of hashes that were taken over from an earlier prompt.
     """
 
     algorithm: Algorithm
@@ -99,8 +99,8 @@ def hash_blocks(
         algorithm: a value of `Algorithm`.
         block_size: tokens in a block, as the engine hashes them.
         seed: the engine's PYTHONHASHSEED; None if it is not set.
-        lookahead: how many tokens behind a block its hash covers as well, under speculative
-            decoding (`num_hash_lookahead_tokens` of vLLM 0.33).
+        lookahead: the number of tokens behind a block that its hash covers as well, under
+            speculative decoding (`num_hash_lookahead_tokens` of vLLM 0.33).
         previous: an answer to an earlier request, such as the chat's last turn. Its hashes are
             taken over up to the first block that has other tokens or extra keys.
 

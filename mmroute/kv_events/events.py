@@ -25,13 +25,14 @@ class BlockStored(msgspec.Struct, frozen=True, tag=True, gc=False):
 
     Attributes:
         block_hashes: one per block, in the order of the prompt; some may be left out.
-        parent_block_hash: of the block before; None at the start of a prompt, or if not known.
+        parent_block_hash: the hash of the block before; None at the start of a prompt, or if it is
+            not known.
         token_ids: routing token IDs from the first block to the last; empty if not known.
         block_size: tokens in one block; 0 if not known.
         lora_id: deprecated by vLLM in favour of `lora_name`.
         medium: ``GPU``, ``CPU``, ``STORAGE`` or a connector's own word.
         lora_name: the adapter the blocks were computed with.
-        extra_keys: of each block, what was hashed beside its tokens: LoRA name, images as
+        extra_keys: for each block, what was hashed beside its tokens: LoRA name, images as
             ``[identity, offset]``, cache salt, digests of prompt embeddings, without their tags.
         group_idx: the KV cache group.
         kv_cache_spec_kind: its kind of attention.
@@ -39,7 +40,7 @@ class BlockStored(msgspec.Struct, frozen=True, tag=True, gc=False):
         locality: ``LOCAL`` or ``REMOTE``, as the publisher sees it.
         ownership: the secondary tier that holds the blocks.
         session_id: the session of the request that caused the event.
-        lookahead_token_ids: of each block, the tokens after it that its hash covers too.
+        lookahead_token_ids: for each block, the tokens after it that its hash covers too.
     """
 
     block_hashes: tuple[BlockHash, ...]

@@ -17,10 +17,10 @@ class WorkerHealth:
         heard_at: when it was heard of last, in seconds of `time.monotonic`. An idle engine
             publishes nothing, so silence alone is no fault.
         lag: seconds from the making of its last batch, by the worker's clock, to its entry here.
-        batches: how many batches were entered.
-        gaps: how often batches were lost. Each time all of its blocks were forgotten.
-        lost_batches: how many batches were lost.
-        restarts: how often another process took its place.
+        batches: the number of batches that were entered.
+        gaps: the number of times batches were lost. Each time all of its blocks were forgotten.
+        lost_batches: the number of batches that were lost.
+        restarts: the number of times another process took its place.
     """
 
     heard_at: float = field(default_factory=time.monotonic)

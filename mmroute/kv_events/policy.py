@@ -119,7 +119,7 @@ class WorkerState(NamedTuple):
     Attributes:
         held: leading blocks of the prompt that it holds in any medium.
         at_hand: those of them that need no fetching: they are in the GPU's memory.
-        requests: how many it works on.
+        requests: the number of requests it works on.
         encoded: identities of items whose features are in its encoder cache.
     """
 

@@ -129,7 +129,7 @@ class Streams:
         replays: whether there is a publisher that can be asked; then there is no other.
         most_waiting: bytes of messages kept while a replay runs. More are let go, and asked for
             again.
-        taken: how far each publisher's batches were taken before, by another subscriber.
+        taken: the place of each publisher up to which another subscriber took its batches.
     """
 
     replays: bool = False

@@ -40,12 +40,13 @@ class Subscriber:
     missed, it asks the publisher's replay endpoint for. Use it in one thread at a time.
 
     Args:
-        endpoint: of the publisher, such as ``tcp://worker-0:5557``: what ``endpoint`` is in the
-            engine's ``--kv-events-config``.
+        endpoint: the publisher's address, such as ``tcp://worker-0:5557``. The engine calls it
+            ``endpoint`` in its ``--kv-events-config``.
         topic: what the topics begin with that are wanted; empty for all.
-        replay_endpoint: of the same publisher; None where it has none.
+        replay_endpoint: the same publisher's address for replays; None where it has none.
         bind: publishers connect to `endpoint`, and this binds it.
-        taken: how far the publishers' batches were taken before; see `BlockIndex.positions`.
+        taken: the place of each publisher up to which its batches were taken before; see
+            `BlockIndex.positions`.
 
     Raises:
         ValueError: a replay endpoint where many publishers may connect.

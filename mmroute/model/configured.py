@@ -182,7 +182,7 @@ def configured_geometry(
 
     Args:
         overridden: the geometry under the overrides of requests.
-        modality: of its items.
+        modality: the modality of its items.
         settings: what the engine was started with.
 
     Raises:
@@ -211,7 +211,7 @@ def configured_hashing(
     """How an engine that was started with these settings hashes the prompts of a model.
 
     Args:
-        default: how it hashes by its defaults.
+        default: the engine's hashing by its defaults.
         settings: what it was started with.
         family: the model's.
         target: finds the model's files.

@@ -63,7 +63,7 @@ def resolve_model(
         model_id: the engine's model string; default: that of the settings, else `model`.
         revision: hub branch, tag or commit.
         token: hub access token.
-        fast_paths: how it may be made fast.
+        fast_paths: the ways it may be made fast.
         engine_settings: what the engine was started with.
 
     Raises:
@@ -84,7 +84,7 @@ def with_same_prompts(
     """The model for other workers whose prompts are the same; None if they may differ.
 
     Args:
-        model: that is loaded.
+        model: the loaded model.
         backend: name of an engine profile.
         model_id: the engine's model string; default: that of the settings, else of `model`.
         settings: what the engine was started with.

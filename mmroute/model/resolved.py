@@ -72,7 +72,7 @@ class ResolvedModel:
         chat: renders messages.
         media: the rules of each modality that the engine takes for this family.
         placement: replacements into the prompt.
-        hashing: how the engine hashes its prompts.
+        hashing: the engine's way to hash its prompts.
         encoder_cache: features of the largest item that the engine is sure to take.
         settings: what the engine was started with.
         max_model_len: tokens of the longest context.

@@ -18,7 +18,7 @@ class Values:
     """Reads the values of one model, and notes each with its place.
 
     Attributes:
-        files: of the model.
+        files: the model's files.
         family: name of its family, for messages.
         origins: what was noted so far.
         within: what the names of values begin with; empty for those of images and of the model.
@@ -146,7 +146,7 @@ class Values:
         Args:
             found: where it was found, for the message.
             value: what was found.
-            places: that must hold the same, where they are present.
+            places: the places that must hold the same value, where they are present.
 
         Raises:
             ModelError: `contradictory_config`.

@@ -77,8 +77,8 @@ def parse_body(body: Body, files: KnownFiles) -> Any:
     Links to images that are data URLs are decoded already, where that can be; see `DecodedUrl`.
 
     Args:
-        body: of a request.
-        files: that came before.
+        body: the request's body.
+        files: the files that came before.
 
     Raises:
         ApiError: 400: it is no JSON.

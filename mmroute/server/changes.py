@@ -14,8 +14,8 @@ class Change:
 
     Attributes:
         kind: what happens; `failed` is said of a model that another process loads.
-        name: that is replaced or removed; or why it failed.
-        source: of the new model, as an operator names it.
+        name: the model that is replaced or removed; for `failed`, why it failed.
+        source: the new model's source, as an operator names it.
     """
 
     kind: Literal["add", "replace", "remove", "failed"]

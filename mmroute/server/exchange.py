@@ -49,8 +49,8 @@ class Exchange:
     """A request while it is received and answered.
 
     Args:
-        head: of the request.
-        route: that answers it.
+        head: the request's head.
+        route: the route that answers it.
         reservation: what it may hold.
         given_id: the ID that the client gave the request; empty if it gave none.
 

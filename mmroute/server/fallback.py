@@ -45,12 +45,12 @@ class Fallback:
     of the environment used. A server that fails several times is left alone for a moment.
 
     Args:
-        url: of the server, with or without ``/v1``.
+        url: the server's URL, with or without ``/v1``.
         api_key: sent as a bearer token.
         timeout: seconds for the whole of one request.
 
     Attributes:
-        url: of the server, without ``/v1``.
+        url: the server's URL, without ``/v1``.
 
     Raises:
         ValueError: it is no http or https URL.
@@ -84,9 +84,9 @@ class Fallback:
         """The fallback's answer, whatever its status.
 
         Args:
-            path: of the request, with its query.
+            path: the request's path, with its query.
             body: as it was sent.
-            request_id: of the client; None if it gave none.
+            request_id: the client's ID of the request; None if it gave none.
             reason: why there is no exact answer.
             keep: told of bytes that are held here.
 

@@ -76,10 +76,10 @@ def load(
     """Load a model, check it, and choose its encoder.
 
     Args:
-        source: of it.
+        source: the model's source.
         links: permission to follow links to images.
         fast_paths: for it.
-        files: of data URLs that came before, for all models.
+        files: the files of data URLs that came before, for all models.
         watch: counts what the stages of a request take.
 
     Raises:

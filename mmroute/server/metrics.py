@@ -52,7 +52,7 @@ class Metrics:
         models: whose caches are counted.
 
     Attributes:
-        pages: of all processes; None where there is one.
+        pages: the pages of all processes; None where there is one.
     """
 
     def __init__(self, models: Models) -> None:
@@ -162,7 +162,7 @@ class Metrics:
         Args:
             model: the name of the model.
             tokens: token IDs of all prompts.
-            items: how many items of each modality are in them, and how many tokens these have.
+            items: the number of items of each modality, and the number of tokens these have.
             stages: the nanoseconds that each stage took.
         """
         self._routings(model, "exact", "").inc()

@@ -51,7 +51,7 @@ class Entry:
     """A served model, and the state of its loading.
 
     Attributes:
-        source: of it.
+        source: the model's source.
         loaded: the model, once it can answer.
         error: why it cannot; empty if it can, or may yet.
         replacement: what takes its place when it is loaded, or could not be.
@@ -113,7 +113,7 @@ class Models:
 
     Attributes:
         created: when, in seconds since 1970.
-        backend_name: of the engine that is matched, as the operator named it.
+        backend_name: the name of the engine that is matched, as the operator gave it.
         tell: called with each change that is made here; None to tell nobody.
         loads: whether models are loaded here; else in another process, which takes this one's place
             with one that has them.

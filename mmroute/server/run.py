@@ -129,7 +129,7 @@ class Server:
         models: to serve.
         settings: limits and choices.
         listen: where, and how long it takes to end.
-        member: of several processes; None where there is one.
+        member: this process among several; None where there is one.
 
     Attributes:
         failure: why it cannot serve; None if it can.

@@ -53,21 +53,21 @@ class ServerSettings:
 
     Attributes:
         inexact: what becomes of a request without an exact answer.
-        fallback_url: of a real vLLM render, for `InexactPolicy.FALLBACK`.
+        fallback_url: the URL of a real vLLM render, for `InexactPolicy.FALLBACK`.
         fallback_api_key: sent to it as a bearer token.
         fallback_timeout: seconds for the whole of one request to it.
         strict: refuse `prompt` together with `messages`, and tools without a parser; end where the
             fallback is an engine of other rules.
         trust_request_mm_kwargs: let requests set `mm_processor_kwargs`, as vLLM's option does.
         tokenizer_info: serve ``/tokenizer_info``.
-        api_keys: of which ``/v1`` needs one; empty for none.
+        api_keys: the keys of which ``/v1`` needs one; empty for none.
         admin_key: wanted for ``/admin``, where models are added and removed; None: no such routes.
         request_id_headers: answer with ``X-Request-Id``.
         otlp_traces_endpoint: URL of an OpenTelemetry collector; None to trace nothing.
         links: permission to follow links to images; None to follow none.
-        max_body_bytes: of one request.
-        max_total_body_bytes: of all requests that are being answered.
-        max_text_bytes: of one request, beside its data URLs.
+        max_body_bytes: the most bytes of one request.
+        max_total_body_bytes: the most bytes of all requests that are being answered.
+        max_text_bytes: the most bytes of one request, beside its data URLs.
         max_structure: commas, colons and brackets of one request; a bracket counts as four.
         max_concurrency: requests that are being answered; more get a 503.
         request_timeout: seconds for one request, from the end of its head.

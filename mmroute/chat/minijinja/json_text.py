@@ -86,7 +86,7 @@ class _Style:
     Attributes:
         text: writes a text.
         sorts: whether members stand in the order of their keys.
-        indent: of each level, behind a line break; None for one line.
+        indent: the indentation of each level, after a line break; None for one line.
         item: between two values.
         key: behind a key.
     """

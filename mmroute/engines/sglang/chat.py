@@ -69,7 +69,7 @@ class SglangChat(Chat):
 
     Attributes:
         template: for all requests; None if the model has none.
-        tokenizer: of the model.
+        tokenizer: the model's tokenizer.
         special_tokens: ``bos_token`` and the like, which templates may write.
     """
 

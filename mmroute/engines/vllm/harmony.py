@@ -79,7 +79,7 @@ def preamble(
     Args:
         start_date: what the engine writes for today.
         effort: one of `EFFORTS`; None for Harmony's default.
-        instructions: of the developer.
+        instructions: the developer's instructions.
         functions: each with `name`, `description` and `parameters`.
     """
     content = SystemContent.new().with_conversation_start_date(start_date)

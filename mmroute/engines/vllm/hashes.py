@@ -30,7 +30,7 @@ class VllmHashes:
         hash: hashes blocks with these keys; has the arguments of `mmroute.hashing.hash_blocks`.
         covers_lookahead: whether hashes cover tokens behind their block under speculative decoding;
             versions that differ in this alone are equal, as they are without it.
-        lookahead: how many tokens, under the engine's settings.
+        lookahead: the number of lookahead tokens, under the engine's settings.
     """
 
     settings: HashSettings = _DEFAULTS

@@ -34,7 +34,7 @@ class KimiK3Chat(Chat):
     """Renders chats of Kimi-K3, as vLLM does: whatever a template takes, it gets texts.
 
     Attributes:
-        template: of the tokenizer.
+        template: the tokenizer's template.
         special_tokens: ``bos_token`` and the like, which templates may write.
         placeholders: modality -> the text put in front for one item.
     """

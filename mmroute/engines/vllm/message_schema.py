@@ -50,7 +50,7 @@ def check_chat(request: Request, known: int = 0) -> list[dict[str, Any]]:
     """Messages as the API accepts them, with options that it accepts beside them.
 
     Args:
-        request: of a client.
+        request: the client's request.
         known: messages at the beginning that were accepted before, and are left out.
 
     Raises:

@@ -86,7 +86,7 @@ def to_conversation(
     """Messages as the template gets them, those that are known among them.
 
     Args:
-        chat: of the request.
+        chat: the request's chat.
         content_format: ``openai`` keeps the parts of a message as dicts, items where they
             are; ``string`` joins its texts and puts missing placeholders in front.
         placeholders: modality -> the text put in front for one item, ``{n}`` its number; without

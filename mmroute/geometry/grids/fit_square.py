@@ -24,7 +24,7 @@ class FitSquare(OneByOne[ImageSize]):
         max_side: the longest side that is not scaled, in pixels.
         patch_size: side of a patch, in pixels.
         merge_size: patches along one side of a token.
-        rounding: how scaled sides are rounded: ``down``, or ``half_even`` with at least one pixel.
+        rounding: the rounding of scaled sides: ``down``, or ``half_even`` with at least one pixel.
     """
 
     max_side: int

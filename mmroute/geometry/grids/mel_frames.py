@@ -40,10 +40,10 @@ class MelFrames(OneByOne[AudioLength]):
     Attributes:
         sampling_rate: samples a second that the model is given.
         hop_length: samples from one frame to the next.
-        encoder: how tokens are made of frames.
+        encoder: the encoder's way to make tokens of frames.
         partial_frame: whether samples that do not fill a frame make one.
         min_samples: fewer are refused.
-        max_samples: of more, the rest is cut off; None for no limit.
+        max_samples: the most samples that are used, the rest is cut off; None for no limit.
     """
 
     sampling_rate: int

@@ -38,7 +38,7 @@ class ResizedVideo(SampledVideos):
         fps: frames a second that the processor takes of those, if all were decoded.
         min_frames: the fewest that it takes.
         max_frames: the most.
-        num_frames: how many it takes instead, if a request says so.
+        num_frames: the number of frames it takes instead, if a request says so.
         planned_by_context: whether the engine plans its encoder cache with the frames that fill
             the context best beside an image; otherwise with the largest volume.
     """

@@ -34,7 +34,7 @@ class SmartResize(OneByOne[ImageSize]):
         resize: whether images are resized at all.
         fixed_merge: patches along one side of a token, where a request's ``merge_size`` changes
             only what both sides are multiples of; None where it changes both.
-        frames: how many frames an image counts as; the limits are those of all together.
+        frames: the number of frames an image counts as; the limits are those of all together.
         short_sides: what is done first to an image with a side shorter than a token: nothing
             (``kept``), both sides are scaled up (``enlarged``), or one after the other is
             (``enlarged_in_turn``).
@@ -166,8 +166,8 @@ def smart_resize(
         factor: pixels along one side of a token; both sides become multiples of it.
         min_pixels: smallest area of all frames together.
         max_pixels: largest area likewise.
-        frames: how many frames there are of this size.
-        counted_frames: how many are compared with the limits; None: all of them.
+        frames: the number of frames of this size.
+        counted_frames: the number of frames that are compared with the limits; None: all of them.
         least_rounded: the fewest tokens along a side that is rounded to the nearest.
         least_shrunk: the fewest along a side that is shrunk to stay within `max_pixels`.
 

@@ -31,7 +31,7 @@ class ThumbnailTiles:
         max_tiles: the most; one as both: no image is cut.
         min_image_tokens: the fewest tokens of a resized image.
         max_image_tokens: the most.
-        max_pixels_tolerance: how many times the most tokens' pixels an image may have uncut.
+        max_pixels_tolerance: an image with more than this times the most tokens' pixels is cut.
         thumbnail: whether a cut image has a thumbnail; the engine counts one always.
         split: whether large images are cut; the engine counts them as cut either way.
     """

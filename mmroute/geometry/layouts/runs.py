@@ -16,7 +16,7 @@ class Run(NamedTuple):
 
     Attributes:
         before: token IDs before them.
-        features: how many there are.
+        features: the number of feature positions.
         after: token IDs behind them.
     """
 

@@ -58,14 +58,14 @@ class Front:
 
     Args:
         service: answers their requests.
-        limits: of connections.
+        limits: the limits of connections.
 
     Attributes:
         connections: those that are open.
         extra: those of them beyond the limit, the oldest one first.
         empty: set while there is none.
-        date: of the responses.
-        share: of all connections, where there are several processes; else None.
+        date: the ``Date`` header of the responses.
+        share: this process's share of all connections; None where there is one process.
         buffer: what arrives for any of them; it is copied before anything else is read.
     """
 

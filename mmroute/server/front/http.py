@@ -43,10 +43,10 @@ class Response:
     """What a request is answered with.
 
     Attributes:
-        status: of HTTP.
+        status: the HTTP status.
         body: as it is sent.
         headers: beside those of its length and type.
-        media_type: of the body; None where it has none.
+        media_type: the body's media type; None where it has none.
     """
 
     status: int

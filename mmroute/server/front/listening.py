@@ -31,7 +31,7 @@ class ConnectionLimits:
         idle_seconds: between two requests.
         head_seconds: from a connection, or the first byte of a later request, to the end of its
             head.
-        head_bytes: of one request.
+        head_bytes: the most bytes of one request's head.
         write_seconds: in which a client takes what is sent to it.
     """
 
@@ -48,14 +48,14 @@ class Listen:
 
     Attributes:
         host: name or address.
-        port: of it; 0 for any free one.
+        port: the port at the host; 0 for any free one.
         uds: path of a Unix socket, instead of both.
         drain: seconds between the signal to stop and the end of listening: ``/health`` says 503
             and answers close their connections, so that clients go elsewhere.
         grace: seconds that requests may still take after that.
-        log_level: of the log lines on standard error.
-        limits: of connections.
-        processes: that answer.
+        log_level: the level of the log lines on standard error.
+        limits: the limits of connections.
+        processes: the number of processes that answer.
     """
 
     host: str = "127.0.0.1"
@@ -184,7 +184,7 @@ class Share:
 
     Args:
         counts: one for each.
-        slot: of this process.
+        slot: this process's slot.
     """
 
     def __init__(self, counts: memoryview, slot: int) -> None:
@@ -209,7 +209,7 @@ class Listener:
 
     Args:
         sockets: open and not blocking; they are closed in the end.
-        protocol: of a connection.
+        protocol: makes the protocol of a connection.
         has_more: with how many it is about to accept, whether another process should take the
             next connection; None where there is no other.
     """

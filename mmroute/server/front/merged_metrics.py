@@ -39,7 +39,7 @@ class SharedPages:
     What a process has counted stays when it has ended, or counters would go backwards.
 
     Args:
-        directory: of this server alone.
+        directory: a directory that this server alone uses.
     """
 
     def __init__(self, directory: Path) -> None:

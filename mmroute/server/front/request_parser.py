@@ -49,7 +49,7 @@ class MalformedError(Exception):
     """The bytes are no request that can be answered; nothing behind them can be read.
 
     Attributes:
-        status: of the response.
+        status: the HTTP status of the response.
     """
 
     status: HTTPStatus

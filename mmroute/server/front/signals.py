@@ -14,7 +14,7 @@ class EndLimit:
     """How long a server may take to end after each signal.
 
     Args:
-        listen: how long it drains, and how long requests may take after that.
+        listen: says how long the server drains, and how long requests may take after that.
 
     Attributes:
         stopping: whether there was a signal.

@@ -54,9 +54,9 @@ class Member:
     Attributes:
         control: tells the first process of changes, and hears of those of others; closed when the
             first process ends.
-        share: of the connections.
+        share: its share of the connections.
         pages: with the metrics of all.
-        beats: how often its event loop turned, for the first process to see.
+        beats: the number of turns of its event loop, for the first process to see.
     """
 
     control: socket.socket
@@ -93,8 +93,8 @@ def supervise(
 
     Args:
         models: to serve.
-        sockets: that listen.
-        listen: how many processes there are, and how long they may take to end.
+        sockets: the sockets that listen.
+        listen: says how many processes there are, and how long they may take to end.
         serve: what each of them does; gives its exit status.
 
     Returns:
@@ -118,7 +118,7 @@ class _Child:
         beats: as `Member.beats`.
         since: when it began, by the monotonic clock.
         last: the beats at the last look.
-        silent: how many looks in a row found no other.
+        silent: the number of looks in a row that found no other.
     """
 
     slot: int

@@ -13,7 +13,7 @@ def image_part(url: str | None, **more: Any) -> dict[str, Any]:
     """The content part of an image.
 
     Args:
-        url: of the image.
+        url: the image's URL.
         more: other keys of the part, which reach the template.
 
     Raises:

@@ -30,7 +30,7 @@ class Cost(NamedTuple):
         text: bytes of a body beside its files and token IDs; a token ID counts as one.
         files: characters of data URLs and base64.
         items: headers of files, and prompts, in characters of text.
-        links: how many links it has.
+        links: the number of links it has.
     """
 
     text: int = 0

@@ -38,14 +38,14 @@ class ApiError(Exception):
     """A request is answered with an error.
 
     Attributes:
-        status: of the response.
+        status: the HTTP status of the response.
         kind: vLLM's name for it: `type` in the body.
         message: for people.
         param: the field that is meant, or the reason; null if none.
         reason: why a request has no exact answer, if that is what it is.
-        model: that was asked, where that is known.
-        headers: of the response.
-        limit: of the server that was reached; None if none was.
+        model: the model that was asked, where it is known.
+        headers: the headers of the response.
+        limit: the server's limit that was reached; None if none was.
     """
 
     status: int
@@ -86,7 +86,7 @@ def bad_request(
     Args:
         message: for people.
         param: the field that is meant.
-        value: of it, where vLLM says it. Only numbers are said here.
+        value: the field's value, where vLLM says it. Only numbers are said here.
         reason: why there is no exact answer.
     """
     if param is not None:

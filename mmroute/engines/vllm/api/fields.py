@@ -211,9 +211,9 @@ class Wanted(NamedTuple):
     """What chats and completions ask for in fields of their own.
 
     Attributes:
-        answers: how many answers.
-        max_tokens: how many tokens an answer may have; None for as many as fit.
-        logprobs: how many log probabilities for each token of the answer; None for none.
+        answers: the number of answers.
+        max_tokens: the most tokens an answer may have; None for as many as fit.
+        logprobs: the number of log probabilities for each token of the answer; None for none.
         echoed_logprobs: likewise for each token of an echoed prompt.
         only_echo: whether nothing but the prompt is wanted.
     """

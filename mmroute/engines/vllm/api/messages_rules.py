@@ -41,7 +41,7 @@ def messages_rules(normalizer: Normalizer, without_effect: Iterable[str]) -> Mes
     """The rules of a model.
 
     Args:
-        normalizer: of the model.
+        normalizer: the model's normalizer.
         without_effect: options of the engine that change the prompt of no other route.
     """
     effort = None if DISABLED_EFFORT_OPTION in without_effect else _disabled_effort(normalizer)

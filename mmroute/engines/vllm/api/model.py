@@ -32,7 +32,7 @@ class LoadedModel:
         normalizer: the normalizer that answers.
         unlimited: the same without a longest prompt: ``/tokenize`` has none.
         defaults: the defaults of sampling parameters.
-        chats: how the API treats its chats.
+        chats: the API's treatment of the model's chats.
         chat_of_messages: makes a chat of a request of the Anthropic Messages API, by rules which
             are found out by rendering chats when the first one asks.
         tool_server: whether its engine has one, which describes tools in prompts of Harmony.

@@ -34,7 +34,7 @@ def conversation_ids(
 
     Args:
         request: without `previous_response_id`.
-        chat: how the model's chats are rendered.
+        chat: renders the model's chats.
         tool_server: whether the engine has a tool server.
 
     Raises:

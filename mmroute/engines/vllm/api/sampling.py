@@ -75,7 +75,7 @@ def check_output_budget(most: int | None, name: str, max_model_len: int) -> None
     """Refuse a request for more output tokens than the context has, whatever its prompt is.
 
     Args:
-        most: how many tokens are wanted at most; None for as many as fit.
+        most: the most tokens that are wanted; None for as many as fit.
         name: the field that says so.
         max_model_len: tokens of the longest context.
 
@@ -98,7 +98,7 @@ def sampling_params(
 
     Args:
         request: as it was validated.
-        defaults: of the model.
+        defaults: the model's defaults.
         max_model_len: tokens of its longest context.
         prompt_length: tokens of the prompt.
 

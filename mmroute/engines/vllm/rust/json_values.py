@@ -22,7 +22,7 @@ def read_json(value: object, where: str, depth: int) -> Any:
     Args:
         value: what a client sent, as plain JSON.
         where: the name of its field.
-        depth: how many objects and arrays it stands in.
+        depth: the number of objects and arrays it stands in.
 
     Raises:
         InexactError: `invalid_request`: serde_json refuses it.

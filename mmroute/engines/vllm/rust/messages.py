@@ -30,7 +30,7 @@ class Call:
 
     Attributes:
         id: by which the answer names it.
-        name: of the tool.
+        name: the tool's name.
         arguments: JSON, as it was sent.
     """
 
@@ -46,10 +46,10 @@ class Message:
     Attributes:
         role: any text.
         content: what it says.
-        reasoning: of the assistant; empty for none.
-        calls: of the assistant.
+        reasoning: the assistant's reasoning; empty for none.
+        calls: the assistant's calls of tools.
         call_id: the call that a tool answers.
-        tools: of a developer, as templates get them.
+        tools: the developer's tools, as templates get them.
     """
 
     role: str
@@ -103,7 +103,7 @@ def read_tools(given: object, where: str, depth: int = 1) -> list[dict[str, Any]
     Args:
         given: what the client sent.
         where: the name of the field.
-        depth: how many objects and arrays it stands in.
+        depth: the number of objects and arrays it stands in.
 
     Raises:
         InexactError: `invalid_request`.
