@@ -21,6 +21,8 @@ from mmroute.engines.vllm.rust.profile import VLLM_RUST
 from mmroute.engines.vllm.serve_command import joined
 from mmroute.net.remote import Remote
 from mmroute.net.transport import Transport
+from mmroute.parity.cases import Case
+from mmroute.parity.oracles.http import HttpOracle
 from mmroute.remote.server_info import ask_engine, ask_options
 
 pytestmark = pytest.mark.process
@@ -264,3 +266,15 @@ def test_the_second_of_two_command_lines_wins() -> None:
 def test_what_a_server_tells_is_no_whole_command_line(own: str, whole: bool) -> None:
     both = joined("--model one --served-model-name a", own)
     assert EngineSettings.from_args(both).whole is whole
+
+
+def test_the_rust_renderer_is_an_oracle_of_texts(server: ScriptedServer) -> None:
+    for route in (INFO, "/version", "/server_info"):
+        server.routes.pop(route, None)
+    server.routes["/v1/chat/completions/render"] = 405, b""
+    oracle = HttpOracle(server.url, served_model="first")
+    server.routes["/v1/chat/completions/render"] = 200, {"token_ids": [1, 2]}
+    server.routes["/v1/completions/render"] = 200, [{"token_ids": [3]}]
+    chat = {"messages": [{"role": "user", "content": "Hi"}]}
+    found = [oracle.answer(Case("c", "test", r)).token_ids for r in (chat, {"prompt": "Hi"})]
+    assert [None if ids is None else ids.tolist() for ids in found] == [[1, 2], [3]]

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from mmroute.engines.frontends import Frontend
 from mmroute.errors import InexactError
 from mmroute.net.remote import Remote
 from mmroute.net.transport import Reply, Transport
@@ -29,6 +30,7 @@ from mmroute.remote.server_info import ServedModel, ask_engine, served_models
 
 _TOKENIZE: Final = "/tokenize"
 _RENDER: Final = "/v1/chat/completions/render"
+_RENDER_PROMPT: Final = "/v1/completions/render"
 _ANSWER_CHAT: Final = "/v1/chat/completions"
 _ANSWER_PROMPT: Final = "/v1/completions"
 _CHAT_FIELDS: Final = (
@@ -97,7 +99,12 @@ class HttpOracle:
 
     def answer(self, case: Case) -> Outcome:
         request = case.request
+        renders_alone = self.running.frontend is Frontend.RUST and not self.running.version
         match prompt_field(request):
+            case "messages" if renders_alone:
+                return self._rendered_alone(_RENDER, _chat_body(request))
+            case "prompt" if renders_alone:
+                return self._rendered_alone(_RENDER_PROMPT, _prompt_body(request, "prompt"))
             case "messages":
                 return self._chat(request)
             case "prompt":
@@ -140,6 +147,17 @@ class HttpOracle:
         if rendered_only:
             raise UndecidedError(f"{_TOKENIZE} has no {' and no '.join(rendered_only)}")
         return self._tokenize(body, images=True)
+
+    def _rendered_alone(self, path: str, body: dict[str, Any]) -> Outcome:
+        """What ``vllm-rs render`` makes of a text: it has no other routes."""
+        reply = self._post(path, {k: v for k, v in body.items() if v not in (None, {})})
+        if reply.status != _OK:
+            return self._not_ok(path, reply)
+        rendered = reply.body[0] if isinstance(reply.body, list) and reply.body else reply.body
+        try:
+            return answered(_ids(rendered["token_ids"]), ())
+        except (TypeError, KeyError, ValueError) as error:
+            raise self._garbage(path, error) from error
 
     def _rendered(self, reply: Reply) -> Outcome:
         if reply.status != _OK:
