@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Final, Literal
 
 from mmroute.geometry.grid import CachePlan, Count, OneByOne
@@ -63,7 +64,7 @@ class AnyRes(OneByOne[ImageSize]):
         return max(self.count(ImageSize(width, height)).total for height, width in sizes)
 
     def count(self, image: ImageSize) -> Count:
-        grid = int(self.image_size // self.patch_size * Fraction(self.downsample_rate))
+        grid = _grid(self.image_size, self.patch_size, self.downsample_rate)
         base = selected_tokens(self.vision_encoder, grid, self.select_strategy)
         if self.pinpoints is None:
             return Count(whole=base)
@@ -78,6 +79,12 @@ class AnyRes(OneByOne[ImageSize]):
             if ratio > _SHRINK_ABOVE:
                 rows, columns = int(rows // ratio), int(columns // ratio)
         return Count(rows, columns + 1, whole=base)
+
+
+@lru_cache(maxsize=64)
+def _grid(image_size: int, patch_size: int, downsample_rate: str) -> int:
+    """Tokens along one side of the encoder's input; to read a fraction takes long."""
+    return int(image_size // patch_size * Fraction(downsample_rate))
 
 
 def best_resolution(image: ImageSize, pinpoints: Sequence[tuple[int, int]]) -> tuple[int, int]:
