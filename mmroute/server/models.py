@@ -10,9 +10,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import replace
 from enum import StrEnum
+from functools import partial
 from http import HTTPStatus
 from typing import Final
 
@@ -54,6 +55,8 @@ class Entry:
         source: the model's source.
         loaded: the model, once it can answer.
         error: why it cannot; empty if it can, or may yet.
+        files: the reading of its files, which other models may share.
+        loading: ends once `loaded` or `error` is set.
         replacement: what takes its place when it is loaded, or could not be.
         release: the release of vLLM whose requests it takes.
     """
@@ -62,6 +65,7 @@ class Entry:
         self.source = source
         self.loaded: LoadedModel | None = None
         self.error = ""
+        self.files: Future[LoadedModel] = Future()
         self.loading: Future[LoadedModel] = Future()
         self.replacement: Entry | None = None
         try:
@@ -76,29 +80,33 @@ class Entry:
             return ModelStatus.READY
         return ModelStatus.FAILED if self.error else ModelStatus.LOADING
 
-    def wait_for(self, loading: Future[LoadedModel]) -> None:
-        """Take the model when its loading has ended."""
-        self.loading = loading
-        loading.add_done_callback(self._take)
+    def wait_for(self, files: Future[LoadedModel]) -> None:
+        """Take the model when its files are read."""
+        self.files, self.loading = files, Future()
+        self.loading.set_running_or_notify_cancel()  # who waits for it cannot cancel it
+        files.add_done_callback(partial(self._take, self.loading))
 
-    def _take(self, loading: Future[LoadedModel]) -> None:
-        if loading.cancelled():
-            return
-        error = loading.exception()
+    def _take(self, loading: Future[LoadedModel], files: Future[LoadedModel]) -> None:
+        # A future wakes those who wait for it before it runs its callbacks, of which this is one.
+        error = CancelledError() if files.cancelled() else files.exception()
         if error is None:
             # Another model may have the same files.
-            self.loaded = replace(loading.result(), name=self.source.names[0])
-        elif isinstance(error, _FailedElsewhereError):  # whose log has it
+            self.loaded = replace(files.result(), name=self.source.names[0])
+            loading.set_result(self.loaded)
+            return
+        if not isinstance(error, CancelledError):
+            self._fail(error)
+        loading.set_exception(error)
+
+    def _fail(self, error: BaseException) -> None:
+        if isinstance(error, _FailedElsewhereError):  # whose log has it
             self.error = str(error)
             return
-        elif isinstance(error, MmrouteError):
-            self.error = f"{error.reason}: {error}"
-        else:
-            self.error = f"{type(error).__name__}: {error}"
-        if self.error:
-            unexpected = None if isinstance(error, MmrouteError) else error
-            fields = {"names": self.source.names, "text": self.error}
-            _LOG.error("model not loaded", exc_info=unexpected, extra={"fields": fields})
+        unexpected = None if isinstance(error, MmrouteError) else error
+        kind = error.reason if isinstance(error, MmrouteError) else type(error).__name__
+        self.error = f"{kind}: {error}"
+        fields = {"names": self.source.names, "text": self.error}
+        _LOG.error("model not loaded", exc_info=unexpected, extra={"fields": fields})
 
 
 class Models:
@@ -247,14 +255,14 @@ class Models:
             kept = {name: e for name, e in self._by_name.items() if e is not current}
             self._by_name = {**dict.fromkeys(new.source.served, new), **kept}
             self._drop_files(current.source)
-            self._loads[_files(new.source)] = new.loading
+            self._loads[_files(new.source)] = new.files
 
     def _fail(self, source: ModelSource, why: str) -> Entry:
         """Another process could not load a model."""
         everyone = [e for entry in self.entries() for e in (entry, entry.replacement) if e]
         waiting = [e for e in everyone if e.source == source and not e.loading.done()]
         for entry in waiting:
-            entry.loading.set_exception(_FailedElsewhereError(why))
+            entry.files.set_exception(_FailedElsewhereError(why))
         return waiting[0] if waiting else Entry(source)
 
     def _remove(self, name: str) -> Entry:

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,6 +28,7 @@ from server_helpers import (
 from starlette.testclient import TestClient
 
 from mmroute import ModelError, Normalizer, Reason
+from mmroute.engines.vllm.api import LoadedModel
 from mmroute.server import ModelSource, ServerSettings, create_app
 from mmroute.server.logs import JsonLines
 from mmroute.server.models import Models
@@ -90,6 +92,19 @@ def test_an_unhealthy_model_is_not_served(
         [entry.loading.result() for entry in models.load()]
     assert found.value.reason is Reason.SELF_CHECK_FAILED
     assert not models.ready
+
+
+def test_a_model_can_answer_once_its_loading_has_ended(
+    small_model: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(loaded: LoadedModel, **changes: Any) -> LoadedModel:
+        time.sleep(0.5)
+        return replace(loaded, **changes)
+
+    monkeypatch.setattr("mmroute.server.models.replace", late)
+    models = Models([ModelSource(str(small_model("small-qwen2.5-vl")), ("a",))])
+    (entry,) = models.load()
+    assert entry.loading.result() is models.find("a")
 
 
 def test_metrics(models: Models) -> None:

@@ -51,6 +51,6 @@ def test_workers_that_disagree_are_not_served(
         models = Models([ModelSource(f"grpc://{first},{second}", ("m",))])
         (entry,) = models.load()
         entry.loading.exception()
-        models.close(wait=True)  # a thread tells the entry, and the log, a moment later
+        models.close(wait=True)
     assert entry.loaded is None
     assert all(address in entry.error for address in (first, second))
