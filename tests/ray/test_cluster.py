@@ -76,6 +76,7 @@ def routed(nodes: Cluster, num_blocks: int, small_model: Callable[[str], Path]) 
         "routed", "mmroute.ray:BlockHashRouter", num_blocks, seconds=0.01,
         model=str(small_model(MODEL)), engine_args=f"vllm serve org/{MODEL}",
         served_names=("m",), token_ids_kwarg="prompt_token_ids",
+        request_tokens=0,  # requests of these engines do not wait for one another
     )  # fmt: skip
 
 
