@@ -24,13 +24,13 @@ from mmroute.geometry import AnyGeometry, Overrides, TokenIds
 from mmroute.placement import Expansion, Insertion
 from mmroute.requests.items import AudioLength, ImageSize, Items, Modality, VideoSize
 from mmroute.requests.request import Request, integers
-from mmroute.tokenizers.letters import fewest_tokens
 
 if TYPE_CHECKING:
     from mmroute.model.resolved import MediaRules, ResolvedModel
     from mmroute.net.links import ImageLinks
 
 _LONG_TEXT: Final = 1 << 20  # characters
+_LONGEST_TARGET: Final = 64  # characters, and so tokens
 _IMAGES: Final = frozenset({Modality.IMAGE})
 
 
@@ -54,7 +54,7 @@ def prepare(
         items = _given_items(model, request)
         if watch is not None:
             watch.lap(Stage.PARSE)
-        ids = _prompt_ids(model, request, with_items=bool(items))
+        ids = _prompt_ids(model, request, items)
         if watch is not None:
             watch.lap(Stage.ENCODE)
     else:
@@ -197,12 +197,11 @@ def _given_items(model: ResolvedModel, request: Request) -> Items:
     return items
 
 
-def _prompt_ids(model: ResolvedModel, request: Request, *, with_items: bool) -> TokenIds:
+def _prompt_ids(model: ResolvedModel, request: Request, items: Items) -> TokenIds:
     if request.prompt_token_ids is not None:
         return _checked_ids(model, request.prompt_token_ids)
-    if not with_items:
-        _check_letters(model, request, request.prompt)
-    specials = model.engine.adds_special_tokens(model.tokenizer, request, with_items)
+    _check_long_text(model, request, request.prompt, items)
+    specials = model.engine.adds_special_tokens(model.tokenizer, request, bool(items))
     return encode_text(model, request.prompt, add_special_tokens=specials)
 
 
@@ -226,8 +225,7 @@ def _chat_ids(
     if watch is not None:
         watch.lap(Stage.RENDER)
     if isinstance(rendered, str):
-        if not items:
-            _check_letters(model, request, rendered)
+        _check_long_text(model, request, rendered, items)
         ids = encode_text(model, rendered, add_special_tokens=request.add_special_tokens)
     elif isinstance(rendered, Continued):
         ids = _encode_rest(model, rendered)
@@ -298,16 +296,17 @@ def _check_characters(model: ResolvedModel, length: int) -> None:
         )
 
 
-def _check_letters(model: ResolvedModel, request: Request, text: object) -> None:
+def _check_long_text(model: ResolvedModel, request: Request, text: object, items: Items) -> None:
     """Refuse a long text before it is encoded, which takes seconds, if no encoding can fit.
 
-    Where items take the place of texts, or the engine shortens the prompt, letters tell nothing.
+    An item takes no more than its target out of the prompt, also where the prompt is encoded anew.
+    Where the engine shortens the prompt, its length tells nothing.
     """
-    most = model.tokenizer.max_letters_per_token
     if not isinstance(text, str) or len(text) <= _LONG_TEXT:
         return
-    if most and request.truncate_prompt_tokens is None:
-        fewest = fewest_tokens(text, most)
+    bound = model.tokenizer.fewest_tokens
+    if bound is not None and request.truncate_prompt_tokens is None:
+        fewest = bound(text) - _LONGEST_TARGET * sum(map(len, items.values()))
         if fewest >= model.max_model_len:
             raise _too_long(model, fewest, "prompt has at least")
 

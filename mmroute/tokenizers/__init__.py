@@ -10,6 +10,7 @@ from mmroute.reuse.fast_paths import EncoderStats
 from mmroute.tokenizers.codec import Codec
 
 if TYPE_CHECKING:
+    from mmroute.tokenizers.fewest_tokens import FewestTokens
     from mmroute.tokenizers.formats.mistral_chat import MistralChatEncoder
     from mmroute.tokenizers.pieces import Pieces
 
@@ -32,12 +33,8 @@ class Tokenizer(Codec, Protocol):
         """The length of the longest vocabulary entry, in characters."""
 
     @property
-    def max_letters_per_token(self) -> int | None:
-        """The most ASCII letters that one token stands for; None where that is not known.
-
-        Each letter of a text is in exactly one token. There is one exception: each character beyond
-        ASCII may be composed with one letter into another character, which removes that letter.
-        """
+    def fewest_tokens(self) -> FewestTokens | None:
+        """Gives a lower bound on a text's token count; None where none is known."""
 
     @property
     def named_tokens(self) -> tuple[str, ...]:

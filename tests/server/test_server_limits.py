@@ -198,13 +198,13 @@ def test_texts_of_megabytes_take_one_thread_and_leave_the_others(
 ) -> None:
     encoding, began, release = list[str](), threading.Event(), threading.Event()
 
-    def seen(_model: object, _request: object, text: str) -> None:
+    def seen(_model: object, _request: object, text: str, _items: object) -> None:
         if len(text) > 1 << 20:
             encoding.append("one")
             began.set()
             assert release.wait(20)
 
-    monkeypatch.setattr("mmroute.answering.pipeline._check_letters", seen)
+    monkeypatch.setattr("mmroute.answering.pipeline._check_long_text", seen)
 
     async def ask() -> None:
         async with _asgi(models, ServerSettings(workers=2)) as client:

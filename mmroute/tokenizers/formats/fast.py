@@ -8,17 +8,19 @@ from typing import Final
 
 import msgspec
 import tokenizers
-from tokenizers import models, processors
+from tokenizers import models, pre_tokenizers, processors
 
 from mmroute.geometry import TokenIds
 from mmroute.reuse.fast_paths import EncoderStats
 from mmroute.tokenizers.encoders import Encoder, ReferenceEncoder
-from mmroute.tokenizers.letters import LETTERS, most_letters
+from mmroute.tokenizers.fewest_tokens import FewestTokens
 from mmroute.tokenizers.pieces import Pieces
 
 _MIN_TOKENS_OF_A_BATCH: Final = 1 << 14
-# Normalizers that change an ASCII letter only by composing it with the characters after it.
-_LETTER_KEEPING: Final = frozenset({"NFC", "Prepend", "Replace"})
+# Normalizers that change a text only by NFC and at spaces.
+_COMPOSING: Final = frozenset({"NFC", "Prepend", "Replace"})
+_BYTE_LEVEL: Final = frozenset(pre_tokenizers.ByteLevel.alphabet())
+_BYTE_TOKENS: Final = frozenset(f"<0x{byte:02X}>" for byte in range(0x100))
 
 
 class HfTokenizer:
@@ -63,8 +65,7 @@ class HfTokenizer:
         self.template_tokens = template_tokens or {}
         self.vocab_size = largest + 1
         self.max_chars_per_token = max(map(len, texts), default=0)
-        keeps = _keeps_letters(backend, vocabulary)
-        self.max_letters_per_token = most_letters(texts) if keeps else None
+        self.fewest_tokens = FewestTokens(texts) if _keeps_bytes(backend, vocabulary) else None
         self.special_tokens = {t.content: i for i, t in sorted(added.items()) if t.special}
         self.pieces = Pieces(backend.decode, largest) if joins_pieces else None
         self._verbatim = verbatim or {}
@@ -132,23 +133,26 @@ def put_around(backend: tokenizers.Tokenizer, bos: str | None, eos: str | None) 
     )
 
 
-def _keeps_letters(backend: tokenizers.Tokenizer, vocabulary: Mapping[str, int]) -> bool:
-    """Whether each ASCII letter of a text is in exactly one token."""
+def _keeps_bytes(backend: tokenizers.Tokenizer, vocabulary: Mapping[str, int]) -> bool:
+    """Whether each byte of a normalized text, but for whitespace, is in exactly one token."""
     model = backend.model
     if not isinstance(model, models.BPE) or backend.truncation is not None:
         return False
     if model.continuing_subword_prefix or model.end_of_word_suffix:
         return False
     split = b"" if backend.pre_tokenizer is None else backend.pre_tokenizer.__getstate__()
-    removes = b'"Removed"' in split or b"CharDelimiterSplit" in split
-    return vocabulary.keys() >= LETTERS and not removes and _normalizer_keeps_letters(backend)
+    if b'"Removed"' in split or b"CharDelimiterSplit" in split:
+        return False
+    byte_level = b'"ByteLevel"' in split and vocabulary.keys() >= _BYTE_LEVEL
+    by_fallback = model.byte_fallback and vocabulary.keys() >= _BYTE_TOKENS
+    return (byte_level or by_fallback) and _normalizer_composes_only(backend)
 
 
-def _normalizer_keeps_letters(backend: tokenizers.Tokenizer) -> bool:
+def _normalizer_composes_only(backend: tokenizers.Tokenizer) -> bool:
     if backend.normalizer is None:
         return True
     described = msgspec.json.decode(backend.normalizer.__getstate__())
     return all(
-        step["type"] in _LETTER_KEEPING and step.get("pattern", {"String": " "}) == {"String": " "}
+        step["type"] in _COMPOSING and step.get("pattern", {"String": " "}) == {"String": " "}
         for step in described.get("normalizers", [described])
     )

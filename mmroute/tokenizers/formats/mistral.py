@@ -16,8 +16,8 @@ from mmroute.errors import ModelError, Reason, malformed
 from mmroute.geometry import TokenIds
 from mmroute.model_directory import ModelFiles
 from mmroute.tokenizers.codec import Loaded
+from mmroute.tokenizers.fewest_tokens import FewestTokens
 from mmroute.tokenizers.formats.mistral_chat import MistralChatEncoder, loads_mistral_file
-from mmroute.tokenizers.letters import most_letters
 from mmroute.tokenizers.pieces import Pieces
 
 _FRAMING: Final = frozenset(token.value for token in (
@@ -45,7 +45,7 @@ class MistralTokenizer:
         self.named_tokens = tuple(self.special_tokens)
         self.template_tokens: Mapping[str, str] = {}
         self.max_chars_per_token = max(map(len, entries))
-        self.max_letters_per_token = most_letters(entries) if tekken else None
+        self.fewest_tokens = FewestTokens(entries) if tekken else None
         self.pieces = Pieces(self.decode, backend.n_words - 1) if tekken else None
         # Tokens that are not UTF-8 on their own share one spelling: the first of them has it.
         first = {entry: i for i, entry in reversed(list(enumerate(entries)))}
