@@ -24,6 +24,7 @@ class HashFields(TypedDict, total=False):
     """What an answer has of hashes: `block_hashes`, or the others for Dynamo."""
 
     block_hashes: list[str] | list[int]
+    published_blocks: int
     local_hashes: list[int]
     sequence_hashes: list[int]
 
@@ -55,4 +56,8 @@ class BlockForm:
             local, sequence = routing.dynamo_hashes(self.block_size)
             return {"local_hashes": local, "sequence_hashes": sequence}
         hashes = routing.hashing.announced(routing, self.algorithm, self.block_size, self.seed)
-        return {"block_hashes": hashes.event_ints() if self.form is HashForm.INT else hashes.hex()}
+        written = hashes.event_ints() if self.form is HashForm.INT else hashes.hex()
+        published = routing.hashing.settings.num_published(len(hashes))
+        if published == len(hashes):
+            return {"block_hashes": written}
+        return {"block_hashes": written, "published_blocks": published}

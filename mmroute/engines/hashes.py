@@ -54,6 +54,8 @@ class HashSettings:
         block_size: tokens under one hash; None if there is no default.
         block_size_guessed: whether `block_size` is only the commonest default, which is another
             one on CPUs and with some attention backends.
+        kept_multiple: the engine keeps blocks of a prompt in multiples of so many. It publishes a
+            block behind the last multiple once the blocks after it are full, too.
         chosen_by_engine: whether the engine chooses `block_size`: for hybrid models, and under
             context parallelism.
         seed: the engine's PYTHONHASHSEED; None if it is not set.
@@ -67,6 +69,7 @@ class HashSettings:
     algorithm: str = Algorithm.SHA256
     block_size: int | None = None
     block_size_guessed: bool = False
+    kept_multiple: int = 1
     chosen_by_engine: bool = False
     seed: str | None = None
     model_id: str = ""
@@ -92,6 +95,10 @@ class HashSettings:
         if given is None and self.block_size_guessed:
             _warn_of_size(self.model_id, size)
         return size
+
+    def num_published(self, num_blocks: int) -> int:
+        """The number of first blocks that the engine publishes of a prompt of so many."""
+        return num_blocks - num_blocks % self.kept_multiple
 
     def warn_of_model_id(self, prompt: HashedPrompt) -> None:
         """Warn (`ModelIdWarning`) once for each model whose string is guessed and matters."""

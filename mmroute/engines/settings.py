@@ -16,8 +16,9 @@ _POSITIVE: Final = ("max_model_len", "max_num_batched_tokens", "block_size", "ma
 
 _OF_HASHES: Final = (
     "model", "served_names", "block_size", "hash_block_size", "hash_algorithm", "hash_seed",
-    "speculative", "prefix_caching", "has_connector", "context_parallel", "identity_algorithm",
-    "lora_in_identities", "loras", "hashes_refused", "without_effect",
+    "speculative", "prefix_caching", "has_connector", "tensor_parallel", "hybrid_groups",
+    "context_parallel", "identity_algorithm", "lora_in_identities", "loras", "hashes_refused",
+    "without_effect",
 )  # fmt: skip
 _OF_ANSWERS: Final = ("tool_parser", "reasoning_parser")
 
@@ -50,6 +51,8 @@ class EngineSettings:
             behind their block.
         prefix_caching: whether the engine keeps blocks for later requests.
         has_connector: whether blocks are handed on by a KV connector or offloaded.
+        tensor_parallel: the number of ranks that share the heads of a layer.
+        hybrid_groups: whether layers of different kinds are cached in groups of their own.
         context_parallel: whether blocks are shared among ranks, by which a hash covers several.
         identity_algorithm: the algorithm of image identities: ``blake3``, ``sha256`` or ``sha512``.
         lora_in_identities: identities of requests to a LoRA adapter begin with its name.
@@ -94,6 +97,8 @@ class EngineSettings:
     speculative: Mapping[str, Any] = field(default_factory=dict, hash=False)
     prefix_caching: bool = True
     has_connector: bool = False
+    tensor_parallel: int = 1
+    hybrid_groups: bool = True
     context_parallel: bool = False
     identity_algorithm: str = "blake3"
     lora_in_identities: bool = False

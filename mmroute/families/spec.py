@@ -266,6 +266,14 @@ class ContextSpec(_Strict):
     """Model types whose length includes a RoPE scaling factor; that of all others it multiplies."""
 
 
+class KvPageSpec(_Strict):
+    """The layers whose KV cache has pages of one size."""
+
+    heads: _Value
+    """The number of their key and value heads, on all ranks together."""
+    head_size: _Value
+
+
 class FamilyHead(BaseModel):
     """What tells a family from the others. Models of other families need no more of a spec."""
 
@@ -320,6 +328,9 @@ class FamilySpec(FamilyHead):
     hybrid: bool = False
     """Whether layers with a state stand among those with attention: the engine then chooses the
     number of tokens under one block hash itself."""
+    kv_pages: tuple[KvPageSpec, ...] = ()
+    """The kinds of layers whose pages differ in size, so that the engine makes their blocks differ
+    in tokens."""
     size_is_pixel_limits: bool = False
     """Whether a request's `size` is pixel limits, too, before the engine's own are put in."""
     unnamed_kwargs: frozenset[str] = frozenset()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import marshal
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
@@ -20,6 +21,7 @@ from mmroute.families.spec import FamilySpec
 from mmroute.geometry import AnyGeometry, Overrides
 from mmroute.geometry.arguments import with_pixel_limits
 from mmroute.geometry.geometry import RefusedItems
+from mmroute.model.values import Values
 from mmroute.model_directory import ModelFiles
 from mmroute.requests.items import Modality
 
@@ -230,6 +232,7 @@ def configured_hashing(
         algorithm=settings.hash_algorithm or known.algorithm,
         block_size=told or (None if chosen else known.block_size),
         block_size_guessed=told is None and not chosen and known.block_size is not None,
+        kept_multiple=_kept_multiple(family, settings, target),
         chosen_by_engine=chosen,
         seed=settings.hash_seed,
         model_id=model_id,
@@ -241,3 +244,27 @@ def configured_hashing(
 
 def _unsupported(setting: str, why: str) -> ModelError:
     return ModelError(Reason.UNSUPPORTED_ENGINE_SETTING, f"{quoted(setting)[1:-1]}: {why}")
+
+
+def _kept_multiple(
+    family: FamilySpec, settings: EngineSettings, target: Callable[[], ModelFiles]
+) -> int:
+    """The multiples in which blocks are kept, where layers have pages of different sizes.
+
+    The layers with the smaller pages get blocks of more tokens, and a prefix is kept where a block
+    of each kind ends.
+
+    Source: vLLM 0.33.0 ``v1/core/kv_cache_utils.py`` (`unify_kv_cache_spec_page_size`),
+    ``v1/core/kv_cache_coordinator.py`` (`HybridKVCacheCoordinator`).
+    """
+    if not family.kv_pages or not settings.hybrid_groups:
+        return 1
+    values = Values(target(), family.family)
+    pages = [
+        max(1, values.integer("heads", page.heads, default=0) // max(1, settings.tensor_parallel))
+        * values.integer("head_size", page.head_size, default=0)
+        for page in family.kv_pages
+    ]
+    if not all(pages):  # the files do not tell them
+        return 1
+    return math.lcm(*(max(pages) // page for page in pages if not max(pages) % page))

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+from pathlib import Path
+
 import numpy as np
 import pytest
+from small_families import FAMILY_MODELS
+from small_models import write_model
 
-from mmroute import ImageSize, InexactError, Lora, Normalizer, Reason
+from mmroute import EngineSettings, ImageSize, InexactError, Lora, Normalizer, Reason
 from mmroute.answering.hash_forms import BlockForm, HashForm
 from mmroute.hashing import local_block_hashes, sequence_hashes
 from mmroute.model_directory import EMBEDDED_MODEL
@@ -48,3 +53,30 @@ def test_no_form_hides_what_is_not_known() -> None:
         with pytest.raises(InexactError) as caught:
             form(written).of(routing)
         assert caught.value.reason is Reason.IMAGE_IDENTITY_UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("options", "published"),
+    [("", 2), ("--tensor-parallel-size 2", 2), ("--tensor-parallel-size 4", None),
+     ("--disable-hybrid-kv-cache-manager", None)],
+)  # fmt: skip
+def test_blocks_that_the_groups_of_a_model_do_not_keep_are_marked(
+    options: str, published: int | None, tmp_path: Path
+) -> None:
+    """Eight heads of 256 beside two of 512: vLLM's blocks have n and 2n tokens, unless on 4 ranks.
+
+    Source: vLLM 0.33.0 ``v1/core/kv_cache_utils.py``, run on this model's groups.
+    """
+
+    files = copy.deepcopy(FAMILY_MODELS["small-gemma-4"]())
+    files["config.json"]["text_config"] |= {
+        "num_key_value_heads": 8, "head_dim": 256,
+        "num_global_key_value_heads": 2, "global_head_dim": 512,
+    }  # fmt: skip
+    directory = write_model(files, tmp_path / "model")
+    settings = EngineSettings.from_args(f"vllm serve org/name --block-size 16 {options}")
+    normalizer = Normalizer.from_pretrained(directory, engine_settings=settings)
+    routing = normalizer.normalize(prompt_token_ids=[5] * 50)
+    found = BlockForm(None, None, None).of(routing)
+    assert len(found["block_hashes"]) == 3
+    assert found.get("published_blocks") == published

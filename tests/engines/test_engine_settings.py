@@ -53,11 +53,12 @@ def test_a_whole_command_line_is_read() -> None:
         chat_template_kwargs={"enable_thinking": False},
         loras={"first": "/l/1", "second": "/l/2"},
         max_image_pixels=1_000_000,
+        tensor_parallel=2,
         whole=True,
         without_effect=(
             "--dtype", "--enable-log-requests", "--enforce-eager",
             "--gpu-memory-utilization", "--host", "--kv-events-config", "--optimization-level",
-            "--port", "--tensor-parallel-size", "--trust-remote-code", "HF_TOKEN",
+            "--port", "--trust-remote-code", "HF_TOKEN",
         ),
     )  # fmt: skip
 

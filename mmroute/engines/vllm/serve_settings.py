@@ -101,6 +101,9 @@ def _effects(command: ServeCommand) -> dict[str, Any]:
     found["context_parallel"] = max(sharded, default=1) > 1
     connectors = [given.pop(name, None) for name in _CONNECTORS]
     found["has_connector"] = any(value not in (None, *_NONE) for value in connectors)
+    if (ranks := given.pop("tensor-parallel-size", None)) is not None:
+        found["tensor_parallel"] = _integer("tensor-parallel-size", ranks)
+    found["hybrid_groups"] = not given.pop("disable-hybrid-kv-cache-manager", False)
     if given.pop("language-model-only", False):
         found["limits"] = dict.fromkeys(Modality, 0)
     environment = dict(command.environment)
@@ -287,6 +290,7 @@ _READ_ENVIRONMENT: Final[Mapping[str, tuple[str, Callable[[str, Value], Any]]]] 
 DECIDING: Final = frozenset({
     *(f"--{name}" for name in (*_READ, *_REFUSED, *_HASHES_REFUSED, *_SPECULATIVE)),
     *(f"--{name}" for name in (*_CONNECTORS, *_CONTEXT_PARALLEL)), "--speculative-config",
-    "--language-model-only", "--tokenizer", *_READ_ENVIRONMENT, *_REFUSED_ENVIRONMENT,
+    "--language-model-only", "--tokenizer",
+    *_READ_ENVIRONMENT, *_REFUSED_ENVIRONMENT,
 })  # fmt: skip
 """The options and variables on which token IDs, identities or hashes depend."""
