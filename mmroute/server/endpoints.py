@@ -314,6 +314,8 @@ def _check_content(head: Head) -> None:
         raise invalid_body(
             "1 validation error:\n  Unsupported Media Type: Only 'application/json' is allowed"
         )
+    if b"content-encoding" not in head.headers:
+        return
     coding = head.header(b"content-encoding").lower()
     if coding not in ("", "identity"):
         raise ApiError(

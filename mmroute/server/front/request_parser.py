@@ -175,7 +175,9 @@ class RequestParser:
 
     def _begin(self) -> bool:
         """Pass over empty lines (RFC 9112, section 2.2); False if no head begins behind them."""
-        if self._data[self._at : self._at + 1] in _LINE_BREAK:
+        if self._at == self._end:
+            return False
+        if self._data[self._at] in _LINE_BREAK:
             lines = _EMPTY_LINES.match(self._data, self._at, self._end)
             self._at = self._at if lines is None else lines.end()
             if self._at == self._end:
