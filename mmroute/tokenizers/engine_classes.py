@@ -27,7 +27,7 @@ _KEPT_BY_VLLM: Final[frozenset[str]] = frozenset(_LISTS["kept_by_vllm"])
 _REGISTERED: Final[dict[str, str]] = {
     model_type: FILE if name in ("TokenizersBackend", "MistralCommonBackend") else name
     for model_type, name in _LISTS["registered"].items()
-}
+} | {"gpt-sw3": "GPT2Tokenizer"}  # as observed: of a tokenizer.json transformers makes this one
 MODEL_TYPES: Final = tuple(sorted({*_REGISTERED, *_KEPT_BY_VLLM}))
 """Model types with a registered class. For others the declared class decides, else `FILE`."""
 # Model types that get the registered class, whatever class the model declares.
