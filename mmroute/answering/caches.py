@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from mmroute.hashing.reuse import HashReuse
+from mmroute.hashing.cache import HashCache
 from mmroute.images.known_files import KnownFiles
 from mmroute.reuse.fast_paths import FastPaths
 
@@ -21,7 +21,7 @@ class Caches(NamedTuple):
         images: the cache of images in data URLs.
     """
 
-    hashes: HashReuse | None = None
+    hashes: HashCache | None = None
     chats: ChatCache | None = None
     images: KnownFiles | None = None
 
@@ -31,7 +31,7 @@ class Caches(NamedTuple):
         from mmroute.chat.cache import ChatCache  # jinja2
 
         return cls(
-            HashReuse(options.hash_cache_bytes) if options.hash_cache_bytes else None,
+            HashCache(options.hash_cache_bytes) if options.hash_cache_bytes else None,
             ChatCache(options.chat_cache_bytes) if options.chat_cache_bytes else None,
             KnownFiles(options.image_cache_bytes) if options.image_cache_bytes else None,
         )

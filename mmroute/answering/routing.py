@@ -21,7 +21,7 @@ from mmroute.hashing import (
     sequence_hashes,
     wide_pad_value_ids,
 )
-from mmroute.hashing.reuse import HashReuse
+from mmroute.hashing.cache import HashCache
 from mmroute.placement import PlaceholderRange
 from mmroute.requests.items import Identity, IdentitySource
 from mmroute.requests.request import Lora
@@ -55,7 +55,7 @@ class Routing:
     hashing: Hashes = _UNKNOWN
     _token_ids: TokenIds | None = None
     _unexpanded: TokenIds | None = None
-    _reuse: HashReuse | None = None
+    _reuse: HashCache | None = None
 
     def __repr__(self) -> str:
         if self._token_ids is None:

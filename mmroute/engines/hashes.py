@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from mmroute.errors import BlockSizeWarning, InexactError, ModelIdWarning, Reason
 from mmroute.hashing import Algorithm, BlockHashes, HashedItem, ImageHash, PageHashes, image_hash
-from mmroute.hashing.reuse import HashReuse
+from mmroute.hashing.cache import HashCache
 
 if TYPE_CHECKING:
     from mmroute.engines.settings import EngineSettings
@@ -153,7 +153,7 @@ class Hashes(Protocol):
         block_size: int | None,
         seed: str | None,
         previous: BlockHashes | None,
-        reuse: HashReuse | None,
+        reuse: HashCache | None,
     ) -> BlockHashes:
         """See `Routing.block_hashes`; None stands for what `settings` have.
 

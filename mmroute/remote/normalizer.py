@@ -21,7 +21,7 @@ from mmroute.errors import (
     did_you_mean,
     quoted,
 )
-from mmroute.hashing.reuse import HashReuse
+from mmroute.hashing.cache import HashCache
 from mmroute.model_directory import find_model
 from mmroute.net.remote import Remote
 from mmroute.net.transport import Transport
@@ -58,7 +58,7 @@ class RemoteNormalizer:
         self.model = model
         self.remote = remote
         self._transport = Transport(remote)
-        self._reuse = HashReuse(FastPaths().hash_cache_bytes)
+        self._reuse = HashCache(FastPaths().hash_cache_bytes)
         try:
             self.engine = ask_engine(self._transport)
             profile = self.engine.profile

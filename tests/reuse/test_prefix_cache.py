@@ -17,7 +17,7 @@ from reuse_helpers import prefixes_from
 
 from mmroute import Lora, Normalizer
 from mmroute.hashing import Algorithm, HashedItem, extra_keys, hash_blocks, reuse
-from mmroute.hashing.reuse import HashReuse
+from mmroute.hashing.cache import HashCache
 from mmroute.reuse.fast_paths import FastPaths
 from mmroute.reuse.prefix_cache import PrefixCache
 
@@ -202,7 +202,7 @@ def requests(draw: st.DrawFn) -> list[dict[str, Any]]:
     return turns
 
 
-def both_hashes(kept: HashReuse, turn: dict[str, Any]) -> tuple[Any, Any]:
+def both_hashes(kept: HashCache, turn: dict[str, Any]) -> tuple[Any, Any]:
     """Of one prompt: with what is kept, and without."""
     size = turn["block_size"]
     keys = extra_keys(
@@ -221,7 +221,7 @@ def both_hashes(kept: HashReuse, turn: dict[str, Any]) -> tuple[Any, Any]:
 
 def test_kept_hashes_change_no_hash(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reuse, "_WORTH_KEEPING", 1)
-    shared = HashReuse(20_000)
+    shared = HashCache(20_000)
 
     @given(requests())
     @settings(max_examples=80)
@@ -240,7 +240,7 @@ def test_kept_hashes_are_taken_over_up_to_the_first_other_image(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(reuse, "_WORTH_KEEPING", 64)
-    kept = HashReuse(1 << 20)
+    kept = HashCache(1 << 20)
     turn: dict[str, Any] = {
         "ids": np.full(80, 9, np.uint32),
         "items": [HashedItem("X", 0, 32), HashedItem("Y", 32, 32)],

@@ -11,8 +11,8 @@ from mmroute.engines.vllm.speculation import Target, hash_lookahead
 from mmroute.errors import ModelError, Reason
 from mmroute.geometry import TokenIds
 from mmroute.hashing import BlockHashes, extra_keys, hash_blocks, image_hash, num_hashed
+from mmroute.hashing.cache import HashCache
 from mmroute.hashing.extra_keys import check_block_size
-from mmroute.hashing.reuse import HashReuse
 
 if TYPE_CHECKING:
     from mmroute.engines.settings import EngineSettings
@@ -61,7 +61,7 @@ class VllmHashes:
         block_size: int | None,
         seed: str | None,
         previous: BlockHashes | None,
-        reuse: HashReuse | None,
+        reuse: HashCache | None,
     ) -> BlockHashes:
         """See `Hashes`."""
         known = self.settings

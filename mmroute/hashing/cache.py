@@ -17,11 +17,13 @@ _BYTES_PER_HASH: Final = 96  # a Python object of its own
 _BYTES_PER_KEY: Final = 320  # a tuple of tuples, and its place in a dictionary
 
 
-class HashReuse(PrefixCache[BlockHashes]):
-    """A prefix cache of block hashes. Safe to share between threads. It counts bytes of token IDs.
+class HashCache(PrefixCache[BlockHashes]):
+    """A prefix cache of block hashes. Safe to share between threads.
+
+    Its statistics count bytes of token IDs.
 
     Args:
-        max_bytes: the most bytes of token IDs that may be kept.
+        max_bytes: the most bytes that may be kept.
     """
 
     def hash_blocks(
