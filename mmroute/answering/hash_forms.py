@@ -35,7 +35,7 @@ class BlockForm:
 
     Attributes:
         algorithm: the engine's ``--prefix-caching-hash-algo``; None for the engine's default.
-        block_size: in tokens; None for the engine's default.
+        block_size: the number of tokens in a block; None for the engine's default.
         seed: the engine's PYTHONHASHSEED.
         form: the way they are written.
     """

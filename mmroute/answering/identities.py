@@ -42,10 +42,10 @@ def identities_of(
 
     Args:
         model: the engine's model.
-        request: with its overrides.
+        request: the client's request, with its overrides.
         items: the request's items.
-        placeholders: where they stand, by position.
-        frames_of: the frames of a video that are decoded.
+        placeholders: the places of the items, by position.
+        frames_of: gives the frames of a video that are decoded.
 
     Raises:
         InexactError: `invalid_request` for names that the engine refuses or confuses; what the

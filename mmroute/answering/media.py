@@ -74,11 +74,11 @@ def items_of_parts(
     takes the next of the items of its modality that were given with the request.
 
     Args:
-        parts: by modality, in the order of the messages.
+        parts: the parts by modality, in the order of the messages.
         request: the request they belong to.
-        engine: whose limits hold.
+        engine: the engine whose limits hold.
         links: permission to follow links to images; None to leave them alone.
-        files: images of data URLs that came before; None where none are kept.
+        files: the images of data URLs that came before; None where none are kept.
 
     Raises:
         InexactError: `image_size_unknown`; `image_count_mismatch`, `item_count_mismatch`; what
@@ -131,7 +131,7 @@ def check_decoded(items: Items, engine: EngineProfile, frames: Callable[[VideoSi
 
     Args:
         items: the request's items.
-        engine: whose limits hold.
+        engine: the engine whose limits hold.
         frames: gives the number of frames of a video that are decoded.
 
     Raises:

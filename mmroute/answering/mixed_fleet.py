@@ -25,7 +25,7 @@ def answer_for(
     """The answer of each kind of workers to one request.
 
     Args:
-        workers: for each kind its model, the permission to follow links, and its caches. What is
+        workers: the model, the permission to follow links and the caches of each kind. What is
             prepared for one model serves those of `mmroute.model.resolve.with_same_prompts`.
         request: the client's request.
     """

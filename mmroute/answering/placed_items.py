@@ -15,7 +15,7 @@ class PlacedItem(NamedTuple):
     """An item in the expanded prompt.
 
     Attributes:
-        placeholder: where it stands.
+        placeholder: its place in the prompt.
         identity: the engine's name for the item; None where too little is known of it.
     """
 
@@ -45,7 +45,7 @@ def numbered(
     """The items, each with the number that takes the place of its features.
 
     Args:
-        items: as `identified` gives them.
+        items: the items as `identified` gives them.
         item_hash: makes the number of an identity.
 
     Raises:

@@ -24,7 +24,7 @@ class Prepared(NamedTuple):
         request: the request, with what the engine's settings put into it.
         ids: the un-expanded prompt, shape (n,).
         items: its items by modality, in the order of the request.
-        geometries: those of the same modalities, under the request's overrides.
+        geometries: the geometries of the same modalities, under the request's overrides.
         insertions: what takes each item's place, modality by modality.
     """
 

@@ -67,10 +67,11 @@ class _Known:
     Attributes:
         template: the template that rendered it.
         variables: all that its text depends on beside the messages, as bytes.
-        messages: as bytes, without their number. A view, because a copy takes as long as to hash.
+        messages: the messages as bytes, without their number. It is a view, because to copy them
+            takes as long as to hash them.
         ends: where each message ends in these bytes.
         conversation: the messages as the template got them.
-        media: the parts that stand for an item, behind the number of their message.
+        media: the parts that stand for an item, each after the number of its message.
         cuts: one for each message, and for the end; None where the prompt cannot go on.
         ids: the prompt's token IDs.
     """

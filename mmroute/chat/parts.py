@@ -12,8 +12,8 @@ class TextPart(NamedTuple):
     """A text.
 
     Attributes:
-        text: as it stands there.
-        extra: keys of the part that reach the template as they are.
+        text: the text as it stands in the message.
+        extra: the keys of the part that reach the template as they are.
     """
 
     text: str
@@ -24,11 +24,11 @@ class MediaPart(NamedTuple):
     """An image, a video or audio.
 
     Attributes:
-        modality: which of them.
-        number: among those of its modality in this request, counted from 1.
+        modality: the modality of the item.
+        number: its number among the items of its modality in this request, counted from 1.
         url: its link or data URL, if it has one.
         uuid: the client's own name for it, if it has one.
-        extra: keys of the part that reach the template as they are.
+        extra: the keys of the part that reach the template as they are.
         source: the part as the client sent it.
     """
 

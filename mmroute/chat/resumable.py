@@ -55,8 +55,8 @@ class Place(NamedTuple):
     """Where a message begins, or where the last one ends.
 
     Attributes:
-        at: in the text, in characters.
-        state: there.
+        at: its offset in the text, in characters.
+        state: the template's state there.
     """
 
     at: int
@@ -114,7 +114,7 @@ class ResumableTemplate:
             conversation: all messages, as the template gets them.
             variables: everything else it may read.
             first: the first message to be rendered; 0 for everything.
-            state: at its place, when the same messages before it were rendered.
+            state: the state at its place, when the same messages before it were rendered.
 
         Returns:
             The text from there on; and the places of the messages from there on, and of the end.
@@ -146,7 +146,7 @@ class _Run:
     """What the second template asks while it renders one chat.
 
     Attributes:
-        states: at the place of each message that is rendered, and at the end.
+        states: the states at the place of each message that is rendered, and at the end.
         left_out: the number of messages before the first one of the loop.
         marked: the piece of text by which the template tells a place.
     """
@@ -195,10 +195,10 @@ class _Proof:
     """That a message's text depends on no message behind it but the next ones, `ahead` of them.
 
     Attributes:
-        loop: over the messages.
-        slots: see `ResumableTemplate`; in the order in which they were found.
-        fewest: likewise.
-        ahead: likewise.
+        loop: the loop over the messages.
+        slots: as in `ResumableTemplate`, in the order in which they were found.
+        fewest: as in `ResumableTemplate`.
+        ahead: as in `ResumableTemplate`.
 
     Raises:
         _UnprovedError: it could not be shown.

@@ -242,7 +242,7 @@ class ChatTemplate:
         Args:
             conversation: messages as the template gets them.
             variables: everything else the template may read.
-            add_generation_prompt: as in the request.
+            add_generation_prompt: the request's option of this name.
             continue_final_message: cut the text where the last message's content ends.
 
         Raises:

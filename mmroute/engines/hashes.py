@@ -163,7 +163,7 @@ class Hashes(Protocol):
             block_size: tokens in a block.
             seed: the engine's PYTHONHASHSEED.
             previous: hashes of an earlier prompt.
-            reuse: where they are found if `previous` is None.
+            reuse: the cache to look in if `previous` is None.
 
         Raises:
             InexactError: `unsupported_engine_setting`, `block_size_unknown`; what `prompt` raises.

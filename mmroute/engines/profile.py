@@ -56,7 +56,7 @@ class EngineProfile:
     """What one engine does whatever the model. Another version is a `replace` of its neighbour.
 
     Attributes:
-        name: as the caller gives it.
+        name: the name that a caller gives.
         version: what the profile was checked on.
         era: the versions between which nothing that can be seen changed.
         prompts: the era of prompts: profiles with the same one make the same token IDs of texts

@@ -35,9 +35,9 @@ class RunningEngine:
 
     Attributes:
         engine: ``vllm`` or ``sglang``.
-        version: as it says itself; empty if it says none.
+        version: the version that it states; empty if it states none.
         evidence: the grounds for what is known of this version.
-        profile: by which its answers are given; None if the version is unknown.
+        profile: the profile for its answers; None if the version is unknown.
         mmroute: the version of mmroute that answers in the engine's place; empty if none does.
         model_string: the model string it was started with; empty if it was not asked, or does not
             tell.

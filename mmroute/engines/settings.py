@@ -29,7 +29,7 @@ class EngineSettings:
 
     Attributes:
         model: the engine's model string, which its identities cover.
-        served_names: by which requests ask for the model.
+        served_names: the names by which requests ask for the model.
         revision: hub branch, tag or commit.
         tokenizer_mode: ``auto``, or ``mistral`` for models in Mistral format.
         chat_template: a file, or the template itself, in the place of the model's own.
@@ -37,16 +37,17 @@ class EngineSettings:
             ``string``.
         chat_template_kwargs: variables for the template where a request does not set them.
         mm_processor_kwargs: the processor's arguments where a request does not set them.
-        media_io_kwargs: by modality, likewise.
+        media_io_kwargs: the arguments of readers, by modality, where a request does not set them.
         limits: the most items of a modality in one prompt; 0 takes none.
-        planned_sizes: the encoder cache is planned with items of sizes given beside the limits.
-        max_model_len: tokens of the longest context.
-        allow_long_context: it may be longer than the model's own.
+        planned_sizes: whether the encoder cache is planned with the sizes that stand beside the
+            limits.
+        max_model_len: the number of tokens of the longest context.
+        allow_long_context: whether the context may be longer than the model's own.
         max_num_batched_tokens: also the features that the encoder cache holds at least.
-        block_size: tokens in a block.
-        hash_block_size: tokens under one hash, where it is another number (hybrid models).
+        block_size: the number of tokens in a block.
+        hash_block_size: the number of tokens under one hash, where it is another (hybrid models).
         hash_algorithm: the algorithm of block hashes.
-        hash_seed: PYTHONHASHSEED.
+        hash_seed: the engine's PYTHONHASHSEED.
         speculative: the configuration of speculative decoding, by which hashes may cover tokens
             behind their block.
         prefix_caching: whether the engine keeps blocks for later requests.
@@ -55,14 +56,14 @@ class EngineSettings:
         hybrid_groups: whether layers of different kinds are cached in groups of their own.
         context_parallel: whether blocks are shared among ranks, by which a hash covers several.
         identity_algorithm: the algorithm of image identities: ``blake3``, ``sha256`` or ``sha512``.
-        lora_in_identities: identities of requests to a LoRA adapter begin with its name.
-        loras: path of each adapter, by its name.
-        trust_request_mm_kwargs: requests may set processor arguments. Where it is false they are
-            refused under a `whole` command line, and answered otherwise.
-        media_domains: hosts of links that the engine follows; empty for all.
+        lora_in_identities: whether identities of requests to a LoRA adapter begin with its name.
+        loras: the path of each adapter, by its name.
+        trust_request_mm_kwargs: whether requests may set processor arguments. Where it is false,
+            such requests are refused under a `whole` command line, and answered otherwise.
+        media_domains: the hosts of links that the engine follows; empty for all.
         max_image_pixels: the most pixels of one image.
         max_decoded_bytes: the most bytes that all items of a request may take when decoded.
-        processor_cache_off: no processed items are kept (``--mm-processor-cache-gb 0``).
+        processor_cache_off: whether no processed items are kept (``--mm-processor-cache-gb 0``).
         offline: the model string is a path of the hub's cache (HF_HUB_OFFLINE).
         hashes_refused: why block hashes cannot be told; empty if they can.
         start_date: what chats of gpt-oss have for today (VLLM_SYSTEM_START_DATE); None: its clock.

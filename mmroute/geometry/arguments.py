@@ -102,13 +102,13 @@ class Argument:
 
     Attributes:
         sets: the grid's numbers that it changes; none: it is checked, and changes nothing.
-        kind: what its value must be.
-        one_of: instead: the values that it may have.
-        flat_one_of: likewise, for a flat one.
+        kind: the kind that its value must be of.
+        one_of: the values that it may have, in place of a kind.
+        flat_one_of: the values that a flat argument may have, in place of a kind.
         most: the largest count; more would take time or memory, and no context holds it.
-        where: where it may stand.
+        where: the places where it may stand.
         without: another argument that must be absent.
-        keys: for an object of counts: the sets of keys that it may have, each as one text such as
+        keys: the sets of keys that an object of counts may have, each as one text such as
             ``height width``. A ``side`` is a count in place of the object.
         edges: key -> the grid's number that it changes, unless an argument of its own does.
         complete: whether all edges must be given, by it or by arguments of their own.
@@ -204,8 +204,9 @@ class Arguments:
 
     Attributes:
         modality: the modality of the items.
-        named: those that are listed.
-        others: what becomes of all others, of images; for videos and audio they are refused.
+        named: the arguments that are listed.
+        others: the treatment of all other arguments of images; those of videos and audio are
+            refused.
         of_videos: counts that the model's video processor knows beside those of all video
             processors. It checks ``videos_kwargs`` where a request has images alone, too.
     """

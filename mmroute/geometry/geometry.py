@@ -52,8 +52,8 @@ class Geometry:
 
     Attributes:
         grid: counts the items' tokens.
-        layout: what stands in their place.
-        accepts: which arguments of a request change the grid's numbers.
+        layout: makes the token IDs in their place.
+        accepts: the arguments of a request that change the grid's numbers.
     """
 
     grid: AnyGrid

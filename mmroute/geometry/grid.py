@@ -121,7 +121,7 @@ class SampledVideos(OneByOne[VideoSize]):
     """A grid of videos, by the frames that the engine decodes.
 
     Attributes:
-        sampler: which frames are decoded.
+        sampler: chooses the frames that are decoded.
         sampling: what the request asks of the sampler.
     """
 

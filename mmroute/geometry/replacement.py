@@ -26,8 +26,8 @@ class Replacement(NamedTuple):
     """The token IDs of one item.
 
     Attributes:
-        token_ids: all of them, shape (n,); not to be written to.
-        embed_runs: which of them receive features; None if all do.
+        token_ids: all token IDs, shape (n,). Do not write to the array.
+        embed_runs: the positions that receive features; None if all do.
         target: the token IDs whose place it takes; None for the target of its modality.
     """
 

@@ -57,7 +57,7 @@ class Method:
 
     Attributes:
         encoding: objects to bytes.
-        digest: from bytes to a hash.
+        digest: makes a hash of bytes.
         digest_size: bytes of a hash.
         secret_seed: whether the engine draws the seed at random if PYTHONHASHSEED is not set.
     """

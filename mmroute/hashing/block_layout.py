@@ -10,8 +10,8 @@ class BlockLayout(NamedTuple):
 
     Attributes:
         head: the bytes before the parent's hash.
-        opening: between the parent's hash and the token IDs.
-        closing: behind the token IDs.
+        opening: the bytes between the parent's hash and the token IDs.
+        closing: the bytes after the token IDs.
         ending: the last bytes of a block without extra keys.
         runs: (first block, block after the last, bytes before the offset, bytes behind it,
             offset in the first block) of blocks whose endings differ in the offset alone.

@@ -47,7 +47,7 @@ def hash_chain(
         token_ids: the IDs of the blocks and the lookahead tokens behind them, shape
             (keys.num_blocks * keys.block_size + lookahead,).
         keys: the extra keys of the blocks.
-        parent: the hash before the first of them.
+        parent: the hash of the block before the first of them.
         lookahead: the number of tokens behind a block that its hash covers as well.
 
     Raises:
@@ -80,7 +80,7 @@ def hash_pages(token_ids: TokenIds, page_size: int, parent: bytes) -> tuple[byte
     Args:
         token_ids: the token IDs of whole pages, shape (n,).
         page_size: tokens in a page.
-        parent: the hash before the first of them.
+        parent: the hash of the block before the first of them.
     """
     by = _pages_by_extension if _pages_compiled() else _pages_by_python
     return by(token_ids, page_size, parent)
@@ -245,10 +245,10 @@ def link_blocks(
     Args:
         token_ids: token IDs that begin with those of the blocks.
         keys: the extra keys of each block.
-        parent: the hash before the first of them.
+        parent: the hash of the block before the first of them.
         block_size: tokens in a block.
-        encode: what is hashed of parent, token IDs and extra keys.
-        digest: from bytes to a hash.
+        encode: gives the bytes that are hashed for a parent, token IDs and extra keys.
+        digest: makes a hash of bytes.
     """
     ids = token_ids.tolist()
     starts = range(0, len(keys) * block_size, block_size)

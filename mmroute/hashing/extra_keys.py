@@ -74,7 +74,7 @@ class ExtraKeys(Sequence[BlockKeys]):
     Attributes:
         block_size: tokens in a block.
         num_blocks: the number of blocks.
-        runs: where one item's key is all there is, in order.
+        runs: the runs of blocks in which one item's key is the only one, in order.
         others: the other blocks that have keys, by their numbers.
     """
 

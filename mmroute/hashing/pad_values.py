@@ -87,7 +87,7 @@ def pad_value_ids(token_ids: TokenIds, ranges: Iterable[tuple[PlaceholderRange, 
 
     Args:
         token_ids: the expanded prompt, shape (n,); not changed.
-        ranges: where each image stands, and its hash.
+        ranges: the range of each image, and the image's hash.
 
     Raises:
         ValueError: a range that does not lie within the prompt.

@@ -167,7 +167,7 @@ def hash_older_blocks(
         seed: the engine's PYTHONHASHSEED; None if it is not set.
         random_root: whether the engine draws the seed at random if PYTHONHASHSEED is not set,
             whatever the algorithm.
-        previous: as for `hash_blocks`.
+        previous: an earlier answer, as for `hash_blocks`.
 
     Raises:
         InexactError: `unsupported_engine_setting`: another algorithm, or no seed where the engine

@@ -214,8 +214,8 @@ class BlockIndex:
 
         Args:
             hashes: the hashes of the prompt's blocks, in order; in full, or their low 64 bits.
-            num_tokens: tokens of the prompt.
-            block_size: tokens under one hash.
+            num_tokens: the number of tokens of the prompt.
+            block_size: the number of tokens under one hash.
 
         Returns:
             A number for every rank that ever sent a batch; None where it does not follow from the
@@ -253,7 +253,7 @@ class BlockIndex:
 
         Args:
             rank: the rank; one that is not known holds nothing.
-            hashes: as in `longest_prefixes`.
+            hashes: the hashes of the prompt's blocks, as in `longest_prefixes`.
 
         Returns:
             For each residency of which any worker ever stored a block, one value per hash.

@@ -83,8 +83,8 @@ class EventBatch(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     Attributes:
         ts: when the batch was made, in seconds since the epoch, by the worker's clock.
-        events: in the order in which they happened.
-        data_parallel_rank: whose cache it was. vLLM's publishers always set it.
+        events: the events, in the order in which they happened.
+        data_parallel_rank: the rank whose cache it was. vLLM's publishers always set it.
     """
 
     ts: float

@@ -117,10 +117,10 @@ class WorkerState(NamedTuple):
     """What is known of a worker when a prompt is to be placed.
 
     Attributes:
-        held: leading blocks of the prompt that it holds in any medium.
-        at_hand: those of them that need no fetching: they are in the GPU's memory.
+        held: the number of leading blocks of the prompt that it holds in any medium.
+        at_hand: the number of those that are in the GPU's memory and need no fetching.
         requests: the number of requests it works on.
-        encoded: identities of items whose features are in its encoder cache.
+        encoded: the identities of items whose features are in its encoder cache.
     """
 
     held: Blocks = _NONE

@@ -42,9 +42,9 @@ class Subscriber:
     Args:
         endpoint: the publisher's address, such as ``tcp://worker-0:5557``. The engine calls it
             ``endpoint`` in its ``--kv-events-config``.
-        topic: what the topics begin with that are wanted; empty for all.
+        topic: the prefix of the topics that are wanted; empty for all.
         replay_endpoint: the same publisher's address for replays; None where it has none.
-        bind: publishers connect to `endpoint`, and this binds it.
+        bind: whether this binds `endpoint`, and publishers connect to it.
         taken: the place of each publisher up to which its batches were taken before; see
             `BlockIndex.positions`.
 

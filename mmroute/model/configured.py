@@ -185,7 +185,7 @@ def configured_geometry(
     Args:
         overridden: the geometry under the overrides of requests.
         modality: the modality of its items.
-        settings: what the engine was started with.
+        settings: the settings that the engine was started with.
 
     Raises:
         ModelError: `unsupported_engine_setting`: what they change of images was not observed.
@@ -214,8 +214,8 @@ def configured_hashing(
 
     Args:
         default: the engine's hashing by its defaults.
-        settings: what it was started with.
-        family: the model's.
+        settings: the settings that the engine was started with.
+        family: the model's family.
         target: finds the model's files.
         model_id: the engine's model string.
         guessed: whether that is only the path from which the model was loaded here.

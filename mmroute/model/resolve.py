@@ -59,12 +59,12 @@ def resolve_model(
 
     Args:
         model: directory, hub name, or the embedded model.
-        backend: name of an engine profile.
+        backend: the name of an engine profile.
         model_id: the engine's model string; default: that of the settings, else `model`.
         revision: hub branch, tag or commit.
         token: hub access token.
         fast_paths: the ways it may be made fast.
-        engine_settings: what the engine was started with.
+        engine_settings: the settings that the engine was started with.
 
     Raises:
         ModelError: with the reason, the file and field, and the remedy.
@@ -85,9 +85,9 @@ def with_same_prompts(
 
     Args:
         model: the loaded model.
-        backend: name of an engine profile.
+        backend: the name of an engine profile.
         model_id: the engine's model string; default: that of the settings, else of `model`.
-        settings: what the engine was started with.
+        settings: the settings that the engine was started with.
 
     Raises:
         ModelError: `unknown_backend`.

@@ -25,9 +25,9 @@ class Origin:
     """One resolved value and where it was found.
 
     Attributes:
-        name: what it is.
-        value: as JSON.
-        source: ``FILE:FIELD``, or how else it was had.
+        name: the name of the value.
+        value: the value, as JSON.
+        source: ``FILE:FIELD``, or another way by which it was found.
     """
 
     name: str
@@ -40,11 +40,12 @@ class MediaRules:
     """How the items of one modality are counted, and what they replace.
 
     Attributes:
-        geometry: items to replacements.
+        geometry: makes replacements of items.
         overridden: the geometry under a request's overrides.
         target: the token IDs whose place an item takes, unless its replacement says otherwise.
-        max_embeds: features of the largest item that the engine plans its encoder cache with.
-        max_items: in one prompt.
+        max_embeds: the number of features of the largest item with which the engine plans its
+            encoder cache.
+        max_items: the most items in one prompt.
         only_in_chats: whether the engine refuses items beside a prompt.
         identity: what the engine hashes of an item that has no name.
     """
@@ -68,14 +69,14 @@ class ResolvedModel:
         commit: the hub commit of the files; None for a directory.
         family: the matching spec.
         engine: the engine that is matched.
-        tokenizer: loaded and checked.
-        chat: renders messages.
+        tokenizer: the tokenizer, loaded and checked.
+        chat: renders the messages of a request.
         media: the rules of each modality that the engine takes for this family.
-        placement: replacements into the prompt.
+        placement: puts replacements into the prompt.
         hashing: the engine's way to hash its prompts.
-        encoder_cache: features of the largest item that the engine is sure to take.
-        settings: what the engine was started with.
-        max_model_len: tokens of the longest context.
+        encoder_cache: the number of features of the largest item that the engine is sure to take.
+        settings: the settings that the engine was started with.
+        max_model_len: the number of tokens of the longest context.
         max_token_id: the largest ID the engine accepts.
         origins: every value above with its place.
         context: what a geometry may know beside a request's items.

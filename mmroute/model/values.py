@@ -20,8 +20,8 @@ class Values:
     Attributes:
         files: the model's files.
         family: name of its family, for messages.
-        origins: what was noted so far.
-        within: what the names of values begin with; empty for those of images and of the model.
+        origins: the values that were noted so far.
+        within: the prefix of the names of values; empty for those of images and of the model.
     """
 
     def __init__(self, files: ModelFiles, family: str) -> None:
@@ -144,8 +144,8 @@ class Values:
         """Check other places of a value.
 
         Args:
-            found: where it was found, for the message.
-            value: what was found.
+            found: the value and its place, for the message.
+            value: the value that was found.
             places: the places that must hold the same value, where they are present.
 
         Raises:

@@ -36,10 +36,10 @@ def create_app(
     The limits of connections are those of the server that runs it.
 
     Args:
-        models: to serve.
+        models: the models to serve.
         settings: limits and choices.
         drain: set when the server is about to stop.
-        on_failure: called with a message where a model cannot be loaded; nothing else is done.
+        on_failure: is called with a message where a model cannot be loaded; nothing else is done.
 
     Raises:
         ValueError: the fallback's URL is malformed.

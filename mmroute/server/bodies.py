@@ -40,13 +40,13 @@ class Body:
     """The bytes of a body, and the contents of data URLs among them.
 
     Args:
-        raw: all of it.
+        raw: all bytes of the body.
 
     Attributes:
-        raw: all of it.
-        contents: where the contents are that become objects no larger than they are.
-        rest: what is left without them.
-        text_size: bytes of that.
+        raw: all bytes of the body.
+        contents: the places of contents that become objects no larger than they are.
+        rest: the bytes that are left without them.
+        text_size: the number of bytes in `rest`.
     """
 
     __slots__ = ("contents", "raw", "rest", "text_size")

@@ -20,8 +20,8 @@ class Capacity:
     """Counts the requests that are being answered. Belongs to one event loop.
 
     Args:
-        settings: its limits.
-        metrics: told of what is turned away.
+        settings: the server's settings, which have the limits.
+        metrics: count the requests that are turned away.
     """
 
     def __init__(self, settings: ServerSettings, metrics: Metrics) -> None:

@@ -25,8 +25,8 @@ class Route:
     """What one path and method is answered by.
 
     Args:
-        name: by which metrics and logs know it.
-        answer: called when the body is complete.
+        name: its name in metrics and logs.
+        answer: is called when the body is complete.
         takes_body: whether the body is kept.
     """
 
@@ -51,12 +51,12 @@ class Exchange:
     Args:
         head: the request's head.
         route: the route that answers it.
-        reservation: what it may hold.
+        reservation: the bytes that it may hold.
         given_id: the ID that the client gave the request; empty if it gave none.
 
     Attributes:
         began: when the head was complete, by the performance counter.
-        entry: what the log will say of it.
+        entry: the log line of the request.
     """
 
     __slots__ = ("_body", "began", "entry", "head", "reservation", "route")

@@ -46,7 +46,7 @@ class Fallback:
 
     Args:
         url: the server's URL, with or without ``/v1``.
-        api_key: sent as a bearer token.
+        api_key: the key to send as a bearer token.
         timeout: seconds for the whole of one request.
 
     Attributes:
@@ -85,10 +85,10 @@ class Fallback:
 
         Args:
             path: the request's path, with its query.
-            body: as it was sent.
+            body: the body as the client sent it.
             request_id: the client's ID of the request; None if it gave none.
-            reason: why there is no exact answer.
-            keep: told of bytes that are held here.
+            reason: the reason why there is no exact answer.
+            keep: is called with the number of bytes that are held here.
 
         Raises:
             ApiError: 502: there is none.

@@ -29,11 +29,10 @@ async def watch_fallback(
     """Ask the fallback for its version again and again; log and count one of other rules.
 
     Args:
-        settings: with the fallback's URL, if there is one. If it cannot be reached it is asked
-            again.
-        matched: by which requests are answered here.
+        settings: the server's settings. A fallback that cannot be reached is asked again.
+        matched: the engine profile by which requests are answered here.
         metrics: have what it said last.
-        on_failure: called with the warning where the settings are strict; None to go on.
+        on_failure: is called with the warning where the settings are strict; None to go on.
     """
     if settings.fallback_url is None:
         return

@@ -30,14 +30,14 @@ class ModelSource:
     """Where a model comes from, and what it is called.
 
     Attributes:
-        model: as for `Normalizer.from_pretrained`; or ``grpc://WORKER:PORT``, several with commas:
-            the files that all of these workers have (`mmroute.bundle`).
-        names: by which requests ask for it; the first one is its own.
+        model: the model, as for `Normalizer.from_pretrained`; or ``grpc://WORKER:PORT``, several
+            with commas, for the files that all of these workers have (`mmroute.bundle`).
+        names: the names by which requests ask for it; the first one is its own.
         model_id: the engine's own model string; None if it is that of `engine_settings`, or else
             `model`, or of workers' files the first name.
         revision: hub branch, tag or commit.
         backend: the engine that is matched.
-        engine_settings: what it was started with.
+        engine_settings: the settings that the engine was started with.
     """
 
     model: str
@@ -78,7 +78,7 @@ def load(
     Args:
         source: the model's source.
         links: permission to follow links to images.
-        fast_paths: for it.
+        fast_paths: the ways it may be made fast.
         files: the files of data URLs that came before, for all models.
         watch: counts what the stages of a request take.
 

@@ -49,7 +49,7 @@ class Metrics:
     """All metrics of one server.
 
     Args:
-        models: whose caches are counted.
+        models: the models whose caches are counted.
 
     Attributes:
         pages: the pages of all processes; None where there is one.

@@ -54,10 +54,10 @@ class Entry:
     Attributes:
         source: the model's source.
         loaded: the model, once it can answer.
-        error: why it cannot; empty if it can, or may yet.
+        error: the reason why it cannot answer; empty if it can, or may yet.
         files: the reading of its files, which other models may share.
         loading: ends once `loaded` or `error` is set.
-        replacement: what takes its place when it is loaded, or could not be.
+        replacement: the entry that takes its place when it is loaded, or could not be.
         release: the release of vLLM whose requests it takes.
     """
 
@@ -115,17 +115,17 @@ class Models:
     Those with the same files are loaded once, however many ask for them at a time.
 
     Args:
-        sources: at least one.
+        sources: the sources of the models, at least one.
         links: permission to follow links to images.
-        fast_paths: for each of them.
+        fast_paths: the ways each of them may be made fast.
 
     Attributes:
-        created: when, in seconds since 1970.
+        created: the time of its making, in seconds since 1970.
         backend_name: the name of the engine that is matched, as the operator gave it.
-        tell: called with each change that is made here; None to tell nobody.
+        tell: is called with each change that is made here; None to tell nobody.
         loads: whether models are loaded here; else in another process, which takes this one's place
             with one that has them.
-        files: images of data URLs that came before, for all models.
+        files: the images of data URLs that came before, for all models.
         watch: counts what the stages of a request take.
 
     Raises:

@@ -126,7 +126,7 @@ class Server:
     accepted last have a moment for their request. Only idle connections are left.
 
     Args:
-        models: to serve.
+        models: the models to serve.
         settings: limits and choices.
         listen: where, and how long it takes to end.
         member: this process among several; None where there is one.

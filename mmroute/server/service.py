@@ -41,10 +41,10 @@ class Service:
     `answer` when that is complete, and `end` when the last byte of the answer is sent.
 
     Args:
-        models: to serve.
-        settings: limits and choices.
+        models: the models to serve.
+        settings: the operator's limits and choices.
         drain: set when the server is about to stop.
-        on_failure: called with a message where a model cannot be loaded, or where the settings
+        on_failure: is called with a message where a model cannot be loaded, or where the settings
             are strict and the fallback is of other rules; nothing else is done.
 
     Raises:

@@ -52,16 +52,16 @@ class ServerSettings:
     """What an operator decides about a server.
 
     Attributes:
-        inexact: what becomes of a request without an exact answer.
+        inexact: the policy for a request without an exact answer.
         fallback_url: the URL of a real vLLM render, for `InexactPolicy.FALLBACK`.
-        fallback_api_key: sent to it as a bearer token.
+        fallback_api_key: the key to send to the fallback as a bearer token.
         fallback_timeout: seconds for the whole of one request to it.
         strict: refuse `prompt` together with `messages`, and tools without a parser; end where the
             fallback is an engine of other rules.
         trust_request_mm_kwargs: let requests set `mm_processor_kwargs`, as vLLM's option does.
         tokenizer_info: serve ``/tokenizer_info``.
         api_keys: the keys of which ``/v1`` needs one; empty for none.
-        admin_key: wanted for ``/admin``, where models are added and removed; None: no such routes.
+        admin_key: the key for ``/admin``, which adds and removes models; None: no such routes.
         request_id_headers: answer with ``X-Request-Id``.
         otlp_traces_endpoint: URL of an OpenTelemetry collector; None to trace nothing.
         links: permission to follow links to images; None to follow none.
@@ -75,9 +75,9 @@ class ServerSettings:
             wait: bytes of the body beside its pictures and token IDs, one for each token ID, a 64th
             of data URLs, 512 for each picture (and all bytes of one whose header takes long), 256
             for each of several prompts, 16 for each token that is decoded.
-        workers: such threads.
+        workers: the number of such threads.
         link_workers: threads for requests whose links are followed; more of them get a 503.
-        access_log: which requests get a log line.
+        access_log: the requests that get a log line.
         hash_seed: the engine's PYTHONHASHSEED, for block hashes.
 
     Raises:

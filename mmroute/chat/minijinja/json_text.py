@@ -87,8 +87,8 @@ class _Style:
         text: writes a text.
         sorts: whether members stand in the order of their keys.
         indent: the indentation of each level, after a line break; None for one line.
-        item: between two values.
-        key: behind a key.
+        item: the text between two values.
+        key: the text after a key.
     """
 
     text: Callable[[str], str]

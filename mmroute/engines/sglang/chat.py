@@ -68,7 +68,7 @@ class SglangChat(Chat):
     """Renders chats with the model's template, as SGLang does.
 
     Attributes:
-        template: for all requests; None if the model has none.
+        template: the template for all requests; None if the model has none.
         tokenizer: the model's tokenizer.
         special_tokens: ``bos_token`` and the like, which templates may write.
     """

@@ -132,7 +132,7 @@ def own_template_kwargs(
     Args:
         given: the kwargs.
         effort: the `reasoning_effort`.
-        documents: for templates that read them.
+        documents: the documents, for templates that read them.
     """
     if effort is None and documents is None:
         return given

@@ -35,8 +35,8 @@ class HfChat(Chat):
     """Renders chats with the model's template, as vLLM does.
 
     Attributes:
-        template: for requests without tools; None if the model has none.
-        tool_template: for requests with tools: the processor's template is not used then.
+        template: the template for requests without tools; None if the model has none.
+        tool_template: the template for requests with tools. It is never the processor's.
         special_tokens: ``bos_token`` and the like, which templates may write.
         placeholders: modality -> the text a "string" template gets in front for one item.
     """

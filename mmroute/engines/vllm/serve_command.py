@@ -37,7 +37,7 @@ class ServeCommand:
 
     Attributes:
         model: the positional argument, or ``--model``.
-        options: by their long names.
+        options: the options by their long names.
         environment: variables set in front of the command.
         whole: whether it is a command with its model, and not a part of one.
     """

@@ -33,7 +33,7 @@ class AnyRes(OneByOne[ImageSize]):
         vision_encoder: CLIP puts a class token before its patches, SigLIP does not.
         image_size: side of the encoder's input, in pixels.
         patch_size: side of a patch, in pixels.
-        select_strategy: which of the encoder's outputs the model keeps.
+        select_strategy: the choice among the encoder's outputs that the model keeps.
         pinpoints: possible resolutions, each (height, width) in pixels; None: of LLaVA-1.5, which
             has the whole image alone, whatever its size.
         max_tiles: shrink the patches to about this many encoder inputs; None: never.

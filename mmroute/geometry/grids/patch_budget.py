@@ -52,8 +52,8 @@ class BudgetedFrames(SampledVideos):
     """The soft tokens of each frame of a video within the budget of a frame.
 
     Attributes:
-        patch_size: see `PatchBudget`.
-        pooling_size: likewise.
+        patch_size: as in `PatchBudget`.
+        pooling_size: as in `PatchBudget`.
         max_soft_tokens: the budget of a frame.
     """
 

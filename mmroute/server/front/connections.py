@@ -61,8 +61,8 @@ class Front:
         limits: the limits of connections.
 
     Attributes:
-        connections: those that are open.
-        extra: those of them beyond the limit, the oldest one first.
+        connections: the open connections.
+        extra: the connections beyond the limit, the oldest one first.
         empty: set while there is none.
         date: the ``Date`` header of the responses.
         share: this process's share of all connections; None where there is one process.
@@ -146,10 +146,10 @@ class Connection(asyncio.BufferedProtocol):
     """A connection within its limits.
 
     Args:
-        front: it belongs to.
+        front: the front it belongs to.
 
     Attributes:
-        deadline: for what it waits for, by the clock of the event loop.
+        deadline: the end of its wait, by the clock of the event loop.
     """
 
     def __init__(self, front: Front) -> None:

@@ -21,10 +21,10 @@ class Head:
     """What stands before the body of a request.
 
     Attributes:
-        method: in capitals.
-        path: decoded, without the query.
-        query: as it was sent.
-        headers: by their names in small letters; the first one of several.
+        method: the method, in capitals.
+        path: the decoded path, without the query.
+        query: the query as it was sent.
+        headers: the headers by their names in small letters; the first one of several.
     """
 
     method: str
@@ -44,8 +44,8 @@ class Response:
 
     Attributes:
         status: the HTTP status.
-        body: as it is sent.
-        headers: beside those of its length and type.
+        body: the body as it is sent.
+        headers: the headers beside those of its length and type.
         media_type: the body's media type; None where it has none.
     """
 

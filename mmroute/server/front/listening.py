@@ -27,12 +27,12 @@ class ConnectionLimits:
     """What all connections, and each of them, may take.
 
     Attributes:
-        connections: at a time; more get a 503.
-        idle_seconds: between two requests.
-        head_seconds: from a connection, or the first byte of a later request, to the end of its
-            head.
+        connections: the most connections at a time; more get a 503.
+        idle_seconds: the most seconds between two requests.
+        head_seconds: the most seconds for a head. They begin with the connection, or with the first
+            byte of a later request.
         head_bytes: the most bytes of one request's head.
-        write_seconds: in which a client takes what is sent to it.
+        write_seconds: the seconds within which a client must take what is sent to it.
     """
 
     connections: int = 768
@@ -158,7 +158,7 @@ class SocketFile:
     A server that is about to end and its successor may share a path: each removes its own file.
 
     Args:
-        path: where it listens already.
+        path: the path at which the socket listens already.
     """
 
     def __init__(self, path: str) -> None:
@@ -183,7 +183,7 @@ class Share:
     """How many connections each of several processes has, in memory that they share.
 
     Args:
-        counts: one for each.
+        counts: the number of connections of each process.
         slot: this process's slot.
     """
 
@@ -208,10 +208,10 @@ class Listener:
     closed. This one makes a connection of each.
 
     Args:
-        sockets: open and not blocking; they are closed in the end.
+        sockets: open sockets that do not block. They are closed in the end.
         protocol: makes the protocol of a connection.
-        has_more: with how many it is about to accept, whether another process should take the
-            next connection; None where there is no other.
+        has_more: is called with the number of connections it is about to accept, and says whether
+            another process should take the next one; None where there is no other.
     """
 
     def __init__(

@@ -55,7 +55,7 @@ class Member:
         control: tells the first process of changes, and hears of those of others; closed when the
             first process ends.
         share: its share of the connections.
-        pages: with the metrics of all.
+        pages: the pages with the metrics of all processes.
         beats: the number of turns of its event loop, for the first process to see.
     """
 
@@ -92,7 +92,7 @@ def supervise(
     """Keep as many processes until a signal says to stop; load the models beside them.
 
     Args:
-        models: to serve.
+        models: the models to serve.
         sockets: the sockets that listen.
         listen: says how many processes there are, and how long they may take to end.
         serve: what each of them does; gives its exit status.
@@ -113,9 +113,9 @@ class _Child:
     """A process that answers.
 
     Attributes:
-        slot: which of the processes it is.
-        control: where it tells and hears.
-        beats: as `Member.beats`.
+        slot: the number of the process.
+        control: the socket by which it and the first process talk.
+        beats: the turns of its event loop, as `Member.beats`.
         since: when it began, by the monotonic clock.
         last: the beats at the last look.
         silent: the number of looks in a row that found no other.

@@ -43,7 +43,7 @@ class Call(NamedTuple):
         options: what the operator decided.
         request_id: the value of the ``X-Request-Id`` header; None if there is none.
         own_id: the ID of a request that brings none.
-        blocks: which block hashes are wanted; None for none.
+        blocks: the block hashes that are wanted; None for none.
     """
 
     model: LoadedModel

@@ -39,8 +39,8 @@ class ApiError(Exception):
 
     Attributes:
         status: the HTTP status of the response.
-        kind: vLLM's name for it: `type` in the body.
-        message: for people.
+        kind: vLLM's name for the error, which is `type` in the body.
+        message: the text for people.
         param: the field that is meant, or the reason; null if none.
         reason: why a request has no exact answer, if that is what it is.
         model: the model that was asked, where it is known.
@@ -84,7 +84,7 @@ def bad_request(
     """What vLLM's own code refuses. The message ends with the field and its value, as in vLLM.
 
     Args:
-        message: for people.
+        message: the text for people.
         param: the field that is meant.
         value: the field's value, where vLLM says it. Only numbers are said here.
         reason: why there is no exact answer.
@@ -109,7 +109,7 @@ def invalid_body(message: str, param: str | None = None) -> ApiError:
     """What vLLM's schema refuses; it spells the type in another way then.
 
     Args:
-        message: for people.
+        message: the text for people.
         param: ``body``, or ``body.FIELD``.
     """
     return ApiError(HTTPStatus.BAD_REQUEST, "Bad Request", message, param=param)

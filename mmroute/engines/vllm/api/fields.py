@@ -214,7 +214,7 @@ class Wanted(NamedTuple):
         answers: the number of answers.
         max_tokens: the most tokens an answer may have; None for as many as fit.
         logprobs: the number of log probabilities for each token of the answer; None for none.
-        echoed_logprobs: likewise for each token of an echoed prompt.
+        echoed_logprobs: the same number for each token of an echoed prompt.
         only_echo: whether nothing but the prompt is wanted.
     """
 

@@ -97,7 +97,7 @@ def sampling_params(
     """The `sampling_params` of an answer, in vLLM's order of fields.
 
     Args:
-        request: as it was validated.
+        request: the validated request.
         defaults: the model's defaults.
         max_model_len: tokens of its longest context.
         prompt_length: tokens of the prompt.

@@ -29,7 +29,7 @@ class Call:
     """A call of a tool.
 
     Attributes:
-        id: by which the answer names it.
+        id: the ID by which the answer names the call.
         name: the tool's name.
         arguments: JSON, as it was sent.
     """

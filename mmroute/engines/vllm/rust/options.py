@@ -73,7 +73,7 @@ def template_kwargs(request: Request, defaults: Mapping[str, Any]) -> dict[str, 
 
     Args:
         request: the request, whose options are checked.
-        defaults: those of the server.
+        defaults: the server's defaults.
 
     Raises:
         InexactError: `invalid_request`.

@@ -33,11 +33,11 @@ class RustChat(Chat):
     """Renders chats with the model's template.
 
     Attributes:
-        template: None if the model has none, or one that is not covered.
-        why_none: what is said of a chat then.
+        template: the model's template; None if it has none, or one that is not covered.
+        why_none: the message for a chat then.
         special_tokens: ``bos_token`` and the like, which templates may write.
         default_kwargs: variables for the template where a request does not set them.
-        parsers: those of the model's name, without which chats are refused.
+        parsers: the parsers that belong to the model's name. Chats are refused without them.
     """
 
     template: MinijinjaTemplate | None
