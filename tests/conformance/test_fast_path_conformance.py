@@ -23,7 +23,7 @@ from test_conformance import LARGE_VECTORS, OWN_VECTORS, vector_name
 from mmroute import Normalizer
 from mmroute.chat import cache as chat_cache
 from mmroute.errors import ModelError, Reason
-from mmroute.hashing import reuse
+from mmroute.hashing import cache as hash_cache
 from mmroute.images import known_files
 from mmroute.model_directory import EMBEDDED_MODEL
 from mmroute.reuse.fast_paths import REFERENCE_ONLY, FastPaths
@@ -40,7 +40,7 @@ def everything_is_kept() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch, prefixes_from(16):
         patch.setattr(choice, "_MIN_CACHED_REFERENCE", 1)
         patch.setattr(choice, "_MIN_CACHED_FASTOKENS", 1)
-        patch.setattr(reuse, "_WORTH_KEEPING", 1)
+        patch.setattr(hash_cache, "_WORTH_KEEPING", 1)
         patch.setattr(chat_cache, "_WORTH_KEEPING", 1)
         patch.setattr(chat_cache, "_MOST", 0)
         patch.setattr(known_files, "_MIN_CACHED_CHARS", 1)
