@@ -265,6 +265,15 @@ def quoted(value: object) -> str:
         return f"a {type(value).__name__}"
 
 
+def shortened(text: str) -> str:
+    """A text as `quoted` has it, without the quotes.
+
+    >>> shortened("0.33.0"), len(shortened("x" * 1000))
+    ('0.33.0', 78)
+    """
+    return quoted(text)[1:-1]
+
+
 def did_you_mean(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
     """The end of a message about an unknown name: the nearest known one; empty if none is near.
 

@@ -145,7 +145,7 @@ def answer_prepared(
         hashing=model.hashing,
         _token_ids=expansion.token_ids,
         _unexpanded=prepared.ids,
-        _reuse=caches.hashes,
+        _hash_cache=caches.hashes,
     )
 
 

@@ -39,7 +39,7 @@ def identified(
     return pairs
 
 
-def numbered(
+def with_image_hashes(
     items: Iterable[tuple[PlaceholderRange, Identity]], item_hash: Callable[[str], ImageHash]
 ) -> list[tuple[PlaceholderRange, ImageHash]]:
     """The items, each with the number that takes the place of its features.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mmroute.answering.placed_items import PlacedItem, identified, numbered
+from mmroute.answering.placed_items import PlacedItem, identified, with_image_hashes
 from mmroute.engines.hashes import Hashes, HashSettings, RefusedHashes
 from mmroute.errors import InexactError, NoTokenIdsError, Reason
 from mmroute.geometry import TokenIds
@@ -55,7 +55,7 @@ class Routing:
     hashing: Hashes = _UNKNOWN
     _token_ids: TokenIds | None = None
     _unexpanded: TokenIds | None = None
-    _reuse: HashCache | None = None
+    _hash_cache: HashCache | None = None
 
     def __repr__(self) -> str:
         if self._token_ids is None:
@@ -153,7 +153,7 @@ class Routing:
             block_size=block_size,
             seed=seed,
             previous=previous,
-            reuse=self._reuse,
+            reuse=self._hash_cache,
         )
 
     def page_hashes(self, page_size: int) -> PageHashes:
@@ -180,7 +180,9 @@ class Routing:
                 "image's entry as its `uuid`. For Qwen3-VL it ignores them, and no page hash of a "
                 "request with images can be told",
             )
-        padded = wide_pad_value_ids(token_ids, self._numbered()) if self.placeholders else token_ids
+        padded = (
+            wide_pad_value_ids(token_ids, self._hashed_items()) if self.placeholders else token_ids
+        )
         return hash_pages(padded, page_size=page_size, cache_salt=self.cache_salt)
 
     def dynamo_hashes(self, block_size: int | None = None) -> DynamoHashes:
@@ -244,15 +246,15 @@ class Routing:
             InexactError: as for `image_hashes`; `feature_positions_unknown` if a server told
                 where an image stands, and not which of these positions are features.
         """
-        numbered = self._numbered()
-        for placeholder, _ in numbered:
+        pairs = self._hashed_items()
+        for placeholder, _ in pairs:
             if not placeholder.embeds_known:
                 raise InexactError(
                     Reason.FEATURE_POSITIONS_UNKNOWN,
                     f"the server told where image {placeholder.item + 1} stands, and not which of "
                     "these positions receive features; `mmroute serve` tells both",
                 )
-        return pad_value_ids(self.token_ids, numbered)
+        return pad_value_ids(self.token_ids, pairs)
 
     def image_hashes(self) -> list[str]:
         """The images by position, as 16 hexadecimal digits each: SGLang's ``mm_hashes``.
@@ -261,7 +263,7 @@ class Routing:
             InexactError: as for `block_hashes`; and for an image with an empty uuid, which has
                 no number.
         """
-        return [f"{number:016x}" for _, number in self._numbered()]
+        return [f"{number:016x}" for _, number in self._hashed_items()]
 
     def identified(self) -> list[tuple[PlaceholderRange, Identity]]:
         """Where each image stands, and who it is, by position.
@@ -273,5 +275,5 @@ class Routing:
         """
         return identified(zip(self.placeholders, self.identities, strict=True))
 
-    def _numbered(self) -> list[tuple[PlaceholderRange, ImageHash]]:
-        return numbered(self.identified(), self.hashing.item_hash)
+    def _hashed_items(self) -> list[tuple[PlaceholderRange, ImageHash]]:
+        return with_image_hashes(self.identified(), self.hashing.item_hash)

@@ -12,7 +12,7 @@ from packaging.version import InvalidVersion, Version
 from mmroute.engines.frontends import Frontend
 from mmroute.engines.known import behind_frontend, find_engine
 from mmroute.engines.profile import EngineProfile
-from mmroute.errors import ModelError, quoted
+from mmroute.errors import ModelError, shortened
 
 _MOST_SHOWN: Final = 40
 
@@ -65,10 +65,10 @@ class RunningEngine:
 
     def __str__(self) -> str:
         """One line: the version, and how it is known."""
-        version = quoted(self.version[:_MOST_SHOWN])[1:-1] or "of no stated version"
+        version = shortened(self.version[:_MOST_SHOWN]) or "of no stated version"
         if self.mmroute:
             return (
-                f"mmroute {quoted(self.mmroute[:_MOST_SHOWN])[1:-1]} in the place of {self.engine} "
+                f"mmroute {shortened(self.mmroute[:_MOST_SHOWN])} in the place of {self.engine} "
                 f"{version}: the answers are mmroute's own, and prove nothing of the engine"
             )
         frontend = f", {self.frontend} frontend" if self.frontend is not Frontend.PYTHON else ""

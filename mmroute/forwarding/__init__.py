@@ -327,9 +327,10 @@ def _content_part(part: MediaPart) -> dict[str, Any]:
 def _with_uuid(part: Any) -> Any:
     if not isinstance(part, Mapping) or part.get("uuid") is not None:
         return part
-    kind, carrier = next(
-        ((k, part[k]) for k in _CARRIERS if part.get("type") == k in part), ("", 0)
-    )
+    kind = part.get("type")
+    if not isinstance(kind, str) or kind not in _CARRIERS or kind not in part:
+        return part
+    carrier = part[kind]
     given = carrier.get(_CARRIERS[kind]) if isinstance(carrier, Mapping) else None
     if not isinstance(given, str) or (kind != "input_audio" and not is_data_url(given)):
         return part

@@ -16,7 +16,7 @@ from mmroute.engines.frontends import Frontend
 from mmroute.engines.hashes import Hashes
 from mmroute.engines.profile import EngineProfile
 from mmroute.engines.settings import EngineSettings
-from mmroute.errors import InexactError, ModelError, Reason, malformed, quoted
+from mmroute.errors import InexactError, ModelError, Reason, malformed, shortened
 from mmroute.families.spec import FamilySpec
 from mmroute.geometry import AnyGeometry, Overrides
 from mmroute.geometry.arguments import with_pixel_limits
@@ -243,7 +243,7 @@ def configured_hashing(
 
 
 def _unsupported(setting: str, why: str) -> ModelError:
-    return ModelError(Reason.UNSUPPORTED_ENGINE_SETTING, f"{quoted(setting)[1:-1]}: {why}")
+    return ModelError(Reason.UNSUPPORTED_ENGINE_SETTING, f"{shortened(setting)}: {why}")
 
 
 def _kept_multiple(

@@ -58,7 +58,7 @@ class RemoteNormalizer:
         self.model = model
         self.remote = remote
         self._transport = Transport(remote)
-        self._reuse = HashCache(FastPaths().hash_cache_bytes)
+        self._hash_cache = HashCache(FastPaths().hash_cache_bytes)
         try:
             self.engine = ask_engine(self._transport)
             profile = self.engine.profile
@@ -126,7 +126,7 @@ class RemoteNormalizer:
             cache_salt=request.cache_salt,
             hashing=self._hashing,
             _token_ids=rendered.token_ids,
-            _reuse=self._reuse,
+            _hash_cache=self._hash_cache,
         )
 
     def normalize_many(
@@ -145,7 +145,7 @@ class RemoteNormalizer:
 
     def stats(self) -> Stats:
         """The counters of the cache of block hashes; the encoder is the server's, and not known."""
-        return Stats(None, self._reuse.stats())
+        return Stats(None, self._hash_cache.stats())
 
     def _check_rendering(self) -> None:
         first = self.normalize(prompt="a")
