@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import reprlib
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
@@ -238,6 +237,8 @@ def needs_extra(extra: str, package: str, what: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
+        import importlib.util  # rarely needed
+
         if importlib.util.find_spec(package) is None:
             why = f"{package}, which is not installed: pip install 'mmroute[{extra}]'"
         else:

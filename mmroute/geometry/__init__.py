@@ -4,18 +4,36 @@ A family spec names one of each (``grid`` and ``layout``), and lists the argumen
 change the grid's numbers (``accepts``).
 """
 
-from mmroute.geometry.geometry import AnyGeometry, Geometry
-from mmroute.geometry.grid import CachePlan, Count, Grid
-from mmroute.geometry.layout import Layout
+from typing import TYPE_CHECKING
+
 from mmroute.geometry.replacement import (
+    AnyGeometry,
     EmbedRuns,
     ModelContext,
     Overrides,
     Replacement,
     TokenIds,
 )
+from mmroute.lazy import lazily
+
+if TYPE_CHECKING:
+    from mmroute.geometry.geometry import Geometry
+    from mmroute.geometry.grid import CachePlan, Count, Grid
+    from mmroute.geometry.layout import Layout
 
 __all__ = [
     "AnyGeometry", "CachePlan", "Count", "EmbedRuns", "Geometry", "Grid", "Layout", "ModelContext",
     "Overrides", "Replacement", "TokenIds",
 ]  # fmt: skip
+
+# What only loading a model needs is imported when it is asked for.
+__getattr__ = lazily(
+    __name__,
+    {
+        "CachePlan": "mmroute.geometry.grid",
+        "Count": "mmroute.geometry.grid",
+        "Geometry": "mmroute.geometry.geometry",
+        "Grid": "mmroute.geometry.grid",
+        "Layout": "mmroute.geometry.layout",
+    },
+)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, repeat
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, Final, NoReturn
 
 from mmroute.errors import InexactError, Reason
 from mmroute.geometry.arguments import Arguments
@@ -16,34 +16,6 @@ from mmroute.geometry.replacement import ModelContext, Overrides, Replacement
 from mmroute.requests.items import ImageSize, Item, Modality, VideoSize
 
 _MOST_SIZES: Final = 4096
-
-
-class AnyGeometry(Protocol):
-    """What counts and writes the items of a model. Pure: no I/O."""
-
-    def max_embeds(self, plan: CachePlan, /) -> int:
-        """Feature positions of the largest item that the engine plans its encoder cache with."""
-
-    def with_overrides(self, overrides: Overrides) -> AnyGeometry:
-        """The geometry under a request's overrides.
-
-        Raises:
-            InexactError: `unsupported_processor_kwargs`.
-        """
-
-    def replacements(self, items: Sequence[Any], context: ModelContext) -> Iterator[Replacement]:
-        """One replacement for each item, made when it is taken.
-
-        Raises:
-            InexactError: as `mmroute.geometry.grid.Grid` and `mmroute.geometry.layout.Layout`.
-        """
-
-    def frames(self, video: VideoSize) -> Frames:
-        """The frames of a video that the engine decodes. Identities cover them.
-
-        Raises:
-            InexactError: `item_refused` if it decodes none; `video_not_predictable`.
-        """
 
 
 @dataclass(frozen=True, slots=True)

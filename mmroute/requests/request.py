@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -180,6 +179,8 @@ class Request(NamedTuple):
         Raises:
             InexactError: `invalid_request`, naming the field.
         """
+        import json  # rarely needed
+
         for name in _OF_JSON:
             try:
                 json.dumps(getattr(self, name))
