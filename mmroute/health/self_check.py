@@ -111,7 +111,7 @@ def check_model(model: ResolvedModel, *further: ModelCheck) -> HealthReport:
         family=model.family.family,
         backend=model.engine.label,
         checks=(*checks, *(check(model) for check in further)),
-        warnings=(*untested(model, installed), *limits),
+        warnings=(*untested(model, installed), *limits, *_not_compiled()),
         guesses=tuple(model.hashing.settings.guesses(with_media=bool(model.media))),
         fingerprints=fingerprints,
     )
@@ -199,11 +199,17 @@ def _hasher() -> str:
     by_extension = [algorithm for algorithm in Algorithm if compiled(algorithm)]
     by_python = [algorithm for algorithm in Algorithm if not compiled(algorithm)]
     parts = [(by_extension, "compiled"), (by_python, "Python")]
-    told = "; ".join([f"{name}: {', '.join(found)}" for found, name in parts if found])
+    return "; ".join([f"{name}: {', '.join(found)}" for found, name in parts if found])
+
+
+def _not_compiled() -> list[str]:
     if has_extension():
-        return told
+        return []
     # A checkout in the working directory comes before the installed package.
-    return f"{told}; {Path(__file__).parents[1]} has no compiled extension"
+    place = f"{Path(__file__).parents[1]} has no compiled parts"
+    slow = "so block hashes take up to ten times as long"
+    remedy = "run outside of a checkout, or install where there is a C compiler"
+    return [f"{place}, {slow}: {remedy}, with MMROUTE_BUILD_EXTENSION=1 to see why it fails"]
 
 
 def _split_tokens(model: ResolvedModel) -> list[str]:

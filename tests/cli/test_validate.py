@@ -17,6 +17,7 @@ from small_models import Files
 from mmroute import ModelError, Normalizer, Reason
 from mmroute.cli import main
 from mmroute.families.spec import load_spec
+from mmroute.health import self_check
 from mmroute.model_directory import EMBEDDED_MODEL, find_model
 from mmroute.parity.cases import Case, Outcome
 from mmroute.parity.causes import Cause
@@ -191,8 +192,15 @@ def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_doctor_says_how_an_engine_s_version_is_known(
-    capsys: pytest.CaptureFixture[str], said: str, named: str, line: str, *, warns: bool
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    said: str,
+    named: str,
+    line: str,
+    *,
+    warns: bool,
 ) -> None:
+    monkeypatch.setattr(self_check, "has_extension", lambda: True)
     own = "--engine-args", "org/m --block-size 32"
     with ScriptedServer() as server:
         server.routes["/version"] = 200, {"version": said}
@@ -215,8 +223,12 @@ def test_doctor_says_how_an_engine_s_version_is_known(
     ],
 )
 def test_doctor_calls_no_guess_ok(
-    capsys: pytest.CaptureFixture[str], told: str, guessed: list[str]
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    told: str,
+    guessed: list[str],
 ) -> None:
+    monkeypatch.setattr(self_check, "has_extension", lambda: True)
     arguments = "doctor", EMBEDDED_MODEL, "--engine-args", told
     status, text = run(capsys, *arguments)
     assert status == 0
@@ -235,6 +247,7 @@ def test_doctor_of_what_cannot_be_loaded(
 
 
 def test_a_router_may_check_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(self_check, "has_extension", lambda: True)
     assert Normalizer.from_pretrained(EMBEDDED_MODEL, self_check=True).model.name == EMBEDDED_MODEL
 
     def broken(*_arguments: Any) -> list[str]:
