@@ -1,4 +1,4 @@
-"""What a normalizer keeps of requests for later ones."""
+"""The caches of a normalizer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Caches(NamedTuple):
-    """The caches of a normalizer; None where nothing is kept.
+    """The caches of a normalizer; None for a cache that is switched off.
 
     Attributes:
         hashes: the cache of block hashes.
@@ -27,7 +27,7 @@ class Caches(NamedTuple):
 
     @classmethod
     def of(cls, options: FastPaths) -> Caches:
-        """Empty ones, as large as the options say."""
+        """Empty caches of the sizes in the options."""
         from mmroute.chat.cache import ChatCache  # jinja2
 
         return cls(
@@ -38,4 +38,4 @@ class Caches(NamedTuple):
 
 
 NO_CACHES: Final = Caches()
-"""Nothing is kept."""
+"""All caches are switched off."""

@@ -10,7 +10,7 @@ from mmroute.answering.routing import Routing
 
 
 class HashForm(StrEnum):
-    """How hashes are written."""
+    """The form of the hashes in an answer."""
 
     HEX = "hex"
     """In full, as hexadecimal digits."""
@@ -21,7 +21,7 @@ class HashForm(StrEnum):
 
 
 class HashFields(TypedDict, total=False):
-    """What an answer has of hashes: `block_hashes`, or the others for Dynamo."""
+    """The hashes in an answer: `block_hashes` and `published_blocks`, or the others for Dynamo."""
 
     block_hashes: list[str] | list[int]
     published_blocks: int
@@ -31,13 +31,13 @@ class HashFields(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class BlockForm:
-    """Which block hashes a request wants.
+    """The block hashes that a request asks for.
 
     Attributes:
         algorithm: the engine's ``--prefix-caching-hash-algo``; None for the engine's default.
         block_size: the number of tokens in a block; None for the engine's default.
         seed: the engine's PYTHONHASHSEED.
-        form: the way they are written.
+        form: the form of the hashes in the answer.
     """
 
     algorithm: str | None

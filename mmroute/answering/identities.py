@@ -1,4 +1,4 @@
-"""How an engine calls all items of one request."""
+"""The identities that an engine gives to the items of one request."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ def identities_of(
     placeholders: Sequence[PlaceholderRange],
     frames_of: Callable[[VideoSize], Frames],
 ) -> tuple[Identity | None, ...]:
-    """The identity of the item at each placeholder; None where too little is known of it.
+    """The identity of the item at each placeholder; None if it cannot be computed.
 
-    The engine gives the k-th name of a modality to the k-th range of that modality.
+    The engine gives the k-th identity of a modality to the k-th range of that modality.
 
     Args:
         model: the engine's model.
         request: the client's request, with its overrides.
         items: the request's items.
         placeholders: the places of the items, by position.
-        frames_of: gives the frames of a video that are decoded.
+        frames_of: returns the frames of a video that are decoded.
 
     Raises:
-        InexactError: `invalid_request` for names that the engine refuses or confuses; what the
-            engine's `Identify` and `check_names` raise.
+        InexactError: `invalid_request` for uuids that the engine refuses or mixes up, or an error
+            of the engine's `Identify` and `check_names`.
     """
     if request.mm_hashes and model.engine.read_mm_hash is not None:
         return _by_mm_hashes(model, request.mm_hashes, placeholders)
@@ -59,12 +59,12 @@ def identities_of(
     waiting = {modality: iter(listed) for modality, listed in items.items()}
     overrides: dict[Modality, Overrides] = {}
     named: list[tuple[Item, Identity]] = []
-    found: list[Identity | None] = []
+    identities: list[Identity | None] = []
     for placed in placeholders:
         modality = placed.modality
         item = next(waiting[modality])
         if type(item) is ImageSize and item.uuid is None:
-            found.append(None)  # the commonest item, at the least cost
+            identities.append(None)  # the commonest item, at the least cost
             continue
         if modality not in overrides:
             overrides[modality] = _overrides(model, request, modality)
@@ -73,10 +73,10 @@ def identities_of(
             if request.lora is not None and model.engine.lora_in_identities:
                 identity = identity._replace(value=f"{request.lora.name}:{identity.value}")
             named.append((item, identity))
-        found.append(identity)
+        identities.append(identity)
     if named:
         model.engine.check_names(named)
-    return tuple(found)
+    return tuple(identities)
 
 
 def _identity(
@@ -107,7 +107,7 @@ def _identity(
 
 
 def _overrides(model: ResolvedModel, request: Request, modality: Modality) -> Overrides:
-    """What an identity covers of a request; that of a vision chunk covers all modalities."""
+    """The overrides that an identity covers; for a vision chunk, those of all modalities."""
     kwargs, media_io = request.mm_processor_kwargs, request.media_io_kwargs
     if not kwargs and not media_io:
         return _NO_OVERRIDES
@@ -121,7 +121,7 @@ def _overrides(model: ResolvedModel, request: Request, modality: Modality) -> Ov
 def _by_mm_hashes(
     model: ResolvedModel, entries: Sequence[Any], placeholders: Sequence[PlaceholderRange]
 ) -> tuple[Identity | None, ...]:
-    """The engine ignores a list that has not one entry for each item."""
+    """The identities in ``mm_hashes``. The engine ignores a list of another length."""
     read = model.engine.read_mm_hash
     if read is None or len(entries) != len(placeholders):
         return (None,) * len(placeholders)

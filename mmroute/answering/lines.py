@@ -1,4 +1,4 @@
-"""Request lines: what comes in as JSON Lines, checked before it reaches the request path."""
+"""Requests and answers as lines of JSON."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
 
 # Fields of the engine's API that change the prompt, and are not covered.
 _UNSUPPORTED = ("chat_template", "mm_payload", "prompt_embeds", "suffix")
-# Those that only the prompts of a few models depend on.
-_OF_SOME_MODELS = ("response_format", "thinking", "tool_choice")
+# Fields of the engine's API on which only the prompts of a few models depend.
+_API_FIELDS = ("response_format", "thinking", "tool_choice")
 _LORA_KEYS = frozenset({"lora_name", "lora_path"})
-# How like a known field's name an unknown one is that must be a mistake.
+# An unknown field whose name is so similar to a known one must be a mistake.
 _MISTYPED = 0.85
-_MISTYPED_IN_ITEMS = 0.8  # of which there are few
-# How items are made, and of which of their fields.
-_ITEMS: Final[Mapping[str, tuple[Callable[..., Item], tuple[str, ...]]]] = {
+_MISTYPED_IN_ITEMS = 0.8
+# The function that makes an item of each kind, and the fields that it takes.
+_ITEM_FIELDS: Final[Mapping[str, tuple[Callable[..., Item], tuple[str, ...]]]] = {
     "images": (image_size, ("width", "height", "uuid")),
     "videos": (video_size, ("width", "height", "num_frames", "fps", "uuid")),
     "audios": (audio_length, ("num_samples", "sampling_rate", "uuid")),
 }
 
 
-def _items(name: str, values: object) -> list[Item]:
+def _checked_items(name: str, values: object) -> list[Item]:
     if not isinstance(values, list):
         raise invalid(f"{name} must be a list of objects, found {quoted(values)}")
-    make, fields = _ITEMS[name]
+    make, fields = _ITEM_FIELDS[name]
     for index, value in enumerate(values):
         if not isinstance(value, Mapping):
             raise invalid(f"{name}[{index}] must be an object, found {quoted(value)}")
@@ -58,26 +58,26 @@ def _lora(value: object) -> Lora:
 
 
 Answer: TypeAlias = Callable[[Routing], dict[str, Any]]
-"""What an exact answer says of a routing, beside its id."""
+"""The fields of an exact answer, without its id."""
 
 
 def answer_line(
     line: str | bytes, answer_of: Callable[[Request], Routing], answer: Answer
 ) -> dict[str, Any]:
-    """The answer to one line, ready for JSON; a bad line is answered too.
+    """The answer to one line, as values for JSON. A bad line has an inexact answer.
 
     Args:
         line: a JSON object.
         answer_of: answers a request.
-        answer: what an exact answer says of its routing.
+        answer: returns the fields of an exact answer.
     """
     line_id: str | int | None = None
     try:
         value = json_object(line)
-        found = value.get("id")
-        if found is not None and not isinstance(found, str) and type(found) is not int:
-            raise invalid(f"id must be a text or an integer, found {quoted(found)}")
-        line_id = found
+        own_id = value.get("id")
+        if own_id is not None and not isinstance(own_id, str) and type(own_id) is not int:
+            raise invalid(f"id must be a text or an integer, found {quoted(own_id)}")
+        line_id = own_id
         routing = answer_of(request_of(value))
     except InexactError as inexact:
         routing = Routing(reason=inexact.reason, message=str(inexact))
@@ -92,7 +92,7 @@ def answer_line_for_each(
     Args:
         line: a JSON object.
         fleet: normalizers of one model.
-        answer: what an exact answer says of its routing.
+        answer: returns the fields of an exact answer.
     """
     first, *others = fleet.values()
     routings: list[Routing] = []
@@ -119,7 +119,7 @@ def _answered(routing: Routing, answer: Answer) -> dict[str, Any]:
 
 
 def tokens_answer(routing: Routing) -> dict[str, Any]:
-    """What ``mmroute tokens`` answers: token IDs, and where the items stand in them."""
+    """The fields of an answer of ``mmroute tokens``: token IDs, and the ranges of items."""
     placeholders = [
         {"offset": p.offset, "length": p.length}
         | ({} if p.modality is Modality.IMAGE else {"modality": p.modality.value})
@@ -130,7 +130,7 @@ def tokens_answer(routing: Routing) -> dict[str, Any]:
 
 
 def blocks_answer(routing: Routing, form: BlockForm) -> dict[str, Any]:
-    """What ``mmroute blocks`` answers: block hashes, and which images they cover.
+    """The fields of an answer of ``mmroute blocks``: block hashes, and the images they cover.
 
     Raises:
         InexactError: `image_identity_unknown`, `block_size_unknown`.
@@ -191,12 +191,12 @@ def request_of(value: Mapping[str, Any]) -> Request:
         if hint:
             raise invalid(f"there is no field {quoted(name)}{hint}")
     fields: dict[str, Any] = {name: value[name] for name in Request._fields if name in value}
-    of_some = {name: value[name] for name in _OF_SOME_MODELS if value.get(name) is not None}
-    if of_some:
-        fields["api_fields"] = of_some
-    for name in _ITEMS:
+    api_fields = {name: value[name] for name in _API_FIELDS if value.get(name) is not None}
+    if api_fields:
+        fields["api_fields"] = api_fields
+    for name in _ITEM_FIELDS:
         if fields.get(name) is not None:
-            fields[name] = _items(name, fields[name])
+            fields[name] = _checked_items(name, fields[name])
     if fields.get("lora") is not None:
         fields["lora"] = _lora(fields["lora"])
     request = Request.of(fields)

@@ -1,4 +1,4 @@
-"""The items of one request, each with what is known of it, within the limits of the engine."""
+"""Reads the items of one request, and checks them against the limits of the engine."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ _IMAGE_READING: Final[Mapping[str, Callable[[object], bool]]] = {
     "image_mode": lambda value: value == "RGB",
     "rgba_background_color": _is_colour,
 }
-"""What an image may be read with, as far as a processor still gets an RGB picture."""
+"""The ``media_io_kwargs`` of images, each with the check that the picture is still RGB."""
 
 
-def given_items(request: Request, engine: EngineProfile) -> Items:
+def items_beside_prompt(request: Request, engine: EngineProfile) -> Items:
     """The items beside a prompt, which has placeholders for them.
 
     Raises:
         InexactError: `image_refused`, `item_refused`, `unsupported_processor_kwargs`.
     """
-    given = request.items
+    items = request.items
     if request.media_io_kwargs:
-        _check_media_io(request, given)
-    return {modality: _within_limits(items, engine) for modality, items in given.items()}
+        _check_media_io(request, items)
+    return {modality: _within_limits(listed, engine) for modality, listed in items.items()}
 
 
 def items_of_parts(
@@ -71,31 +71,31 @@ def items_of_parts(
     """The item of each part of the messages, in order.
 
     A data URL carries its own item. A link to an allowed host is followed. Every other part
-    takes the next of the items of its modality that were given with the request.
+    takes the next item of its modality from the request's own `images`, `videos` or `audios`.
 
     Args:
         parts: the parts by modality, in the order of the messages.
-        request: the request they belong to.
+        request: the request to which they belong.
         engine: the engine whose limits hold.
-        links: permission to follow links to images; None to leave them alone.
-        files: the images of data URLs that came before; None where none are kept.
+        links: permission to follow links to images; None if no link is followed.
+        files: the cache of images in data URLs; None for no cache.
 
     Raises:
-        InexactError: `image_size_unknown`; `image_count_mismatch`, `item_count_mismatch`; what
-            reading or fetching an item raises; what `given_items` raises.
+        InexactError: `image_size_unknown`, `image_count_mismatch`, `item_count_mismatch`, or an
+            error of reading, of fetching or of `items_beside_prompt`.
     """
-    given = request.items
+    beside = request.items
     fetcher = None if links is None else _fetcher(links)
     items: dict[Modality, Sequence[Item]] = {}
     for modality, own in parts.items():
         if engine.media_domains:
             _check_domains(own, engine.media_domains)
-        waiting = iter(given.get(modality, ()))
-        read = _items(own, waiting, request, engine, fetcher, files=files)
+        waiting = iter(beside.get(modality, ()))
+        read = _item_of_each_part(own, waiting, request, engine, fetcher, files=files)
         items[modality] = _within_limits(read, engine)
         if left := len(list(waiting)):
-            raise left_over(modality, left, len(given[modality]))
-    for modality, listed in given.items():
+            raise left_over(modality, left, len(beside[modality]))
+    for modality, listed in beside.items():
         if modality not in parts:
             raise left_over(modality, len(listed), len(listed))
     if request.media_io_kwargs:
@@ -104,7 +104,7 @@ def items_of_parts(
 
 
 def _check_media_io(request: Request, items: Items) -> None:
-    """Refuse overrides by which a processor gets no RGB picture; geometries read the others."""
+    """Refuse overrides with which a processor gets no RGB picture."""
     kwargs = request.media_io_kwargs.get(Modality.IMAGE)
     if kwargs and Modality.IMAGE in items:
         for name, value in kwargs.items():
@@ -116,23 +116,23 @@ def _check_media_io(request: Request, items: Items) -> None:
                 )
 
 
-def left_over(modality: Modality, left: int, given: int) -> InexactError:
-    """Of the items given with a request, some have no part to take them."""
+def left_over(modality: Modality, left: int, count: int) -> InexactError:
+    """The refusal of a request that has more items than parts that take them."""
     return InexactError(
         _mismatch(modality),
-        f"`{modality}s` has {given} sizes, and the messages have {given - left} {modality} parts "
+        f"`{modality}s` has {count} sizes, and the messages have {count - left} {modality} parts "
         "to take them (a data URL, or a link that is followed, carries its own size); add a "
         f'{{"type": "{modality}"}} part for each',
     )
 
 
 def check_decoded(items: Items, engine: EngineProfile, frames: Callable[[VideoSize], int]) -> None:
-    """Refuse what the engine does not decode for one request with videos or audio.
+    """Refuse a request with videos or audio that is too large for the engine to decode.
 
     Args:
         items: the request's items.
         engine: the engine whose limits hold.
-        frames: gives the number of frames of a video that are decoded.
+        frames: returns the number of frames of a video that are decoded.
 
     Raises:
         InexactError: `item_refused`.
@@ -156,7 +156,7 @@ def check_decoded(items: Items, engine: EngineProfile, frames: Callable[[VideoSi
         )
 
 
-def _items(
+def _item_of_each_part(
     parts: Sequence[MediaPart],
     waiting: Iterator[Item],
     request: Request,
@@ -165,7 +165,7 @@ def _items(
     *,
     files: KnownFiles | None,
 ) -> Iterator[Item]:
-    """Each item when it is asked for, so that no more are fetched than are taken."""
+    """Yield the item of each part. No item is fetched before the caller asks for it."""
     for part in parts:
         url = part.url
         if url is not None and is_data_url(url):
@@ -211,8 +211,10 @@ def _read(
             from mmroute.videos.reading import DEFAULT_FRAMES, read_video  # rarely needed
 
             media_io = request.media_io_kwargs.get(part.modality, {})
-            asked = media_io.get("num_frames", DEFAULT_FRAMES)
-            most = asked if type(asked) is int else DEFAULT_FRAMES  # refused where it is checked
+            num_frames = media_io.get("num_frames", DEFAULT_FRAMES)
+            most = (
+                num_frames if type(num_frames) is int else DEFAULT_FRAMES
+            )  # refused where it is checked
             return read_video(url, uuid=part.uuid, max_frames=most)
         case Modality.AUDIO:
             from mmroute.audios.reading import read_audio
@@ -232,14 +234,14 @@ def _check_domains(parts: Sequence[MediaPart], allowed: frozenset[str]) -> None:
 
 
 def _unturned(item: Item) -> Item:
-    """A file whose size was read as it is shown, as an engine counts it that turns none."""
+    """An image with its size as stored, for an engine that applies no EXIF orientation."""
     if not isinstance(item, ImageFile):
         return item
     return replace(item, size=replace(item.unturned, uuid=item.size.uuid))
 
 
 def _within_limits(items: Iterable[Item], engine: EngineProfile) -> list[Item]:
-    """All items of a modality, if the engine takes them together."""
+    """The items of a modality, if they are within the limits of the engine."""
     taken: list[Item] = []
     decoded = 0
     bytes_per_pixel = engine.bytes_per_unit[Modality.IMAGE]
@@ -326,10 +328,10 @@ def _mismatch(modality: Modality) -> Reason:
 
 
 def with_uuid(item: ItemT, uuid: str | None) -> ItemT:
-    """An item by the name its part has.
+    """An item with the uuid of its part.
 
     Raises:
-        InexactError: `invalid_request` if it has another one.
+        InexactError: `invalid_request` if the item has another uuid.
     """
     own = item.size.uuid
     if uuid is None or uuid == own:

@@ -1,6 +1,6 @@
-"""One request for workers of several engines, versions or model strings.
+"""Answers one request for workers of several engines, versions or model strings.
 
-What they share is computed once: the items that were read, and the prompt where it is the same.
+Items are read once. Workers with the same prompt share its rendering and encoding.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def answer_for(
     """The answer of each kind of workers to one request.
 
     Args:
-        workers: the model, the permission to follow links and the caches of each kind. What is
-            prepared for one model serves those of `mmroute.model.resolve.with_same_prompts`.
+        workers: the model, the permission to follow links and the caches of each kind. Models of
+            `mmroute.model.resolve.with_same_prompts` share one prepared prompt.
         request: the client's request.
     """
     known: list[tuple[ResolvedModel, Prepared]] = []

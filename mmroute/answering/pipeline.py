@@ -1,7 +1,7 @@
 """The way of a request: parse, render, encode, count, place, identify.
 
-Everything that answers requests calls `answer`; what is known when a model is loaded is only
-looked up here.
+Everything that answers requests calls `answer`. Whatever can be computed when a model is loaded is
+only looked up here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from mmroute.answering.caches import NO_CACHES, Caches
 from mmroute.answering.identities import identities_of
-from mmroute.answering.media import check_decoded, given_items, items_of_parts
+from mmroute.answering.media import check_decoded, items_beside_prompt, items_of_parts
 from mmroute.answering.prepared import Geometries, Prepared, frames_of
 from mmroute.answering.routing import Routing
 from mmroute.answering.stages import Stage, Stopwatch
@@ -51,7 +51,7 @@ def prepare(
     model.engine.check_cache_salt(request.cache_salt)
     request = model.engine.with_defaults(request, model.settings, model.chat)
     if request.messages is None:
-        items = _given_items(model, request)
+        items = _prompt_items(model, request)
         if watch is not None:
             watch.lap(Stage.PARSE)
         ids = _prompt_ids(model, request, items)
@@ -78,14 +78,14 @@ def answer(
     caches: Caches = NO_CACHES,
     watch: Stopwatch | None = None,
 ) -> Routing:
-    """The token IDs of one request. Nothing a client put into it raises.
+    """The token IDs of one request, or the reason why there are none. No request makes this raise.
 
     Args:
         model: the model to ask.
         request: the client's request.
-        links: permission to follow links to images; None to leave them alone.
-        caches: what earlier requests left.
-        watch: counts what each stage takes.
+        links: permission to follow links to images; None if no link is followed.
+        caches: the caches of the normalizer.
+        watch: a stopwatch for the stages of the request; None for no timing.
     """
     if watch is not None:
         watch.resume()
@@ -106,9 +106,9 @@ def answer_prepared(
     Args:
         model: the model to ask.
         request: the client's request.
-        prepare: gives what the function of that name here gives for the request.
-        caches: what earlier requests left.
-        watch: counts what each stage takes.
+        prepare: returns the result of `mmroute.answering.pipeline.prepare` for the request.
+        caches: the caches of the normalizer.
+        watch: a stopwatch for the stages of the request; None for no timing.
     """
     try:
         prepared = prepare()
@@ -129,7 +129,7 @@ def answer_prepared(
     except RecursionError:  # messages, tools and kwargs are JSON of any depth
         return Routing(reason=Reason.INVALID_REQUEST, message="the request is nested too deeply")
     except Exception:
-        # No stage asks whether a value compares and hashes as those of JSON do.
+        # No stage checks that each value is JSON. A value such as a numpy array may raise anything.
         try:
             request.check_json()
         except InexactError as inexact:
@@ -177,16 +177,16 @@ def geometry_of(model: ResolvedModel, request: Request, modality: Modality) -> A
     processor, media_io = request.mm_processor_kwargs, request.media_io_kwargs
     if not processor and not media_io:
         return rules.geometry
-    of_images = processor.get("images_kwargs")
-    if of_images and modality is not Modality.IMAGE and Modality.IMAGE in model.media:
+    images_kwargs = processor.get("images_kwargs")
+    if images_kwargs and modality is not Modality.IMAGE and Modality.IMAGE in model.media:
         # The engine's processor checks them even if there is no image.
-        model.media[Modality.IMAGE].overridden(Overrides({"images_kwargs": of_images}, {}))
+        model.media[Modality.IMAGE].overridden(Overrides({"images_kwargs": images_kwargs}, {}))
     return rules.overridden(Overrides(processor, media_io.get(modality, {})))
 
 
-def _given_items(model: ResolvedModel, request: Request) -> Items:
+def _prompt_items(model: ResolvedModel, request: Request) -> Items:
     """The items beside a prompt, which has placeholders for them."""
-    items = given_items(request, model.engine)
+    items = items_beside_prompt(request, model.engine)
     for modality, listed in items.items():
         if rules_of(model, modality, len(listed)).only_in_chats:
             raise InexactError(
@@ -212,7 +212,7 @@ def _chat_ids(
     caches: Caches,
     watch: Stopwatch | None,
 ) -> tuple[Items, TokenIds]:
-    """The items of a chat, and its prompt before they are in it."""
+    """The items of a chat, and its un-expanded prompt."""
     chat = model.chat.read(request, caches.chats)
     items: Items = {}
     if not model.chat.ignores_items:
@@ -237,7 +237,7 @@ def _chat_ids(
 
 
 def rules_of(model: ResolvedModel, modality: Modality, count: int) -> MediaRules:
-    """The rules of a modality, if the engine takes that many items of it.
+    """The rules of a modality, if the engine takes `count` items of it.
 
     Raises:
         InexactError: `unsupported_modality`, `too_many_items`.
@@ -259,7 +259,7 @@ def rules_of(model: ResolvedModel, modality: Modality, count: int) -> MediaRules
 
 
 def encode_text(model: ResolvedModel, text: object, *, add_special_tokens: bool) -> TokenIds:
-    """The token IDs of a text that can be a prompt of this model, shape (n,).
+    """The token IDs of a prompt, shape (n,), if it is not too long for this model.
 
     Raises:
         InexactError: `invalid_request`; `prompt_too_long`.
@@ -297,10 +297,10 @@ def _check_characters(model: ResolvedModel, length: int) -> None:
 
 
 def _check_long_text(model: ResolvedModel, request: Request, text: object, items: Items) -> None:
-    """Refuse a long text before it is encoded, which takes seconds, if no encoding can fit.
+    """Refuse a long text that cannot fit the context, before it is encoded for seconds.
 
-    An item takes no more than its target out of the prompt, also where the prompt is encoded anew.
-    Where the engine shortens the prompt, its length tells nothing.
+    Placing an item removes at most its target from the prompt. A text that the engine truncates
+    may have any length.
     """
     if not isinstance(text, str) or len(text) <= _LONG_TEXT:
         return
@@ -311,8 +311,8 @@ def _check_long_text(model: ResolvedModel, request: Request, text: object, items
             raise _too_long(model, fewest, "prompt has at least")
 
 
-def _checked_ids(model: ResolvedModel, given: object) -> TokenIds:
-    ids = integers("prompt_token_ids", given)
+def _checked_ids(model: ResolvedModel, values: object) -> TokenIds:
+    ids = integers("prompt_token_ids", values)
     highest = model.max_token_id
     if ids and not (min(ids) >= 0 and max(ids) <= highest):
         position, wrong = next((i, t) for i, t in enumerate(ids) if not 0 <= t <= highest)
@@ -324,7 +324,7 @@ def _checked_ids(model: ResolvedModel, given: object) -> TokenIds:
 
 
 def _insertions(model: ResolvedModel, geometries: Geometries, items: Items) -> list[Insertion]:
-    """What takes each item's place, within the limits of the engine."""
+    """The replacement of each item, within the limits of the engine."""
     insertions: list[Insertion] = []
     total = 0
     for modality, listed in items.items():
@@ -358,7 +358,7 @@ def _check_length(model: ResolvedModel, token_ids: TokenIds) -> None:
 
 
 def _check_uncut(model: ResolvedModel, kept: int, longest: int) -> None:
-    """Refuse a prompt that the engine shortens, which it does before and after items are placed."""
+    """Refuse a prompt that the engine truncates, be it before or after items are placed."""
     if kept == 0:
         raise InexactError(Reason.EMPTY_PROMPT, "truncate_prompt_tokens leaves no token")
     if kept > model.max_model_len:

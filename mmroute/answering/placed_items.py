@@ -1,4 +1,4 @@
-"""The items of an answer: where each stands, who it is, and by which number routers know it."""
+"""The items of an answer: the place, the identity and the image hash of each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class PlacedItem(NamedTuple):
 
     Attributes:
         placeholder: its place in the prompt.
-        identity: the engine's name for the item; None where too little is known of it.
+        identity: the engine's name for the item; None if it cannot be computed.
     """
 
     placeholder: PlaceholderRange
@@ -42,11 +42,11 @@ def identified(
 def with_image_hashes(
     items: Iterable[tuple[PlaceholderRange, Identity]], item_hash: Callable[[str], ImageHash]
 ) -> list[tuple[PlaceholderRange, ImageHash]]:
-    """The items, each with the number that takes the place of its features.
+    """The items, each with the image hash from which its pad value is made.
 
     Args:
-        items: the items as `identified` gives them.
-        item_hash: makes the number of an identity.
+        items: the items, as `identified` returns them.
+        item_hash: computes the image hash of an identity.
 
     Raises:
         InexactError: `image_identity_unknown` for an empty uuid.

@@ -1,4 +1,4 @@
-"""A request half way: its items are counted, and not yet placed."""
+"""The intermediate result of a request: its items are counted, and not yet placed."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Prepared(NamedTuple):
     """A request whose items are counted, and not yet placed.
 
     Attributes:
-        request: the request, with what the engine's settings put into it.
+        request: the request, with the defaults from the engine's settings.
         ids: the un-expanded prompt, shape (n,).
-        items: its items by modality, in the order of the request.
+        items: the items by modality, in the order of the request.
         geometries: the geometries of the same modalities, under the request's overrides.
-        insertions: what takes each item's place, modality by modality.
+        insertions: the replacement of each item, modality by modality.
     """
 
     request: Request

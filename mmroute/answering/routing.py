@@ -1,4 +1,4 @@
-"""The answer to one request, in all the forms routers look up."""
+"""The answer to one request, in all the forms in which routers look prompts up."""
 
 from __future__ import annotations
 
@@ -33,17 +33,18 @@ _UNKNOWN: Final = RefusedHashes(HashSettings(), "nothing is known of the engine"
 class Routing:
     """The answer to one request: exact token IDs, or the reason why there are none.
 
-    Not to be changed. (It is not frozen: that would take a fifth of the time of a short request.)
+    Do not change a routing. (It is not frozen, because that would make a short request a fifth
+    slower.)
 
     Attributes:
-        placeholders: where each item stands, by position; empty if not exact.
-        identities: the engine's name for each item, in the same order; None where too little is
-            known of it.
+        placeholders: the range of each item, by position; empty if not exact.
+        identities: the engine's name for each item, in the same order; None if it cannot be
+            computed.
         lora: the adapter of the request.
         cache_salt: the request's cache salt.
         reason: None if exact.
-        message: what was found, and what to do; empty if exact.
-        hashing: the engine's way to hash prompts, with its settings and defaults.
+        message: what was found and what to do about it; empty if exact.
+        hashing: the functions by which the engine hashes prompts, with its settings.
     """
 
     placeholders: tuple[PlaceholderRange, ...] = ()
@@ -64,7 +65,7 @@ class Routing:
         return f"<Routing of {len(self._token_ids)} token IDs{items}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """For another process: all but the cache of the normalizer it came from."""
+        """Pickle all but the cache of the normalizer that made it."""
         return Routing, (
             self.placeholders,
             self.identities,
@@ -100,22 +101,22 @@ class Routing:
 
     @property
     def unexpanded_token_ids(self) -> TokenIds:
-        """The prompt before its images took their places: contiguous uint32, read-only, (n,).
+        """The prompt before placeholders were replaced: contiguous uint32, read-only, (n,).
 
-        What an engine wants that is given the pictures beside it, and expands it itself. The same
-        as `token_ids` where there are no images, and for models in Mistral format, whose prompts
-        are never without them.
+        An engine that gets the media beside the prompt expands it itself, so it wants this form.
+        It equals `token_ids` if the request has no media, and for models in Mistral format, whose
+        tokenizer renders expanded prompts.
 
         Raises:
-            InexactError: as `token_ids`; `remote_inexpressible` if a server answered, which tells
-                only the expanded prompt.
+            InexactError: as `token_ids`; `remote_inexpressible` if a server answered, because it
+                sends only the expanded prompt.
         """
         if self._unexpanded is not None:
             return self._unexpanded
         if self.placeholders:
             raise NoTokenIdsError(
                 Reason.REMOTE_INEXPRESSIBLE,
-                "a server tells the expanded prompt only; load the model here for the other one",
+                "a server sends only the expanded prompt; load the model here for the other one",
             )
         return self.token_ids
 
@@ -131,18 +132,17 @@ class Routing:
 
         Args:
             algorithm: the engine's ``--prefix-caching-hash-algo``: ``sha256``, ``sha256_cbor``,
-                ``xxhash`` or ``xxhash_cbor``; None for that of `hashing.settings`.
-            block_size: the engine's, in tokens; None for that of `hashing.settings`.
-            seed: the engine's ``PYTHONHASHSEED``; None for that of `hashing.settings`,
-                which is none unless the engine's settings say it; the xxhash algorithms need
-                theirs.
-            previous: hashes of an earlier prompt of the same conversation. Blocks at the
-                beginning that are the same in both are not hashed again. None: the
-                normalizer's own cache is asked for one (`FastPaths.hash_cache_bytes`).
+                ``xxhash`` or ``xxhash_cbor``; None for the one in `hashing.settings`.
+            block_size: the engine's block size, in tokens; None for the one in `hashing.settings`.
+            seed: the engine's ``PYTHONHASHSEED``; None for the one in `hashing.settings`. The
+                xxhash algorithms have no default seed.
+            previous: the hashes of an earlier prompt of the same conversation. Leading blocks that
+                are the same in both are not hashed again. None to look in the normalizer's own
+                cache (`FastPaths.hash_cache_bytes`).
 
         Raises:
-            InexactError: the request is inexact; `image_identity_unknown` if only the size is
-                known of one of its images; `block_size_unknown` if there is none;
+            InexactError: the request is inexact; `image_identity_unknown` if only the size of an
+                image is known; `block_size_unknown` if no block size is known;
                 `unsupported_engine_setting` if the engine hashes more than the prompt.
             ValueError: there is no such algorithm, it needs a seed, or `block_size` is no
                 positive integer.
@@ -177,8 +177,8 @@ class Routing:
             raise InexactError(
                 Reason.IMAGE_IDENTITY_UNKNOWN,
                 "SGLang hashes the decoded pictures unless the request has mm_hashes: give each "
-                "image's entry as its `uuid`. For Qwen3-VL it ignores them, and no page hash of a "
-                "request with images can be told",
+                "image's entry as its `uuid`. For Qwen3-VL it ignores them, so the page hashes of "
+                "a request with images are not known",
             )
         padded = (
             wide_pad_value_ids(token_ids, self._hashed_items()) if self.placeholders else token_ids
@@ -186,13 +186,13 @@ class Routing:
         return hash_pages(padded, page_size=page_size, cache_salt=self.cache_salt)
 
     def dynamo_hashes(self, block_size: int | None = None) -> DynamoHashes:
-        """The hashes by which Dynamo's router looks this prompt up, of the form of `pad_value_ids`.
+        """The hashes by which Dynamo's router looks this prompt up; they cover `pad_value_ids`.
 
         Args:
-            block_size: the worker's, in tokens; None for that of `hashing.settings`.
+            block_size: the worker's block size, in tokens; None for the one in `hashing.settings`.
 
         Raises:
-            InexactError: as for `pad_value_ids`; `block_size_unknown` if there is none.
+            InexactError: as for `pad_value_ids`; `block_size_unknown` if no block size is known.
             ValueError: `block_size` is no positive integer.
         """
         known = self.hashing.settings
@@ -205,11 +205,10 @@ class Routing:
         return DynamoHashes(local, sequence_hashes(local))
 
     def extra_keys(self, *, block_size: int | None = None) -> tuple[tuple[Any, ...] | None, ...]:
-        """What else enters the hash of each full block: LoRA, images, cache salt; or None.
+        """What each full block's hash covers besides tokens: LoRA, images, cache salt; or None.
 
-        The keys of a block have the form of the engine's version: `mmroute.hashing.ExtraKey` since
-        vLLM 0.31; before it what an event has of them, and before 0.19 the identity of an image
-        alone.
+        The form of the keys depends on the engine's version: `mmroute.hashing.ExtraKey` since vLLM
+        0.31, `mmroute.hashing.EventKeys` since 0.19, and before that an image's identity alone.
 
         Raises:
             InexactError: as for `block_hashes`.
@@ -219,7 +218,7 @@ class Routing:
 
     @property
     def covers_model_id(self) -> bool:
-        """Whether identities cover the engine's model string: all do but a client's own uuid."""
+        """Whether an identity covers the engine's model string. A client's uuid does not."""
         return bool(self.hashing.settings.model_id) and any(
             i is not None and i.source is not IdentitySource.UUID for i in self.identities
         )
@@ -236,42 +235,41 @@ class Routing:
         ]
 
     def pad_value_ids(self) -> TokenIds:
-        """The prompt with every feature position replaced by a number made of its image.
+        """The prompt with the pad value of its image at every feature position: (n,), uint32.
 
-        The form of Dynamo's router, and of SGLang before 0.5.23 for callers that send
-        `image_hashes` as ``mm_hashes``: shape (n,), uint32. SGLang counts images as they are
-        stored in their files, so it holds there for images without EXIF orientation.
+        Dynamo's router uses this form. So does SGLang before 0.5.23, for callers that send
+        `image_hashes` as ``mm_hashes``, and for images without EXIF orientation: SGLang counts
+        images as they are stored in their files.
 
         Raises:
-            InexactError: as for `image_hashes`; `feature_positions_unknown` if a server told
-                where an image stands, and not which of these positions are features.
+            InexactError: as for `image_hashes`; `feature_positions_unknown` if a server sent the
+                range of an image without the positions of its features.
         """
         pairs = self._hashed_items()
         for placeholder, _ in pairs:
             if not placeholder.embeds_known:
                 raise InexactError(
                     Reason.FEATURE_POSITIONS_UNKNOWN,
-                    f"the server told where image {placeholder.item + 1} stands, and not which of "
-                    "these positions receive features; `mmroute serve` tells both",
+                    f"the server sent the range of image {placeholder.item + 1}, and not which of "
+                    "its positions receive features; `mmroute serve` sends both",
                 )
         return pad_value_ids(self.token_ids, pairs)
 
     def image_hashes(self) -> list[str]:
-        """The images by position, as 16 hexadecimal digits each: SGLang's ``mm_hashes``.
+        """The image hash of each image, by position, as 16 hexadecimal digits: ``mm_hashes``.
 
         Raises:
-            InexactError: as for `block_hashes`; and for an image with an empty uuid, which has
-                no number.
+            InexactError: as for `block_hashes`; `image_identity_unknown` for an image with an
+                empty uuid.
         """
         return [f"{number:016x}" for _, number in self._hashed_items()]
 
     def identified(self) -> list[tuple[PlaceholderRange, Identity]]:
-        """Where each image stands, and who it is, by position.
+        """The range and the identity of each item, by position.
 
         Raises:
-            InexactError: `image_identity_unknown`: only the size is known of an image;
-                `item_identity_unknown`: what the engine calls a video or audio does not follow
-                from what is known of it.
+            InexactError: `image_identity_unknown` or `item_identity_unknown`: the identity of an
+                item cannot be computed, for example because only an image's size is known.
         """
         return identified(zip(self.placeholders, self.identities, strict=True))
 

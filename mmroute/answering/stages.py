@@ -1,7 +1,4 @@
-"""Stopwatches for the request path: what each stage of a real request takes.
-
-`mmroute bench` times requests with one, and a server all of its own.
-"""
+"""A stopwatch for the stages of the request path, for `mmroute bench` and the server's metrics."""
 
 from __future__ import annotations
 
@@ -14,23 +11,23 @@ class Stage(StrEnum):
     """The stages of a request, in their order."""
 
     PARSE = "parse"
-    """Checks, messages taken apart, image headers."""
+    """Checks of the request, messages and image headers."""
     RENDER = "render"
-    """The chat template; in Mistral's format mistral-common, which encodes as well."""
+    """Rendering the chat template; in Mistral format also encoding, by mistral-common."""
     ENCODE = "encode"
-    """The text, to token IDs."""
+    """Encoding the text."""
     COUNT = "count"
-    """Items, to replacements."""
+    """Counting the tokens of each item, and making its replacement."""
     PLACE = "place"
-    """Placeholders are found and replaced; families that encode anew for it do so here."""
+    """Replacing placeholders; some families encode the text again for it."""
     IDENTIFY = "identify"
-    """Items, to identities; and the checks of the expanded prompt."""
+    """Computing the identities of items, and checking the expanded prompt."""
     HASH = "hash"
-    """Block hashes, with their extra keys; not part of the whole."""
+    """Computing block hashes with their extra keys; not counted in a request's total."""
 
 
 class Stopwatch(threading.local):
-    """Adds up what each stage of one request takes, in nanoseconds; each thread has its own.
+    """Adds up the time of each stage of one request, in nanoseconds, for each thread apart.
 
     Attributes:
         runs: whether the request is timed.
@@ -42,7 +39,7 @@ class Stopwatch(threading.local):
         self._last = 0
 
     def start(self, *, runs: bool = True) -> None:
-        """Begin with a new request, which is timed or not."""
+        """Begin with a new request, and time it if `runs` is true."""
         self.runs = runs
         if runs:
             self._spent = {}
@@ -53,11 +50,11 @@ class Stopwatch(threading.local):
         self._last = time.perf_counter_ns()
 
     def lap(self, stage: Stage) -> None:
-        """Count the time since the last lap (or `start`, or `resume`) to a stage."""
+        """Add the time since the last lap, `start` or `resume` to a stage."""
         now = time.perf_counter_ns()
         self._spent[stage] = self._spent.get(stage, 0) + now - self._last
         self._last = now
 
     def spent(self) -> dict[Stage, int]:
-        """The stages that the request had since `start`."""
+        """The time of each stage since `start`, in nanoseconds."""
         return dict(self._spent)

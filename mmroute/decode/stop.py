@@ -216,11 +216,11 @@ class StopSequenceDecoder:
         """Show as much of the held and the new text as is safe; all of it if `final` is given."""
         text = self._tail + new
         shown = len(self._tail) - self._held
-        found = None
+        first = None
         if new and len(self.token_ids) > self._conditions.min_tokens:
-            found = _first_to_end(self._sought, text, len(self._tail))
-        if found is not None:
-            stop, end = found
+            first = _first_to_end(self._sought, text, len(self._tail))
+        if first is not None:
+            stop, end = first
             until = end if stop.visible else end - len(stop.text)
             final = StopOutput("", stopped=True, matched=stop.text)
         elif final is not None:
@@ -229,14 +229,14 @@ class StopSequenceDecoder:
             until = max(len(text) - self._hold_back, shown)
         self._tail = text[-self._remember :] if self._remember else ""
         self._held = len(text) - until
-        given = text[shown:until]
-        if given:
-            self._pieces.append(given)
+        shown_text = text[shown:until]
+        if shown_text:
+            self._pieces.append(shown_text)
         if final is None:
-            return StopOutput(given)
+            return StopOutput(shown_text)
         if final.stopped:
             self._ended = final
-        return StopOutput(given, final.stopped, final.matched)
+        return StopOutput(shown_text, final.stopped, final.matched)
 
 
 def _first_to_end(

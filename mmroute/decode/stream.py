@@ -108,15 +108,15 @@ class DecodeStream:
         Raises:
             ValueError: the ID is below 0 or above 2**32 - 1.
         """
-        found = self._next[token_id]
-        if isinstance(found, str):
+        known = self._next[token_id]
+        if isinstance(known, str):
             if self._root is not None and self._next is not self._root:
                 self._next = self._root
                 del self._window[1:]
-            return found
-        if found is None:
+            return known
+        if known is None:
             return self._decode_next(token_id)
-        self._next = found
+        self._next = known
         self._window.append(token_id)
         return ""
 
@@ -179,12 +179,12 @@ class DecodeStream:
             new = text[self._shown_of_prompt(text, prefix) :]
         else:
             new = self._decode(self._window[self._read : end])
-        self._go_on_behind(self._window[self._read : end], self._window[end:])
+        self._continue_after(self._window[self._read : end], self._window[end:])
         return new
 
-    def _go_on_behind(self, given: list[int], held: list[int]) -> None:
+    def _continue_after(self, returned: list[int], held: list[int]) -> None:
         if self._root is None:
-            self._window, self._read, self._prefix = given + held, len(given), None
+            self._window, self._read, self._prefix = returned + held, len(returned), None
             return
         # The letter takes the place of the returned text: the texts of tokens after it are known.
         letter, text = self._root.letter
@@ -192,20 +192,20 @@ class DecodeStream:
         self._next = _UNKNOWN if held else self._root
 
     def _shown_of_prompt(self, text: str, prompt_text: str) -> int:
-        """The number of characters of `text` that belong to a prompt that ended in a character."""
+        """The number of characters of `text` that belong to the prompt, which ends in U+FFFD."""
         pairs = zip(text, prompt_text, strict=False)
         shown = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
         for rest in range(1, min(_MAX_REST, self._read) + 1):
-            whole = self._decode(self._window[: self._read - rest])
-            if text.startswith(whole):
-                shown = max(shown, len(whole))
+            without_rest = self._decode(self._window[: self._read - rest])
+            if text.startswith(without_rest):
+                shown = max(shown, len(without_rest))
         return shown
 
     def _seed(self, prompt_token_ids: Sequence[int] | TokenIds) -> None:
         """Begin after the prompt, with the shortest end of it that has a text."""
         last = int(prompt_token_ids[-1])
         if self._root is not None and isinstance(text := self._root[last], str) and text:
-            self._go_on_behind([last], [])
+            self._continue_after([last], [])
             return
         largest = self._tokenizer.max_token_id
         count, text = 0, ""
@@ -216,7 +216,7 @@ class DecodeStream:
             text = self._decode(self._window)
         self._read, self._prefix = len(self._window), text
         if text and not text.endswith(_REPLACEMENT):
-            self._go_on_behind(self._window, [])
+            self._continue_after(self._window, [])
 
 
 class _Unknown(dict[int, None]):

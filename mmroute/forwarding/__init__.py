@@ -1,8 +1,8 @@
-"""Tokens in, text out: the body to forward to an engine, so that it need not tokenize again.
+"""The body to forward to an engine, with token IDs, so that the engine need not tokenize again.
 
-Each function makes the body for one route of one engine of an exact `Routing` and the client's own
-OpenAI request. Media travel as the client sent them; mmroute has none. What a route cannot
-carry is a ValueError: forward the client's request as it came then.
+Each function makes the body for one route of one engine, from an exact `Routing` and the client's
+own OpenAI request. Media stay as the client sent them. A function raises ValueError if its route
+cannot carry a part of the request: forward the client's request unchanged then.
 
 Source: vLLM ``entrypoints/scale_out/token_in_token_out`` (``protocol.py``, ``serving.py``),
 ``renderers/online_renderer.py`` (`_reused_prompt_token_ids`); SGLang 0.5.13, 0.5.22 and 0.5.23
@@ -31,34 +31,34 @@ __all__ = [
 ]  # fmt: skip
 
 OutputMode = Literal["tokens", "text", "derender"]
-"""How much vLLM's generate route answers: token IDs, their text too, or the parsed message."""
+"""What vLLM's generate route answers with: token IDs, their text too, or the parsed message."""
 
 OUTPUT_MODES: Final[tuple[OutputMode, ...]] = get_args(OutputMode)
 
-# What means the same in a client's request and in the body made of it.
-_SAME_IN_VLLM: Final = (
+# Fields that mean the same in a client's request and in the body made of it.
+_VLLM_FIELDS: Final = (
     "request_id", "model", "stream", "stream_options", "return_token_ids", "priority",
     "kv_transfer_params", "ec_transfer_params",
 )  # fmt: skip
-_SAME_IN_SGLANG: Final = ("rid", "stream", "lora_path", "cache_salt", "extra_key", "priority")
-# Type of a part that may hold a file -> the key under which it does.
+_SGLANG_FIELDS: Final = ("rid", "stream", "lora_path", "cache_salt", "extra_key", "priority")
+# The types of parts that may hold a file, each with the key that holds it.
 _CARRIERS: Final[Mapping[str, str]] = {
     "image_url": "url", "video_url": "url", "audio_url": "url", "input_audio": "data",
 }  # fmt: skip
-# They change how the engine reads or counts images, and generate routes have no place for them.
-_OF_THE_PROCESSOR: Final = ("mm_processor_kwargs", "media_io_kwargs")
+# These change how the engine reads or counts images, and generate routes have no place for them.
+_PROCESSOR_FIELDS: Final = ("mm_processor_kwargs", "media_io_kwargs")
 
 
 def with_uuids(request: Mapping[str, Any]) -> dict[str, Any]:
-    """The request with a name for each image, video and audio that it holds as a data URL.
+    """The request with a uuid for each image, video and audio that it holds as a data URL.
 
-    The name is a hash of the file's base64, so one file has one name. Route this request, and
-    forward it or a body made of it: then router and engine tell items apart by the same names,
-    where the engine would otherwise hash what it decodes, such as the samples of audio. Parts with
-    a uuid, and links, stay as they are.
+    The uuid is a hash of the file's base64, so one file always has the same uuid. Route the
+    returned request, and forward it or a body made of it: then router and engine know each item by
+    the same uuid. Without one, the engine may hash decoded data that a router does not have, such
+    as samples of audio. Links, and parts with a uuid, stay as they are.
 
     Args:
-        request: the client's. One without a list of ``messages`` is handed back as it is.
+        request: the client's request. One without a list of ``messages`` is returned unchanged.
     """
     messages = request.get("messages")
     if not isinstance(messages, list):
@@ -80,24 +80,24 @@ def vllm_generate(
     output_mode: OutputMode = "tokens",
     parse_context: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """For vLLM's ``/inference/v1/generate``: media go along as ``content_parts``.
+    """The body for vLLM's ``/inference/v1/generate``, with the media as ``content_parts``.
 
-    The engine fetches, decodes and counts them, so the prompt it gets is the one *before*
-    expansion; it makes `Routing.token_ids` of it.
+    The engine fetches, decodes and expands the media itself, so the body has the prompt *before*
+    expansion. The engine makes `Routing.token_ids` of it.
 
     Args:
         routing: the answer to this request.
-        request: the client's request, as it came.
-        sampling_params: vLLM's `SamplingParams` by field, as the render routes answer with. The
-            engine adds no defaults of the model but `max_tokens`.
+        request: the client's request, unchanged.
+        sampling_params: the fields of vLLM's `SamplingParams`, as the render routes return them.
+            The engine adds none of the model's defaults except `max_tokens`.
         output_mode: see `OutputMode`.
-        parse_context: the render route's field of this name; ``derender`` needs it where the engine
+        parse_context: the render route's field of this name. ``derender`` needs it if the engine
             has a tool or reasoning parser.
 
     Raises:
         InexactError: the routing is inexact.
-        ValueError: an item of which the request holds neither link nor uuid; a field that the
-            route has no place for.
+        ValueError: the request holds neither a link nor a uuid for an item, or has a field that
+            the route has no place for.
     """
     body = {
         "token_ids": routing.unexpanded_token_ids.tolist(),
@@ -117,16 +117,16 @@ def vllm_generate_cached(
     output_mode: OutputMode = "tokens",
     parse_context: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """For the same route, without pictures: only their hashes and ranges, as ``features``.
+    """The body for the same route without the media, only their hashes and ranges as ``features``.
 
-    For an engine that is known to hold every image in its processor cache (its default one, of a
-    single API server). If one is missing there it answers 500; if it has no such cache its worker
-    fails, and the engine with it. Arguments as for `vllm_generate`.
+    Use it for an engine that is known to hold every item in its processor cache: the default cache
+    of a server with one API process. The engine answers 500 if an item is missing from the cache.
+    An engine without such a cache fails as a whole. The arguments are those of `vllm_generate`.
 
     Raises:
-        InexactError: the routing is inexact; `image_identity_unknown`.
-        ValueError: ranges that overlap, which the engine refuses; ranges of which not every
-            position is a feature, which the engine cannot be told.
+        InexactError: the routing is inexact, or has `image_identity_unknown`.
+        ValueError: two ranges overlap, which the engine refuses; or a range has positions that are
+            no features, which this body cannot say.
     """
     body = {
         "token_ids": routing.token_ids.tolist(),
@@ -149,13 +149,14 @@ def vllm_generate_cached(
 
 
 def vllm_chat(routing: Routing, request: Mapping[str, Any]) -> dict[str, Any]:
-    """For vLLM's ``/v1/chat/completions``: the request with its prompt's token IDs.
+    """The body for vLLM's ``/v1/chat/completions``: the request with its prompt's token IDs.
 
-    Parsers, tools and streaming work as ever. Text only: beside media vLLM ignores the IDs.
+    Parsers, tools and streaming work as without the IDs. It is for text: vLLM ignores the IDs of a
+    chat with media.
 
     Raises:
         InexactError: the routing is inexact.
-        ValueError: there are images, or vLLM would not read the IDs.
+        ValueError: the request has media, or another field beside which vLLM ignores the IDs.
     """
     token_ids = _text_ids(routing, request, "vLLM ignores the token IDs of a chat with images")
     if request.get("echo"):
@@ -170,37 +171,36 @@ def vllm_chat(routing: Routing, request: Mapping[str, Any]) -> dict[str, Any]:
 def sglang_generate(
     routing: Routing, request: Mapping[str, Any], *, sampling_params: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """For SGLang's ``/generate``: token IDs, the images, and their hashes as ``mm_hashes``.
+    """The body for SGLang's ``/generate``: token IDs, images, and their hashes as ``mm_hashes``.
 
-    The hashes make SGLang's prefix cache tell images apart as `Routing.pad_value_ids` does. It
-    expands the prompt itself, and so gets the one before expansion.
+    With these hashes SGLang's prefix cache tells images apart as `Routing.pad_value_ids` does.
+    SGLang expands the prompt itself, so the body has the prompt *before* expansion.
 
     Args:
         routing: the answer to this request.
-        request: the client's request, as it came.
-        sampling_params: SGLang's own, by field.
+        request: the client's request, unchanged.
+        sampling_params: the fields of SGLang's sampling parameters.
 
     Raises:
-        InexactError: the routing is inexact; `image_identity_unknown`.
-        ValueError: an image of which the request holds no link; one that is more than one ID
-            repeated, beside which SGLang encodes the decoded text anew (`_expand_input_ids`); a
-            family of which SGLang ignores the hashes; a field that the route has no place for.
+        InexactError: the routing is inexact, or has `image_identity_unknown`.
+        ValueError: the request holds no link for an image, or has a field that the route has no
+            place for; SGLang ignores the hashes for this family; or an image is more than one
+            repeated ID, for which SGLang encodes the decoded text again (`_expand_input_ids`).
     """
     _check_processor(request)
     body: dict[str, Any] = {
         "input_ids": routing.unexpanded_token_ids.tolist(),
         "sampling_params": dict(sampling_params),
-        **{name: request[name] for name in _SAME_IN_SGLANG if name in request},
+        **{name: request[name] for name in _SGLANG_FIELDS if name in request},
     }
     if parts := _media_parts(routing, request):
         if any(part.modality is not Modality.IMAGE for part in parts):
-            raise ValueError("only images are forwarded to SGLang; forward the request as it came")
+            raise ValueError("only images are forwarded to SGLang; forward the request unchanged")
         _check_fill(routing)
         if "sglang" in routing.hashing.settings.unnamed_in:
             raise ValueError(
                 "SGLang 0.5.23 writes the pad values of this family before it reads mm_hashes, so "
-                "that its prefix cache does not know the images by them; forward the request as "
-                "it came"
+                "its prefix cache does not know the images by them; forward the request unchanged"
             )
         urls = [part.url for part in parts]
         if None in urls:
@@ -210,14 +210,14 @@ def sglang_generate(
 
 
 def sglang_chat(routing: Routing, request: Mapping[str, Any]) -> dict[str, Any]:
-    """For SGLang's ``/v1/chat/completions``: the request with its prompt's token IDs.
+    """The body for SGLang's ``/v1/chat/completions``: the request with its prompt's token IDs.
 
-    The messages are still read for stop tokens and tool constraints. Text only: beside token IDs
-    SGLang drops the images of a chat, and this route reads no ``mm_hashes``.
+    SGLang still reads the messages for stop tokens and tool constraints. It is for text: SGLang
+    drops the images of a chat with token IDs, and this route reads no ``mm_hashes``.
 
     Raises:
         InexactError: the routing is inexact.
-        ValueError: there are images.
+        ValueError: the request has images.
     """
     token_ids = _text_ids(routing, request, "SGLang drops the images of a chat with token IDs")
     return {**request, "input_ids": token_ids}
@@ -230,7 +230,7 @@ def _vllm_body(
     output_mode: str,
     parse_context: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
-    """What the body has beside prompt and images."""
+    """The fields of the body other than the prompt and the images."""
     if output_mode not in OUTPUT_MODES:
         raise ValueError(
             f"output_mode must be one of {', '.join(OUTPUT_MODES)}, found {quoted(output_mode)}"
@@ -244,7 +244,7 @@ def _vllm_body(
     body: dict[str, Any] = {
         "sampling_params": dict(sampling_params),
         "output_mode": output_mode,
-        **{name: request[name] for name in _SAME_IN_VLLM if request.get(name) is not None},
+        **{name: request[name] for name in _VLLM_FIELDS if request.get(name) is not None},
     }
     if routing.cache_salt is not None:
         body["cache_salt"] = routing.cache_salt
@@ -254,7 +254,7 @@ def _vllm_body(
 
 
 def _check_salt(routing: Routing, request: Mapping[str, Any]) -> None:
-    """The engine would hash other blocks than the router looked up."""
+    """Refuse a salt with which the engine would hash other blocks than the router looked up."""
     if request.get("cache_salt") != routing.cache_salt:
         raise ValueError(
             f"the request's cache_salt is {quoted(request.get('cache_salt'))}, and the routing was "
@@ -263,9 +263,9 @@ def _check_salt(routing: Routing, request: Mapping[str, Any]) -> None:
 
 
 def _check_processor(request: Mapping[str, Any]) -> None:
-    given = [name for name in _OF_THE_PROCESSOR if request.get(name)]
-    if given:
-        raise ValueError(f"the route has no place for {', '.join(given)}")
+    refused = [name for name in _PROCESSOR_FIELDS if request.get(name)]
+    if refused:
+        raise ValueError(f"the route has no place for {', '.join(refused)}")
 
 
 def _check_ranges(routing: Routing) -> None:
@@ -289,14 +289,14 @@ def _check_fill(routing: Routing) -> None:
         if placed.embed_runs is not None or not placed.embeds_known:
             raise ValueError(
                 f"image {number} may be more than one token ID repeated, and SGLang does not keep "
-                "the token IDs of such a prompt; forward the request as it came"
+                "the token IDs of such a prompt; forward the request unchanged"
             )
 
 
 def _text_ids(routing: Routing, request: Mapping[str, Any], with_images: str) -> list[int]:
     token_ids: list[int] = routing.token_ids.tolist()
     if _media_parts(routing, request):
-        raise ValueError(f"{with_images}; forward it as it came, or to its generate route")
+        raise ValueError(f"{with_images}; forward it unchanged, or to its generate route")
     return token_ids
 
 
@@ -305,11 +305,12 @@ def _media_parts(routing: Routing, request: Mapping[str, Any]) -> Sequence[Media
     media: Mapping[Modality, Sequence[MediaPart]] = {}
     if "messages" in request:
         media = parse_chat(Request(messages=request["messages"])).media
-    asked = {modality: len(parts) for modality, parts in media.items()}
-    if asked != Counter(placed.modality for placed in routing.placeholders):
+    counts = {modality: len(parts) for modality, parts in media.items()}
+    if counts != Counter(placed.modality for placed in routing.placeholders):
         raise ValueError(
-            f"the request has {sum(asked.values())} items, and the routing "
-            f"{len(routing.placeholders)}, or of other modalities: it is another request's"
+            f"the request has {sum(counts.values())} items and the routing has "
+            f"{len(routing.placeholders)}, or their modalities differ: the routing answers another "
+            "request"
         )
     return [part for parts in media.values() for part in parts]
 
@@ -331,12 +332,12 @@ def _with_uuid(part: Any) -> Any:
     if not isinstance(kind, str) or kind not in _CARRIERS or kind not in part:
         return part
     carrier = part[kind]
-    given = carrier.get(_CARRIERS[kind]) if isinstance(carrier, Mapping) else None
-    if not isinstance(given, str) or (kind != "input_audio" and not is_data_url(given)):
+    text = carrier.get(_CARRIERS[kind]) if isinstance(carrier, Mapping) else None
+    if not isinstance(text, str) or (kind != "input_audio" and not is_data_url(text)):
         return part
     # One name for images and videos of one file would mix them up in the engine's cache.
     modality = kind.removeprefix("input_").removesuffix("_url")
-    content = given if kind == "input_audio" else given.partition(",")[2]
+    content = text if kind == "input_audio" else text.partition(",")[2]
     # A lone surrogate is no base64: such a part is refused where its file is read.
     name = hashlib.sha256(content.encode(errors="surrogatepass")).hexdigest()
     return {**part, "uuid": f"{modality}-{name}"}

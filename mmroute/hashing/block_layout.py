@@ -1,4 +1,4 @@
-"""What the compiled hasher needs of an encoding."""
+"""What the compiled hasher needs to know about an encoding."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class BlockLayout(NamedTuple):
-    """What is hashed for each block, but for its parent's hash and its token IDs.
+    """The bytes that are hashed for each block, without its parent's hash and its token IDs.
 
     Attributes:
         head: the bytes before the parent's hash.

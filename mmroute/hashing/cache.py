@@ -1,4 +1,4 @@
-"""Block hashes of earlier prompts: only the blocks behind a known beginning are hashed."""
+"""A cache of block hashes: only blocks behind a prefix that is in the cache are hashed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class HashCache(PrefixCache[BlockHashes]):
         hasher: Callable[..., BlockHashes],
         settings: Mapping[str, Any],
     ) -> BlockHashes:
-        """What `hasher` gives; `previous` is found in the cache.
+        """Call `hasher` with the hashes of the longest known prefix as its `previous`.
 
         Args:
             token_ids: the expanded prompt, shape (n,).
@@ -44,15 +44,15 @@ class HashCache(PrefixCache[BlockHashes]):
         if len(token_ids) < _WORTH_KEEPING:
             return hasher(token_ids, extra_keys, **settings)
         block_size = settings["block_size"]
-        whole = token_ids[: len(extra_keys) * block_size].view(np.uint8).data
-        previous, prefix_hashes = self.find(whole, salt=hash((hasher, repr(settings))))
+        prompt = token_ids[: len(extra_keys) * block_size].view(np.uint8).data
+        previous, prefix_hashes = self.find(prompt, salt=hash((hasher, repr(settings))))
         hashes = hasher(token_ids, extra_keys, **settings, previous=previous)
         if prefix_hashes:
             self.count(hashes.reused * block_size * token_ids.itemsize)
             if hashes.reused < len(hashes):
-                of_keys = _BYTES_PER_KEY * _num_kept(extra_keys)
-                size = len(whole) + _BYTES_PER_HASH * len(hashes) + of_keys
-                self.put(hashes, prefix_hashes, whole, size=size)
+                key_bytes = _BYTES_PER_KEY * _num_kept(extra_keys)
+                size = len(prompt) + _BYTES_PER_HASH * len(hashes) + key_bytes
+                self.put(hashes, prefix_hashes, prompt, size=size)
         return hashes
 
 

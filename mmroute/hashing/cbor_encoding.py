@@ -57,7 +57,7 @@ def encode_block(
 
 
 def layout(keys: ExtraKeys, *, parent_size: int) -> BlockLayout:
-    """The same for the compiled hasher, which writes token IDs and offsets itself.
+    """The layout for the compiled hasher, which writes token IDs and offsets itself.
 
     Raises:
         UnicodeEncodeError: an extra key is not valid Unicode.

@@ -1,8 +1,8 @@
 """The chains of block hashes: in one pass of C where the extension is, or by Python.
 
-The extension (`mmroute.hashing.native`) is optional: where no compiler was, the package was
-installed without it. Python is the reference: an algorithm is left to the extension once it has
-given the hashes of probe blocks as Python does.
+The extension (`mmroute.hashing.native`) is optional: a package that was built without a compiler
+has none. Python is the reference: the extension computes an algorithm only after it has computed
+the same hashes of probe blocks as Python.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def hash_chain(
     """The hashes of one or more consecutive full blocks, each over that of the block before it.
 
     Args:
-        algorithm: how.
+        algorithm: the algorithm that computes the hashes.
         token_ids: the IDs of the blocks and the lookahead tokens behind them, shape
             (keys.num_blocks * keys.block_size + lookahead,).
         keys: the extra keys of the blocks.
@@ -53,9 +53,9 @@ def hash_chain(
     Raises:
         UnicodeEncodeError: an extra key is not valid Unicode.
     """
-    asked = algorithm, token_ids, keys, parent, lookahead
-    found = _by_extension(*asked) if compiled(algorithm) else None
-    return _by_python(*asked) if found is None else found
+    arguments = algorithm, token_ids, keys, parent, lookahead
+    hashes = _by_extension(*arguments) if compiled(algorithm) else None
+    return _by_python(*arguments) if hashes is None else hashes
 
 
 def has_extension() -> bool:
@@ -75,15 +75,15 @@ def compiled(algorithm: Algorithm) -> bool:
 
 
 def hash_pages(token_ids: TokenIds, page_size: int, parent: bytes) -> tuple[bytes, ...]:
-    """SHA-256 of each page's IDs as they are, each behind that of the page before it.
+    """The SHA-256 of each page: of the hash of the page before it, followed by its token IDs.
 
     Args:
-        token_ids: the token IDs of whole pages, shape (n,).
+        token_ids: the token IDs of full pages, shape (n,).
         page_size: tokens in a page.
-        parent: the hash of the block before the first of them.
+        parent: the hash of the page before the first of them.
     """
-    by = _pages_by_extension if _pages_compiled() else _pages_by_python
-    return by(token_ids, page_size, parent)
+    hash_them = _pages_by_extension if _pages_compiled() else _pages_by_python
+    return hash_them(token_ids, page_size, parent)
 
 
 @cache
@@ -93,10 +93,10 @@ def _pages_compiled() -> bool:
 
 
 def _pages_by_extension(token_ids: TokenIds, page_size: int, parent: bytes) -> tuple[bytes, ...]:
-    found = _chain.hash_chain(
+    hashes = _chain.hash_chain(
         token_ids, page_size, parent, _chain.RAW, _chain.SHA256, b"", b"", b"", b"", (), {}
     )
-    return found or ()
+    return hashes or ()
 
 
 def _pages_by_python(token_ids: TokenIds, page_size: int, parent: bytes) -> tuple[bytes, ...]:
@@ -109,7 +109,7 @@ def _pages_by_python(token_ids: TokenIds, page_size: int, parent: bytes) -> tupl
 
 
 def hash_words(data: bytes, size: int, seed: int) -> list[int]:
-    """XXH3 of each `size` bytes, of 64 bits."""
+    """The 64-bit XXH3 of each run of `size` bytes."""
     if not _words_compiled():
         return _words_by_python(data, size, seed)
     words: list[int] = np.frombuffer(_chain.hash_words(data, size, seed), np.uint64).tolist()
@@ -117,11 +117,11 @@ def hash_words(data: bytes, size: int, seed: int) -> list[int]:
 
 
 def link_words(words: Iterable[int], seed: int) -> list[int]:
-    """The first of some hashes of 64 bits; and XXH3 of each other one behind that before it."""
+    """Chain hashes of 64 bits: the first as it is, then XXH3 of the last link and the next hash."""
     if not _words_compiled():
         return _links_by_python(words, seed)
-    given = np.fromiter(words, np.uint64).tobytes()
-    linked: list[int] = np.frombuffer(_chain.link_words(given, seed), np.uint64).tolist()
+    packed = np.fromiter(words, np.uint64).tobytes()
+    linked: list[int] = np.frombuffer(_chain.link_words(packed, seed), np.uint64).tolist()
     return linked
 
 
@@ -133,10 +133,10 @@ def _words_compiled() -> bool:
 def _words_agree_at(size: int) -> bool:
     data = bytes(range(_PROBE_BLOCKS)) * size
     words = _words_by_python(data, size, size)
-    hashed = _chain.hash_words(data, size, size)
-    linked: list[int] = np.frombuffer(_chain.link_words(hashed, size), np.uint64).tolist()
-    found: list[int] = np.frombuffer(hashed, np.uint64).tolist()
-    return found == words and linked == _links_by_python(words, size)
+    packed = _chain.hash_words(data, size, size)
+    linked = np.frombuffer(_chain.link_words(packed, size), np.uint64)
+    hashed = np.frombuffer(packed, np.uint64).tolist()
+    return bool(hashed == words and linked.tolist() == _links_by_python(words, size))
 
 
 def _words_by_python(data: bytes, size: int, seed: int) -> list[int]:

@@ -55,9 +55,9 @@ def local_block_hashes(
         token_ids: the expanded prompt, shape (n,).
         block_size: tokens in a block.
         items: the images, which become ``block_mm_infos`` by the `image_hash` of their
-            identities; the order does not matter, and one that is there twice counts twice.
-        lora_name: the adapter; an empty name is none.
-        namespace: Dynamo's ``cache_namespace``; an empty one is none.
+            identities. Their order does not matter. An image that occurs twice counts twice.
+        lora_name: the adapter; an empty name counts as none.
+        namespace: Dynamo's ``cache_namespace``; an empty one counts as none.
 
     Raises:
         ValueError: a `block_size` below 1, IDs that are not one row of uint32, or an empty
@@ -80,14 +80,15 @@ def local_block_hashes(
     data = token_ids[: num_blocks * block_size].astype("<u4", copy=False).tobytes()
     step = block_size * np.dtype("<u4").itemsize
     hashes = hash_words(data, step, seed)
-    for block, found in _images_by_block(items, block_size, num_blocks).items():
-        covered = data[block * step : (block + 1) * step] + np.array(sorted(found), "<u8").tobytes()
-        hashes[block] = xxh3_64_intdigest(covered, seed)
+    for block, numbers in _images_by_block(items, block_size, num_blocks).items():
+        block_data = data[block * step : (block + 1) * step]
+        images = np.array(sorted(numbers), "<u8").tobytes()
+        hashes[block] = xxh3_64_intdigest(block_data + images, seed)
     return hashes
 
 
 def sequence_hashes(local_hashes: Iterable[int]) -> list[int]:
-    """The chained hash of each block, in which all blocks before it count: unsigned, 64 bits.
+    """The chained hash of each block, which covers all blocks before it: unsigned, 64 bits.
 
     >>> sequence_hashes([1, 2])
     [1, 16740963408272063728]

@@ -52,7 +52,7 @@ class HashedItem:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Blocks of which each has one item's key and no other.
+    """Consecutive blocks whose only extra key is that of one item.
 
     Attributes:
         first: the first of the blocks.
@@ -85,7 +85,7 @@ class ExtraKeys(Sequence[BlockKeys]):
 
     @classmethod
     def of_blocks(cls, keys: Sequence[BlockKeys], block_size: int) -> ExtraKeys:
-        """From one entry for each block."""
+        """The same keys, given as one entry for each block."""
         if isinstance(keys, cls) and keys.block_size == block_size:
             return keys
         others = {block: extra for block, extra in enumerate(keys) if extra}
@@ -120,7 +120,7 @@ class ExtraKeys(Sequence[BlockKeys]):
         return repr(tuple(self))
 
     def behind(self, start: int) -> ExtraKeys:
-        """The keys from one block on, counted from there."""
+        """The keys of the blocks from `start` on, which is block 0 of the result."""
         if not start:
             return self
         runs = []
@@ -133,7 +133,7 @@ class ExtraKeys(Sequence[BlockKeys]):
         return ExtraKeys(self.block_size, self.num_blocks - start, tuple(runs), others)
 
     def in_common(self, other: ExtraKeys) -> int:
-        """A number of first blocks that have the same keys in both; there may be a few more."""
+        """The number of leading blocks that have the same keys in both; it may be too small."""
         count = min(self.num_blocks, other.num_blocks)
         for mine, theirs in zip_longest(self.runs, other.runs):
             if mine != theirs:
@@ -164,7 +164,7 @@ def extra_keys(
         num_blocks: the number of blocks.
         block_size: tokens in a block.
         lora: the adapter; its key is on every block.
-        cache_salt: its key is on the first block; an empty one is none, as in vLLM.
+        cache_salt: its key is on the first block; an empty salt counts as none, as in vLLM.
         lookahead: the number of tokens behind a block that its hash covers as well. An item that
             begins there has a key on the block, too.
 
@@ -234,20 +234,20 @@ def event_extra_keys(keys: Iterable[BlockKeys]) -> list[EventKeys] | None:
 
 
 def check_block_size(block_size: object) -> None:
-    """Refuse what is not a number of tokens.
+    """Check a block size.
 
     Raises:
-        ValueError: not an integer, or below 1.
+        ValueError: it is not an integer, or below 1.
     """
     if isinstance(block_size, bool) or not isinstance(block_size, int) or block_size < 1:
         raise ValueError(f"block_size must be an integer of at least 1, found {quoted(block_size)}")
 
 
 def check_lookahead(lookahead: object) -> None:
-    """Refuse what is not a number of tokens, or none.
+    """Check a number of lookahead tokens.
 
     Raises:
-        ValueError: not an integer, or negative.
+        ValueError: it is not an integer, or negative.
     """
     if isinstance(lookahead, bool) or not isinstance(lookahead, int) or lookahead < 0:
         raise ValueError(f"lookahead must be an integer of at least 0, found {quoted(lookahead)}")
@@ -260,9 +260,9 @@ def check_token_ids(token_ids: object) -> None:
         ValueError: they are not; the message names what was found.
     """
     if not isinstance(token_ids, np.ndarray):
-        found = type(token_ids).__name__
+        kind = type(token_ids).__name__
     elif token_ids.dtype != np.uint32 or token_ids.ndim != 1:
-        found = f"{token_ids.dtype} of shape {token_ids.shape}"
+        kind = f"{token_ids.dtype} of shape {token_ids.shape}"
     else:
         return
-    raise ValueError(f"token_ids must be one row of uint32, as a numpy array; found {found}")
+    raise ValueError(f"token_ids must be one row of uint32, as a numpy array; found {kind}")

@@ -16,17 +16,17 @@ from mmroute.requests.request import Lora
 _PROTOCOL: Final = 5
 
 
-def untagged_keys(items: Iterable[HashedItem] = (), **of_blocks: Any) -> tuple[EventKeys, ...]:
+def untagged_keys(items: Iterable[HashedItem] = (), **arguments: Any) -> tuple[EventKeys, ...]:
     """The extra keys of blocks as events have them: vLLM 0.19 to 0.30.
 
     Args:
         items: the request's items, in any order.
-        **of_blocks: the other arguments of `mmroute.hashing.extra_keys`.
+        **arguments: the other arguments of `mmroute.hashing.extra_keys`.
 
     Raises:
         ValueError: as `mmroute.hashing.extra_keys`.
     """
-    return tuple(event_extra_keys(extra_keys(items, **of_blocks)) or ())
+    return tuple(event_extra_keys(extra_keys(items, **arguments)) or ())
 
 
 def identity_keys(
@@ -37,28 +37,28 @@ def identity_keys(
     lora: Lora | None = None,
     cache_salt: str | None = None,
 ) -> tuple[EventKeys, ...]:
-    """The same for vLLM 0.13 to 0.18: of an item its identity alone.
+    """The same for vLLM 0.13 to 0.18, where the key of an item is its identity alone.
 
-    It is also in the block that begins directly behind the item.
+    The block that begins directly behind an item has the key as well.
     """
     ordered = sorted(items, key=lambda item: item.offset)
     size = block_size
     blocks: list[EventKeys] = []
     current = 0
     for start in range(0, num_blocks * size, size):
-        found: list[str] = [lora.name] if lora is not None else []
+        keys: list[str] = [lora.name] if lora is not None else []
         if ordered and ordered[-1].stop >= start:
             while current < len(ordered) and start + size > ordered[current].offset:
                 if start > ordered[current].stop:
                     current += 1
                     continue
-                found.append(ordered[current].identity)
+                keys.append(ordered[current].identity)
                 if start + size < ordered[current].stop:
                     break
                 current += 1
         if start == 0 and cache_salt:
-            found.append(cache_salt)
-        blocks.append(tuple(found) or None)
+            keys.append(cache_salt)
+        blocks.append(tuple(keys) or None)
     return tuple(blocks)
 
 

@@ -63,7 +63,7 @@ def image_hash(identity: str) -> ImageHash:
 
 
 def pad_value(image_hash: int) -> int:
-    """What stands at an image's feature positions: Dynamo, and SGLang 0.5.13 to 0.5.22.
+    """The number at an image's feature positions, for Dynamo and SGLang 0.5.13 to 0.5.22.
 
     >>> pad_value(0xDEADBEEF)
     515703087
@@ -107,7 +107,14 @@ def pad_value_ids(token_ids: TokenIds, ranges: Iterable[tuple[PlaceholderRange, 
 def wide_pad_value_ids(
     token_ids: TokenIds, ranges: Iterable[tuple[PlaceholderRange, int]]
 ) -> npt.NDArray[np.int64]:
-    """The same with `wide_pad_values`, which begin anew in each run of features; shape (n,).
+    """The expanded prompt with `wide_pad_values`, which start again in each run of features.
+
+    Args:
+        token_ids: the expanded prompt, shape (n,); not changed.
+        ranges: the range of each image, and the image's hash.
+
+    Returns:
+        An array of shape (n,).
 
     Raises:
         ValueError: a range that does not lie within the prompt.

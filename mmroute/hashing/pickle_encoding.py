@@ -82,7 +82,7 @@ def encode_block(
 
 
 def layout(keys: ExtraKeys, *, parent_size: int) -> BlockLayout:
-    """The same for the compiled hasher, which writes token IDs, offsets and frame sizes itself.
+    """The layout for the compiled hasher, which writes token IDs, offsets and frame sizes itself.
 
     Raises:
         UnicodeEncodeError: an extra key is not valid Unicode.
@@ -107,9 +107,9 @@ def endings(keys: ExtraKeys, ahead: Sequence[Sequence[int]]) -> dict[int, bytes]
         ahead: the lookahead tokens of each block.
 
     Returns:
-        Each block's ending by its number; None if a token ID is larger than those written here.
+        Each block's ending by its number; None if a token ID does not fit into 31 bits.
     """
-    found: dict[int, bytes] = {}
+    endings_by_block: dict[int, bytes] = {}
     for block, (extra, tokens) in enumerate(zip(keys, ahead, strict=True)):
         if max(tokens) > _LARGEST:
             return None
@@ -122,8 +122,8 @@ def endings(keys: ExtraKeys, ahead: Sequence[Sequence[int]]) -> dict[int, bytes]
         mark, close = b"", _SHORT_TUPLES.get(number)
         if close is None:
             mark, close = b"(", b"t\x94"
-        found[block] = b"".join([mark, own, *map(_integer, tokens), close, _END])
-    return found
+        endings_by_block[block] = b"".join([mark, own, *map(_integer, tokens), close, _END])
+    return endings_by_block
 
 
 def _integer(value: int) -> bytes:

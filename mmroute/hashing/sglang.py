@@ -65,7 +65,7 @@ def hash_pages(
     pages = padded_ids[: count * page_size].reshape(count, page_size)
     is_wide = np.any(pages > _WIDEST, axis=1)
     (places,) = is_wide.nonzero()
-    # Up to the last wide page, and up to a first one that has no parent, each is hashed by itself.
+    # `chain.hash_pages` takes neither wide IDs nor a first page without a parent.
     alone = min(count, max(places[-1] + 1 if len(places) else 0, 0 if parent else 1))
     hashes: list[bytes] = []
     for page, wide in zip(pages[:alone], is_wide.tolist(), strict=False):

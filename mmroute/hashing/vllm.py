@@ -49,7 +49,7 @@ class BlockHashes(Digests):
         block_size: tokens in a block.
         seed: the engine's PYTHONHASHSEED; None if it is not set.
         lookahead: the number of tokens behind a block that its hash covers as well.
-        reused: the number of hashes that were taken over from an earlier prompt.
+        reused: the number of hashes that were reused from an earlier prompt.
     """
 
     algorithm: Algorithm
@@ -65,7 +65,10 @@ class BlockHashes(Digests):
         return list(map(event_int, self.hashes))
 
     def num_shared(self, token_ids: TokenIds, keys: ExtraKeys | Sequence[EventKeys]) -> int:
-        """A number of first blocks that have the same tokens and extra keys in another prompt."""
+        """The number of leading blocks that have the same tokens and extra keys in another prompt.
+
+        It may be too small by a few blocks, never too large.
+        """
         mine = self._extra_keys
         if isinstance(mine, ExtraKeys) is not isinstance(keys, ExtraKeys):
             return 0
@@ -90,19 +93,19 @@ def hash_blocks(
 ) -> BlockHashes:
     """The hashes of a request's full blocks; tokens after the last full block have none.
 
-    With lookahead tokens, blocks have none either that wait for tokens behind the prompt.
+    With lookahead tokens, a block has no hash until all tokens that its hash covers are there.
 
     Args:
         token_ids: the expanded prompt, shape (n,); copied.
-        extra_keys: what `extra_keys` gave for the `num_hashed` blocks; None if there are none at
-            all.
+        extra_keys: the result of `extra_keys` for the `num_hashed` blocks; None if no block has
+            extra keys.
         algorithm: a value of `Algorithm`.
         block_size: tokens in a block, as the engine hashes them.
         seed: the engine's PYTHONHASHSEED; None if it is not set.
         lookahead: the number of tokens behind a block that its hash covers as well, under
             speculative decoding (`num_hash_lookahead_tokens` of vLLM 0.33).
-        previous: an answer to an earlier request, such as the chat's last turn. Its hashes are
-            taken over up to the first block that has other tokens or extra keys.
+        previous: the hashes of an earlier request, such as the chat's last turn. They are reused
+            up to the first block that has other tokens or extra keys.
 
     Raises:
         ValueError: an unknown algorithm, a wrong block size or number of extra keys, IDs that are
@@ -157,11 +160,11 @@ def hash_older_blocks(
     random_root: bool = False,
     previous: BlockHashes | None = None,
 ) -> BlockHashes:
-    """The same for vLLM before 0.31, by `sha256` and `xxhash`.
+    """The block hashes of vLLM before 0.31, for the algorithms `sha256` and `xxhash`.
 
     Args:
         token_ids: the expanded prompt, shape (n,).
-        keys: what `untagged_keys` or `identity_keys` gave for the n // block_size full blocks.
+        keys: the result of `untagged_keys` or `identity_keys` for the n // block_size full blocks.
         algorithm: a value of `Algorithm`.
         block_size: tokens in a block.
         seed: the engine's PYTHONHASHSEED; None if it is not set.
@@ -203,21 +206,21 @@ def _known_hashes(
     previous: BlockHashes | None,
     token_ids: TokenIds,
     keys: ExtraKeys | Sequence[EventKeys],
-    asked: tuple[Algorithm, int, str | None, int],
+    settings: tuple[Algorithm, int, str | None, int],
 ) -> tuple[bytes, ...]:
-    """The hashes of an earlier prompt's first blocks, as far as they are those of this one."""
+    """The hashes that an earlier prompt's leading blocks share with this prompt."""
     if previous is None:
         return ()
     if not isinstance(previous, BlockHashes):
         raise ValueError(f"previous must be BlockHashes or None, found {quoted(previous)}")
-    if (previous.algorithm, previous.block_size, previous.seed, previous.lookahead) != asked:
+    if (previous.algorithm, previous.block_size, previous.seed, previous.lookahead) != settings:
         return ()
     return previous.hashes[: previous.num_shared(token_ids, keys)]
 
 
 @lru_cache(maxsize=128)
 def none_hash(algorithm: str, seed: str | None) -> bytes:
-    """What the first block has for a parent.
+    """The hash that stands in for the parent of the first block.
 
     Args:
         algorithm: a value of `Algorithm`.

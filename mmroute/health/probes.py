@@ -105,7 +105,7 @@ def _same(first: Routing, second: Routing) -> bool:
 
 
 def _wrong(model: ResolvedModel, images: Sequence[Image], routing: Routing) -> str | None:
-    """The first error in an exact answer, in words; None if there is none."""
+    """The first error in an exact answer, in words; None for a right answer."""
     ids = routing.token_ids
     if len(ids) and int(ids.max()) > model.max_token_id:
         return f"has the ID {ids.max()}, and the vocabulary ends at {model.max_token_id}"
@@ -126,8 +126,11 @@ def _wrong(model: ResolvedModel, images: Sequence[Image], routing: Routing) -> s
     fills = set(ids[features].tolist())
     filled = np.isin(ids, list(fills & known))
     if known and not np.array_equal(features, filled):
-        found, wanted = int(filled.sum()), int(features.sum())
-        return f"has {found} image tokens, and {wanted} positions for features, not the same ones"
+        num_filled, num_features = int(filled.sum()), int(features.sum())
+        return (
+            f"has {num_filled} image tokens and {num_features} positions for features, and these "
+            "are not the same positions"
+        )
     return None
 
 

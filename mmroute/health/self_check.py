@@ -21,7 +21,7 @@ from mmroute.model_directory import EMBEDDED_MODEL, ModelFiles, find_model
 _REPEATS: Final = 2
 # It has every letter and digit, because a vocabulary with gaps loses some of them.
 _TEXT: Final = "The five boxing wizards (1234567890) jump quickly: so what?"
-_OF_MISTRAL_FORMAT: Final = ("params.json", "tekken.json", "tokenizer.model.v")
+_MISTRAL_FILES: Final = ("params.json", "tekken.json", "tokenizer.model.v")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ def check_model(model: ResolvedModel, *further: ModelCheck) -> HealthReport:
         Check("versions", ok=True, detail=versions),
         Check("encoder", ok=True, detail=_encoder(model)),
         Check("block_hashes", ok=True, detail=_hasher()),
-        *_told(model),
+        *_settings(model),
         _check("special_tokens", _split_tokens(model), f"{_named(model)}: one ID each"),
         _check("text", lost, "a text is the same after encoding and decoding"),
         _check("requests", problems, f"as they must be: {', '.join(exact)}"),
@@ -135,8 +135,8 @@ def load_and_check(
     return check_model(resolved, *further)
 
 
-def _told(model: ResolvedModel) -> Iterator[Check]:
-    """The settings that block hashes depend on, as far as they were given."""
+def _settings(model: ResolvedModel) -> Iterator[Check]:
+    """The settings that block hashes depend on, without those that were guessed."""
     known = model.hashing.settings
     if not (known.model_id_guessed and model.media):
         yield Check("model_id", ok=True, detail=model.model_id)
@@ -153,15 +153,19 @@ def _fingerprints(model: ResolvedModel) -> tuple[Check, dict[str, str]]:
         files = _files(model)
         # A directory may also hold the tokenizer of the other format, which is not read.
         mistral = model.family.tokenizer.has_chat_encoder
-        names = [name for name in files.names() if name.startswith(_OF_MISTRAL_FORMAT) == mistral]
+        names = [name for name in files.names() if name.startswith(_MISTRAL_FILES) == mistral]
         if "tekken.json" in names:  # the older vocabularies beside it are not read either
             names = [name for name in names if not name.startswith("tokenizer.model.v")]
-        found = {name: _sha256(files.path(name)) for name in sorted(names)}
+        fingerprints = {name: _sha256(files.path(name)) for name in sorted(names)}
     except (OSError, ModelError) as error:
         return Check("files", ok=False, detail=f"cannot be read again: {error}"), {}
     # A directory without files has no fingerprint, so it must not pass.
-    detail = f"{len(found)} in {files.root}" if found else f"{files.root} has none any more"
-    return Check("files", ok=bool(found), detail=detail), found
+    detail = (
+        f"{len(fingerprints)} in {files.root}"
+        if fingerprints
+        else f"{files.root} has none any more"
+    )
+    return Check("files", ok=bool(fingerprints), detail=detail), fingerprints
 
 
 def _files(model: ResolvedModel) -> ModelFiles:
@@ -184,8 +188,8 @@ def _sha256(path: Path) -> str:
 
 
 def _named(model: ResolvedModel) -> str:
-    of_spec = [f"{name} {token_id}" for name, token_id in token_ids_of_spec(model).items()]
-    return f"{', '.join(of_spec) or 'none'} and {len(model.tokenizer.named_tokens)} others"
+    named = [f"{name} {token_id}" for name, token_id in token_ids_of_spec(model).items()]
+    return f"{', '.join(named) or 'none'} and {len(model.tokenizer.named_tokens)} others"
 
 
 def _encoder(model: ResolvedModel) -> str:
@@ -199,7 +203,7 @@ def _hasher() -> str:
     by_extension = [algorithm for algorithm in Algorithm if compiled(algorithm)]
     by_python = [algorithm for algorithm in Algorithm if not compiled(algorithm)]
     parts = [(by_extension, "compiled"), (by_python, "Python")]
-    return "; ".join([f"{name}: {', '.join(found)}" for found, name in parts if found])
+    return "; ".join([f"{name}: {', '.join(chosen)}" for chosen, name in parts if chosen])
 
 
 def _not_compiled() -> list[str]:

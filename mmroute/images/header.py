@@ -102,16 +102,16 @@ def _read(file: BinaryIO, *, complete: bool) -> ImageHeader:
     transparent = image.mode in _ALPHA_MODES or "transparency" in described.info
     turned = _is_turned(described)
     if chunks is None:
-        whole = not complete or is_complete(file, image, size)
+        complete_picture = not complete or is_complete(file, image, size)
     else:
-        whole = chunks.picture_complete
+        complete_picture = chunks.picture_complete
         if transparent and turned and not (chunks.readable and is_undamaged(file, chunks)):
             # If turning the picture fails, the engine turns it at a second attempt. But if it has
             # put the picture on a background in between, the orientation is lost.
             raise _unreadable("it is damaged, and neither upright nor opaque")
     if complete and not is_decodable(image):
         raise _unreadable(f"its first frame is empty, or its mode {image.mode} is not converted")
-    if complete and not whole:
+    if complete and not complete_picture:
         raise _unreadable("it ends before its picture does, or its parts are out of order")
     width, height = image.size
     upright = (height, width) if turned else (width, height)
@@ -129,21 +129,21 @@ def _read_plain(file: BinaryIO, size: int, *, complete: bool) -> ImageHeader | N
     """The header of a plain JPEG or PNG file; None for a file that Pillow must read."""
     file.seek(0)
     beginning = file.read(PLAIN_BYTES)
-    if (found := plain_jpeg(beginning)) is not None:
-        several_scans = found.several_scans
+    if (header := plain_jpeg(beginning)) is not None:
+        several_scans = header.several_scans
         if complete and not is_complete_jpeg(
-            file, found.picture, size, several_scans=several_scans
+            file, header.picture, size, several_scans=several_scans
         ):
             return None
-    elif (found := plain_png(beginning)) is not None:
-        chunks = read_chunks(file, found.picture, size, animated=False)
+    elif (header := plain_png(beginning)) is not None:
+        chunks = read_chunks(file, header.picture, size, animated=False)
         if chunks.late_chunks or not chunks.picture_complete:
             return None
     else:
         return None
-    stored = (found.width, found.height)
-    mode = "RGBA" if found.transparent else "RGB"
-    return ImageHeader(stored, stored, stored, converted=found.transparent, mode=mode)
+    stored = (header.width, header.height)
+    mode = "RGBA" if header.transparent else "RGB"
+    return ImageHeader(stored, stored, stored, converted=header.transparent, mode=mode)
 
 
 class _FewReads:

@@ -94,17 +94,17 @@ class KnownFiles(RecentCache[int, KnownFile | None]):
         # Without the lock: this takes longer the longer the text is.
         if isinstance(raw, str):
             raw = raw.encode()
-        found = known if known is not None and known.is_at(raw, text) else None
+        hit = known if known is not None and known.is_at(raw, text) else None
         with self._lock:
-            if found is None:
+            if hit is None:
                 self._misses += 1
             else:
                 self._hits += 1
-                self._reused += len(found.text)
+                self._reused += len(hit.text)
                 if sample in self._recent:
                     self._recent.move_to_end(sample)
         if known is not None:  # two files with one sample would replace each other at every turn
-            return found
+            return hit
         copied = raw[text]
         file = KnownFile(copied, pybase64.b64decode(copied, validate=True), {})
         with self._lock:

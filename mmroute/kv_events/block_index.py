@@ -37,7 +37,10 @@ class WorkerRank(NamedTuple):
 
 
 class Residency(NamedTuple):
-    """Where a copy is; a removal must match it. vLLM's `OffloadingEventsTracker` keys by these."""
+    """Where a copy of a block is. The event that removes a copy has the fields of the one before.
+
+    vLLM's `OffloadingEventsTracker` keys by these three as well.
+    """
 
     group_idx: int | None
     medium: str | None
@@ -46,7 +49,7 @@ class Residency(NamedTuple):
 
 @dataclass(slots=True)
 class _Rank:
-    """One cache: the slot that stands for it in all tables, and how far its events were taken."""
+    """A rank's cache: its slot in all tables, and how far its events were entered."""
 
     slot: int
     topic: str | None = None
@@ -111,14 +114,14 @@ class BlockIndex:
         return f"<BlockIndex of {len(self._ranks)} ranks>"
 
     def apply(self, worker: str, message: Message | EventBatch | bytes) -> None:
-        """Enter what a worker says, all of it or nothing.
+        """Enter a worker's message. Where this raises, nothing of the message was entered.
 
-        A batch that is lost may have removed blocks, and another process has none: after both,
-        everything that the worker's ranks held is forgotten.
+        `Lost` and `Restarted` make the index forget all blocks of the worker: a lost batch may
+        have removed some of them, and a new process holds none.
 
         Args:
             worker: the worker's name.
-            message: what a `Subscriber` gives; or a batch, decoded or not.
+            message: a message from a `Subscriber`, a batch, or the payload of one.
 
         Raises:
             EventsError: the payload cannot be decoded; see `decode_events`.
@@ -146,15 +149,15 @@ class BlockIndex:
             self._health.setdefault(worker, WorkerHealth()).heard_at = time.monotonic()
 
     def remove_worker(self, worker: str) -> None:
-        """Forget a worker, all its ranks; one that is not known is no error."""
+        """Forget a worker and all its ranks. A name that is not known is no error."""
         with self._lock:
-            for rank in self._of(worker):
+            for rank in self._ranks_of(worker):
                 self._retired.append(self._ranks.pop(rank).slot)
             self._health.pop(worker, None)
             self._slots = None
 
     def expire(self, seconds: float) -> list[str]:
-        """Forget the workers that were not heard of for so long, and name them."""
+        """Forget the workers that sent nothing for `seconds`, and return their names."""
         oldest = time.monotonic() - seconds
         with self._lock:
             silent = [name for name, health in self._health.items() if health.heard_at < oldest]
@@ -192,16 +195,16 @@ class BlockIndex:
             return dict(zip(self._ranks, longest(tables, wanted, self._packed()), strict=True))
 
     def block_size(self, worker: str) -> int | None:
-        """The number of tokens under one hash of a worker, as far as its events tell it.
+        """The number of tokens under one hash of a worker, according to its events.
 
-        Give it to `Routing.block_hashes`: engines choose it for hybrid models. It is another one
-        with ``--prefix-match-unit``.
+        Give it to `Routing.block_hashes`: for hybrid models the engine chooses it. The number is
+        wrong for a worker that runs with ``--prefix-match-unit``.
 
         Returns:
             None before the first block in GPU memory.
         """
         with self._lock:
-            ranks = [self._ranks[rank] for rank in self._of(worker)]
+            ranks = [self._ranks[rank] for rank in self._ranks_of(worker)]
             return hash_size([group for rank in ranks for group in rank.groups.values()])
 
     def reused_tokens(
@@ -209,8 +212,8 @@ class BlockIndex:
     ) -> dict[WorkerRank, int | None]:
         """How many leading tokens of a prompt each rank will take from its GPU's cache.
 
-        As `longest_prefixes`, but as an engine decides it whose layers keep different blocks; see
-        `mmroute.kv_events.groups`.
+        It differs from `longest_prefixes` for a model whose layers keep different blocks: the
+        engine reuses what all of them keep. See `mmroute.kv_events.groups`.
 
         Args:
             hashes: the hashes of the prompt's blocks, in order; in full, or their low 64 bits.
@@ -218,8 +221,8 @@ class BlockIndex:
             block_size: the number of tokens under one hash.
 
         Returns:
-            A number for every rank that ever sent a batch; None where it does not follow from the
-            events: a group has announced no block yet, or is of a kind that is not followed.
+            A number for every rank that ever sent a batch. None where the events do not tell it: a
+            group has announced no block yet, or is of a kind that is not covered.
         """
         wanted = tuple(hashes)
         with self._lock:
@@ -227,14 +230,14 @@ class BlockIndex:
                 number: self._held(wanted, number)
                 for number in {r.group_idx for r in self._tables if r.medium == _GPU}
             }
-            found: dict[WorkerRank, int | None] = {}
+            tokens_by_rank: dict[WorkerRank, int | None] = {}
             for at, (rank, known) in enumerate(self._ranks.items()):
                 groups = known.groups
                 own = [(group, held[n][at : at + 1]) for n, group in groups.items()]
                 tokens = reused_tokens(own, num_tokens=num_tokens, block_size=block_size)
-                told = tokens is not None and groups.keys() == set(range(len(groups)))
-                found[rank] = int(tokens[0]) if tokens is not None and told else None
-        return found
+                is_known = tokens is not None and groups.keys() == set(range(len(groups)))
+                tokens_by_rank[rank] = int(tokens[0]) if tokens is not None and is_known else None
+        return tokens_by_rank
 
     def _held(self, hashes: tuple[bytes | int, ...], group_idx: int | None) -> Held:
         """Which blocks of a prompt each rank holds for one group in its GPU's memory."""
@@ -252,7 +255,7 @@ class BlockIndex:
         """Which blocks of a prompt one rank holds, by KV cache group, medium and tier.
 
         Args:
-            rank: the rank; one that is not known holds nothing.
+            rank: the rank. An unknown rank holds nothing.
             hashes: the hashes of the prompt's blocks, as in `longest_prefixes`.
 
         Returns:
@@ -268,9 +271,9 @@ class BlockIndex:
             }
 
     def positions(self, worker: str) -> dict[Source, Position]:
-        """How far a worker's batches were taken, for the `Subscriber` that goes on from there."""
+        """How far a worker's batches were entered, for a `Subscriber` that goes on from there."""
         with self._lock:
-            ranks = [(rank, self._ranks[rank]) for rank in self._of(worker)]
+            ranks = [(rank, self._ranks[rank]) for rank in self._ranks_of(worker)]
         return {
             Source(known.topic, rank.data_parallel_rank): known.position
             for rank, known in ranks
@@ -278,7 +281,7 @@ class BlockIndex:
         }
 
     def health(self) -> Health:
-        """What the index knows of its own state."""
+        """The size of the index, and what it heard from each worker."""
         with self._lock:
             return Health(
                 blocks=Blocks(sum(table.num_blocks() for table in self._tables.values())),
@@ -288,10 +291,10 @@ class BlockIndex:
             )
 
     def snapshot(self) -> bytes:
-        """All that is held and how far events were taken, for `from_snapshot` elsewhere.
+        """All blocks and positions as bytes, for `from_snapshot` in another process.
 
-        It has 14 bytes for each block and rank. Nothing else is done meanwhile, some 40 ms for a
-        million of them.
+        A snapshot has 14 bytes for each block of each rank. The index is locked while it is made,
+        some 40 ms for a million of them.
         """
         with self._lock:
             ranks = tuple(
@@ -304,9 +307,10 @@ class BlockIndex:
 
     @classmethod
     def from_snapshot(cls, snapshot: bytes) -> Self:
-        """The index that `snapshot` was taken of.
+        """The index of which `snapshot` was taken.
 
-        Give each worker's `Subscriber` what `positions` says, so that it asks for what came after.
+        Give each worker's `Subscriber` the worker's `positions`, so that it asks for the batches
+        that came after the snapshot.
 
         Raises:
             ValueError: these bytes are no snapshot.
@@ -355,13 +359,13 @@ class BlockIndex:
     def _interrupt(self, worker: str, message: Lost | Restarted) -> None:
         with self._lock:
             self._health.setdefault(worker, WorkerHealth()).interrupt(message)
-            for rank in self._of(worker):
+            for rank in self._ranks_of(worker):
                 self._clear(self._ranks[rank])
                 self._ranks[rank].position = None
-                if isinstance(message, Restarted):  # with other options, it may be
+                if isinstance(message, Restarted):  # the new process may have other options
                     self._ranks[rank].groups = {}
 
-    def _of(self, worker: str) -> list[WorkerRank]:
+    def _ranks_of(self, worker: str) -> list[WorkerRank]:
         return [rank for rank in self._ranks if rank.worker == worker]
 
     def _rank(self, rank: WorkerRank, slot: int | None = None) -> _Rank:

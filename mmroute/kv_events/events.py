@@ -93,15 +93,15 @@ class EventBatch(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class _StoredRow(BlockStored, frozen=True, tag="BlockStored", array_like=True, gc=False):
-    """As vLLM 0.13 to 0.23 wrote it: fields by position, later ones left out."""
+    """A `BlockStored` as vLLM 0.13 to 0.23 wrote it: fields by position, later ones left out."""
 
 
 class _RemovedRow(BlockRemoved, frozen=True, tag="BlockRemoved", array_like=True, gc=False):
-    """Likewise."""
+    """A `BlockRemoved` of the same versions."""
 
 
 class _ClearedRow(AllBlocksCleared, frozen=True, tag="AllBlocksCleared", array_like=True, gc=False):
-    """Likewise."""
+    """An `AllBlocksCleared` of the same versions."""
 
 
 class _RowBatch(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -121,7 +121,7 @@ def _of_row(row: _StoredRow | _RemovedRow | _ClearedRow) -> Event:
 
 
 class StoredHashes(msgspec.Struct, frozen=True, tag="BlockStored", gc=False):
-    """What a `BlockStored` says of what is held. To read all of it takes three times as long."""
+    """The fields of a `BlockStored` that the index needs. All fields take three times as long."""
 
     block_hashes: tuple[BlockHash, ...]
     block_size: int
@@ -133,7 +133,7 @@ class StoredHashes(msgspec.Struct, frozen=True, tag="BlockStored", gc=False):
 
 
 class Changes(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """An `EventBatch` as far as it says what is held."""
+    """An `EventBatch` without the fields that the index does not need."""
 
     ts: float
     events: tuple[StoredHashes | BlockRemoved | AllBlocksCleared, ...]
@@ -149,8 +149,8 @@ def decode_events(payload: bytes) -> EventBatch:
     """The batch in one payload; fields that vLLM 0.33.0 does not have are ignored.
 
     Raises:
-        EventsError: `malformed_events` if it is no batch, or has an event of unknown type; the
-            message says what was found where.
+        EventsError: `malformed_events`: the payload is no batch, or has an event of unknown type.
+            The message says what was found where.
     """
     try:
         return _DECODER.decode(payload)
@@ -162,7 +162,7 @@ def decode_events(payload: bytes) -> EventBatch:
 
 
 def decode_changes(payload: bytes) -> Changes | EventBatch:
-    """What a payload says of the blocks that are held. Fields that do not say it are not read.
+    """The batch in one payload, without the fields that the index does not need.
 
     Raises:
         EventsError: as `decode_events`.

@@ -1,8 +1,8 @@
-"""How much of a prompt an engine reuses whose layers keep different blocks.
+"""How much of a prompt an engine reuses when its layers keep different blocks.
 
 A model with several kinds of layers has a KV cache group for each. Full attention needs every block
-of the prefix, a sliding window the last blocks of it, and a recurrent state the very last one. The
-engine reuses the longest prefix that all groups have what they need of, in whole blocks of each.
+of the prefix, a sliding window its last blocks, and a recurrent state the very last one. The engine
+reuses the longest prefix for which every group has the blocks it needs, in full blocks of each.
 Source: vLLM ``v1/core/kv_cache_coordinator.py`` (`find_longest_cache_hit`) and
 ``v1/core/single_type_kv_cache_manager.py`` (the same of each kind). It holds for engines that drop
 no block for a drafter, as with lookahead hashes.
@@ -30,7 +30,7 @@ class Group(NamedTuple):
         kind: ``full_attention``, ``sliding_window``, ``mamba`` or another ``kv_cache_spec_kind``.
         block_size: tokens in one of its blocks.
         sliding_window: tokens that a layer sees, if they are limited.
-        part: tokens in a part of a block that has a hash of its own; 0 where no event told of one.
+        part: tokens in a part of a block that has a hash of its own; 0 if no event named such one.
     """
 
     kind: str | None
@@ -39,7 +39,7 @@ class Group(NamedTuple):
     part: int = 0
 
     def with_size(self, size: int) -> Group:
-        """The group once an event has blocks of this size: they are whole, or parts of blocks."""
+        """The group after an event with blocks of this size, which are full blocks or parts."""
         if size in (self.block_size, self.part):
             return self
         smaller, larger = sorted((size, self.block_size))
@@ -49,8 +49,8 @@ class Group(NamedTuple):
 def hash_size(groups: Collection[Group]) -> int | None:
     """The number of tokens under one hash; None without a group.
 
-    Groups of larger blocks have some of the hashes of the smallest. It is another number where the
-    engine was started with ``--prefix-match-unit``. Source: `resolve_kv_cache_block_sizes`.
+    Groups of larger blocks have some of the hashes of the smallest. The number is wrong for an
+    engine that runs with ``--prefix-match-unit``. Source: `resolve_kv_cache_block_sizes`.
     """
     return math.gcd(*(size for group in groups for size in (group.block_size, group.part))) or None
 
@@ -62,13 +62,13 @@ def reused_tokens(
 
     Args:
         held: each group, and for each hash of the prompt whether the group's block that ends with
-            it is held; of a group of larger blocks only the hashes at their ends count.
+            it is held. Only the hashes at the ends of a group's blocks count.
         num_tokens: tokens of the prompt. The last one is always computed.
         block_size: tokens under one hash.
 
     Returns:
-        None where it does not follow from what is held: groups of another kind, or recurrent
-        states that are kept inside of blocks.
+        None where `held` does not tell it: a group is of a kind that is not covered, or recurrent
+        states are kept inside of blocks.
 
     >>> full, window = Group("full_attention", 4, None), Group("sliding_window", 4, 5)
     >>> has = np.array([[True, True, True, False]]), np.array([[False, True, False, True]])
@@ -103,8 +103,8 @@ def _window_before(held: Held, group: Group) -> Held:
     needed = max(1, -(-((group.sliding_window or 1) - 1) // group.block_size))
     at = np.arange(held.shape[1])
     last_miss = np.maximum.accumulate(np.where(held, -1, at), axis=1)
-    found: Held = at - last_miss >= np.minimum(needed, at + 1)
-    return found
+    reached: Held = at - last_miss >= np.minimum(needed, at + 1)
+    return reached
 
 
 def _itself(held: Held, _group: Group) -> Held:

@@ -1,8 +1,8 @@
-"""Which slots hold a block: by the compiled table where it is, or by the one in Python.
+"""Tables of the slots that hold a block: a compiled one, and one in Python.
 
 A slot is a number below `MAX_SLOTS` that stands for one worker's rank. The compiled part
-(`mmroute.kv_events.native`) is optional. Python is the reference: the compiled table is used once
-it has given Python's answers to a probe.
+(`mmroute.kv_events.native`) is optional. Python is the reference: the compiled table is used only
+after it has answered a probe as Python does.
 """
 
 from __future__ import annotations
@@ -51,18 +51,18 @@ class Table(Protocol):
         """
 
     def remove(self, slot: int, hashes: tuple[bytes | int, ...], /) -> None:
-        """Take a copy of each block from a slot; one that the slot does not hold is no error."""
+        """Take a copy of each block from a slot. It is no error if the slot does not hold one."""
 
     def sweep(self, cursor: int, slots: bytes, most: int, /) -> int:
-        """Take everything from some slots, a part of the table at a time.
+        """Take all blocks from some slots, a part of the table at a time.
 
         Args:
             cursor: 0 at first, and then what the last call returned.
             slots: the slots, uint16 in the machine's order of bytes.
-            most: after so many entries the call returns.
+            most: the number of entries after which the call returns.
 
         Returns:
-            Where to go on; 0 if all is done.
+            The cursor for the next call; 0 if the table is done.
         """
 
     def dump(self, slots: bytes, /) -> bytes:
@@ -195,14 +195,14 @@ def new_table() -> Table:
 
 @cache
 def compiled() -> bool:
-    """Whether tables are compiled: they are where the extension is, and answers a probe rightly."""
+    """Whether tables are compiled: the extension is there, and answers a probe as Python does."""
     return _holders is not None and _probed(_holders.Table, _holders.longest) == _probed(
         PythonTable, _longest_by_python
     )
 
 
 def _probed(table: Callable[[], Any], find: Callable[..., list[Blocks]]) -> list[object]:
-    """What comes of changes that are drawn, the same each time."""
+    """The answers of tables after changes that are drawn at random from a fixed seed."""
     draw = random.Random(0)
     tables = table(), table()
     slots = array("H", [0, 1, 63, 64, 700, MAX_SLOTS - 1]).tobytes()

@@ -43,21 +43,23 @@ class HealthCollector(Collector):
             ("ranks", "Data-parallel ranks of all workers", health.ranks),
         ):
             yield GaugeMetricFamily(f"mmroute_index_{name}", text, value)
-        silence = _of_workers("silence_seconds", "Seconds since a worker was heard of last")
-        lag = _of_workers("lag_seconds", "Seconds from the making of the last batch to its entry")
+        silence = _worker_gauge("silence_seconds", "Seconds since a worker was heard of last")
+        lag = _worker_gauge("lag_seconds", "Seconds from the making of the last batch to its entry")
         for worker, known in health.workers.items():
             silence.add_metric((worker,), now - known.heard_at)
             lag.add_metric((worker,), known.lag)
         yield from (silence, lag)
         for name, text in _COUNTERS.items():
-            yield _counted(name, text, health.workers)
+            yield _worker_counter(name, text, health.workers)
 
 
-def _of_workers(name: str, text: str) -> GaugeMetricFamily:
+def _worker_gauge(name: str, text: str) -> GaugeMetricFamily:
     return GaugeMetricFamily(f"mmroute_index_worker_{name}", text, labels=("worker",))
 
 
-def _counted(name: str, text: str, workers: Mapping[str, WorkerHealth]) -> CounterMetricFamily:
+def _worker_counter(
+    name: str, text: str, workers: Mapping[str, WorkerHealth]
+) -> CounterMetricFamily:
     family = CounterMetricFamily(f"mmroute_index_worker_{name}", text, labels=("worker",))
     for worker, known in workers.items():
         family.add_metric((worker,), getattr(known, name))

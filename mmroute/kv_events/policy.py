@@ -1,7 +1,7 @@
 """Which worker a prompt goes to: the cost of its tokens, of its items, and of the wait.
 
-`pick` is a function of what is known: it reads no clock and no index. The unit of every cost is
-the computation of one token of a prompt, so that weights can be measured on one's own workers.
+`pick` reads no clock and no index: its arguments have all it needs. The unit of every cost is the
+computation of one token of a prompt, so that weights can be measured on one's own workers.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class PromptItem(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What of a prompt costs something.
+    """The parts of a prompt that cost computation.
 
     Attributes:
         tokens: its length.
@@ -84,13 +84,13 @@ def prompt_items(routing: Routing) -> tuple[PromptItem, ...]:
 
 
 class EncoderCache:
-    """The features that a worker's encoder made last.
+    """A model of a worker's encoder cache, which holds the features that were used last.
 
     Source: vLLM ``v1/core/encoder_cache_manager.py``: entries that no request needs are
     evicted when room is wanted, those unused for longest first.
 
     Args:
-        capacity: positions that receive features.
+        capacity: the number of feature positions that fit into it.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -101,7 +101,11 @@ class EncoderCache:
         return identity in self._features
 
     def use(self, identity: Hashable, features: int) -> bool:
-        """Whether an item was there; it is from now on, if it is not larger than the cache."""
+        """Look an item up, and enter it unless it is larger than the cache.
+
+        Returns:
+            Whether it was there.
+        """
         known = identity in self._features
         if not known:
             self._features[identity] = features
@@ -114,12 +118,12 @@ class EncoderCache:
 
 
 class WorkerState(NamedTuple):
-    """What is known of a worker when a prompt is to be placed.
+    """The state of a worker when a prompt arrives.
 
     Attributes:
         held: the number of leading blocks of the prompt that it holds in any medium.
-        at_hand: the number of those that are in the GPU's memory and need no fetching.
-        requests: the number of requests it works on.
+        at_hand: how many of these are in the GPU's memory and need no fetching.
+        requests: the number of requests that it is working on.
         encoded: the identities of items whose features are in its encoder cache.
     """
 
@@ -134,13 +138,15 @@ class Weights:
     """What things cost, in computed tokens of a prompt.
 
     Attributes:
-        fetched_token: a cached token in another medium than the GPU's memory. The default is what
-            llm-d's scorer takes for CPU memory, 0.8 of a cached token's worth.
-        feature: the encoding of one position of an item.
-        request: each request that the worker has already. With the default a worker that holds
-            2,560 tokens of the prompt is preferred until it has ten requests more than another.
+        fetched_token: the cost of a cached token in another medium than the GPU's memory. The
+            default follows llm-d's scorer, which counts a token in CPU memory as 0.8 of a token in
+            GPU memory.
+        feature: the cost of encoding one position of an item.
+        request: the cost of each request that the worker has already. With the default, a worker
+            that holds 2,560 tokens of the prompt is preferred until it has ten requests more than
+            another.
         least_share: a worker that holds less than this part of a prompt's blocks counts as one
-            that holds nothing. Beginnings that all prompts share, such as a system prompt, would
+            that holds nothing. A prefix that all prompts share, such as a system prompt, would
             otherwise gather all of them at one worker.
     """
 
@@ -157,10 +163,11 @@ class Cost(NamedTuple):
     """What a prompt costs at a worker, in computed tokens.
 
     Attributes:
-        compute: tokens that are not cached.
-        fetch: cached tokens that come from another medium.
-        encode: items whose features are neither in cached blocks nor in the encoder cache.
-        wait: requests that are there already.
+        compute: the cost of tokens that are not cached.
+        fetch: the cost of cached tokens that come from another medium.
+        encode: the cost of items whose features are neither in cached blocks nor in the encoder
+            cache.
+        wait: the cost of the requests that are there already.
     """
 
     compute: float
@@ -170,7 +177,7 @@ class Cost(NamedTuple):
 
     @property
     def total(self) -> float:
-        """The sum."""
+        """The sum of the four."""
         return self.compute + self.fetch + self.encode + self.wait
 
 
@@ -211,7 +218,7 @@ class Choice(NamedTuple, Generic[_Worker]):
     Attributes:
         worker: its name.
         cost: what the prompt costs there.
-        follows: whether its caches make the prompt cheaper there.
+        follows: whether the worker was chosen for its caches: they make the prompt cheaper.
     """
 
     worker: _Worker
@@ -224,11 +231,11 @@ def pick(
     workers: Mapping[_Worker, WorkerState],
     weights: Weights = DEFAULT_WEIGHTS,
 ) -> Choice[_Worker]:
-    """The worker at which a prompt costs least; of equals the one with fewest requests.
+    """The worker at which a prompt costs least; among equals, the one with fewest requests.
 
     Args:
         prompt: the prompt.
-        workers: what is known of each, by its name. Shuffle them if equals are to take turns.
+        workers: the state of each worker, by its name. Shuffle them if equals are to take turns.
         weights: what things cost.
 
     Raises:
@@ -244,8 +251,8 @@ def pick(
     best = next(names, None)
     if best is None:
         raise ValueError("there is no worker to pick")
-    found = cost(prompt, workers[best], weights)
-    least = found.total, workers[best].requests
+    least_cost = cost(prompt, workers[best], weights)
+    least = least_cost.total, workers[best].requests
     for name in names:
         state = workers[name]
         # Most workers cannot win, which takes a fifth of the time of all their costs to see.
@@ -254,9 +261,9 @@ def pick(
             continue
         there = cost(prompt, state, weights)
         if (there.total, state.requests) < least:
-            best, found, least = name, there, (there.total, state.requests)
+            best, least_cost, least = name, there, (there.total, state.requests)
     nothing = cost(prompt, WorkerState(requests=least[1]), weights)
-    return Choice(best, found, found.total < nothing.total)
+    return Choice(best, least_cost, least_cost.total < nothing.total)
 
 
 def _most_cached(prompt: Prompt) -> int:

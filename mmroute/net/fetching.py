@@ -278,13 +278,13 @@ _waiting: Final = threading.BoundedSemaphore(_MAX_WAITING)
 
 def _resolve(host: str, port: int, timeout: float) -> list[str]:
     """The addresses of a host. The system's resolver takes no timeout, so it runs in a thread."""
-    found: list[str] = []
+    addresses: list[str] = []
     errors: list[OSError | UnicodeError] = []
 
     def run() -> None:
         try:
             infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            found.extend(str(info[4][0]) for info in infos)
+            addresses.extend(str(info[4][0]) for info in infos)
         except (OSError, UnicodeError) as error:
             errors.append(error)
         finally:
@@ -299,7 +299,7 @@ def _resolve(host: str, port: int, timeout: float) -> list[str]:
         raise TimeoutError(host)
     if errors:
         raise OSError(f"{host} cannot be resolved: {errors[0]}")
-    return found
+    return addresses
 
 
 def _is_public(address: _IpAddress) -> bool:

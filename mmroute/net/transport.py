@@ -52,10 +52,10 @@ class Reply:
     def message(self) -> str:
         """The message of an error, which vLLM, its middleware and Starlette put in three places."""
         body = self.body
-        found = self.error.get("message")
-        if found is None and isinstance(body, dict):
-            found = body.get("error") or body.get("detail") or body.get("message")
-        return str(found or "no message")
+        message = self.error.get("message")
+        if message is None and isinstance(body, dict):
+            message = body.get("error") or body.get("detail") or body.get("message")
+        return str(message or "no message")
 
 
 class Transport:

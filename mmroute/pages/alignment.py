@@ -129,11 +129,11 @@ def _runs(token_ids: TokenIds | None, items: Ranges) -> list[_Tokens]:
         return []
     inside = {i for offset, length in items for i in range(offset, offset + length)}
     numbered = enumerate(token_ids.tolist())
-    found = []
+    runs = []
     for (token_id, in_item), run in groupby(numbered, lambda pair: (pair[1], pair[0] in inside)):
         positions = [position for position, _ in run]
-        found.append((token_id, len(positions), positions[0], in_item))
-    return found
+        runs.append((token_id, len(positions), positions[0], in_item))
+    return runs
 
 
 def _run(tokens: _Tokens, special: set[int | None], tokenizer: Tokenizer) -> Run:

@@ -83,8 +83,8 @@ class MergedBlankLines:
         first = second - 1
         apart[first] = np.where(is_three[origin[first]], one, two)
         return tuple(
-            found._replace(offset=int(origin[found.offset]))
-            for found in find_replacements(apart, insertions)
+            placed._replace(offset=int(origin[placed.offset]))
+            for placed in find_replacements(apart, insertions)
         )
 
 

@@ -25,7 +25,7 @@ from mmroute.tokenizers import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class ExactRule:
-    """Makes an `ExactTargets`.
+    """A placement rule that makes an `ExactTargets` for each model.
 
     Attributes:
         words: texts that the engine or its processor reads as placeholders of some kind.
@@ -70,7 +70,7 @@ class ExactTargets:
             expansion = splice(ids, matches, insertions)
             return expansion._replace(placeholders=tuple(map(_trimmed, expansion.placeholders)))
         expanded = expand_via_text(self.tokenizer, ids, insertions)
-        return Expansion(expanded, tuple(self._found(expanded, insertions)))
+        return Expansion(expanded, tuple(self._feature_ranges(expanded, insertions)))
 
     def _check(self, ids: TokenIds, insertions: Sequence[Insertion]) -> None:
         (target,) = insertions[0].target
@@ -90,7 +90,9 @@ class ExactTargets:
                 if word in text:
                     _refuse(f"beside images the text {word!r} is read as a placeholder")
 
-    def _found(self, ids: TokenIds, insertions: Sequence[Insertion]) -> Iterator[PlaceholderRange]:
+    def _feature_ranges(
+        self, ids: TokenIds, insertions: Sequence[Insertion]
+    ) -> Iterator[PlaceholderRange]:
         """The range of each image's features."""
         (places,) = (ids == self.features).nonzero()
         if len(places) != sum(insertion.replacement.num_embeds for insertion in insertions):

@@ -109,15 +109,15 @@ Target = TypeVar("Target", bound=Hashable)
 def match_targets(ids: TokenIds, insertions: Sequence[Insertion]) -> list[Match]:
     """The placeholders that the insertions take; fewer if the prompt has too few.
 
-    Insertions of one target form a queue: the k-th placeholder takes the k-th of them. It makes no
-    difference whether the template or the user wrote a placeholder. Each step takes, of all queues,
-    the earliest placeholder after the last one taken.
+    Insertions with the same target form a queue: the k-th placeholder takes the k-th of them. It
+    makes no difference whether the template or the user wrote a placeholder. Each step takes the
+    earliest placeholder, of any queue, that begins after the last one taken.
     """
     targets = [insertion.target for insertion in insertions]
     # Nearly every request has one target of one token; numpy finds that one fast.
     if len(targets[0]) == 1 and targets.count(targets[0]) == len(targets):
-        found = (ids == targets[0][0]).nonzero()[0][: len(targets)].tolist()
-        return [(index, at, at + 1) for index, at in enumerate(found)]
+        starts = (ids == targets[0][0]).nonzero()[0][: len(targets)].tolist()
+        return [(index, at, at + 1) for index, at in enumerate(starts)]
 
     def find(target: tuple[int, ...], start: int) -> int:
         return find_sequence(ids, np.array(target, dtype=np.uint32), start)
@@ -168,13 +168,13 @@ def find_replacements(
     placeholders: list[PlaceholderRange] = []
     at = 0
     while waiting:
-        found: list[tuple[int, int, Insertion]] = []
+        candidates: list[tuple[int, int, Insertion]] = []
         for order, queue in enumerate(waiting.values()):
             offset = find_sequence(ids, queue[0].replacement.token_ids, at)
             if offset < 0:
                 raise too_few(len(placeholders), insertions)
-            found.append((offset, order, queue[0]))
-        offset, _, first = min(found, key=lambda entry: entry[:2])
+            candidates.append((offset, order, queue[0]))
+        offset, _, first = min(candidates, key=lambda entry: entry[:2])
         placeholders.append(first.at(offset))
         at = offset + len(first.replacement.token_ids)
         waiting[first.modality].popleft()
@@ -212,12 +212,12 @@ def expand_via_text(
     return tokenizer.encode("".join(parts), add_special_tokens=False)
 
 
-def too_few(found: int, insertions: Sequence[Insertion]) -> InexactError:
+def too_few(num_placed: int, insertions: Sequence[Insertion]) -> InexactError:
     """The refusal for a prompt with fewer placeholders than items."""
     kinds = " and ".join(dict.fromkeys(f"{insertion.modality}s" for insertion in insertions))
     return InexactError(
         Reason.PLACEHOLDER_COUNT_MISMATCH,
-        f"the prompt has placeholders for {found} of {len(insertions)} {kinds}; the engine "
+        f"the prompt has placeholders for {num_placed} of {len(insertions)} {kinds}; the engine "
         "refuses it",
     )
 

@@ -67,10 +67,11 @@ class AudioBesideVideo:
         targets = [
             insertion.target for insertion in insertions if insertion.modality is not Modality.IMAGE
         ]
-        if len(set(targets)) > 1 and (found := int(np.isin(ids, targets).sum())) != len(targets):
+        count = int(np.isin(ids, targets).sum())
+        if len(set(targets)) > 1 and count != len(targets):
             raise InexactError(
                 Reason.PLACEHOLDER_COUNT_MISMATCH,
-                f"the prompt has {found} placeholders for {len(targets)} videos and audios; what "
+                f"the prompt has {count} placeholders for {len(targets)} videos and audios; what "
                 "the engine makes of them depends on the videos in its cache. Send no "
                 "placeholders in texts.",
             )

@@ -100,7 +100,7 @@ class VideoSize:
 
     @property
     def size(self) -> VideoSize:
-        """Itself: no more is known of this item than its numbers."""
+        """The item itself, which consists of its numbers."""
         return self
 
     def __str__(self) -> str:
@@ -140,7 +140,7 @@ class AudioLength:
 
     @property
     def size(self) -> AudioLength:
-        """Itself: no more is known of this item than its numbers."""
+        """The item itself, which consists of its numbers."""
         return self
 
     def __str__(self) -> str:
@@ -271,7 +271,7 @@ def checked_uuid(uuid: object) -> str | None:
 
 
 def check_text(name: str, text: str) -> None:
-    """Refuse a text that cannot be hashed, or would make every block hash slow.
+    """Refuse a text that cannot be hashed, or that is too long to be hashed fast.
 
     Raises:
         InexactError: `invalid_request` if it has a lone surrogate, which JSON allows, or more than

@@ -29,13 +29,12 @@ _NOT_IN_CACHE_SALT: Final = frozenset("@/\\\0")
 _MODALITIES: Final = frozenset(Modality)
 _NO_ITEMS: Final = ()
 NO_KWARGS: Final[Mapping[str, Any]] = {}
-"""The default of fields that hold keyword arguments. It is compared by identity, to tell a request
-without the field from one with an empty object. It must not be changed."""
+"""The default of fields that hold keyword arguments; a field that is this object was not sent."""
 _FLAGS: Final = ("add_special_tokens", "add_generation_prompt", "continue_final_message")
 _KWARGS: Final = (
     "chat_template_kwargs", "mm_processor_kwargs", "media_io_kwargs", "api_fields",
 )  # fmt: skip
-# Fields that a client may give as null instead of leaving them out.
+# Fields that a client may send as null instead of leaving them out.
 _NULLABLE: Final = frozenset({"images", "videos", "audios", *_KWARGS, "mm_hashes"})
 
 Message: TypeAlias = Mapping[str, Any]
@@ -110,9 +109,9 @@ class Request(NamedTuple):
     api_fields: Mapping[str, Any] = NO_KWARGS
 
     def __repr__(self) -> str:
-        given = zip(self._fields, self, self._field_defaults.values(), strict=True)
-        told = (f"{name}={quoted(value)}" for name, value, default in given if value != default)
-        return f"Request({', '.join(told)})"
+        fields = zip(self._fields, self, self._field_defaults.values(), strict=True)
+        shown = (f"{name}={quoted(value)}" for name, value, default in fields if value != default)
+        return f"Request({', '.join(shown)})"
 
     @classmethod
     def of(cls, fields: Mapping[str, object]) -> Request:
@@ -121,15 +120,15 @@ class Request(NamedTuple):
         Raises:
             TypeError: there is no such field.
         """
-        given: dict[str, Any] = {
+        values: dict[str, Any] = {
             name: value
             for name, value in fields.items()
             if value is not None or name not in _NULLABLE
         }
         try:
-            return cls(**given)
+            return cls(**values)
         except TypeError:
-            unknown = next(name for name in given if name not in cls._fields)
+            unknown = next(name for name in values if name not in cls._fields)
             raise TypeError(
                 f"a request has no field {unknown!r}{did_you_mean(unknown, cls._fields)}"
             ) from None
@@ -137,14 +136,14 @@ class Request(NamedTuple):
     @property
     def items(self) -> Items:
         """The items beside the prompt, by modality; modalities without items are left out."""
-        given: dict[Modality, Sequence[Item]] = {}
+        items: dict[Modality, Sequence[Item]] = {}
         if self.images:
-            given[Modality.IMAGE] = self.images
+            items[Modality.IMAGE] = self.images
         if self.videos:
-            given[Modality.VIDEO] = self.videos
+            items[Modality.VIDEO] = self.videos
         if self.audios:
-            given[Modality.AUDIO] = self.audios
-        return given
+            items[Modality.AUDIO] = self.audios
+        return items
 
     def check(self) -> None:
         """Check all fields except those that are checked later, while they are read.
@@ -156,10 +155,11 @@ class Request(NamedTuple):
             InexactError: `invalid_request`, naming the field.
         """
         chat, text, ids = self.messages, self.prompt, self.prompt_token_ids
-        given = (chat is not None) + (text is not None) + (ids is not None)
-        if given != 1:
+        num_forms = (chat is not None) + (text is not None) + (ids is not None)
+        if num_forms != 1:
             raise invalid(
-                f"give exactly one of messages, prompt and prompt_token_ids, found {given} of them"
+                "give exactly one of messages, prompt and prompt_token_ids, found "
+                f"{num_forms} of them"
             )
         if self.images is not _NO_ITEMS:
             check_items("images", self.images, (ImageSize, ImageFile))
@@ -181,7 +181,7 @@ class Request(NamedTuple):
         """
         import json  # rarely needed
 
-        for name in _OF_JSON:
+        for name in _JSON_FIELDS:
             try:
                 json.dumps(getattr(self, name))
             except (TypeError, ValueError, RecursionError) as error:
@@ -204,7 +204,7 @@ class Request(NamedTuple):
 
 
 _FIRST_OPTION: Final = Request._fields.index("add_special_tokens")
-_OF_JSON: Final = tuple(
+_JSON_FIELDS: Final = tuple(
     name
     for name in Request._fields
     if name not in ("prompt_token_ids", "images", "videos", "audios", "lora")
@@ -267,8 +267,8 @@ def _check_mm_hashes(entries: object) -> None:
         raise invalid(f"mm_hashes must be a list, found {quoted(entries)}")
 
 
-def _check_media_io(of_modalities: Mapping[str, object]) -> None:
-    for name, kwargs in of_modalities.items():
+def _check_media_io(kwargs_by_modality: Mapping[str, object]) -> None:
+    for name, kwargs in kwargs_by_modality.items():
         if name not in _MODALITIES or not isinstance(kwargs, Mapping):
             raise invalid(
                 f"media_io_kwargs must have objects by modality ({', '.join(Modality)}), found "

@@ -270,7 +270,7 @@ class Changed:
 @pytest.mark.parametrize(
     ("field", "by", "words"),
     [
-        ("offset", 1, "not the same ones"),
+        ("offset", 1, "not the same positions"),
         ("offset", 10**6, "end of the prompt"),
         ("length", -1, "the geometry counts"),
         ("item", 1, "2 ranges for 2 images"),
