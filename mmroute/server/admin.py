@@ -1,7 +1,7 @@
 """Routes by which an operator adds and removes models while the server runs.
 
-They are there only if an admin key is set: a model directory that is named here brings a chat
-template, which is a program and is run.
+They exist only if an admin key is set. A model directory has a chat template, which is a program,
+and the server runs it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class AdminRoutes:
         }
 
     def methods(self, path: str) -> Mapping[str, Route] | None:
-        """What each method of a path is answered by; None if it is no path of these."""
+        """The route for each method of a path; None for a path that is not one of these."""
         if path == _MODELS:
             return self._all
         return self._one if path.startswith(_ONE_MODEL) else None
@@ -89,10 +89,12 @@ class AdminRoutes:
             return error_response(error)
 
     def _add(self, request: AddModelRequest, _path: str) -> Response:
-        """Begin to load a model; 202 while that goes on. Asked again, it only says how far it is.
+        """Begin to load a model, and answer 202 until it is loaded.
+
+        A repeated request loads nothing again; its answer has the status of the loading.
 
         Raises:
-            ApiError: 400; 409: another model has one of the names.
+            ApiError: 400 for an invalid request; 409 if another model has one of the names.
         """
         source = self._source(request, tuple(request.names or [request.model]))
         entry = self._changed(Change("add", source=source))
@@ -100,10 +102,11 @@ class AdminRoutes:
         return json_response(_shown(entry), HTTPStatus.ACCEPTED if loading else HTTPStatus.OK)
 
     def _replace(self, request: AddModelRequest, path: str) -> Response:
-        """Begin to load what takes the place of a model, all at once when it is loaded.
+        """Begin to load a model that replaces another one, in one step, once it is loaded.
 
         Raises:
-            ApiError: 400, 404; 409: a third model has one of the names.
+            ApiError: 400 for an invalid request; 404 for an unknown name; 409 if a third model has
+                one of the names.
         """
         name = path.removeprefix(_ONE_MODEL)
         names = tuple(request.names or self._models.entry(name).source.names)

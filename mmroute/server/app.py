@@ -1,4 +1,4 @@
-"""The service as an ASGI application: inside of another program, and in tests."""
+"""The service as an ASGI application, for other programs and for tests."""
 
 from __future__ import annotations
 
@@ -31,15 +31,16 @@ def create_app(
     drain: Drain | None = None,
     on_failure: Callable[[str], object] | None = None,
 ) -> _Application:
-    """The application. Models are loaded when its lifespan begins, and ``/health`` says when.
+    """Make the application. It loads the models when its lifespan begins.
 
-    The limits of connections are those of the server that runs it.
+    ``/health`` answers 200 when they are loaded. The server that runs the application limits
+    connections.
 
     Args:
         models: the models to serve.
-        settings: limits and choices.
-        drain: set when the server is about to stop.
-        on_failure: is called with a message where a model cannot be loaded; nothing else is done.
+        settings: the settings of the service; None for the defaults.
+        drain: the state of stopping, which the caller sets; None if it never stops gradually.
+        on_failure: a function to call with a message if a model cannot be loaded; None to go on.
 
     Raises:
         ValueError: the fallback's URL is malformed.
@@ -65,21 +66,21 @@ async def _live(service: Service, receive: _Receive, send: _Send) -> None:
 
 
 async def respond(service: Service, scope: _Message, receive: _Receive, send: _Send) -> None:
-    """Answer one HTTP request, of an ASGI scope of type ``http``."""
-    headers = {name.lower(): value for name, value in reversed(scope["headers"])}
+    """Answer one HTTP request, which has an ASGI scope of type ``http``."""
+    received = {name.lower(): value for name, value in reversed(scope["headers"])}
     query = scope["query_string"].decode("latin-1")
-    exchange = service.begin(Head(scope["method"], scope["path"], query, headers))
+    exchange = service.begin(Head(scope["method"], scope["path"], query, received))
     status = CLIENT_HAS_GONE
     try:
         response = await _response(service, exchange, receive)
-        found = {
+        headers = {
             **service.headers(exchange, response),
             "content-length": str(len(response.body)),
         }
         await send({
             "type": "http.response.start",
             "status": response.status,
-            "headers": [(k.encode("latin-1"), v.encode("latin-1")) for k, v in found.items()],
+            "headers": [(k.encode("latin-1"), v.encode("latin-1")) for k, v in headers.items()],
         })  # fmt: skip
         body = b"" if scope["method"] == "HEAD" else response.body
         await send({"type": "http.response.body", "body": body})

@@ -1,7 +1,7 @@
-"""From the bytes of a body to its JSON value, and how much may be in it.
+"""Checks the size of a body, and parses it as JSON.
 
-Before a body is parsed its structure and its text are counted, because objects take many times the
-memory of their bytes.
+The structure and the text of a body are counted before it is parsed, because Python objects take
+many times the memory of the JSON that they are made of.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LONGEST_TYPE: Final = 128
 _MOST_PICTURES: Final = 1 << 13
 _WORTH_DECODING: Final = 1 << 12  # bytes of a picture; smaller ones are parsed as they are
 _LARGE: Final = 1 << 20
-_PER_BRACKET: Final = 4  # a list takes the memory and the time of so many numbers
+_PER_BRACKET: Final = 4  # a list takes the memory and the time of four numbers
 _SLICE: Final = 1 << 20
 _SOURCE: Final = b'"data":'
 _MOST_SOURCES: Final = 1 << 13
@@ -44,8 +44,8 @@ class Body:
 
     Attributes:
         raw: all bytes of the body.
-        contents: the places of contents that become objects no larger than they are.
-        rest: the bytes that are left without them.
+        contents: the slices of `raw` with contents of data URLs. Parsing does not enlarge them.
+        rest: the bytes between these slices.
         text_size: the number of bytes in `rest`.
     """
 
@@ -66,22 +66,22 @@ class Body:
 
     @property
     def is_worth_decoding(self) -> bool:
-        """Whether there are pictures, and not only small ones."""
+        """Whether the body has pictures that are large on average."""
         pictures = len(self.raw) - self.text_size
         return pictures >= _WORTH_DECODING * max(1, len(self.contents))
 
 
 def parse_body(body: Body, files: KnownFiles) -> Any:
-    """The JSON value of a body; None where there is none.
+    """The JSON value of a body; None for an empty body.
 
-    Links to images that are data URLs are decoded already, where that can be; see `DecodedUrl`.
+    Data URLs of large images are decoded at once, if possible; see `DecodedUrl`.
 
     Args:
         body: the request's body.
-        files: the files that came before.
+        files: the cache of images in data URLs.
 
     Raises:
-        ApiError: 400: it is no JSON.
+        ApiError: 400: the body is not JSON.
     """
     if not body.raw:
         return None
@@ -94,17 +94,17 @@ def parse_body(body: Body, files: KnownFiles) -> Any:
 
 
 def check_body(body: Body, settings: ServerSettings) -> int:
-    """Refuse too much text or structure before it becomes objects.
+    """Refuse a body with too much text or structure, before it is parsed.
 
     Returns:
-        Its commas, colons and brackets beside the contents of data URLs; 0 where they cannot be
-        many.
+        The number of commas, colons and brackets outside of data URLs, where a bracket counts as
+        four; 0 for a body that is too short to have many.
 
     Raises:
-        ApiError: 413.
+        ApiError: 413: the body is over a limit.
     """
     few = min(LONG_STRUCTURE, settings.max_structure, settings.max_text_bytes)
-    if body.text_size <= few:  # and so is its structure
+    if body.text_size <= few:  # then its structure is below every limit, too
         return 0
     rest, size = body.rest, body.text_size
     if size > settings.max_text_bytes:
@@ -121,40 +121,40 @@ def check_body(body: Body, settings: ServerSettings) -> int:
 
 
 def check_text(size: int, settings: ServerSettings) -> None:
-    """Refuse too much text.
+    """Refuse a body with too much text.
 
     Args:
-        size: bytes of a body beside its files and token IDs.
-        settings: the limits.
+        size: the number of bytes of a body without its files and token IDs.
+        settings: the settings, which have the limit.
 
     Raises:
-        ApiError: 413.
+        ApiError: 413: the text is over the limit.
     """
     if size > settings.max_text_bytes:
         raise too_large(f"{settings.max_text_bytes} bytes beside its pictures", "text")
 
 
 def _contents(raw: bytes) -> Iterator[slice]:
-    """The contents of data URLs, each to the next quotation mark: it is all within one string."""
+    """The contents of data URLs, each up to the next quotation mark, which ends its string."""
     at = 0
     for _ in range(_MOST_PICTURES):
         # A character is found much faster than a word, and most texts have none of this one.
-        found = raw.find(_BASE64, raw.find(_BASE64[:1], at))
-        at = raw.find(b'"', found)
-        if found < 0 or at < 0:
+        separator = raw.find(_BASE64, raw.find(_BASE64[:1], at))
+        at = raw.find(b'"', separator)
+        if separator < 0 or at < 0:
             return
-        start = found + len(_BASE64)
-        # Other characters take four times their bytes, and no more.
+        start = separator + len(_BASE64)
+        # A text with other characters takes at most four times its bytes in memory.
         small = at - start <= _LARGE or (raw[start:at].isascii() and raw.find(b"\\", start, at) < 0)
-        if small and raw.rfind(_DATA_URL, max(0, found - _LONGEST_TYPE), found) >= 0:
+        if small and raw.rfind(_DATA_URL, max(0, separator - _LONGEST_TYPE), separator) >= 0:
             yield slice(start, at)
 
 
 def _with_decoded_urls(body: Body, files: KnownFiles) -> Any:
-    """The value of a body whose data URLs are all links to images; else None.
+    """The value of a body whose data URLs are all links to images; None for other bodies.
 
-    What is left without their contents is parsed, with a mark in the place of each. Base64 has no
-    character that JSON spells otherwise, and no body has the marks, which are random.
+    The body is parsed with a mark in the place of each content. This is safe, because JSON escapes
+    no character of base64, and because the marks are random, so that no client can send one.
     """
     mark = random.getrandbits(64)
     contents = {f"{mark:x}-{number}": content for number, content in enumerate(body.contents)}
@@ -178,10 +178,10 @@ def _with_decoded_urls(body: Body, files: KnownFiles) -> Any:
 def _decoded(
     raw: bytes, text: slice, files: KnownFiles
 ) -> tuple[bytes, dict[bool, ImageFile] | None]:
-    """The file whose base64 text is there, and the images that were read from it before.
+    """The file whose base64 text is `raw[text]`, and the cache of images that were read from it.
 
     Raises:
-        ValueError: it is no strict base64.
+        ValueError: the text is not strict base64.
     """
     known = files.find(raw, text)
     if known is not None:
@@ -199,7 +199,7 @@ def _image_links(messages: object) -> Iterator[dict[str, Any]]:
 
 
 def _parse_leniently(raw: bytes) -> object:
-    """What Python's own reader makes of it, as vLLM's does: NaN, lone surrogates, a BOM."""
+    """Parse with Python's own parser, as vLLM does: it takes NaN, lone surrogates and a BOM."""
     try:
         return json.loads(raw)
     except json.JSONDecodeError as error:
@@ -210,7 +210,7 @@ def _parse_leniently(raw: bytes) -> object:
 
 
 def _structure(parts: Iterable[bytes], limit: int) -> int:
-    """Commas, colons and brackets, those within texts included; counted until it is too many."""
+    """The number of commas, colons and brackets, also in strings; counting ends at the limit."""
     total = 0
     for part in parts:
         for start in range(0, len(part), _SLICE):
@@ -223,9 +223,9 @@ def _structure(parts: Iterable[bytes], limit: int) -> int:
 
 
 def _without_sources(part: bytes) -> Iterator[bytes]:
-    """What is left without the values of keys ``data``, as far as they are plain texts.
+    """The bytes without the strings under keys ``data``, in which the Messages API has base64.
 
-    That is the base64 of the Messages API. What is another text is found once it is parsed.
+    Strings that are not base64 are counted after parsing.
     """
     kept = at = 0
     for _ in range(_MOST_SOURCES):

@@ -1,4 +1,4 @@
-"""How much one server takes on at a time. A request beyond that gets a 503 at once."""
+"""Limits of what one server handles at a time. A request beyond them gets a 503 at once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mmroute.server.metrics import Metrics
 from mmroute.server.settings import ServerSettings
 
 _RETRY: Final = {"retry-after": "1"}
-_CLOSE: Final = {"connection": "close"}  # there is more of the body, and nobody will read it
+_CLOSE: Final = {"connection": "close"}  # the rest of the body will not be read
 
 
 class Capacity:
@@ -21,7 +21,7 @@ class Capacity:
 
     Args:
         settings: the server's settings, which have the limits.
-        metrics: count the requests that are turned away.
+        metrics: the server's metrics, which count refused requests.
     """
 
     def __init__(self, settings: ServerSettings, metrics: Metrics) -> None:
@@ -35,7 +35,7 @@ class Capacity:
         metrics.held_bytes.set_function(lambda: self.held_bytes)
 
     def busy(self, limit: str, headers: dict[str, str]) -> ApiError:
-        """The error of a request that meets a limit now, and may pass later."""
+        """The error of a request that is over a limit now, and may be repeated."""
         return ApiError(
             HTTPStatus.SERVICE_UNAVAILABLE,
             "ServiceUnavailableError",
@@ -46,7 +46,7 @@ class Capacity:
 
 
 class Reservation:
-    """What one request holds; given back once, when nothing of it runs any more."""
+    """The part of the capacity that one request takes. It is released when no work goes on."""
 
     __slots__ = ("_bytes", "_capacity", "_entered", "_follows_links", "_running")
 
@@ -58,10 +58,10 @@ class Reservation:
         self._running: Future[Any] | None = None
 
     def expect(self, size: int) -> None:
-        """Refuse a body by the bytes that its head announces, before any is read.
+        """Refuse a body by the length that the head announces, before any of it is read.
 
         Raises:
-            ApiError: 413.
+            ApiError: 413: the body is too large.
         """
         if size > self._capacity.settings.max_body_bytes:
             raise self._too_large()
@@ -70,7 +70,7 @@ class Reservation:
         """Count more bytes of a body.
 
         Raises:
-            ApiError: 413, or 503.
+            ApiError: 413: the body is too large; 503: all bodies together are too large.
         """
         capacity, settings = self._capacity, self._capacity.settings
         if self._bytes + size > settings.max_body_bytes:
@@ -80,15 +80,15 @@ class Reservation:
         self.keep(size)
 
     def keep(self, size: int) -> None:
-        """Count more bytes without a limit: those of an answer that its client does not take."""
+        """Count more bytes without checking a limit, such as an answer to a slow client."""
         self._bytes += size
         self._capacity.held_bytes += size
 
     def enter(self) -> None:
-        """Count the request, whose body is complete.
+        """Count a request whose body is complete.
 
         Raises:
-            ApiError: 503.
+            ApiError: 503: too many requests are being answered.
         """
         if self._capacity.requests >= self._capacity.settings.max_concurrency:
             raise self._capacity.busy("concurrency", {})
@@ -96,10 +96,10 @@ class Reservation:
         self._capacity.requests += 1
 
     def follow_links(self) -> None:
-        """Count the request among those that wait for other servers.
+        """Count the request among those whose links are followed.
 
         Raises:
-            ApiError: 503.
+            ApiError: 503: there are too many of them.
         """
         capacity = self._capacity
         if capacity.following_links >= capacity.settings.link_workers:
@@ -108,13 +108,13 @@ class Reservation:
         capacity.following_links += 1
 
     def runs(self, future: Future[Any]) -> None:
-        """A thread works for the request, and cannot be stopped."""
+        """Note the work of a thread for the request; the thread cannot be stopped."""
         self._running = future
 
     def close(self) -> None:
-        """Give everything back: the answer is sent, or nobody waits for it.
+        """Release everything, because the answer is sent or the client has gone.
 
-        What waits for a thread is dropped. What a thread holds is given back when it ends.
+        Work that waits for a thread is cancelled. If a thread is at work, the release waits for it.
         """
         running = self._running
         if running is None or running.done() or running.cancel():

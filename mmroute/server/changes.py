@@ -1,4 +1,4 @@
-"""Changes of the models of a server, as its processes tell them to each other."""
+"""Changes of a server's models, which its processes send to each other."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class Change:
     """A change of the models of a server.
 
     Attributes:
-        kind: what happens; `failed` is said of a model that another process loads.
-        name: the model that is replaced or removed; for `failed`, why it failed.
-        source: the new model's source, as an operator names it.
+        kind: the kind of change. `failed` means that another process could not load a model.
+        name: the name of the model that is replaced or removed; for `failed`, the error.
+        source: the source of the new model; None if a model is removed.
     """
 
     kind: Literal["add", "replace", "remove", "failed"]

@@ -1,4 +1,4 @@
-"""Routes that have a body: what it is, where it is answered, and the fallback."""
+"""Answers the routes that have a body: in the event loop, in a thread, or by the fallback."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _LONG_BODY: Final = 1 << 20
 _LONG_TEXT: Final = 1 << 20
 _SMALL_BLOCK: Final = 16
 _ID_DIGITS: Final = 16  # of those in an answer, as in vLLM's
-_ONE_OF: Final = 16
+_TIMED_ONE_OF: Final = 16
 _BLOCK_PARAMETERS: Final = ("block_size", "algorithm", "hashes")
 
 
@@ -59,9 +59,9 @@ class Answered(NamedTuple):
     """A request that was answered.
 
     Attributes:
-        model: the name of the model that was asked.
+        model: the served name of the model.
         reply: the answer.
-        timings: the nanoseconds that each stage took; empty for most requests.
+        timings: the time of each stage, in nanoseconds; empty for requests that are not timed.
     """
 
     model: str
@@ -71,17 +71,18 @@ class Answered(NamedTuple):
 
 Done: TypeAlias = Answered | Response
 Job: TypeAlias = tuple[Cost, Callable[[], Done]]
-"""What a body costs, and what it asks for: to be done in the event loop or in a thread."""
+"""The cost of a request, and the function that answers it in the event loop or in a thread."""
 Read: TypeAlias = Callable[[Any, Exchange, BlockForm | None, bool], Job]
-"""Makes a job of the JSON value of a body.
+"""A function that makes a job of the JSON value of a body.
 
-It gets the value, the exchange, which block hashes the query asks for, and whether the body has so
-much structure that only its first errors are looked for. Both it and the job raise `ApiError`.
+Its arguments are the value, the exchange, the block hashes that the query asks for, and whether the
+body has so much structure that only its first errors are looked for. The function and the job raise
+`ApiError`.
 """
 
 
 class Endpoints:
-    """Answers the routes that have a body; asks the fallback where there is no exact answer."""
+    """Answers the routes that have a body, and asks the fallback if there is no exact answer."""
 
     def __init__(
         self,
@@ -98,22 +99,22 @@ class Endpoints:
         self._capacity = capacity
         self._fallback = fallback
         self._pool = ThreadPoolExecutor(settings.workers, thread_name_prefix="mmroute-work")
-        # One at a time: a text takes 60 times its bytes while it is encoded, and seconds.
+        # One at a time: encoding a long text takes seconds, and 60 times the memory of the text.
         self._long_pool = ThreadPoolExecutor(1, thread_name_prefix="mmroute-long")
         self._link_pool = ThreadPoolExecutor(
             settings.link_workers, thread_name_prefix="mmroute-links"
         )
-        self._requests = itertools.count()  # the stages of one of so many are timed
+        self._requests = itertools.count()  # the stages of one request of 16 are timed
 
     def of(self, read: Read) -> Callable[[Exchange], Answer]:
-        """What answers a route whose bodies are read in this way."""
+        """The function that answers a route whose bodies are read by `read`."""
         return functools.partial(self._answer, read)
 
     def ask(self, value: Any, exchange: Exchange, blocks: BlockForm | None, long: bool) -> Job:
         """Read a request of the engine's API.
 
         Raises:
-            ApiError: 400: it is none.
+            ApiError: 400: the value is not a valid request.
         """
         schema = schema_of(exchange.route.name, self._models.release(value))
         request = schema.request(value, long=long)
@@ -121,11 +122,11 @@ class Endpoints:
         return request.cost(exchange.entry.bytes), run
 
     def refuse(self, exchange: Exchange, error: ApiError) -> Response:
-        """The response to a request that is not looked at, or has no exact answer."""
+        """The response to a request that is refused, or that has no exact answer."""
         entry = exchange.entry
         if error.limit is not None:
             self._metrics.rejected(error.limit)
-        if error.reason is None:  # by its form alone, or by a limit
+        if error.reason is None:  # it is malformed, or over a limit
             entry.outcome = "refused" if error.status < _SERVER_ERROR else "unavailable"
             entry.reason, entry.param = error.kind.replace(" ", ""), error.param
             self._metrics.inexact(error.model, entry.outcome, entry.reason)
@@ -137,7 +138,7 @@ class Endpoints:
         return error_response(error, said)
 
     def body_is_late(self) -> ApiError:
-        """The error where a body does not arrive in time."""
+        """The error of a request whose body did not arrive in time."""
         return ApiError(
             HTTPStatus.REQUEST_TIMEOUT,
             "RequestTimeoutError",
@@ -152,7 +153,7 @@ class Endpoints:
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _answer(self, read: Read, exchange: Exchange) -> Answer:
-        """Answer a small request at once, as a thread costs more. Others are waited for."""
+        """Answer a small request at once, because a thread costs more; defer any other one."""
         raw, query = b"", exchange.head.query
         try:
             _check_content(exchange.head)
@@ -192,18 +193,20 @@ class Endpoints:
             async with asyncio.timeout(left):
                 return await answer()
         except TimeoutError:
-            found = self._without_answer(self._capacity.busy("timeout", {}), exchange, raw)
+            fallback_answer = self._without_answer(
+                self._capacity.busy("timeout", {}), exchange, raw
+            )
         except ApiError as error:
-            found = self._without_answer(error, exchange, raw)
-        return found if isinstance(found, Response) else await found()
+            fallback_answer = self._without_answer(error, exchange, raw)
+        return fallback_answer if isinstance(fallback_answer, Response) else await fallback_answer()
 
     async def _parse_first(
         self,
         parse: Callable[[], tuple[ThreadPoolExecutor | None, Callable[[], Done]]],
         exchange: Exchange,
     ) -> Response:
-        """Parse a body that takes long in a thread; what has much in it is answered there, too."""
-        pool, run = await self._in(self._pool, parse, exchange)
+        """Parse a long body in a thread, and answer it in a thread, too."""
+        pool, run = await self._run_in(self._pool, parse, exchange)
         return await self._run(pool or self._pool, run, exchange)
 
     async def _run(
@@ -211,9 +214,11 @@ class Endpoints:
     ) -> Response:
         if pool is self._link_pool:
             exchange.reservation.follow_links()
-        return self._answered(exchange, await self._in(pool, run, exchange))
+        return self._answered(exchange, await self._run_in(pool, run, exchange))
 
-    async def _in(self, pool: ThreadPoolExecutor, run: Callable[[], T], exchange: Exchange) -> T:
+    async def _run_in(
+        self, pool: ThreadPoolExecutor, run: Callable[[], T], exchange: Exchange
+    ) -> T:
         queued = time.perf_counter()
 
         def begin() -> T:
@@ -228,12 +233,12 @@ class Endpoints:
         self, request: ApiRequest, exchange: Exchange, blocks: BlockForm | None
     ) -> Answered:
         watch = self._models.watch
-        watch.start(runs=next(self._requests) % _ONE_OF == 0)
+        watch.start(runs=next(self._requests) % _TIMED_ONE_OF == 0)
         model = self._models.find(request.model)
-        given = exchange.head.header(b"x-request-id") or None
+        client_id = exchange.head.header(b"x-request-id") or None
         own_id = exchange.entry.request_id[:_ID_DIGITS]
         try:
-            reply = request.answer(Call(model, self._options, given, own_id, blocks))
+            reply = request.answer(Call(model, self._options, client_id, own_id, blocks))
         except ApiError as error:
             if error.reason is not None:
                 error.model = model.name
@@ -241,7 +246,7 @@ class Endpoints:
         return Answered(model.name, reply, watch.spent() if watch.runs else {})
 
     def _pool_for(self, cost: Cost, blocks: BlockForm | None) -> ThreadPoolExecutor | None:
-        """The threads that answer a request; None for the event loop."""
+        """The pool of threads that answers a request; None for the event loop."""
         if cost.text > _LONG_TEXT:
             return self._long_pool
         if cost.links and self._settings.links is not None:
@@ -308,7 +313,11 @@ class Endpoints:
 
 
 def _check_content(head: Head) -> None:
-    """By what the head says of it: its type as in vLLM, its coding by RFC 9110, section 8.4."""
+    """Check the headers that describe the body: its type as vLLM does, its coding by RFC 9110, 8.4.
+
+    Raises:
+        ApiError: 400 for another type than JSON; 415 for a compressed body.
+    """
     media_type = head.headers.get(b"content-type", b"")
     if media_type != _JSON and media_type.lower().partition(b";")[0] != _JSON:
         raise invalid_body(
@@ -326,17 +335,17 @@ def _check_content(head: Head) -> None:
         )
 
 
-def _block_form(given: str, seed: str | None) -> BlockForm | None:
-    """Which block hashes the query asks for: ``?block_size=16&algorithm=sha256``."""
-    query = query_parameters(given, _BLOCK_PARAMETERS)
+def _block_form(query_text: str, seed: str | None) -> BlockForm | None:
+    """The block hashes that a query such as ``block_size=16&algorithm=sha256`` asks for."""
+    query = query_parameters(query_text, _BLOCK_PARAMETERS)
     if not query:
         return None
     size, algorithm = query.get("block_size"), query.get("algorithm")
     if size is not None:
         short = size.isascii() and size.isdecimal() and len(size) <= len(str(_MAX_BLOCK))
         positive = short and 1 <= int(size) <= _MAX_BLOCK
-        found = f"block_size must be a positive integer, found {quoted(size)}"
-        require(positive, found, "block_size")
+        message = f"block_size must be a positive integer, found {quoted(size)}"
+        require(positive, message, "block_size")
     for name, known in (("hashes", HashForm), ("algorithm", Algorithm)):
         values = [value.value for value in known]
         one_of = f"{name} must be one of {', '.join(values)}, found {quoted(query.get(name))}"

@@ -1,4 +1,4 @@
-"""Errors of a server, beside those of the engine's API that it speaks."""
+"""Errors of the server itself; those of the engine's API are in the room of that API."""
 
 from __future__ import annotations
 
@@ -23,18 +23,19 @@ def too_large(what: str, limit: str, headers: Mapping[str, str] = NO_HEADERS) ->
 
 
 def query_parameters(query: str, known: Collection[str]) -> dict[str, str]:
-    """The parameters of a query; the last one of a name counts.
+    """The parameters of a query. If a name is repeated, its last value counts.
 
-    An unknown one is refused: a mistyped ``block_sise`` would silently give no block hashes.
+    An unknown parameter is refused, because a mistyped ``block_sise`` would silently give no block
+    hashes.
 
     Raises:
-        ApiError: 400.
+        ApiError: 400: a parameter is unknown.
     """
-    given = {name: values[-1] for name, values in parse_qs(query, keep_blank_values=True).items()}
-    for name in given.keys() - known:
+    values = {name: values[-1] for name, values in parse_qs(query, keep_blank_values=True).items()}
+    for name in values.keys() - known:
         raise bad_request(
             f"There is no query parameter {quoted(name)}; known here: {', '.join(known)}"
             f"{did_you_mean(name, known)}",
             name,
         )
-    return given
+    return values

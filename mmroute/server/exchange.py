@@ -12,22 +12,22 @@ from mmroute.server.front.http import Head, Response
 from mmroute.server.logs import LogEntry
 
 CLIENT_HAS_GONE: Final = 499
-"""The status of an exchange whose answer nobody took, as proxies write it."""
+"""The status in logs and metrics if the client closed the connection, as proxies write it."""
 
-_DIGITS: Final = 18  # more are too many in any case
+_DIGITS: Final = 18  # a length with more digits is too large in any case
 
 Deferred: TypeAlias = Callable[[], Awaitable[Response]]
-"""Gives a response that has to be waited for."""
+"""A function that returns the response later."""
 Answer: TypeAlias = Response | Deferred
 
 
 class Route:
-    """What one path and method is answered by.
+    """The function that answers one path and method.
 
     Args:
-        name: its name in metrics and logs.
-        answer: is called when the body is complete.
-        takes_body: whether the body is kept.
+        name: the name of the route in metrics and logs.
+        answer: the function to call when the body is complete.
+        takes_body: whether the function needs the body.
     """
 
     __slots__ = ("answer", "name", "takes_body")
@@ -41,7 +41,7 @@ class Route:
 
 
 def readable(route: Route) -> dict[str, Route]:
-    """A route for GET, and for HEAD, whose answer the front sends without its body."""
+    """A route for GET and for HEAD. The front leaves the body out of an answer to HEAD."""
     return {"GET": route, "HEAD": route}
 
 
@@ -51,39 +51,39 @@ class Exchange:
     Args:
         head: the request's head.
         route: the route that answers it.
-        reservation: the bytes that it may hold.
-        given_id: the ID that the client gave the request; empty if it gave none.
+        reservation: the part of the server's capacity that the request takes.
+        client_id: the client's ID of the request; empty if it sent none.
 
     Attributes:
-        began: when the head was complete, by the performance counter.
-        entry: the log line of the request.
+        began: the time of the performance counter when the head was complete.
+        entry: the fields of the request's log line.
     """
 
     __slots__ = ("_body", "began", "entry", "head", "reservation", "route")
 
-    def __init__(self, head: Head, route: Route, reservation: Reservation, given_id: str) -> None:
+    def __init__(self, head: Head, route: Route, reservation: Reservation, client_id: str) -> None:
         self.head = head
         self.route = route
         self.reservation = reservation
         self.began = time.perf_counter()
-        self.entry = LogEntry(given_id)
+        self.entry = LogEntry(client_id)
         self._body: bytes | io.BytesIO = b""
 
     def expect(self) -> None:
-        """The head is complete.
+        """Check the length of the body that the head announces.
 
         Raises:
-            ApiError: 413: it announces a body that is too large.
+            ApiError: 413: the body will be too large.
         """
         announced = self.head.headers.get(b"content-length", b"")
         if announced.isdigit():
             self.reservation.expect(int(announced[:_DIGITS]))
 
     def take(self, chunk: bytes | memoryview) -> None:
-        """More of the body; it is copied.
+        """Copy the next part of the body.
 
         Raises:
-            ApiError: 413, 503: it is too much.
+            ApiError: 413 or 503: the body is over a limit.
         """
         self.reservation.hold(len(chunk))
         if not self.route.takes_body:
@@ -97,7 +97,7 @@ class Exchange:
         self._body.write(chunk)
 
     def body(self) -> bytes:
-        """All of the body, which is not kept here any longer."""
+        """The complete body. It can be taken once."""
         kept, self._body = self._body, b""
         raw = kept if isinstance(kept, bytes) else kept.getvalue()  # not a copy
         self.entry.bytes = len(raw)

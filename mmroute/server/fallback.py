@@ -1,4 +1,4 @@
-"""A real vLLM render, asked where mmroute has no exact answer."""
+"""A client of vLLM's render server, which answers requests that have no exact answer here."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from mmroute.errors import Reason
 from mmroute.net.remote import Remote
 
 _MAX_REQUESTS: Final = 64
-_MAX_ANSWER: Final = 1 << 26  # without tensors, which are not asked for
-_FAILURES: Final = 5  # one after the other, before it is left alone
-_PAUSE: Final = 5.0  # seconds until it is asked again, by one request
+_MAX_ANSWER: Final = 1 << 26  # bytes; answers have no tensors
+_FAILURES: Final = 5  # failures in a row after which no request is sent for a while
+_PAUSE: Final = 5.0  # seconds until one request is sent again
 _AWAY: Final = frozenset({502, 503, 504})
 _OWN_KEY_REFUSED: Final = frozenset({401, 403})
 _RENDERED: Final = "/render"
@@ -30,7 +30,7 @@ _HANDED_BACK: Final = frozenset({b"content-type", b"retry-after"})
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """What the fallback answered, with the headers that are handed back."""
+    """The fallback's response, with the headers that the client gets."""
 
     status: int
     body: bytes = field(repr=False)
@@ -38,22 +38,22 @@ class Upstream:
 
 
 class Fallback:
-    """Hands requests on over connections that are kept.
+    """Forwards requests to the fallback, over persistent connections.
 
-    They are handed on as they were sent, but that no tensors are asked for: no router reads them,
-    and here they are never in an answer. The client's own API key is not handed on, nor is a proxy
-    of the environment used. A server that fails several times is left alone for a moment.
+    A request is forwarded unchanged, except that it asks for no tensors: mmroute's answers have
+    none, and no router reads them. The client's API key is not forwarded. Proxies named in the
+    environment are not used. After several failures no request is sent for a few seconds.
 
     Args:
-        url: the server's URL, with or without ``/v1``.
-        api_key: the key to send as a bearer token.
-        timeout: seconds for the whole of one request.
+        url: the URL of the fallback, with or without ``/v1``.
+        api_key: the key to send as a bearer token; None for no key.
+        timeout: the seconds for one request.
 
     Attributes:
-        url: the server's URL, without ``/v1``.
+        url: the URL of the fallback, without ``/v1``.
 
     Raises:
-        ValueError: it is no http or https URL.
+        ValueError: `url` is not an http or https URL.
     """
 
     def __init__(self, url: str, *, api_key: str | None = None, timeout: float = 30.0) -> None:
@@ -81,17 +81,17 @@ class Fallback:
         reason: Reason,
         keep: Callable[[int], object],
     ) -> Upstream:
-        """The fallback's answer, whatever its status.
+        """Forward a request, and return the fallback's response, whatever its status.
 
         Args:
             path: the request's path, with its query.
             body: the body as the client sent it.
-            request_id: the client's ID of the request; None if it gave none.
+            request_id: the client's ID of the request; None if it sent none.
             reason: the reason why there is no exact answer.
-            keep: is called with the number of bytes that are held here.
+            keep: a function to call with the size of each part of the response that is held here.
 
         Raises:
-            ApiError: 502: there is none.
+            ApiError: 502: the fallback did not respond.
         """
         self._check_may_ask(reason)
         if path.partition("?")[0].endswith(_RENDERED):
@@ -114,7 +114,7 @@ class Fallback:
         return answer
 
     async def close(self) -> None:
-        """Close its connections."""
+        """Close all connections."""
         await self._pool.aclose()
 
     async def _ask(
@@ -133,7 +133,7 @@ class Fallback:
             content=body,
             extensions={"timeout": {**timeouts, "connect": _CONNECT_TIMEOUT}},
         ) as response:
-            if response.status in _OWN_KEY_REFUSED:  # it is not the client's
+            if response.status in _OWN_KEY_REFUSED:  # the key is this server's
                 raise self._failed("does not take the API key of this server", reason)
             chunks, size = [], 0
             async for chunk in response.aiter_stream():

@@ -1,4 +1,4 @@
-"""Whether the fallback is the engine whose answers are given here."""
+"""Checks whether the fallback is the engine that this server matches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mmroute.server.metrics import Metrics
 from mmroute.server.settings import ServerSettings
 
 _LOG: Final = logging.getLogger(__name__)
-_ASKED_EVERY: Final = 30.0  # seconds; a fleet is upgraded while this server goes on
+_ASKED_EVERY: Final = 30.0  # seconds; a fleet may be upgraded while this server runs
 
 
 async def watch_fallback(
@@ -26,13 +26,13 @@ async def watch_fallback(
     metrics: Metrics,
     on_failure: Callable[[str], object] | None,
 ) -> None:
-    """Ask the fallback for its version again and again; log and count one of other rules.
+    """Ask the fallback for its version every 30 seconds, and warn if its rules are others.
 
     Args:
         settings: the server's settings. A fallback that cannot be reached is asked again.
         matched: the engine profile by which requests are answered here.
-        metrics: have what it said last.
-        on_failure: is called with the warning where the settings are strict; None to go on.
+        metrics: the metrics, which show the last answer.
+        on_failure: a function to call with the warning if the settings are strict; None to go on.
     """
     if settings.fallback_url is None:
         return

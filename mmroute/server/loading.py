@@ -1,4 +1,4 @@
-"""From a model's name to a model that can answer."""
+"""Loads and checks a model for the server."""
 
 from __future__ import annotations
 
@@ -27,17 +27,18 @@ _NO_SETTINGS: Final = EngineSettings()
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
-    """Where a model comes from, and what it is called.
+    """The files of a model, its served names, and the engine that it matches.
 
     Attributes:
-        model: the model, as for `Normalizer.from_pretrained`; or ``grpc://WORKER:PORT``, several
-            with commas, for the files that all of these workers have (`mmroute.bundle`).
-        names: the names by which requests ask for it; the first one is its own.
-        model_id: the engine's own model string; None if it is that of `engine_settings`, or else
-            `model`, or of workers' files the first name.
-        revision: hub branch, tag or commit.
+        model: the model, as for `Normalizer.from_pretrained`; or ``grpc://WORKER:PORT``, with
+            commas between several, for the files that all of these workers have
+            (`mmroute.bundle`).
+        names: the served names, by which requests ask for the model. Answers use the first one.
+        model_id: the engine's model string; None to take the one in `engine_settings`. If that has
+            none either, it is `model`, or the first served name for files from workers.
+        revision: the branch, tag or commit on the hub.
         backend: the engine that is matched.
-        engine_settings: the settings that the engine was started with.
+        engine_settings: the settings with which the engine was started.
     """
 
     model: str
@@ -50,18 +51,18 @@ class ModelSource:
     @property
     def workers(self) -> Sequence[str]:
         """The addresses of workers; empty for a model with files of its own."""
-        given = self.model.removeprefix(_WORKERS)
-        return given.split(",") if given != self.model else ()
+        addresses = self.model.removeprefix(_WORKERS)
+        return addresses.split(",") if addresses != self.model else ()
 
     @property
     def model_string(self) -> str:
-        """The engine's own."""
-        given = self.model_id or self.engine_settings.model_string
-        return given or (self.names[0] if self.workers else self.model)
+        """The engine's model string."""
+        explicit = self.model_id or self.engine_settings.model_string
+        return explicit or (self.names[0] if self.workers else self.model)
 
     @property
     def served(self) -> tuple[str, ...]:
-        """The names, and those of its LoRA adapters."""
+        """The served names of the model and of its LoRA adapters."""
         return *self.names, *self.engine_settings.loras
 
 
@@ -77,13 +78,13 @@ def load(
 
     Args:
         source: the model's source.
-        links: permission to follow links to images.
-        fast_paths: the ways it may be made fast.
-        files: the files of data URLs that came before, for all models.
-        watch: counts what the stages of a request take.
+        links: permission to follow links to images; None if no link is followed.
+        fast_paths: the encoder and the caches of the model; None for the defaults.
+        files: the cache of images in data URLs, which all models share.
+        watch: the stopwatch for the stages of requests.
 
     Raises:
-        ModelError: it cannot be loaded, or is not healthy.
+        ModelError: the model cannot be loaded, or failed its self-check.
     """
     if source.workers:
         return _load_from_workers(
@@ -110,7 +111,7 @@ def load(
     model = normalizer.model
     normalizer = replace(normalizer, caches=normalizer.caches._replace(images=files), watch=watch)
     loaded = LoadedModel.of(normalizer, source.names[0], source.engine_settings)
-    for path in ROUTES:  # or the first request of each would wait for it
+    for path in ROUTES:  # otherwise the first request to each would wait for its schema
         schema_of(path, release_of(source.backend))
     fields = {
         "model": source.model,

@@ -1,6 +1,7 @@
 """Log lines as JSON.
 
-They say which, how long and why; never a prompt, an image, or a message that quotes them.
+A line names the model, the duration and the reason. It never has a prompt, an image, or a message
+that quotes them.
 """
 
 from __future__ import annotations
@@ -15,23 +16,23 @@ from typing import Any, Final
 
 _LOG: Final = logging.getLogger("mmroute.server")
 _LONGEST_ID: Final = 128
-_ID_BYTES: Final = 16  # of one that is drawn
+_ID_BYTES: Final = 16  # of a random ID
 _FAILURE: Final = 500
 
 
 class LogEntry:
-    """What is known of one request when it has been answered; filled in on its way.
+    """The fields of one request's log line, which are filled in while it is answered.
 
     Args:
-        given_id: the ID that the client gave the request; empty if it gave none.
+        client_id: the client's ID of the request; empty if it sent none.
     """
 
     __slots__ = (
         "_id", "bytes", "images", "model", "outcome", "param", "reason", "tokens",
     )  # fmt: skip
 
-    def __init__(self, given_id: str) -> None:
-        self._id = given_id[:_LONGEST_ID]
+    def __init__(self, client_id: str) -> None:
+        self._id = client_id[:_LONGEST_ID]
         self.model: str | None = None
         self.outcome: str | None = None
         self.reason: str | None = None
@@ -40,7 +41,7 @@ class LogEntry:
 
     @property
     def request_id(self) -> str:
-        """The client's own, or one that is drawn when somebody asks for it."""
+        """The client's ID of the request, or a random one, which is made when it is first read."""
         if not self._id:
             # It need not be secret; the system's own random numbers cost as much as a small answer.
             self._id = random.randbytes(_ID_BYTES).hex()
@@ -48,10 +49,10 @@ class LogEntry:
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object for each record; `fields` of a record are its own keys."""
+    """Writes a record as one JSON object. The record's `fields` become keys of the object."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """See `logging.Formatter.format`. Tracebacks have places, and no values."""
+        """See `logging.Formatter.format`. A traceback is written as places in files, no values."""
         line: dict[str, Any] = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
             + f".{int(record.msecs):03d}Z",
@@ -81,7 +82,7 @@ def configure(level: str) -> None:
 
 
 def log_request(entry: LogEntry, route: str, method: str, status: int, seconds: float) -> None:
-    """One line for one request."""
+    """Write the log line of a request."""
     level = logging.ERROR if status >= _FAILURE else logging.INFO
     if not _LOG.isEnabledFor(level):
         return

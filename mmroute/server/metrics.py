@@ -52,7 +52,7 @@ class Metrics:
         models: the models whose caches are counted.
 
     Attributes:
-        pages: the pages of all processes; None where there is one.
+        pages: the metrics pages of all processes; None for a single process.
     """
 
     def __init__(self, models: Models) -> None:
@@ -72,29 +72,29 @@ class Metrics:
         )  # fmt: skip
         self._stages = _Histogram(
             "mmroute_stage_duration_seconds",
-            "Stages of a request that was answered; one request of 16 is told",
+            "Stages of a request that was answered; one request of 16 is timed",
             ["model", "stage"], buckets=_STAGE_SECONDS, registry=registry,
         )  # fmt: skip
         routings = Counter(
             "mmroute_routings_total",
-            "Requests by what became of them: exact, inexact (422), refused (as the engine refuses "
-            "it), fallback, text_prefix or unavailable; and by the reason, or the error's type",
+            "Requests by outcome: exact, inexact (422), refused (as the engine refuses it), "
+            "fallback, text_prefix or unavailable; and by the reason, or the error's type",
             ["model", "outcome", "reason"], registry=registry,
         )  # fmt: skip
         self._fallbacks = Counter(
             "mmroute_fallbacks_total",
-            "Requests handed to the fallback, by what it answered: a status, or failed",
+            "Requests forwarded to the fallback, by the status of its response, or failed",
             ["reason", "status"], registry=registry,
         )  # fmt: skip
         self._fallback_engine = Gauge(
             "mmroute_fallback_matches",
-            "1 if the fallback is an engine of the rules that are matched, 0 if not; by its "
-            "version, and whether that is proved, read or unknown",
+            "1 if the fallback has the rules of the engine that is matched, 0 if not; by its "
+            "version, and whether these rules are proved, read or unknown",
             ["engine", "version", "evidence"], registry=registry,
         )  # fmt: skip
         self._rejected = Counter(
             "mmroute_rejected_total",
-            "Requests that were not looked at, by the limit that was reached",
+            "Requests that were refused, by the limit that was reached",
             ["limit"], registry=registry,
         )  # fmt: skip
         self._tokens = _Histogram(
@@ -116,18 +116,17 @@ class Metrics:
             "mmroute_links_in_flight", "Requests whose links are followed", registry=registry
         )
         self.held_bytes = Gauge(
-            "mmroute_held_bytes", "Bytes of bodies, and of answers that are not taken yet",
+            "mmroute_held_bytes", "Bytes of bodies, and of answers that are not sent yet",
             registry=registry,
         )  # fmt: skip
         self.connections = Gauge("mmroute_connections", "Open connections", registry=registry)
         self._queued = Histogram(
-            "mmroute_queue_duration_seconds", "How long a request waited for a thread",
+            "mmroute_queue_duration_seconds", "Time that a request waited for a thread",
             buckets=_SECONDS, registry=registry,
         )  # fmt: skip
         self._lag = Histogram(
             "mmroute_event_loop_lag_seconds",
-            "How much later than it should the event loop comes to what is due, four times a "
-            "second",
+            "Delay of the event loop's timer, which is due four times a second",
             buckets=_SECONDS, registry=registry,
         )  # fmt: skip
         # Finding a counter by its labels costs as much as counting.
@@ -135,19 +134,19 @@ class Metrics:
         self._items = functools.cache(items.labels)
 
     def page(self) -> bytes:
-        """The text of ``/metrics``: of all processes, if there are several."""
+        """The text of ``/metrics``, with the metrics of all processes."""
         if self.pages is None:
             return generate_latest(self._registry)
         self.publish()
         return self.pages.merged()
 
     def publish(self) -> None:
-        """Let other processes tell the metrics of this one."""
+        """Write the metrics of this process for the other processes."""
         if self.pages is not None:
             self.pages.publish(generate_latest(self._registry))
 
     def request(self, route: str, status: int, seconds: float) -> None:
-        """Count a request of any kind."""
+        """Count a request of any outcome."""
         self._seconds.observe((route, status), seconds)
 
     def answered(
@@ -161,24 +160,24 @@ class Metrics:
 
         Args:
             model: the name of the model.
-            tokens: token IDs of all prompts.
-            items: the number of items of each modality, and the number of tokens these have.
-            stages: the nanoseconds that each stage took.
+            tokens: the number of token IDs of all prompts.
+            items: the number of items of each modality, and the number of their tokens.
+            stages: the time of each stage, in nanoseconds.
         """
         self._routings(model, "exact", "").inc()
         self._tokens.observe((model,), tokens)
         for stage, nanoseconds in stages.items():
             self._stages.observe((model, stage), nanoseconds * _NANO)
-        for modality, (count, of_items) in items.items():
+        for modality, (count, item_tokens) in items.items():
             self._items(model, modality).inc(count)
-            self._item_tokens.observe((model, modality), of_items)
+            self._item_tokens.observe((model, modality), item_tokens)
 
     def queued(self, seconds: float) -> None:
-        """A request has waited for its thread."""
+        """Count the time that a request waited for a thread."""
         self._queued.observe(seconds)
 
     def lag(self, seconds: float) -> None:
-        """The event loop was late."""
+        """Count a delay of the event loop."""
         self._lag.observe(seconds)
 
     def inexact(self, model: str | None, outcome: str, reason: str) -> None:
@@ -186,22 +185,22 @@ class Metrics:
         self._routings(model or "", outcome, reason).inc()
 
     def fallback(self, reason: str, status: str) -> None:
-        """Count what the fallback answered."""
+        """Count a response of the fallback."""
         self._fallbacks.labels(reason, status).inc()
 
     def fallback_engine(self, running: RunningEngine, *, matches: bool) -> None:
-        """State which engine the fallback is, instead of the one before."""
+        """Set the engine of the fallback."""
         self._fallback_engine.clear()
         labels = (running.engine, running.version, running.evidence.value)
         self._fallback_engine.labels(*labels).set(matches)
 
     def rejected(self, limit: str) -> None:
-        """Count a request that met a limit."""
+        """Count a request that was refused because of a limit."""
         self._rejected.labels(limit).inc()
 
 
 class _Histogram(Collector):
-    """The library's takes five times as long for a value. Belongs to the event loop."""
+    """A histogram, for the event loop alone. The library's takes five times as long for a value."""
 
     def __init__(
         self,
@@ -238,7 +237,7 @@ class _Histogram(Collector):
 
 
 class _Caches(Collector):
-    """The counters of all caches, read when they are asked for."""
+    """The counters of all caches, which are read when metrics are scraped."""
 
     def __init__(self, models: Models) -> None:
         self._models = models
@@ -247,15 +246,15 @@ class _Caches(Collector):
         labels = ["model", "cache"]
         hits = CounterMetricFamily(
             "mmroute_cache_hits",
-            "Prompts whose beginning was known, and images that came before",
+            "Prompts of which a prefix was cached, and images that were cached",
             labels=labels,
         )
         misses = CounterMetricFamily(
             "mmroute_cache_misses",
-            "Prompts long enough to be kept, and images as data URLs, that were not known",
+            "Other prompts that are long enough for the cache, and other images in data URLs",
             labels=labels,
         )
-        kept = GaugeMetricFamily("mmroute_cache_bytes", "Bytes kept", labels=labels)
+        kept = GaugeMetricFamily("mmroute_cache_bytes", "Bytes in the cache", labels=labels)
         info = GaugeMetricFamily(
             "mmroute_model_info",
             "Models that are loaded, and the engine's model string that identities cover; always 1",
@@ -264,7 +263,7 @@ class _Caches(Collector):
         for loaded in self._models.all_loaded():
             info.add_metric([loaded.name, loaded.model.model_id], 1)
         kept_here: list[tuple[str, str, CacheStats]] = [("", "images", self._models.files.stats())]
-        # Models with the same files share what they keep; it is counted once.
+        # Models with the same files share their caches, which are counted once.
         for loaded in {id(m.model): m for m in reversed(self._models.all_loaded())}.values():
             stats = loaded.normalizer.stats()
             caches: dict[str, CacheStats | None] = {"hashes": stats.hashes, "chats": stats.chats}

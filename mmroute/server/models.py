@@ -1,4 +1,4 @@
-"""The models of one server: which there are, by which names, and whether they can answer yet."""
+"""The models of one server, by their served names, and the state of their loading."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LOADING_AT_A_TIME: Final = 8
 
 
 class NameTakenError(ValueError):
-    """A name is that of another model."""
+    """Another model has the name already."""
 
 
 class ModelStatus(StrEnum):
@@ -45,7 +45,7 @@ class ModelStatus(StrEnum):
 
 
 class _FailedElsewhereError(Exception):
-    """Another process could not load a model; says why."""
+    """Another process could not load a model; the message is its error."""
 
 
 class Entry:
@@ -53,12 +53,12 @@ class Entry:
 
     Attributes:
         source: the model's source.
-        loaded: the model, once it can answer.
-        error: the reason why it cannot answer; empty if it can, or may yet.
-        files: the reading of its files, which other models may share.
-        loading: ends once `loaded` or `error` is set.
-        replacement: the entry that takes its place when it is loaded, or could not be.
-        release: the release of vLLM whose requests it takes.
+        loaded: the loaded model; None until it can answer.
+        error: the error of loading; empty if there was none so far.
+        files: the reading of the files, which models with the same files share.
+        loading: a future that ends when `loaded` or `error` is set.
+        replacement: the entry that replaces this one once it is loaded, or whose loading failed.
+        release: the release of vLLM whose requests the model takes.
     """
 
     def __init__(self, source: ModelSource) -> None:
@@ -70,24 +70,24 @@ class Entry:
         self.replacement: Entry | None = None
         try:
             self.release = release_of(source.backend)
-        except ModelError:  # it is not loaded, and says why
+        except ModelError:  # loading will fail with this error
             self.release = release_of("vllm")
 
     @property
     def status(self) -> ModelStatus:
-        """The state of its loading."""
+        """The state of loading."""
         if self.loaded is not None:
             return ModelStatus.READY
         return ModelStatus.FAILED if self.error else ModelStatus.LOADING
 
     def wait_for(self, files: Future[LoadedModel]) -> None:
-        """Take the model when its files are read."""
+        """Set `loaded` or `error` when `files` ends."""
         self.files, self.loading = files, Future()
-        self.loading.set_running_or_notify_cancel()  # who waits for it cannot cancel it
+        self.loading.set_running_or_notify_cancel()  # so that a caller cannot cancel it
         files.add_done_callback(partial(self._take, self.loading))
 
     def _take(self, loading: Future[LoadedModel], files: Future[LoadedModel]) -> None:
-        # A future wakes those who wait for it before it runs its callbacks, of which this is one.
+        # Callers wait for `loading`, because `files` would wake them before it runs this callback.
         error = CancelledError() if files.cancelled() else files.exception()
         if error is None:
             # Another model may have the same files.
@@ -99,7 +99,7 @@ class Entry:
         loading.set_exception(error)
 
     def _fail(self, error: BaseException) -> None:
-        if isinstance(error, _FailedElsewhereError):  # whose log has it
+        if isinstance(error, _FailedElsewhereError):  # the other process has logged it
             self.error = str(error)
             return
         unexpected = None if isinstance(error, MmrouteError) else error
@@ -110,26 +110,26 @@ class Entry:
 
 
 class Models:
-    """All models of a server. Loading goes on beside it, in threads.
+    """All models of a server. They are loaded in threads.
 
-    Those with the same files are loaded once, however many ask for them at a time.
+    Models with the same files are loaded once.
 
     Args:
         sources: the sources of the models, at least one.
-        links: permission to follow links to images.
-        fast_paths: the ways each of them may be made fast.
+        links: permission to follow links to images; None if no link is followed.
+        fast_paths: the encoder and the caches of each model; None for the defaults.
 
     Attributes:
-        created: the time of its making, in seconds since 1970.
-        backend_name: the name of the engine that is matched, as the operator gave it.
-        tell: is called with each change that is made here; None to tell nobody.
-        loads: whether models are loaded here; else in another process, which takes this one's place
-            with one that has them.
-        files: the images of data URLs that came before, for all models.
-        watch: counts what the stages of a request take.
+        created: the time at which this object was made, in seconds since 1970.
+        backend_name: the name of the engine that is matched, as the operator wrote it.
+        tell: a function to call with each change, for the other processes; None for no others.
+        loads: whether this process loads models. If not, another process loads them, and replaces
+            this one by a process that has them.
+        files: the cache of images in data URLs, which all models share.
+        watch: the stopwatch for the stages of requests.
 
     Raises:
-        ValueError: there is none, or two of them share a name.
+        ValueError: there is no source, or two of them share a name.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class Models:
 
     @property
     def ready(self) -> bool:
-        """Whether every model that was there from the beginning, and is still, can answer."""
+        """Whether every model from the start of the server, unless removed since, can answer."""
         return bool(self._by_name) and all(entry.loaded is not None for entry in self._first)
 
     @property
@@ -183,8 +183,8 @@ class Models:
         """Make a change, and tell the other processes.
 
         Raises:
-            ApiError: as `apply`.
-            NameTakenError: likewise.
+            ApiError: as for `apply`.
+            NameTakenError: as for `apply`.
         """
         entry = self.apply(change)
         if self.tell is not None:
@@ -192,14 +192,14 @@ class Models:
         return entry
 
     def apply(self, change: Change) -> Entry:
-        """Make a change, which another process may have told.
+        """Make a change in this process only.
 
         Returns:
             The model that was added or removed, or is about to be replaced.
 
         Raises:
-            ApiError: 404.
-            NameTakenError: one of its names is another model's.
+            ApiError: 404: there is no model of this name.
+            NameTakenError: another model has one of the new model's names.
         """
         if change.source is None:
             return self._remove(change.name)
@@ -215,7 +215,7 @@ class Models:
         self._pool = _pool()
 
     def _add(self, source: ModelSource) -> Entry:
-        """Begin to load another one; where it is there already, and has not failed, leave it so."""
+        """Begin to load a model, unless the same model is there and has not failed."""
         with self._lock:
             known = {self._by_name[name] for name in source.served if name in self._by_name}
             living = {entry for entry in known if entry.status is not ModelStatus.FAILED}
@@ -230,9 +230,9 @@ class Models:
         return entry
 
     def _replace(self, name: str, source: ModelSource) -> Entry:
-        """Begin to load what takes the place of a model, which answers until then.
+        """Begin to load a model that replaces another one, which answers until then.
 
-        The files are read anew, also where they have the same name.
+        The files are read again, even if the source is the same.
         """
         with self._lock:
             current = self.entry(name)
@@ -240,13 +240,13 @@ class Models:
             new = current.replacement = Entry(source)
             loading = self._load(source)
             new.wait_for(loading)
-        # What is called keeps all that it knows, for as long as the new model is there.
+        # The future lives as long as the new model, so its callbacks must not hold the old one.
         loading.add_done_callback(lambda _: self._put(new))
         loading.add_done_callback(self._reclaim)
         return current
 
     def _put(self, new: Entry) -> None:
-        """Let a loaded model take its place in one step, unless that was decided otherwise."""
+        """Put a loaded model in the place of the old one, unless that was changed meanwhile."""
         with self._lock:
             current = next((e for e in self.entries() if e.replacement is new), None)
             if new.loaded is None or current is None:
@@ -258,7 +258,7 @@ class Models:
             self._loads[_files(new.source)] = new.files
 
     def _fail(self, source: ModelSource, why: str) -> Entry:
-        """Another process could not load a model."""
+        """Note that another process could not load a model."""
         everyone = [e for entry in self.entries() for e in (entry, entry.replacement) if e]
         waiting = [e for e in everyone if e.source == source and not e.loading.done()]
         for entry in waiting:
@@ -266,7 +266,7 @@ class Models:
         return waiting[0] if waiting else Entry(source)
 
     def _remove(self, name: str) -> Entry:
-        """Serve a model no longer, by none of its names. What is being answered is answered."""
+        """Remove a model with all its names. Requests that are being answered are completed."""
         with self._lock:
             entry = self.entry(name)
             self._forget(entry)
@@ -275,15 +275,15 @@ class Models:
         return entry
 
     def _reclaim(self, _: object = None) -> None:
-        with contextlib.suppress(RuntimeError):  # it is about to stop
+        with contextlib.suppress(RuntimeError):  # the server is about to stop
             self._pool.submit(reclaim)
 
     def close(self, *, wait: bool = False) -> None:
-        """Begin no more loading."""
+        """Cancel loading that has not begun, and begin none."""
         self._pool.shutdown(wait=wait, cancel_futures=True)
 
     def names(self) -> Iterator[tuple[str, Entry]]:
-        """Every name and its model, in the order they came."""
+        """Every served name and its model, in the order in which they were added."""
         yield from tuple(self._by_name.items())
 
     def entries(self) -> Sequence[Entry]:
@@ -291,14 +291,14 @@ class Models:
         return tuple(dict.fromkeys(self._by_name.values()))
 
     def all_loaded(self) -> Sequence[LoadedModel]:
-        """Those that can answer."""
+        """The models that can answer."""
         return [entry.loaded for entry in self.entries() if entry.loaded is not None]
 
     def entry(self, name: str) -> Entry:
-        """The model that is served by a name.
+        """The model with a served name.
 
         Raises:
-            ApiError: 404.
+            ApiError: 404: there is none.
         """
         entry = self._by_name.get(name)
         if entry is None:
@@ -319,11 +319,10 @@ class Models:
         return release_of("vllm") if known is None else known.release
 
     def find(self, name: str | None) -> LoadedModel:
-        """The model a request asks for; the first one if it names none.
+        """The model that a request asks for; the first one if it names none.
 
         Raises:
-            ApiError: 404 for a name that is not served; 503 while it is being loaded, and where
-                that has failed.
+            ApiError: 404: the name is not served; 503: the model is being loaded, or could not be.
         """
         entry = self.entry(name or self._default)
         if entry.loaded is not None:
@@ -337,7 +336,7 @@ class Models:
             headers={} if failed else {"retry-after": "1"},
         )
 
-    # All below are called under the lock, or before another thread knows of this object.
+    # The methods below are called under the lock, or before another thread has this object.
 
     def _enter(self, source: ModelSource) -> Entry:
         if not source.names:
@@ -359,7 +358,7 @@ class Models:
         self._drop_files(entry.source)
 
     def _drop_files(self, source: ModelSource) -> None:
-        """Keep no files that no model has any more."""
+        """Drop the files of a source that no model has any more."""
         if _files(source) not in {_files(entry.source) for entry in self.entries()}:
             self._loads.pop(_files(source), None)
 
@@ -379,10 +378,10 @@ class Models:
 
 
 def reclaim() -> None:
-    """Give the memory of models that are gone back to the system.
+    """Give the memory of removed models back to the system.
 
-    A model is full of cycles, and may be all that a quiet server has to collect for long. Without
-    its ``malloc_trim`` glibc keeps what they had in the arena of each thread that loaded one.
+    A model is full of cycles, and a quiet server may collect no garbage for a long time. Without
+    ``malloc_trim``, glibc keeps the memory in the arena of each thread that loaded a model.
     """
     gc.collect()
     if sys.platform == "linux":

@@ -1,4 +1,4 @@
-"""The OpenAPI document of the server, made of the types it reads and writes."""
+"""The OpenAPI document of the server, generated from the types that it reads and writes."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _READ: Final = {
     "/health": "200 when every model is loaded and checked, else 503",
     "/ping": "The same",
     "/livez": "200 as long as the process answers",
-    "/readyz": "As /health, and how far each model is; ?model=NAME asks for one",
-    "/load": "How many requests are being answered",
+    "/readyz": "As /health, with the status of each model; ?model=NAME asks for one",
+    "/load": "The number of requests that are being answered",
     "/kv_event_sources": "Empty: only an engine publishes events",
     "/metrics": "Prometheus metrics",
     "/openapi.json": "This document",
@@ -61,7 +61,7 @@ _NAME: Final = {"name": "name", "in": "path", "required": True, "schema": {"type
 
 
 def openapi(settings: ServerSettings) -> _Schema:
-    """The document."""
+    """Make the document."""
     types: dict[str, Any] = {"error": ErrorResponse, "add": AddModelRequest}
     for path, posted in ROUTES.items():
         types |= {f"{path} request": posted.request, f"{path} answer": posted.answer}
@@ -69,16 +69,18 @@ def openapi(settings: ServerSettings) -> _Schema:
         [(name, "validation", TypeAdapter(kind)) for name, kind in types.items()],
         ref_template="#/components/schemas/{model}",
     )
-    found = {name: schema for (name, _), schema in schemas.items()}
+    schema_of_type = {name: schema for (name, _), schema in schemas.items()}
     errors = {
-        status: {"description": text, "content": _json(found["error"])}
+        status: {"description": text, "content": _json(schema_of_type["error"])}
         for status, text in _ERRORS.items()
     }
     paths: _Schema = {path: {"get": _operation(summary)} for path, summary in _READ.items()}
     for path in _READINESS:
         paths[path]["get"]["responses"]["503"] = {"description": "a model is not ready"}
     for path, posted in ROUTES.items():
-        operation = _operation(posted.summary, found[f"{path} request"], found[f"{path} answer"])
+        operation = _operation(
+            posted.summary, schema_of_type[f"{path} request"], schema_of_type[f"{path} answer"]
+        )
         operation["responses"] |= errors
         if path.endswith("/render"):
             operation["parameters"] = _BLOCKS
@@ -86,7 +88,7 @@ def openapi(settings: ServerSettings) -> _Schema:
     if settings.tokenizer_info:
         paths["/tokenizer_info"] = {"get": _operation("The tokenizer's configuration")}
     if settings.admin_key is not None:
-        paths |= _admin_paths(found["add"], errors)
+        paths |= _admin_paths(schema_of_type["add"], errors)
     document = {
         "openapi": "3.1.0",
         "info": {
@@ -111,13 +113,13 @@ def _admin_paths(add: _Schema, errors: _Schema) -> _Schema:
             "202": {"description": "it is being loaded"},
             "409": {"description": "another model has one of the names"},
         }
-    asked, removed = _operation("How far a model is"), _operation("Remove a model")
-    for operation in (asked, removed):
+    shown, removed = _operation("The status of a model"), _operation("Remove a model")
+    for operation in (shown, removed):
         operation["responses"]["404"] = errors["404"]
     return {
-        "/admin/models": {"get": _operation("Every model, and how far it is"), "post": added},
+        "/admin/models": {"get": _operation("Every model with its status"), "post": added},
         "/admin/models/{name}": {
-            "parameters": [_NAME], "get": asked, "put": replaced, "delete": removed,
+            "parameters": [_NAME], "get": shown, "put": replaced, "delete": removed,
         },
     }  # fmt: skip
 
@@ -139,7 +141,7 @@ def _json(schema: _Schema) -> _Schema:
 
 
 def _guard(document: _Schema, beginning: str, guarded: bool) -> None:
-    """Say that the operations of some paths want a key."""
+    """Declare the API key of the operations whose paths begin with `beginning`."""
     if not guarded:
         return
     document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}

@@ -47,8 +47,8 @@ class Pages:
         }
 
     def by_path(self) -> Mapping[str, Callable[[Exchange], Response]]:
-        """What each path is answered by."""
-        found: dict[str, Callable[[Exchange], Response]] = {
+        """The function that answers each path."""
+        pages: dict[str, Callable[[Exchange], Response]] = {
             "/health": self._health,
             "/ping": self._health,
             "/livez": lambda _: Response(200),
@@ -61,12 +61,12 @@ class Pages:
             "/openapi.json": lambda _: self._document,
         }
         if self._settings.tokenizer_info:
-            found["/tokenizer_info"] = self._tokenizer
-        return found
+            pages["/tokenizer_info"] = self._tokenizer
+        return pages
 
     @functools.cached_property
     def _document(self) -> Response:
-        """Made when it is first asked for: that takes as long as a hundred small requests."""
+        """The OpenAPI document. Making it takes as long as answering a hundred small requests."""
         return json_response(openapi(self._settings))
 
     def _health(self, _: Exchange) -> Response:
@@ -74,31 +74,31 @@ class Pages:
 
     def _readiness(self, exchange: Exchange) -> Response:
         try:
-            name = _asked_model(exchange)
-            asked = [self._models.entry(name)] if name else self._models.entries()
+            name = _model_name(exchange)
+            entries = [self._models.entry(name)] if name else self._models.entries()
         except ApiError as error:
             return error_response(error)
-        ready = asked[0].loaded is not None if name else self._models.ready
-        found = {entry.source.names[0]: entry.status.value for entry in asked}
+        ready = entries[0].loaded is not None if name else self._models.ready
+        statuses = {entry.source.names[0]: entry.status.value for entry in entries}
         status = 200 if ready and not self._drain.begun else 503
-        return json_response({"draining": self._drain.begun, "models": found}, status)
+        return json_response({"draining": self._drain.begun, "models": statuses}, status)
 
     def _show_metrics(self, _: Exchange) -> Response:
         return Response(200, self._metrics.page(), media_type=CONTENT_TYPE_LATEST)
 
     def _tokenizer(self, exchange: Exchange) -> Response:
         try:
-            return json_response(self._models.find(_asked_model(exchange)).tokenizer_info)
+            return json_response(self._models.find(_model_name(exchange)).tokenizer_info)
         except ApiError as error:
             return error_response(error)
 
 
-def _asked_model(exchange: Exchange) -> str:
+def _model_name(exchange: Exchange) -> str:
     return query_parameters(exchange.head.query, ("model",)).get("model", "")
 
 
 def _model_list(models: Models) -> dict[str, Any]:
-    """Every served name, as vLLM lists them; the length of a model's context once it is loaded."""
+    """Every served name, in the form of vLLM's list. A loaded model has its context's length."""
     cards = []
     for name, entry in models.names():
         if entry.status is ModelStatus.FAILED:

@@ -1,4 +1,4 @@
-"""A server as a process: its socket, its signals, its end."""
+"""Runs a server as a process, with its sockets and signals."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from mmroute.server.service import Service
 from mmroute.server.settings import ServerSettings
 
 _LOG: Final = logging.getLogger(__name__)
-_INTERRUPTED: Final = 130  # the exit status, as of every command
-_LAST_REQUESTS: Final = 0.5  # seconds for those of connections that were accepted last
-_LAST_THREADS: Final = 0.1  # seconds for one that is idle to end
-# Objects until Python looks for garbage. By its default, 700, it looks through the objects of a
-# long body so often while they are made that they take eight times as long, and nothing else runs.
+_INTERRUPTED: Final = 130  # the exit status of every command after SIGINT
+_LAST_REQUESTS: Final = 0.5  # seconds for the requests of connections that were accepted last
+_LAST_THREADS: Final = 0.1  # seconds for an idle thread to end
+# The number of new objects after which Python collects garbage. With the default, 700, parsing a
+# long body takes eight times as long, because the collector walks its objects again and again.
 _OBJECTS: Final = 10_000
 
 
@@ -43,16 +43,16 @@ def serve(
     listen: Listen,
     fast_paths: FastPaths | None = None,
 ) -> str | None:
-    """Serve until a signal says to stop. The socket is open before the models are loaded.
+    """Serve until a signal to stop. The socket is open before the models are loaded.
 
-    A thread that is at work in the end does not keep the process, which ends here then.
+    If a thread is still at work in the end, this ends the process.
 
     Returns:
-        Why it could not serve; None if it was told to stop.
+        The error that ended the server; None if a signal ended it.
 
     Raises:
-        ValueError: as `Models` and `Service`.
-        KeyboardInterrupt: SIGINT told it to stop, and it has stopped.
+        ValueError: as for `Models` and `Service`.
+        KeyboardInterrupt: SIGINT ended the server.
     """
     configure(listen.log_level)
     models = Models(sources, links=settings.links, fast_paths=fast_paths)
@@ -70,7 +70,7 @@ def serve(
 
     interrupted = False
     try:
-        # Models that come later are loaded by a process that answers nothing.
+        # Models that are added later are loaded by a process that answers no request.
         if listen.processes > 1 or settings.admin_key is not None:
             failure = supervise(models, sockets, listen, serve_as)
         else:
@@ -92,16 +92,16 @@ def serve(
 
 
 def check(sources: Sequence[ModelSource], settings: ServerSettings) -> None:
-    """See whether a server could be made of these; nothing is loaded.
+    """Check the arguments of `serve` without loading a model.
 
     Raises:
-        ValueError: as `serve`.
+        ValueError: as for `serve`.
     """
     Service(Models(sources, links=settings.links), settings)
 
 
 def _threads_at_work() -> bool:
-    """Whether a thread goes on after all were told to end."""
+    """Whether a thread is still at work after all were asked to end."""
     others = [t for t in threading.enumerate() if t is not threading.main_thread() and not t.daemon]
     for thread in others:
         thread.join(_LAST_THREADS)
@@ -109,7 +109,7 @@ def _threads_at_work() -> bool:
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop's, where there is one: it costs less for each request."""
+    """The factory of uvloop, if it is installed, because it costs less for each request."""
     with contextlib.suppress(ModuleNotFoundError):
         factory: Callable[[], asyncio.AbstractEventLoop]
         factory = importlib.import_module("uvloop").new_event_loop
@@ -118,22 +118,22 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 class Server:
-    """Goes on for a while after the signal to stop, so that no request is lost on its way.
+    """Serves requests in one process, and loses none when it stops.
 
-    A connection that is closed while a client writes to it loses that request, and so does one
-    that waits to be accepted when listening ends. So each answer closes its connection first, while
-    the server goes on; then all that wait are accepted, listening ends, and those that were
-    accepted last have a moment for their request. Only idle connections are left.
+    A request is lost if its connection is closed while the client writes, or if the connection
+    waits to be accepted when listening ends. So after the signal to stop the server goes on for a
+    while, and each answer closes its connection. Then it accepts all connections that wait, stops
+    listening, and gives those a moment for their requests. Only idle connections are left.
 
     Args:
         models: the models to serve.
-        settings: limits and choices.
-        listen: where, and how long it takes to end.
-        member: this process among several; None where there is one.
+        settings: the settings of the service.
+        listen: the address, and the time that the server may take to end.
+        member: this process among several; None for a single process.
 
     Attributes:
-        failure: why it cannot serve; None if it can.
-        interrupted: whether SIGINT told it to stop.
+        failure: the error that ended the server; None if there was none.
+        interrupted: whether SIGINT ended the server.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class Server:
         self._draining: asyncio.TimerHandle | None = None
 
     def serve(self, sockets: list[socket.socket], file: SocketFile | None) -> None:
-        """Serve what arrives at open sockets until a signal says to stop."""
+        """Serve connections at open sockets until a signal to stop."""
         gc.set_threshold(_OBJECTS)
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             alone = self._member is None
@@ -189,8 +189,8 @@ class Server:
     def _signals(self, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
         """Stop at a signal, and end in time even if the event loop hangs.
 
-        Python calls the handler between two instructions of whatever hangs. The timer needs no
-        lock of the interpreter; it writes where each thread is, and ends the process.
+        Python calls the handler between two instructions of the code that hangs. The timer needs
+        no lock of the interpreter. It writes where each thread is, and ends the process.
         """
         limit = EndLimit(self._listen)
 
@@ -208,26 +208,30 @@ class Server:
                 signal.signal(number, handler)
 
     def _join(self, front: Front) -> Callable[[int], bool] | None:
-        """Do with the other processes what they do together."""
+        """Connect to the other processes: changes of models, metrics, and shares of connections.
+
+        Returns:
+            The argument `has_more` of `Listener`; None for a single process.
+        """
         member = self._member
         if member is None:
             return None
 
         def hear() -> None:
-            told = heard(member.control)
-            if isinstance(told, Change):
-                with contextlib.suppress(ApiError, NameTakenError):  # it was refused there, too
-                    self._models.apply(told)
-            elif told == RETIRE:
+            message = heard(member.control)
+            if isinstance(message, Change):
+                with contextlib.suppress(ApiError, NameTakenError):  # the first process refused it
+                    self._models.apply(message)
+            elif message == RETIRE:
                 front.share = None
                 self._service.drain.leaving = True
                 self._stopping.set()
-            elif told is not None:
-                self._stop(told)
+            elif message is not None:
+                self._stop(message)
             else:
                 loop.remove_reader(member.control)
                 self._service.metrics.pages = None
-                member.pages.remove()  # the first process has ended without doing it
+                member.pages.remove()  # the first process has ended, and left them
                 self._stopping.set()
 
         loop = asyncio.get_running_loop()
@@ -239,7 +243,7 @@ class Server:
         return lambda waiting: member.share.has_more(len(front.connections) + waiting)
 
     def _stop(self, number: int) -> None:
-        """The first SIGTERM begins to drain; SIGINT ends listening at once, and so does another."""
+        """Begin to drain at the first SIGTERM; at SIGINT or a second SIGTERM, stop listening."""
         if number == signal.SIGTERM and self._draining is None:
             self._service.drain.begun = True
             loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""Answers requests, whatever front they come through: routes, and what surrounds them."""
+"""Answers requests of any front: routes, API keys, logs and metrics."""
 
 from __future__ import annotations
 
@@ -29,23 +29,22 @@ _LOG: Final = logging.getLogger(__name__)
 _FAILURE: Final = 500
 _HEALTH: Final = frozenset({"/health", "/ping", "/readyz"})  # a 503 of theirs is no failure
 _VLLM_GUARDED: Final = ("/v1", "/v2", "/inference", "/cohere")
-"""What vLLM wants an API key for, and nothing else
-(``entrypoints/serve/middleware/authenticate.py``)."""
+"""The paths for which vLLM wants an API key (``entrypoints/serve/middleware/authenticate.py``)."""
 _ADMIN: Final = ("/admin",)
 
 
 class Service:
-    """Everything a server answers.
+    """Answers all routes of a server.
 
     A front calls `begin` when a head is complete, `Exchange.take` for each part of the body,
-    `answer` when that is complete, and `end` when the last byte of the answer is sent.
+    `answer` when the body is complete, and `end` when the last byte of the answer is sent.
 
     Args:
         models: the models to serve.
-        settings: the operator's limits and choices.
-        drain: set when the server is about to stop.
-        on_failure: is called with a message where a model cannot be loaded, or where the settings
-            are strict and the fallback is of other rules; nothing else is done.
+        settings: the settings of the service.
+        drain: the state of stopping; None for a new one.
+        on_failure: a function to call with a message if a model cannot be loaded, or if the
+            settings are strict and the fallback is another engine; None to go on.
 
     Raises:
         ValueError: the fallback's URL is malformed.
@@ -96,7 +95,7 @@ class Service:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self, *, load: bool = True) -> None:
-        """Begin to load the models, unless they are; ``/health`` says when that is done."""
+        """Begin to load the models, if `load` is true, and to watch the fallback."""
         matched = self._models.backend
         if load:
             self._tasks.append(asyncio.create_task(_load(self._models, self._on_failure)))
@@ -107,7 +106,7 @@ class Service:
         ]
 
     async def close(self) -> None:
-        """Let go of connections and threads, as far as they end."""
+        """Close connections to other servers, and let idle threads end."""
         for task in self._tasks:
             task.cancel()
         self._endpoints.close()
@@ -117,12 +116,12 @@ class Service:
             await asyncio.to_thread(self._tracing.close)
 
     def begin(self, head: Head) -> Exchange:
-        """A request whose head is complete."""
-        given_id = head.header(b"x-request-id")
-        return Exchange(head, self._route(head), Reservation(self._capacity), given_id)
+        """Begin a request, whose head is complete."""
+        client_id = head.header(b"x-request-id")
+        return Exchange(head, self._route(head), Reservation(self._capacity), client_id)
 
     def answer(self, exchange: Exchange) -> Answer:
-        """What to send, or what has to be waited for first."""
+        """The response to a request whose body is complete, or a function that returns it later."""
         try:
             return exchange.route.answer(exchange)
         except RecursionError:
@@ -131,7 +130,7 @@ class Service:
             return _failed(exchange)
 
     async def wait(self, exchange: Exchange, answer: Deferred) -> Response:
-        """The response that `answer` did not have at once."""
+        """The response of a function that `answer` returned."""
         try:
             return await answer()
         except RecursionError:
@@ -140,7 +139,7 @@ class Service:
             return _failed(exchange)
 
     def refuse(self, exchange: Exchange, error: ApiError) -> Response:
-        """The response to a request whose body is too large, or does not arrive."""
+        """The response to a request whose body is too large or does not arrive."""
         return self._endpoints.refuse(exchange, error)
 
     def late(self, exchange: Exchange) -> Response:
@@ -148,19 +147,19 @@ class Service:
         return self._endpoints.refuse(exchange, self._endpoints.body_is_late())
 
     def headers(self, exchange: Exchange, response: Response) -> Mapping[str, str]:
-        """All headers of a response but its length."""
+        """All headers of a response except its length."""
         headers = dict(response.headers)
         if response.media_type is not None:
             headers["content-type"] = response.media_type
         if self.settings.request_id_headers:
-            given = exchange.head.header(b"x-request-id")
-            headers["x-request-id"] = given or exchange.entry.request_id
+            client_id = exchange.head.header(b"x-request-id")
+            headers["x-request-id"] = client_id or exchange.entry.request_id
         if self.drain.begun or self.drain.leaving:
             headers["connection"] = "close"
         return headers
 
     def end(self, exchange: Exchange, status: int) -> None:
-        """The last byte of the answer is sent, or nobody takes it."""
+        """End a request, because the last byte of the answer is sent or the client has gone."""
         exchange.reservation.close()
         seconds = time.perf_counter() - exchange.began
         route, head, entry = exchange.route.name, exchange.head, exchange.entry
@@ -187,7 +186,7 @@ class Service:
         return methods.get(head.method) or _not_allowed(methods)
 
     def _redirect(self, head: Head) -> Route:
-        """To the path without its last slash, if there is one; as vLLM's framework does it."""
+        """Redirect to the path without slashes at its end, as vLLM's framework does."""
         path = head.path.rstrip("/")
         if path not in self._routes:
             return _NOT_FOUND
@@ -201,9 +200,9 @@ class Service:
             if head.path.startswith(guarded):
                 scheme, _, key = head.header(b"authorization").partition(" ")
                 digest = hashlib.sha256(key.encode()).digest()
-                # Every key is compared, however many: how long it takes says nothing.
-                found = [secrets.compare_digest(digest, known) for known in digests]
-                return scheme.lower() == "bearer" and any(found)
+                # Every key is compared, so that the time tells a client nothing about them.
+                matches = [secrets.compare_digest(digest, known) for known in digests]
+                return scheme.lower() == "bearer" and any(matches)
         return True
 
 
@@ -214,7 +213,7 @@ def _digests(keys: tuple[str, ...]) -> list[bytes]:
 async def _load(models: Models, on_failure: Callable[[str], object] | None) -> None:
     for entry in models.load():
         await asyncio.gather(asyncio.wrap_future(entry.loading), return_exceptions=True)
-        if not entry.error or entry not in models.entries():  # or it was removed meanwhile
+        if not entry.error or entry not in models.entries():  # it may have been removed meanwhile
             continue
         if on_failure is not None:
             on_failure(entry.error)
@@ -229,7 +228,7 @@ def _failed(exchange: Exchange) -> Response:
 
 
 def _too_deep() -> ApiError:
-    """For JSON that is read, but cannot be written; how deep that is depends on Python."""
+    """The error for JSON that could be parsed, and is nested too deeply to be written."""
     return bad_request("the request is nested too deeply")
 
 
@@ -238,9 +237,9 @@ def _always(name: str, response: Response) -> Route:
 
 
 def _not_allowed(methods: Mapping[str, Route]) -> Route:
-    """In the shape of vLLM's framework, as vLLM leaves it; so is the next one."""
+    """The error 405 in the form of vLLM's framework."""
     allowed = {"allow": ", ".join(methods)}
-    name = next(iter(methods.values())).name  # not the path: a client's own words are no label
+    name = next(iter(methods.values())).name  # the path may hold a client's words
     return _always(name, json_response({"detail": "Method Not Allowed"}, 405, allowed))
 
 

@@ -1,4 +1,4 @@
-"""What an operator decides about a server."""
+"""The settings of a server, which its operator chooses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _POSITIVE: Final = (
     "max_concurrency", "workers", "link_workers", "request_timeout", "fallback_timeout",
 )  # fmt: skip
 
-# The normalizer's messages advise its caller, and these the client and operator of a server.
+# The normalizer's messages advise its caller. These advise the client and operator of a server.
 _ADVICE: Final[Mapping[Reason, str]] = {
     Reason.IMAGE_SIZE_UNKNOWN: "an image is a link, and this server follows none, or it has only "
     "a uuid; send it as a data URL, or allow its host (mmroute serve --image-host)",
@@ -27,61 +27,65 @@ _ADVICE: Final[Mapping[Reason, str]] = {
 
 
 class InexactPolicy(StrEnum):
-    """What becomes of a request that vLLM answers, and mmroute cannot exactly."""
+    """The answer to a request that vLLM may answer, and for which there is no exact answer here."""
 
     ERROR = "error"
     """422, with the reason."""
     FALLBACK = "fallback"
-    """A real vLLM render is asked, and the answer says so."""
+    """The answer of vLLM's render server, marked as such."""
     TEXT_PREFIX = "text-prefix"
-    """A chat whose images are the cause gets the tokens before the first of them, and the answer
-    says so; all others get the error."""
+    """The tokens before the first image, marked as such, if the images of a chat are the cause; the
+    error for all other requests."""
 
 
 class AccessLog(StrEnum):
-    """Which requests get a log line."""
+    """The requests that get a log line."""
 
     ALL = "all"
     INEXACT = "inexact"
-    """Those without an exact answer of mmroute's own, and failures."""
+    """Requests without an exact answer of mmroute's own, and failures."""
     NONE = "none"
 
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """What an operator decides about a server.
+    """The settings of a server.
 
     Attributes:
         inexact: the policy for a request without an exact answer.
-        fallback_url: the URL of a real vLLM render, for `InexactPolicy.FALLBACK`.
-        fallback_api_key: the key to send to the fallback as a bearer token.
-        fallback_timeout: seconds for the whole of one request to it.
-        strict: refuse `prompt` together with `messages`, and tools without a parser; end where the
-            fallback is an engine of other rules.
-        trust_request_mm_kwargs: let requests set `mm_processor_kwargs`, as vLLM's option does.
-        tokenizer_info: serve ``/tokenizer_info``.
-        api_keys: the keys of which ``/v1`` needs one; empty for none.
-        admin_key: the key for ``/admin``, which adds and removes models; None: no such routes.
-        request_id_headers: answer with ``X-Request-Id``.
-        otlp_traces_endpoint: URL of an OpenTelemetry collector; None to trace nothing.
-        links: permission to follow links to images; None to follow none.
+        fallback_url: the URL of vLLM's render server, for `InexactPolicy.FALLBACK`.
+        fallback_api_key: the key to send to the fallback as a bearer token; None for no key.
+        fallback_timeout: the seconds for one request to the fallback.
+        strict: whether to refuse `prompt` together with `messages`, and tools without a parser, and
+            to stop if the fallback is an engine with other rules.
+        trust_request_mm_kwargs: whether requests may set `mm_processor_kwargs`, as with vLLM's
+            option.
+        tokenizer_info: whether to serve ``/tokenizer_info``.
+        api_keys: the API keys; ``/v1`` needs one of them. Empty if no key is needed.
+        admin_key: the key for ``/admin``, which adds and removes models; None for no such routes.
+        request_id_headers: whether answers have the header ``X-Request-Id``.
+        otlp_traces_endpoint: the URL of an OpenTelemetry collector; None for no tracing.
+        links: permission to follow links to images; None if no link is followed.
         max_body_bytes: the most bytes of one request.
         max_total_body_bytes: the most bytes of all requests that are being answered.
-        max_text_bytes: the most bytes of one request, beside its data URLs.
-        max_structure: commas, colons and brackets of one request; a bracket counts as four.
-        max_concurrency: requests that are being answered; more get a 503.
-        request_timeout: seconds for one request, from the end of its head.
-        worker_bytes: a request of more is answered in a thread, so that the others need not
-            wait: bytes of the body beside its pictures and token IDs, one for each token ID, a 64th
-            of data URLs, 512 for each picture (and all bytes of one whose header takes long), 256
-            for each of several prompts, 16 for each token that is decoded.
+        max_text_bytes: the most bytes of one request without its data URLs.
+        max_structure: the most commas, colons and brackets of one request, where a bracket counts
+            as four.
+        max_concurrency: the most requests that are being answered; further ones get a 503.
+        request_timeout: the seconds for one request, from the end of its head.
+        worker_bytes: the size above which a request is answered in a thread, so that others need
+            not wait. The size is the number of bytes without pictures and token IDs, plus one for
+            each token ID, a 64th of the bytes of data URLs, 512 for each picture (all bytes of a
+            picture whose header takes long), 256 for each of several prompts, and 16 for each token
+            that is decoded.
         workers: the number of such threads.
-        link_workers: threads for requests whose links are followed; more of them get a 503.
+        link_workers: the number of threads for requests whose links are followed; further such
+            requests get a 503.
         access_log: the requests that get a log line.
         hash_seed: the engine's PYTHONHASHSEED, for block hashes.
 
     Raises:
-        ValueError: a limit is not positive, or the fallback has no URL (or has one for nothing).
+        ValueError: a limit is not positive, or only one of fallback URL and policy is set.
     """
 
     inexact: InexactPolicy = InexactPolicy.ERROR
@@ -123,7 +127,7 @@ class ServerSettings:
 
     @property
     def api_options(self) -> ApiOptions:
-        """What of it decides about answers."""
+        """The settings on which answers depend."""
         return ApiOptions(
             strict=self.strict,
             trusts_mm_kwargs=self.trust_request_mm_kwargs,

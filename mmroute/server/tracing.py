@@ -26,7 +26,7 @@ _NANO: Final = 1_000_000_000
 class Tracing:
     """Sends spans to an OTLP collector over HTTP, in the background.
 
-    What OpenTelemetry's own environment variables say holds beside it (``OTEL_SERVICE_NAME``,
+    OpenTelemetry's own environment variables apply as well (``OTEL_SERVICE_NAME``,
     ``OTEL_TRACES_SAMPLER``, ``OTEL_EXPORTER_OTLP_HEADERS``).
 
     Args:
@@ -60,13 +60,13 @@ class Tracing:
         span.end(ended)
 
     def close(self) -> None:
-        """Send what is left."""
+        """Send the spans that were not sent yet."""
         self._provider.shutdown()
 
 
 def _attributes(entry: LogEntry) -> dict[str, str | int]:
-    """Names of the semantic conventions for generative AI, where there are such."""
-    found = {
+    """The attributes of a span; names follow the semantic conventions for generative AI."""
+    attributes = {
         "gen_ai.request.model": entry.model,
         "gen_ai.usage.input_tokens": entry.tokens or None,
         "mmroute.request_id": entry.request_id,
@@ -74,4 +74,4 @@ def _attributes(entry: LogEntry) -> dict[str, str | int]:
         "mmroute.reason": entry.reason,
         "mmroute.images": entry.images,
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in attributes.items() if value is not None}

@@ -1,4 +1,4 @@
-"""The front: sockets, HTTP up to a head and from a response on, and the processes of a server.
+"""The front: sockets, the reading of requests, the writing of responses, and processes.
 
-Knows nothing of models.
+It knows nothing about models.
 """

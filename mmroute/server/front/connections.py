@@ -1,8 +1,7 @@
-"""HTTP/1.1: connections of clients that may be slow, silent or endless, each within its limits.
+"""HTTP/1.1 connections, with limits for clients that are slow, silent or send without end.
 
-A connection has one request at a time; what a client sends behind it waits. Deadlines are looked at
-together, a few times a second: a timer for each request would cost more than most of what is done
-here.
+A connection answers one request at a time; later ones wait. All deadlines are checked together,
+four times a second, because a timer for each request would cost more than most of the other work.
 """
 
 from __future__ import annotations
@@ -37,19 +36,19 @@ _STATUS: Final = {
 
 
 class _Phase(IntEnum):
-    """What a connection waits for."""
+    """The event for which a connection waits."""
 
     IDLE = 0
     HEAD = 1
     BODY = 2
     ANSWER = 3
     WRITE = 4
-    """That the client takes the answer."""
+    """The client has not received all of the answer yet."""
     LINGER = 5
-    """That the client closes: one that still sends would lose its answer to a reset."""
+    """The client has not closed yet. If it still sends, a reset would destroy its answer."""
 
 
-# As names of the module: to find a member of an enumeration takes longer than to parse a header.
+# Looking up a member of an enumeration takes longer than parsing a header.
 _IDLE, _HEAD, _BODY, _ANSWER, _WRITE, _LINGERS = _Phase
 
 
@@ -57,16 +56,16 @@ class Front:
     """All connections of a service. Belongs to one event loop.
 
     Args:
-        service: answers their requests.
+        service: the service that answers requests.
         limits: the limits of connections.
 
     Attributes:
         connections: the open connections.
         extra: the connections beyond the limit, the oldest one first.
-        empty: set while there is none.
+        empty: an event that is set while there is no connection.
         date: the ``Date`` header of the responses.
-        share: this process's share of all connections; None where there is one process.
-        buffer: what arrives for any of them; it is copied before anything else is read.
+        share: this process's share of all connections; None for a single process.
+        buffer: the bytes that arrive on any connection, which copies them before the next read.
     """
 
     def __init__(self, service: Service, limits: ConnectionLimits) -> None:
@@ -96,7 +95,7 @@ class Front:
         return Connection(self)
 
     async def close(self, grace: float) -> None:
-        """Close connections, each when its requests are answered; all after so many seconds."""
+        """Close each connection when its request is answered, and all of them after `grace` s."""
         self.service.drain.begun = True
         for connection in tuple(self.connections):
             connection.finish()
@@ -105,12 +104,12 @@ class Front:
         for connection in tuple(self.connections):
             connection.abort()
         self._ticking.cancel()
-        await asyncio.sleep(0)  # each hears of it
+        await asyncio.sleep(0)  # let each connection learn that it is closed
 
     def add(self, connection: Connection) -> None:
-        """A connection is open. One beyond the limit may ask for a page, as probes do.
+        """Add a new connection. One beyond the limit may only get pages, as health probes do.
 
-        Only few may: the oldest of them gives its place to the next one.
+        The number of those is limited, too: the oldest of them is closed for a new one.
         """
         self.connections.add(connection)
         self.empty.clear()
@@ -120,7 +119,7 @@ class Front:
                 next(iter(self.extra)).turn_away()
 
     def forget(self, connection: Connection) -> None:
-        """A connection is closed."""
+        """Remove a connection that is closed."""
         self.connections.discard(connection)
         self.extra.pop(connection, None)
         if self.share is not None:
@@ -143,13 +142,13 @@ class Front:
 
 
 class Connection(asyncio.BufferedProtocol):
-    """A connection within its limits.
+    """A connection of a client.
 
     Args:
-        front: the front it belongs to.
+        front: the front to which it belongs.
 
     Attributes:
-        deadline: the end of its wait, by the clock of the event loop.
+        deadline: the time at which its wait ends, by the clock of the event loop.
     """
 
     def __init__(self, front: Front) -> None:
@@ -161,15 +160,15 @@ class Connection(asyncio.BufferedProtocol):
         self._phase = _HEAD
         self._exchange: Exchange | None = None
         self._task: asyncio.Task[None] | None = None
-        self._status = CLIENT_HAS_GONE  # of the answer that is being taken
+        self._status = CLIENT_HAS_GONE  # of the answer that is being sent
         self._untaken = 0
         self._paused = False
-        self._deaf = False  # whatever else arrives is not looked at
+        self._deaf = False  # whether further bytes are ignored
         self._lingers = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # of a stream
         self._transport = transport
-        transport.set_write_buffer_limits(high=0)  # to know when the last byte is taken
+        transport.set_write_buffer_limits(high=0)  # to learn when the last byte is sent
         self._wait_for(_HEAD)
         self._front.add(self)
 
@@ -203,7 +202,7 @@ class Connection(asyncio.BufferedProtocol):
             self._advance()
 
     def _advance(self) -> None:
-        """Go on with what was received, until something has to be waited for, or for a turn."""
+        """Process the received bytes, until more must arrive or other connections have a turn."""
         parser, turn_ends = self._parser, math.inf
         try:
             while self._phase < _ANSWER and not self._deaf:
@@ -226,7 +225,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def _take_head(self) -> bool:
-        """Begin a request; False if more of its head has to arrive first."""
+        """Begin a request; False if its head is not complete yet."""
         parser = self._parser
         head = parser.head()
         if head is None:
@@ -248,7 +247,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._take_body(exchange)
 
     def _take_body(self, exchange: Exchange) -> bool:
-        """Take what there is of a body; False if more has to arrive first."""
+        """Take the received part of a body; False if more must arrive first."""
         parser = self._parser
         part = parser.body()
         try:
@@ -265,10 +264,10 @@ class Connection(asyncio.BufferedProtocol):
                 self._transport.write(_CONTINUE)
         return bool(part)
 
-    # From here on a request is answered.
+    # Answering.
 
     def _answer_early(self, exchange: Exchange, response: Response) -> None:
-        """Before the body is complete, which is not looked at any more."""
+        """Answer before the body is complete, and ignore the rest of it."""
         self._deaf = self._lingers = True
         self._send(exchange, response)
 
@@ -319,19 +318,19 @@ class Connection(asyncio.BufferedProtocol):
         if exchange is not None:
             self._service.end(exchange, status)
 
-    # How it ends.
+    # Closing.
 
     def finish(self) -> None:
-        """Close it, at once if nothing is on its way."""
+        """Close the connection if it has no request; otherwise its answer closes it."""
         if self._exchange is None:
             self._transport.close()
 
     def abort(self) -> None:
-        """Close it whatever is on its way."""
+        """Close the connection, even in the middle of a request."""
         self._transport.abort()
 
     def turn_away(self) -> None:
-        """Refuse it: there are too many connections."""
+        """Refuse the connection, because there are too many."""
         self._service.metrics.rejected("connections")
         self._front.extra.pop(self, None)
         if self._exchange is not None:
@@ -341,12 +340,12 @@ class Connection(asyncio.BufferedProtocol):
         self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "retry-after: 1\r\n")
 
     def expire(self) -> None:
-        """It has waited for too long."""
+        """End a wait whose deadline has passed."""
         match self._phase:
             case _Phase.HEAD if self._parser.unread:
                 self._lingers = True
                 self._refuse(HTTPStatus.REQUEST_TIMEOUT)
-            case _Phase.IDLE | _Phase.HEAD:  # clients would take a 408 for their next answer
+            case _Phase.IDLE | _Phase.HEAD:  # a client would read a 408 as its next answer
                 self._transport.close()
             case _Phase.BODY if self._exchange is not None:
                 self._answer_early(self._exchange, self._service.late(self._exchange))
@@ -361,7 +360,7 @@ class Connection(asyncio.BufferedProtocol):
         self.deadline = self._front.loop.time() + self._front.seconds[phase]
 
     def _refuse(self, status: HTTPStatus, more: str = "") -> None:
-        """Answer what is not a request, or not one that can be read."""
+        """Answer bytes that are no valid request, and close the connection."""
         self._deaf = True
         lines = f"{_STATUS[status]}{self._front.date}{more}connection: close\r\n"
         self._transport.write(f"{lines}content-length: 0\r\n\r\n".encode())

@@ -1,14 +1,14 @@
-"""The end of a server, as its parts are told of it."""
+"""The state of a server or process that is about to stop."""
 
 from __future__ import annotations
 
 
 class Drain:
-    """Whether a process is about to stop; then it keeps no connection.
+    """Whether a process is about to stop. Then each answer closes its connection.
 
     Attributes:
-        begun: the server is, and is not healthy any more.
-        leaving: this process is, and another one has taken its place.
+        begun: whether the server is about to stop; ``/health`` answers 503 then.
+        leaving: whether this process is about to stop because another one replaced it.
     """
 
     def __init__(self) -> None:

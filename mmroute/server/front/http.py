@@ -1,4 +1,4 @@
-"""The head of a request, and a response: what a service and its fronts exchange."""
+"""The head of a request, and a response."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from mmroute.engines.vllm.api import ApiError
 NO_HEADERS: Final[Mapping[str, str]] = {}
 
 
-# Neither is frozen: to make one of those takes three times as long.
+# These are not frozen, because making a frozen object takes three times as long.
 @dataclass(slots=True, eq=False)
 class Head:
-    """What stands before the body of a request.
+    """The request line and the headers of a request.
 
     Attributes:
         method: the method, in capitals.
         path: the decoded path, without the query.
         query: the query as it was sent.
-        headers: the headers by their names in small letters; the first one of several.
+        headers: the headers, by their names in lower case. Of repeated headers it has the first.
     """
 
     method: str
@@ -33,20 +33,20 @@ class Head:
     headers: Mapping[bytes, bytes] = field(repr=False)
 
     def header(self, name: bytes) -> str:
-        """The value of a header; empty if there is none."""
+        """The value of a header; empty if the request does not have the header."""
         value = self.headers.get(name)
         return "" if value is None else value.decode("latin-1")
 
 
 @dataclass(slots=True, eq=False)
 class Response:
-    """What a request is answered with.
+    """A response to a request.
 
     Attributes:
         status: the HTTP status.
         body: the body as it is sent.
-        headers: the headers beside those of its length and type.
-        media_type: the body's media type; None where it has none.
+        headers: the headers without those for length and type.
+        media_type: the media type of the body; None for an empty body.
     """
 
     status: int
@@ -58,10 +58,10 @@ class Response:
 def json_response(
     value: object, status: int = 200, headers: Mapping[str, str] = NO_HEADERS
 ) -> Response:
-    """A JSON response; arrays of numpy are lists there."""
+    """A JSON response, in which numpy arrays are lists."""
     try:
         raw = orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
-    except TypeError:  # half of a surrogate pair, an integer of more than 64 bits
+    except TypeError:  # orjson writes no lone surrogate, and no integer of more than 64 bits
         raw = json.dumps(value, default=np.ndarray.tolist).encode()
     return Response(status, raw, headers, "application/json")
 

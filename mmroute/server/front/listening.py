@@ -1,4 +1,4 @@
-"""The sockets of a server: opened before anything is loaded, and read until the last connection."""
+"""The listening sockets of a server, and the accepting of connections."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ _LOG: Final = logging.getLogger(__name__)
 _BACKLOG: Final = 2048
 _PROBE_SECONDS: Final = 2.0
 _SEND_BUFFER: Final = 1 << 18
-_LEFT_TO_OTHERS: Final = 0.002  # seconds
-_OUT_OF_DESCRIPTORS: Final = 1.0  # seconds until it is tried again
+_LEFT_TO_OTHERS: Final = 0.002  # seconds for which a connection is left to other processes
+_OUT_OF_DESCRIPTORS: Final = 1.0  # seconds until the next attempt to accept
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """What all connections, and each of them, may take.
+    """The limits of all connections together, and of each one.
 
     Attributes:
-        connections: the most connections at a time; more get a 503.
+        connections: the most connections at a time; further ones get a 503.
         idle_seconds: the most seconds between two requests.
-        head_seconds: the most seconds for a head. They begin with the connection, or with the first
-            byte of a later request.
+        head_seconds: the most seconds for the head of a request, from the opening of the connection
+            or from the first byte of a later request.
         head_bytes: the most bytes of one request's head.
-        write_seconds: the seconds within which a client must take what is sent to it.
+        write_seconds: the seconds within which a client must receive a part of its answer.
     """
 
     connections: int = 768
@@ -44,15 +44,16 @@ class ConnectionLimits:
 
 @dataclass(frozen=True, slots=True)
 class Listen:
-    """Where a server listens, and how it stops.
+    """The address at which a server listens, and the time that it takes to stop.
 
     Attributes:
-        host: name or address.
-        port: the port at the host; 0 for any free one.
-        uds: path of a Unix socket, instead of both.
-        drain: seconds between the signal to stop and the end of listening: ``/health`` says 503
-            and answers close their connections, so that clients go elsewhere.
-        grace: seconds that requests may still take after that.
+        host: the host name or address.
+        port: the port; 0 for any free one.
+        uds: the path of a Unix socket, which replaces host and port; None for none.
+        drain: the seconds from the signal to stop until the server stops listening. Meanwhile
+            ``/health`` answers 503, and each answer closes its connection, so that clients go to
+            other servers.
+        grace: the seconds that requests may still take after that.
         log_level: the level of the log lines on standard error.
         limits: the limits of connections.
         processes: the number of processes that answer.
@@ -77,10 +78,10 @@ class Listen:
 
 
 def open_sockets(listen: Listen) -> list[socket.socket]:
-    """Listening sockets, one for each address of the host.
+    """Open listening sockets, one for each address of the host.
 
     Raises:
-        OSError: there is none to listen on; the message names it.
+        OSError: no socket could be opened; the message names the address.
     """
     try:
         sockets = [_unix(Path(listen.uds))] if listen.uds is not None else _internet(listen)
@@ -93,12 +94,12 @@ def open_sockets(listen: Listen) -> list[socket.socket]:
 
 
 def _internet(listen: Listen) -> list[socket.socket]:
-    found = socket.getaddrinfo(
+    addresses = socket.getaddrinfo(
         listen.host or None, listen.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )
     sockets: list[socket.socket] = []
     unusable: OSError | None = None
-    for family, _, _, _, address in dict.fromkeys(found):
+    for family, _, _, _, address in dict.fromkeys(addresses):
         try:
             sockets.append(socket.create_server(address, family=family, backlog=_BACKLOG))
         except OSError as error:
@@ -115,9 +116,9 @@ def _internet(listen: Listen) -> list[socket.socket]:
 
 
 def _unix(path: Path) -> socket.socket:
-    """Every user who may enter the directory may connect.
+    """Open a Unix socket. Every user who may enter its directory may connect.
 
-    What a server that is gone left there is replaced, and so is the socket of one that drains: that
+    A socket that a dead server left behind is replaced. So is that of a server that drains, which
     goes on with the connections it has.
     """
     if not path.parent.is_dir():
@@ -131,7 +132,7 @@ def _unix(path: Path) -> socket.socket:
         opened.bind(str(beside))
         beside.chmod(0o666)
         opened.listen(_BACKLOG)
-        beside.replace(path)  # at no moment there is none
+        beside.replace(path)  # so that the path always has a socket
     except OSError:
         opened.close()
         beside.unlink(missing_ok=True)
@@ -140,7 +141,7 @@ def _unix(path: Path) -> socket.socket:
 
 
 def _may_be_replaced(path: Path) -> bool:
-    """Whether nobody listens there, or a server that is about to end."""
+    """Whether no server listens at the path, or one that is about to end."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(_PROBE_SECONDS)
         if probe.connect_ex(str(path)) != 0:
@@ -153,9 +154,10 @@ def _may_be_replaced(path: Path) -> bool:
 
 
 class SocketFile:
-    """The path of a Unix socket, which goes with the server that made it.
+    """The file of a Unix socket, which the server that made it removes.
 
-    A server that is about to end and its successor may share a path: each removes its own file.
+    A server that is about to end and its successor may share a path. Each removes only its own
+    file.
 
     Args:
         path: the path at which the socket listens already.
@@ -166,25 +168,25 @@ class SocketFile:
         self._made = self._identity()
 
     def remove(self) -> None:
-        """Remove it, if it is still the one that was made."""
+        """Remove the file, unless another server has replaced it."""
         if self._made is not None and self._identity() == self._made:
             self._path.unlink(missing_ok=True)
         self._made = None
 
     def _identity(self) -> tuple[int, int] | None:
         try:
-            found = self._path.stat()
+            status = self._path.stat()
         except OSError:
             return None
-        return found.st_dev, found.st_ino
+        return status.st_dev, status.st_ino
 
 
 class Share:
-    """How many connections each of several processes has, in memory that they share.
+    """The number of connections of each process, in memory that the processes share.
 
     Args:
         counts: the number of connections of each process.
-        slot: this process's slot.
+        slot: the index of this process in `counts`.
     """
 
     def __init__(self, counts: memoryview, slot: int) -> None:
@@ -192,26 +194,26 @@ class Share:
         self._slot = slot
 
     def tell(self, connections: int) -> None:
-        """So many this process has now."""
+        """Set the number of connections of this process."""
         self._counts[self._slot] = connections
 
     def has_more(self, connections: int) -> bool:
-        """Whether another process has fewer connections than this one has now."""
+        """Set the number of connections, and say whether another process has fewer."""
         self.tell(connections)
         return connections > min(self._counts)
 
 
 class Listener:
-    """Makes connections of what arrives at sockets, until it is told to stop.
+    """Accepts connections at sockets, until it is closed.
 
-    An event loop's own server drops what it has accepted, and what waits, at the moment it is
-    closed. This one makes a connection of each.
+    When an event loop's own server is closed, it drops connections that wait, or that it has just
+    accepted. This one serves all of them.
 
     Args:
-        sockets: open sockets that do not block. They are closed in the end.
-        protocol: makes the protocol of a connection.
-        has_more: is called with the number of connections it is about to accept, and says whether
-            another process should take the next one; None where there is no other.
+        sockets: open sockets that do not block. `close` closes them.
+        protocol: a function that makes the protocol of a connection.
+        has_more: a function that takes the number of connections about to be accepted, and returns
+            whether another process should accept the next one; None for a single process.
     """
 
     def __init__(
@@ -229,14 +231,14 @@ class Listener:
             self._loop.add_reader(listening, self._look, listening)
 
     def close(self) -> None:
-        """Accept all that wait, and listen no more."""
+        """Accept all connections that wait, and stop listening."""
         for listening in self._sockets:
             self._loop.remove_reader(listening)
             self._accept(listening)
             listening.close()
 
     def _look(self, listening: socket.socket) -> None:
-        """Something waits. What another process should take it has a moment to take."""
+        """Accept a connection that waits, or leave it to another process for a moment."""
         if self._has_more is None:
             self._accept(listening)
         elif self._has_more(len(self._tasks)):
@@ -250,12 +252,12 @@ class Listener:
             for _ in range(most):
                 connection, _ = listening.accept()
                 connection.setblocking(False)
-                # Or the system holds megabytes of an answer that nobody takes, and counts them as
-                # taken.
+                # Otherwise the system buffers megabytes of an answer that nobody reads, and reports
+                # them as sent.
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
                 if connection.family != socket.AF_UNIX:
-                    # Or the end of each answer waits for the client's acknowledgement of its head.
-                    with contextlib.suppress(OSError):  # it is gone already
+                    # Otherwise the end of each answer waits until the client acknowledges its head.
+                    with contextlib.suppress(OSError):  # the client may have gone already
                         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 making = self._loop.connect_accepted_socket(self._protocol, connection)
                 task = self._loop.create_task(making)
@@ -263,7 +265,7 @@ class Listener:
                 task.add_done_callback(self._tasks.discard)
         except (BlockingIOError, ConnectionAbortedError):
             return
-        except OSError as error:  # too many open files: those that wait can wait longer
+        except OSError as error:  # too many open files; connections may wait
             _LOG.warning("cannot accept", extra={"fields": {"text": error.strerror}})
             self._loop.remove_reader(listening)
             self._loop.call_later(_OUT_OF_DESCRIPTORS, self._accept_again, listening)

@@ -1,4 +1,4 @@
-"""The metrics of several processes as those of one server."""
+"""Merges the metrics of several processes into the metrics of one server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Final
 _PREFIX: Final = "mmroute-metrics-"
 _LONG: Final = 600.0  # seconds
 _ENDED: Final = ".ended"
-# Of these the processes have the same; everything else is added up.
+# Metrics that have the same value in all processes. All others are added up.
 _SAME: Final = ("_info", "_matches", "_start_time_seconds", "_max_fds", "_created")
 
 
@@ -22,11 +22,11 @@ _SAME: Final = ("_info", "_matches", "_start_time_seconds", "_max_fds", "_create
 def shared_directory() -> Iterator[Path]:
     """A new directory for pages of metrics.
 
-    Those that nobody has written to for long are removed: a server writes every second, and one
-    whose processes were all killed leaves its directory behind.
+    It also removes directories of dead servers. A server writes to its directory every second, and
+    leaves it behind if all its processes are killed.
     """
     for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        with contextlib.suppress(OSError):  # another server has been faster
+        with contextlib.suppress(OSError):  # another server may have removed it
             if time.time() - path.stat().st_mtime > _LONG:
                 shutil.rmtree(path, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True) as directory:
@@ -34,19 +34,19 @@ def shared_directory() -> Iterator[Path]:
 
 
 class SharedPages:
-    """A directory in which each process keeps its page of metrics, so that any can show all.
+    """A directory with the metrics page of each process, so that each can show all metrics.
 
-    What a process has counted stays when it has ended, or counters would go backwards.
+    The counters of a process stay after it has ended, because counters must not decrease.
 
     Args:
-        directory: a directory that this server alone uses.
+        directory: a directory that no other server uses.
     """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     def publish(self, page: bytes) -> None:
-        """Keep the page of this process."""
+        """Write the page of this process."""
         path = self._directory / str(os.getpid())
         beside = path.with_suffix(".new")
         with contextlib.suppress(FileNotFoundError):  # `remove`, by another process
@@ -54,20 +54,20 @@ class SharedPages:
             beside.replace(path)
 
     def remove(self) -> None:
-        """Remove the directory; each process alone has its page then."""
+        """Remove the directory. Each process shows only its own page then."""
         shutil.rmtree(self._directory, ignore_errors=True)
 
     def end(self, pid: int) -> None:
-        """A process has ended: its counters stay, what it held does not."""
+        """Keep the counters of a process that has ended, and drop its gauges."""
         path = self._directory / str(pid)
         if path.exists():
             path.replace(path.with_suffix(_ENDED))
 
     def merged(self) -> bytes:
-        """One page for all.
+        """One page with the metrics of all processes.
 
-        Lines are added up as they stand. The parser of prometheus_client takes ten times as long,
-        and requests would wait for it.
+        Lines are added up as text. The parser of prometheus_client takes ten times as long, and
+        requests would have to wait for it.
         """
         families: dict[str, dict[str, float]] = {}  # by the lines that describe them
         paths = [path for path in self._directory.iterdir() if path.suffix in ("", _ENDED)]

@@ -1,4 +1,4 @@
-"""What a signal to stop says: how long the rest of a server may take."""
+"""The time limits that a signal to stop sets."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Final
 
 from mmroute.server.front.listening import Listen
 
-_LAST_WORDS: Final = 5.0  # seconds beyond those that a process has to end
+_LAST_WORDS: Final = 5.0  # seconds after the limit, until a process is killed
 
 
 class EndLimit:
-    """How long a server may take to end after each signal.
+    """The time that a server may take to end after each signal.
 
     Args:
-        listen: says how long the server drains, and how long requests may take after that.
+        listen: the settings with the seconds for draining and for the last requests.
 
     Attributes:
-        stopping: whether there was a signal.
+        stopping: whether a signal has arrived.
     """
 
     def __init__(self, listen: Listen) -> None:
@@ -26,7 +26,7 @@ class EndLimit:
         self._closing = False  # the next signal ends all at once
 
     def seconds_after(self, number: int) -> float:
-        """The seconds until what is left is killed. The first SIGTERM drains, others do not."""
+        """The seconds until the process is killed. Only the first SIGTERM drains."""
         drains = number == signal.SIGTERM and not self.stopping
         seconds = 0.0 if self._closing else self._listen.grace
         self.stopping, self._closing = True, not drains

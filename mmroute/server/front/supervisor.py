@@ -1,9 +1,9 @@
-"""Several processes behind one port or socket: loaded once, forked, and started again.
+"""Several processes behind one port or socket, with models that are loaded once.
 
-The first process loads the models and answers nothing. The others share its memory. All of them
-accept from the same sockets; one that has more connections than another leaves the next one to it.
-When a model is loaded, the first ones and those that come later, new processes take the places of
-those that answer, which never stand still for it.
+The first process loads the models and answers no request. It forks the others, which share its
+memory, and forks a new one if one dies. All of them accept connections from the same sockets; a
+process that has more connections than another leaves the next one to the other. Whenever a model
+has been loaded, new processes replace the old ones, which answer until then.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from mmroute.server.front.signals import EndLimit
 from mmroute.server.models import Entry, Models, NameTakenError, reclaim
 
 RETIRE: Final = 0
-"""Told to the first process by one that takes another one's place, and then to that other one."""
+"""A message: a new process sends it to the first one, which sends it to the process it replaces."""
 
 _LOG: Final = logging.getLogger(__name__)
-_LIVED_SHORTLY: Final = 1.0  # seconds; it is not started again sooner
+_LIVED_SHORTLY: Final = 1.0  # seconds; a process that died sooner is started again after a pause
 _LONGEST_MESSAGE: Final = 1 << 16
 _LOOKED_AT_EVERY: Final = 1.0  # seconds
-# So many looks at a process that has not turned its event loop since the first of them: it hangs.
-# Looks are counted, and not seconds: a machine that stood still stood still for both.
+# A process hangs if its event loop has not turned between so many looks. Looks are counted and not
+# seconds, because a suspended machine suspends both processes.
 _MOST_LOOKS: Final = 30
 _BEATS: Final = 1 << 32
 _FAILED: Final = 1
@@ -49,14 +49,14 @@ _FAILED: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """What a process that answers shares with the first one and with the others.
+    """The objects that a process which answers shares with the first one and with the others.
 
     Attributes:
-        control: tells the first process of changes, and hears of those of others; closed when the
-            first process ends.
-        share: its share of the connections.
-        pages: the pages with the metrics of all processes.
-        beats: the number of turns of its event loop, for the first process to see.
+        control: the socket on which the process sends its changes of models to the first process,
+            and receives those of others. It is closed when the first process ends.
+        share: the process's share of the connections.
+        pages: the metrics pages of all processes.
+        beats: a counter that the process increases while its event loop turns.
     """
 
     control: socket.socket
@@ -65,22 +65,22 @@ class Member:
     beats: memoryview
 
     def beat(self) -> None:
-        """Show that this process does not hang; once a second."""
+        """Increase the counter now and twice a second, to show that this process does not hang."""
         self.beats[0] = (self.beats[0] + 1) % _BEATS
         asyncio.get_running_loop().call_later(_LOOKED_AT_EVERY / 2, self.beat)
 
-    def tell(self, told: Change | int) -> None:
-        """Let the others make the same change of models; or `RETIRE`."""
-        self.control.send(pickle.dumps(told))
+    def tell(self, message: Change | int) -> None:
+        """Send the first process a change of models for the others, or `RETIRE`."""
+        self.control.send(pickle.dumps(message))
 
 
 def heard(control: socket.socket) -> Change | int | None:
     """A change of models, a signal to stop, or `RETIRE`; None if the other process has ended."""
-    message = b""
-    with contextlib.suppress(ConnectionResetError):  # it had messages that it did not read
-        message = control.recv(_LONGEST_MESSAGE)
-    told: Change | int | None = pickle.loads(message) if message else None  # noqa: S301 - of a fork of this program
-    return told
+    data = b""
+    with contextlib.suppress(ConnectionResetError):  # the other process ended with unread messages
+        data = control.recv(_LONGEST_MESSAGE)
+    message: Change | int | None = pickle.loads(data) if data else None  # noqa: S301 - of a fork of this program
+    return message
 
 
 def supervise(
@@ -89,19 +89,19 @@ def supervise(
     listen: Listen,
     serve: Callable[[Member], int],
 ) -> str | None:
-    """Keep as many processes until a signal says to stop; load the models beside them.
+    """Keep a number of processes running until a signal to stop, and load the models.
 
     Args:
         models: the models to serve.
-        sockets: the sockets that listen.
-        listen: says how many processes there are, and how long they may take to end.
-        serve: what each of them does; gives its exit status.
+        sockets: the listening sockets.
+        listen: the settings with the number of processes and the time they may take to end.
+        serve: the function that each process runs; it returns the exit status.
 
     Returns:
-        Why it could not serve; None if it was told to stop.
+        The error that ended the server; None if a signal ended it.
 
     Raises:
-        KeyboardInterrupt: SIGINT told it to stop, and it has stopped.
+        KeyboardInterrupt: SIGINT ended the server.
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # threads do not survive a fork
     with shared_directory() as directory:
@@ -113,12 +113,12 @@ class _Child:
     """A process that answers.
 
     Attributes:
-        slot: the number of the process.
-        control: the socket by which it and the first process talk.
-        beats: the turns of its event loop, as `Member.beats`.
-        since: when it began, by the monotonic clock.
-        last: the beats at the last look.
-        silent: the number of looks in a row that found no other.
+        slot: the index of the process among those that answer.
+        control: the socket between it and the first process.
+        beats: the counter of `Member.beats`.
+        since: the time at which it was started, by the monotonic clock.
+        last: the counter's value at the last look.
+        silent: the number of looks in a row at which the counter had not changed.
     """
 
     slot: int
@@ -129,7 +129,7 @@ class _Child:
     silent: int = 0
 
     def hangs(self) -> bool:
-        """Look at it once more: whether it has not moved for too long."""
+        """Look at the counter, and say whether it has not changed for too long."""
         self.silent = self.silent + 1 if self.beats[0] == self.last else 0
         self.last = self.beats[0]
         return self.silent >= _MOST_LOOKS
@@ -151,20 +151,20 @@ class _Supervisor:
         self._connections = _shared_numbers(listen.processes)
         self._selector = selectors.DefaultSelector()
         self._children: dict[int, _Child] = {}
-        self._in_place: dict[int, int] = {}  # by slot: those that have no successor
+        self._in_place: dict[int, int] = {}  # by slot: the processes without a successor
         self._retired: set[int] = set()
         self._waiting: list[Change] = []
         self._loading: list[Entry] = []
         self._without_models: set[int] | None = None  # known when the first models are loaded
         self._woken, self._wakes = socket.socketpair()
         self._limit = EndLimit(listen)
-        self._ends = math.inf  # when what is left of the processes is killed
+        self._ends = math.inf  # the time at which the remaining processes are killed
         self._look = time.monotonic() + _LOOKED_AT_EVERY
         self._interrupted = False
         self._failure: str | None = None
 
     def run(self) -> str | None:
-        """Until all have ended."""
+        """Run until all processes have ended."""
         self._woken.setblocking(False)
         self._wakes.setblocking(False)
         signal.set_wakeup_fd(self._wakes.fileno())
@@ -172,7 +172,7 @@ class _Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        self._fill()  # they say that the models are being loaded
+        self._fill()  # until models are loaded, these processes answer that they are being loaded
         self._wait_for(self._models.load())
         while self._children:
             for key, _ in self._selector.select(max(0.0, self._look - time.monotonic())):
@@ -192,9 +192,9 @@ class _Supervisor:
         return self._failure
 
     def _fill(self) -> None:
-        """Start the processes that are missing, unless a model is being loaded.
+        """Start the missing processes, unless a model is being loaded.
 
-        A thread loads it, and threads do not survive a fork.
+        Models are loaded in threads, which do not survive a fork.
         """
         missing = set(range(len(self._connections))) - self._in_place.keys()
         if self._loading or self._limit.stopping or not missing:
@@ -203,7 +203,7 @@ class _Supervisor:
         self._models.renew()
         gc.unfreeze()
         reclaim()
-        gc.freeze()  # or looking for garbage would copy the memory that is shared
+        gc.freeze()  # otherwise garbage collection would copy the shared memory
         for slot in sorted(missing):
             self._fork(slot)
 
@@ -215,7 +215,7 @@ class _Supervisor:
         signal.pthread_sigmask(signal.SIG_BLOCK, signals)
         pid = os.fork()
         if pid == 0:
-            # A service manager may signal all processes; the first one says what that means.
+            # A service manager may signal all processes. Only the first one acts on a signal.
             signal.set_wakeup_fd(-1)
             for number in signals[:2]:
                 signal.signal(number, signal.SIG_IGN)
@@ -245,22 +245,22 @@ class _Supervisor:
             os._exit(status)
 
     def _relay(self, pid: int) -> None:
-        told = heard(self._children[pid].control)
-        if told is None:
-            self._selector.unregister(self._children[pid].control)  # it is about to be buried
-        elif isinstance(told, int):
+        message = heard(self._children[pid].control)
+        if message is None:
+            self._selector.unregister(self._children[pid].control)  # `_bury` follows
+        elif isinstance(message, int):
             self._retire_before(pid)
         else:
-            if told.kind == "replace":  # one that waits to be replaced is not loaded for nothing
+            if message.kind == "replace":  # one that waits to be replaced is not loaded for nothing
                 self._waiting = [
-                    c for c in self._waiting if (c.kind, c.name) != (told.kind, told.name)
+                    c for c in self._waiting if (c.kind, c.name) != (message.kind, message.name)
                 ]
-            self._waiting.append(told)
+            self._waiting.append(message)
 
     def _retire_before(self, pid: int) -> None:
-        """Those before it in its slot: until it listens, they answer what arrives.
+        """Let a new process, which listens now, replace the earlier ones in its slot.
 
-        Those without any model leave all that arrives to the first one that has them.
+        It also replaces all processes that were started before the first models were loaded.
         """
         slot, without_models = self._children[pid].slot, self._without_models or ()
         for earlier in takewhile(lambda other: other != pid, tuple(self._children)):
@@ -270,12 +270,12 @@ class _Supervisor:
                 self._tell(RETIRE, [earlier])
 
     def _make_changes(self) -> None:
-        """One after the other: the next one when the model of the one before is loaded."""
+        """Make the changes that wait, one by one: the next after the last one's model is loaded."""
         while self._waiting and not self._loading:
             change, before = self._waiting.pop(0), self._models.entries()
             try:
                 entry = self._models.apply(change)
-            except (ApiError, NameTakenError):  # another change was faster
+            except (ApiError, NameTakenError):  # an earlier change made this one impossible
                 continue
             self._tell(change, self._children)
             new = entry.replacement if change.kind == "replace" else entry
@@ -288,11 +288,11 @@ class _Supervisor:
             entry.loading.add_done_callback(lambda _: self._wakes.send(b"\0"))
 
     def _settle(self) -> None:
-        """What has been loaded is had by all processes that start from now on."""
+        """Replace all processes if the models that were being loaded are loaded."""
         if not self._loading or not all(entry.loading.done() for entry in self._loading):
             return
         entries, self._loading = self._loading, []
-        self._models.close(wait=True)  # what else a thread does with them
+        self._models.close(wait=True)  # wait for other work of the threads
         self._models.renew()
         failed = next((entry for entry in entries if entry.error), None)
         if failed is None:
@@ -305,14 +305,14 @@ class _Supervisor:
             self._failure = failed.error
             self._stop(signal.SIGINT)
 
-    def _tell(self, told: Change | int, pids: Iterable[int]) -> None:
-        message = pickle.dumps(told)
+    def _tell(self, message: Change | int, pids: Iterable[int]) -> None:
+        data = pickle.dumps(message)
         for pid in pids:
-            with contextlib.suppress(OSError):  # it has ended
-                self._children[pid].control.send(message)
+            with contextlib.suppress(OSError):  # the process may have ended
+                self._children[pid].control.send(data)
 
     def _kill_hanging(self) -> None:
-        """Kill what does not turn its event loop, and what does not end in time."""
+        """Kill processes that hang, and those that do not end in time."""
         now = time.monotonic()
         if now < self._look:
             return
@@ -323,7 +323,7 @@ class _Supervisor:
                 os.kill(pid, signal.SIGKILL)
 
     def _bury(self) -> None:
-        """Look at what has ended; stop, if one says that it cannot serve."""
+        """Handle processes that have ended, and stop if one of them could not serve."""
         while self._children:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
@@ -356,5 +356,5 @@ class _Supervisor:
 
 
 def _shared_numbers(count: int) -> memoryview:
-    """So many zeros, which processes that are forked share."""
+    """An array of `count` zeros in memory that forked processes share."""
     return memoryview(mmap.mmap(-1, 4 * count)).cast("I")
