@@ -191,6 +191,20 @@ class ModelFiles:
                 return False, None
         return True, value
 
+    @property
+    def video_processor(self) -> JsonValue:
+        """The class of video processors that the files name; None leaves it to the model's type.
+
+        Where they name a class of image processors alone, it is the one of the same name.
+        Source: transformers ``models/auto/video_processing_auto.py`` (`from_pretrained`).
+        """
+        for name in ("video_processor_type", "image_processor_type"):
+            ref = self.effective(FieldRef(VIDEO_PREPROCESSOR, (name,)))
+            found, value = self.lookup(ref)
+            if found:
+                return value.replace("Image", "Video") if isinstance(value, str) else value
+        return None
+
     def has_part(self, part: str) -> bool:
         """Whether a part of a model's processor can be read.
 

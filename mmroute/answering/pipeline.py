@@ -247,7 +247,7 @@ def rules_of(model: ResolvedModel, modality: Modality, count: int) -> MediaRules
         raise InexactError(
             Reason.UNSUPPORTED_MODALITY,
             model.engine.without_media
-            or f"the engine takes no {modality}s for the family {model.family.family}",
+            or f"{modality}s are not covered for this model of the family {model.family.family}",
         )
     if count > rules.max_items:
         raise InexactError(

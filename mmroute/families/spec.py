@@ -145,6 +145,8 @@ class MediaSpec(_Strict):
     """What a chat gets for an item if its template takes texts; ``{n}`` is the item's number."""
     needs: _Ref | None = None
     """A place that must have something, or else the engine takes no such items for a model."""
+    processor: str | None = None
+    """The class of video processors that it holds for; with another one videos are refused."""
     grid: str
     """How many tokens an item has; see `mmroute.geometry.registry`."""
     layout: str = "fill"

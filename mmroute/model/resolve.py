@@ -271,12 +271,22 @@ class _Resolver:
             self.values.note("images", "refused", why)
         media: dict[Modality, MediaRules] = {}
         for modality, spec in self.family.media.items():
-            if spec.needs is None or self.files.lookup(spec.needs)[0]:
+            if self._taken(spec):
                 images = media.get(Modality.IMAGE)  # which come first, if there are any
                 planned = (images.max_embeds, images.max_items > 0) if images else (0, False)
                 plan = CachePlan(max_model_len, *planned)
                 media[modality] = self._media_rules(modality, spec, tokenizer, tokens, plan)
         return media
+
+    def _taken(self, spec: MediaSpec) -> bool:
+        """Whether a model has what the rules of a modality hold for."""
+        if spec.needs is not None and not self.files.lookup(spec.needs)[0]:
+            return False
+        read_by = self.files.video_processor
+        if spec.processor is None or read_by in (None, spec.processor):
+            return True
+        self.values.note("videos", "refused", f"read by {read_by} and not {spec.processor}")
+        return False
 
     def _media_rules(
         self,

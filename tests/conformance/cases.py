@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
+
+from mmroute.parity.media_cases import video_cases
 
 Case = dict[str, Any]
 
@@ -54,11 +57,18 @@ FAMILY_PLACEHOLDERS: dict[str, str | None] = {
     "small-nemotron-omni": "<image>",
     "small-dots-ocr": "<|imgpad|>",
     "small-mistral-large-3": "[IMG]",
+    "small-exaone-4.5": "<|image_pad|>",
+    "small-qwen4-exp": "<|image_pad|>",
+    "small-cosmos3": "<|image_pad|>",
+    "small-cosmos3-edge": "<|image_pad|>",
+    "small-opencua": "<|media_placeholder|>",
     # Text only; of the last the chats are rendered by Python code, and refused.
     "small-llama": None,
     "small-qwen3-next": None,
     "small-gpt-oss": None,
 }
+# Of these, videos are compared as well.
+FAMILY_VIDEOS = ("small-exaone-4.5", "small-qwen4-exp", "small-cosmos3")
 
 _SIZES = (
     (1, 1), (3, 500), (28, 28), (55, 56), (100, 100), (126, 154), (200, 196), (333, 777),
@@ -66,6 +76,7 @@ _SIZES = (
     (1407, 7), (1500, 500), (720, 1280), (2049, 3), (3000, 20),
     (2305, 1), (1, 1010), (3081, 2),
 )  # fmt: skip
+_LONGEST_VIDEO = 4000  # characters of a request, so that the files stay small
 _FAMILY_KWARGS: tuple[dict[str, Any], ...] = (
     {"unknown": 3},
     {"do_image_splitting": False},
@@ -146,6 +157,10 @@ def family_cases(model: str) -> Iterator[Case]:
     for i, kwargs in enumerate(_FAMILY_KWARGS):
         images = sizes((300, 200), (150, 700))
         yield case(f"kwargs-{i}", "kwargs", **image, images=images, mm_processor_kwargs=kwargs)
+    if model in FAMILY_VIDEOS:
+        for one in video_cases():
+            if len(json.dumps(one.request)) < _LONGEST_VIDEO:
+                yield case(one.id, "video", **one.request)
 
 
 def _texts_alone(*, chats: bool) -> Iterator[Case]:

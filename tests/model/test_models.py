@@ -453,6 +453,28 @@ def test_a_video_processor_is_read_from_one_place(
     assert sources["video.merge_size"].startswith(place)
 
 
+@pytest.mark.parametrize(
+    ("file", "field", "named", "videos"),
+    [
+        ("preprocessor_config.json", "image_processor_type", "Qwen2VLImageProcessor", False),
+        ("preprocessor_config.json", "image_processor_type", "Qwen3VLImageProcessor", True),
+        ("video_preprocessor_config.json", "video_processor_type", "Qwen2VLVideoProcessor", False),
+        ("video_preprocessor_config.json", "video_processor_type", "Qwen3VLVideoProcessor", True),
+        ("video_preprocessor_config.json", "video_processor_type", None, True),
+    ],
+)
+def test_videos_that_another_processor_reads_are_not_taken(
+    file: str, field: str, named: str | None, *, videos: bool, changed_model: Callable[..., Path]
+) -> None:
+    """Without a file of its own, transformers takes the namesake of the image processor."""
+    path = changed_model(
+        "small-qwen3-vl", lambda files: files.setdefault(file, {}).update({field: named})
+    )
+    media = resolve_model(str(path)).media
+    assert (Modality.VIDEO in media) is videos
+    assert Modality.IMAGE in media
+
+
 def test_extra_special_tokens_win_over_a_field_of_their_name(
     changed_model: Callable[..., Path],
 ) -> None:

@@ -22,6 +22,7 @@ HYBRID = {
     "MiniCPMV4_7ForConditionalGeneration", "NemotronH_Nano_Omni_Reasoning_V3",
     "NemotronH_Nano_VL_V2", "NemotronH_Omni_Reasoning_V3", "NemotronH_Super_Omni_Reasoning_V3",
     "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration",
+    "Qwen4ExpForConditionalGeneration",
 }  # fmt: skip
 
 
