@@ -1,4 +1,4 @@
-"""Write `mmroute/engines/vllm/api/request_fields.toml`: which release of vLLM knows which fields.
+"""Write `mmroute/api/vllm/request_fields.toml`: which release of vLLM knows which fields.
 
     python tools/generate_request_fields.py DIRECTORY
 
@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from mmroute.engines.vllm.api import ROUTES
+from mmroute.api.vllm import ROUTES
 
-_TABLE: Final = Path(__file__).parents[1] / "mmroute/engines/vllm/api/request_fields.toml"
+_TABLE: Final = Path(__file__).parents[1] / "mmroute/api/vllm/request_fields.toml"
 _HEAD: Final = """\
 # Fields that not every release of vLLM from {first} to {last} has: the first that knows it, and the
 # first that does not any more. Written by tools/generate_request_fields.py.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from mmroute.answering.routing import Routing
-from mmroute.engines.vllm.api import ApiError, ApiOptions, Call, ChatCompletionRequest, read
+from mmroute.api.vllm import ApiError, ApiOptions, Call, ChatCompletionRequest, read
 from mmroute.errors import Reason
 from mmroute.server.loading import ModelSource
 from mmroute.server.models import Models

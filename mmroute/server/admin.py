@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from mmroute.engines.vllm.api import ApiError, Cost, Schema, invalid_body
+from mmroute.api.vllm import ApiError, Cost, Schema, invalid_body
 from mmroute.errors import quoted
 from mmroute.server.changes import Change
 from mmroute.server.endpoints import Endpoints, Job

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, TypeAlias
 
-from mmroute.engines.vllm.api import ApiError
+from mmroute.api.vllm import ApiError
 from mmroute.server.exchange import CLIENT_HAS_GONE, Exchange
 from mmroute.server.front.drain import Drain
 from mmroute.server.front.http import Head, Response

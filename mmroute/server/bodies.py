@@ -14,8 +14,8 @@ from typing import Any, Final
 import msgspec
 import pybase64
 
+from mmroute.api.vllm import invalid_body, invalid_fields
 from mmroute.chat.cache import ChatCache
-from mmroute.engines.vllm.api import invalid_body, invalid_fields
 from mmroute.images.data_url import DecodedUrl
 from mmroute.images.known_files import KnownFiles
 from mmroute.requests.items import ImageFile

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from mmroute.answering.hash_forms import BlockForm, HashForm
 from mmroute.answering.stages import Stage
-from mmroute.engines.vllm.api import (
+from mmroute.api.vllm import (
     USUALLY_REFUSED,
     ApiError,
     ApiRequest,

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from http import HTTPStatus
 from urllib.parse import parse_qs
 
-from mmroute.engines.vllm.api import ApiError, bad_request
+from mmroute.api.vllm import ApiError, bad_request
 from mmroute.errors import did_you_mean, quoted
 from mmroute.server.front.http import NO_HEADERS
 

@@ -11,7 +11,7 @@ from typing import Final
 
 import httpcore
 
-from mmroute.engines.vllm.api import ApiError
+from mmroute.api.vllm import ApiError
 from mmroute.errors import Reason
 from mmroute.net.remote import Remote
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from mmroute.answering.stages import Stopwatch
+from mmroute.api.vllm import ROUTES, LoadedModel, release_of, schema_of
 from mmroute.engines.known import find_engine
 from mmroute.engines.settings import EngineSettings
-from mmroute.engines.vllm.api import ROUTES, LoadedModel, release_of, schema_of
 from mmroute.errors import ModelError, Reason
 from mmroute.health.self_check import check_model
 from mmroute.images.known_files import KnownFiles

@@ -18,9 +18,9 @@ from http import HTTPStatus
 from typing import Final
 
 from mmroute.answering.stages import Stopwatch
+from mmroute.api.vllm import ApiError, LoadedModel, Release, release_of
 from mmroute.engines.known import behind_frontend, find_engine
 from mmroute.engines.profile import EngineProfile
-from mmroute.engines.vllm.api import ApiError, LoadedModel, Release, release_of
 from mmroute.errors import MmrouteError, ModelError
 from mmroute.images.known_files import KnownFiles
 from mmroute.net.links import ImageLinks

@@ -9,7 +9,7 @@ from typing import Any, Final
 from pydantic import TypeAdapter
 
 from mmroute.answering.hash_forms import HashForm
-from mmroute.engines.vllm.api import ROUTES, ErrorResponse
+from mmroute.api.vllm import ROUTES, ErrorResponse
 from mmroute.hashing import Algorithm
 from mmroute.server.admin import AddModelRequest
 from mmroute.server.settings import ServerSettings

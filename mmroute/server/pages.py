@@ -9,7 +9,7 @@ from typing import Any
 
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from mmroute.engines.vllm.api import ApiError
+from mmroute.api.vllm import ApiError
 from mmroute.health.tested_versions import version_of
 from mmroute.server.capacity import Capacity
 from mmroute.server.errors import query_parameters

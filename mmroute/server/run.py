@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from mmroute.engines.vllm.api import ApiError
+from mmroute.api.vllm import ApiError
 from mmroute.reuse.fast_paths import FastPaths
 from mmroute.server.changes import Change
 from mmroute.server.front.connections import Front

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from mmroute.engines.vllm.api import ROUTES, ApiError, bad_request
+from mmroute.api.vllm import ROUTES, ApiError, bad_request
 from mmroute.server.admin import AdminRoutes
 from mmroute.server.capacity import Capacity, Reservation
 from mmroute.server.endpoints import Endpoints

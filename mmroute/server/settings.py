@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from mmroute.engines.vllm.api import ApiOptions
+from mmroute.api.vllm import ApiOptions
 from mmroute.errors import Reason, quoted
 from mmroute.net.links import ImageLinks
 

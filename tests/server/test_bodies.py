@@ -15,7 +15,7 @@ from PIL import Image
 from server_helpers import CHAT, TOKENIZE, serving
 
 from mmroute import Normalizer
-from mmroute.engines.vllm.api import ApiError
+from mmroute.api.vllm import ApiError
 from mmroute.images.data_url import DecodedUrl
 from mmroute.images.known_files import KnownFiles
 from mmroute.server.bodies import Body, parse_body

@@ -33,7 +33,7 @@ from server_helpers import (
 )
 
 from mmroute.answering.pipeline import prepare
-from mmroute.engines.vllm.api import ApiError
+from mmroute.api.vllm import ApiError
 from mmroute.net.links import ImageLinks
 from mmroute.server.app import create_app
 from mmroute.server.bodies import Body, check_body

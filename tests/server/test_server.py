@@ -28,8 +28,8 @@ from small_text_families import TEXT_FAMILIES
 from starlette.testclient import TestClient
 
 from mmroute import ImageSize, Lora, Normalizer, Reason
+from mmroute.api.vllm.errors import REFUSED_BY_ENGINE, USUALLY_REFUSED
 from mmroute.engines.settings import EngineSettings
-from mmroute.engines.vllm.api.errors import REFUSED_BY_ENGINE, USUALLY_REFUSED
 from mmroute.server import ModelSource, ServerSettings
 from mmroute.server.models import Models
 

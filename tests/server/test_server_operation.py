@@ -28,7 +28,7 @@ from server_helpers import (
 from starlette.testclient import TestClient
 
 from mmroute import ModelError, Normalizer, Reason
-from mmroute.engines.vllm.api import LoadedModel
+from mmroute.api.vllm import LoadedModel
 from mmroute.server import ModelSource, ServerSettings, create_app
 from mmroute.server.logs import JsonLines
 from mmroute.server.models import Models

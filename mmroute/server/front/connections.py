@@ -15,7 +15,7 @@ from http import HTTPStatus
 from time import perf_counter
 from typing import Final
 
-from mmroute.engines.vllm.api import ApiError
+from mmroute.api.vllm import ApiError
 from mmroute.server.exchange import CLIENT_HAS_GONE, Deferred, Exchange
 from mmroute.server.front.http import Response
 from mmroute.server.front.listening import ConnectionLimits, Share

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 import orjson
 
-from mmroute.engines.vllm.api import ApiError
+from mmroute.api.vllm import ApiError
 
 NO_HEADERS: Final[Mapping[str, str]] = {}
 

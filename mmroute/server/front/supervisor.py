@@ -26,7 +26,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from mmroute.engines.vllm.api import ApiError
+from mmroute.api.vllm import ApiError
 from mmroute.server.changes import Change
 from mmroute.server.front.listening import Listen, Share
 from mmroute.server.front.merged_metrics import SharedPages, shared_directory

@@ -1,0 +1,29 @@
+"""vLLM's API: what its routes take, refuse and answer, without a server.
+
+Each class of requests parses a body, says what it costs, and answers it. `parse` makes a
+`mmroute.Request` of a client's body.
+"""
+
+from mmroute.api.vllm.answers import ErrorResponse
+from mmroute.api.vllm.call import ApiOptions, ApiRequest, Call, Reply
+from mmroute.api.vllm.chat_completion import ChatCompletionRequest
+from mmroute.api.vllm.cost import Cost
+from mmroute.api.vllm.errors import (
+    USUALLY_REFUSED,
+    ApiError,
+    bad_request,
+    invalid_body,
+    require,
+)
+from mmroute.api.vllm.model import LoadedModel
+from mmroute.api.vllm.parsing import parse, read
+from mmroute.api.vllm.releases import Release, release_of
+from mmroute.api.vllm.routes import ROUTES, schema_of
+from mmroute.api.vllm.validation import Schema, invalid_fields
+
+__all__ = [
+    "ROUTES", "USUALLY_REFUSED", "ApiError", "ApiOptions", "ApiRequest", "Call",
+    "ChatCompletionRequest", "Cost", "ErrorResponse", "LoadedModel", "Release", "Reply", "Schema",
+    "bad_request", "invalid_body", "invalid_fields", "parse", "read", "release_of", "require",
+    "schema_of",
+]  # fmt: skip

@@ -1,0 +1,37 @@
+"""Image parts and tools of a chat, made of those of the other APIs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mmroute.api.vllm.errors import require
+from mmroute.api.vllm.fields import ChatCompletionToolsParam
+
+
+def image_part(url: str | None, **more: Any) -> dict[str, Any]:
+    """The content part of an image.
+
+    Args:
+        url: the image's URL.
+        more: other keys of the part, which reach the template.
+
+    Raises:
+        ApiError: 400: the image has no URL.
+    """
+    require(url, "An image has neither data nor a URL.", "multi_modal_uuids")
+    return {"type": "image_url", "image_url": {"url": url}, **more}
+
+
+def function_tool(name: str, fields: Mapping[str, Any]) -> ChatCompletionToolsParam:
+    """A tool of a chat, with the fields that all APIs have; one that is not given is null."""
+    return {
+        "type": "function",
+        "function": {
+            "name": name,
+            "description": fields.get("description"),
+            "parameters": fields.get("parameters"),
+            "strict": fields.get("strict"),
+            "defer_loading": fields.get("defer_loading"),
+        },
+    }

@@ -1,0 +1,38 @@
+"""The derender routes of chats and completions, which only a fallback answers.
+
+An engine parses its answers by the parsers that it was started with, one for nearly every family
+of models. mmroute has none of them, so it hands these requests on.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from pydantic import BaseModel, ConfigDict
+
+from mmroute.api.vllm.call import Call
+from mmroute.api.vllm.cost import Cost
+from mmroute.api.vllm.errors import of_reason
+from mmroute.errors import Reason
+
+
+class DerenderRequest(BaseModel):
+    """The token IDs of an engine's answer, which are not read here.
+
+    Attributes:
+        model: the name of the model that answered; None for the first one.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    model: Any = None
+
+    def cost(self, _size: int) -> Cost:
+        return Cost()
+
+    def answer(self, _call: Call) -> NoReturn:
+        raise of_reason(
+            Reason.UNSUPPORTED_FIELD,
+            "mmroute makes no answers out of token IDs: ask an engine, or give one as "
+            "--fallback-url, to which such requests are handed on",
+        )

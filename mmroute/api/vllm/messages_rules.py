@@ -1,0 +1,87 @@
+"""What vLLM learns of a model for the Anthropic Messages API by rendering chats with it.
+
+Source: vLLM ``entrypoints/anthropic/serving.py`` (`AnthropicServingMessages`,
+`DisabledThinkingEffortResolver`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Literal, get_args
+
+import jinja2
+import jinja2.ext
+import jinja2.sandbox
+
+from mmroute.api.vllm.messages_protocol import AnthropicEffort
+from mmroute.chat.renderer import Chat
+from mmroute.normalizer import Normalizer
+from mmroute.requests.request import Request
+
+DISABLED_EFFORT_OPTION: Final = "--anthropic-disabled-thinking-effort"
+
+
+@dataclass(frozen=True, slots=True)
+class MessagesRules:
+    """What vLLM learns of a model by rendering chats with it when it starts.
+
+    Attributes:
+        merges_system: whether all system messages become one at the beginning, because the
+            template refuses others.
+        disabled_effort: the reasoning effort of ``thinking: {"type": "disabled"}``; None where an
+            option of the engine sets one, which is not covered.
+    """
+
+    merges_system: bool
+    disabled_effort: Literal["none", "low"] | None
+
+
+def messages_rules(normalizer: Normalizer, without_effect: Iterable[str]) -> MessagesRules:
+    """The rules of a model.
+
+    Args:
+        normalizer: the model's normalizer.
+        without_effect: options of the engine that change the prompt of no other route.
+    """
+    effort = None if DISABLED_EFFORT_OPTION in without_effect else _disabled_effort(normalizer)
+    return MessagesRules(_merges_system(normalizer.model.chat), effort)
+
+
+def _merges_system(chat: Chat) -> bool:
+    """Whether vLLM finds that a template refuses system messages behind others.
+
+    It asks the template of chats and that of chats with tools, in an environment without
+    transformers' functions: many templates fail there that would take such messages. A model whose
+    chats are rendered by code has no template to ask.
+    """
+    templates = {} if chat.request_fields else chat.templates or {}
+    if not templates.keys() >= {"default", "tool_use"}:
+        return True
+    return any(_fails_inline(source) for source in {each.source for each in templates.values()})
+
+
+def _fails_inline(source: str) -> bool:
+    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols]
+    )
+    messages = [{"role": role, "content": "t"} for role in ("system", "user") * 2]
+    try:
+        environment.from_string(source).render(messages=messages, add_generation_prompt=False)
+    except Exception:  # noqa: BLE001 - a template can raise anything; of most vLLM does not start
+        return True
+    return False
+
+
+def _disabled_effort(normalizer: Normalizer) -> Literal["none", "low"]:
+    """``none``, unless the model fails with it or has the same prompt for another effort."""
+    found = _prompt_with(normalizer, "none")
+    others = (_prompt_with(normalizer, effort) for effort in get_args(AnthropicEffort))
+    return "low" if found is None or found in others else "none"
+
+
+def _prompt_with(normalizer: Normalizer, effort: str) -> bytes | None:
+    """The token IDs of a short chat with an effort; None if there are none."""
+    messages = [{"role": "user", "content": "Hi"}]
+    routing = normalizer.answer(Request(messages=messages, reasoning_effort=effort))
+    return routing.token_ids.tobytes() if routing.exact else None

@@ -1,0 +1,88 @@
+"""A model as vLLM's API answers for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, Final, Self
+
+from mmroute.api.vllm.chat_completion import ChatCompletionRequest
+from mmroute.api.vllm.chat_rules import ChatRules, HarmonyRules, TemplateRules
+from mmroute.api.vllm.messages_chat import chat_of_messages
+from mmroute.api.vllm.messages_protocol import AnthropicMessagesRequest
+from mmroute.api.vllm.messages_rules import messages_rules
+from mmroute.api.vllm.sampling import SamplingDefaults, sampling_defaults
+from mmroute.api.vllm.tokenizer_info import tokenizer_info
+from mmroute.engines.settings import EngineSettings
+from mmroute.model.resolved import ResolvedModel
+from mmroute.model_directory import find_model
+from mmroute.normalizer import Normalizer
+
+_NO_LIMIT: Final = (1 << 31) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model that can answer.
+
+    Attributes:
+        name: its first name, by which metrics and logs know it.
+        model: the model.
+        normalizer: the normalizer that answers.
+        unlimited: the same without a longest prompt: ``/tokenize`` has none.
+        defaults: the defaults of sampling parameters.
+        chats: the API's treatment of the model's chats.
+        chat_of_messages: makes a chat of a request of the Anthropic Messages API, by rules which
+            are found out by rendering chats when the first one asks.
+        tool_server: whether its engine has one, which describes tools in prompts of Harmony.
+        loras: path of each LoRA adapter, by its name.
+        tokenizer_info: what ``/tokenizer_info`` answers.
+    """
+
+    name: str
+    model: ResolvedModel
+    normalizer: Normalizer
+    unlimited: Normalizer
+    defaults: SamplingDefaults
+    chats: ChatRules
+    chat_of_messages: Callable[[AnthropicMessagesRequest], ChatCompletionRequest]
+    tool_server: bool
+    loras: Mapping[str, str]
+    tokenizer_info: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, normalizer: Normalizer, name: str, settings: EngineSettings) -> Self:
+        """A model that was loaded.
+
+        Args:
+            normalizer: the model's normalizer.
+            name: its first name.
+            settings: what its engine was started with.
+
+        Raises:
+            ModelError: its files are not there any more.
+        """
+        model, unseen = normalizer.model, settings.without_effect
+        # By its commit these are the same files, and the hub is not asked again.
+        directory = find_model(model.name, revision=model.commit)
+        untimed = replace(normalizer, watch=None)
+        rules = cache(lambda: messages_rules(untimed, unseen))
+        by_harmony = model.family.chat == "harmony"
+        return cls(
+            name,
+            model,
+            normalizer,
+            unlimited=replace(normalizer, model=replace(model, max_model_len=_NO_LIMIT)),
+            defaults=sampling_defaults(directory.object("generation_config.json")),
+            chats=HarmonyRules() if by_harmony else TemplateRules(),
+            chat_of_messages=lambda request: chat_of_messages(request, rules()),
+            tool_server="--tool-server" in unseen,
+            loras=settings.loras,
+            tokenizer_info=tokenizer_info(directory.object("tokenizer_config.json")),
+        )
+
+    @property
+    def max_model_len(self) -> int:
+        """Tokens of the longest context."""
+        return self.model.max_model_len

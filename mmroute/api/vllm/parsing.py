@@ -1,0 +1,88 @@
+"""From a client's body to a request, without HTTP: for a router in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from mmroute.api.vllm.call import ApiOptions
+from mmroute.api.vllm.chat_completion import ChatCompletionRequest
+from mmroute.api.vllm.chat_rules import TemplateRules
+from mmroute.api.vllm.errors import of_reason
+from mmroute.api.vllm.releases import release_of
+from mmroute.api.vllm.routes import schema_of
+from mmroute.errors import Reason
+from mmroute.requests.request import Request
+
+if TYPE_CHECKING:
+    from mmroute.api.vllm.completion import CompletionRequest
+
+_NO_LORAS: Final[Mapping[str, str]] = {}
+
+
+def parse(
+    body: Mapping[str, Any],
+    *,
+    backend: str = "vllm",
+    loras: Mapping[str, str] = _NO_LORAS,
+    trusts_mm_kwargs: bool = False,
+) -> Request:
+    """The request that a body of ``/v1/chat/completions`` or ``/v1/completions`` is.
+
+    Args:
+        body: the JSON object that a client sent. With `messages` it is a chat, else a completion.
+        backend: the engine that will answer it: ``vllm``, or a release such as ``vllm==0.28``,
+            whose fields it may have.
+        loras: path of each LoRA adapter, by the name that a client gives as `model`.
+        trusts_mm_kwargs: whether the engine takes `mm_processor_kwargs` and `media_io_kwargs` of
+            clients (its ``--trust-request-mm-kwargs``).
+
+    Raises:
+        ApiError: 400: the engine refuses it, in the engine's words. 422: `unsupported_field`: it
+            has several prompts, or token IDs of another engine. See `ApiError.body`.
+        ModelError: `unknown_backend`.
+
+    >>> from mmroute import Normalizer
+    >>> normalizer = Normalizer.from_pretrained("pixtral-12b-2409")
+    >>> body = {"messages": [{"role": "user", "content": "Hi"}], "temperature": 0}
+    >>> normalizer.answer(parse(body)).token_ids.tolist()
+    [1, 3, 37133, 4]
+    """
+    found = read(body, backend)
+    if isinstance(found, ChatCompletionRequest):
+        return _of_chat(found, loras, ApiOptions(trusts_mm_kwargs=trusts_mm_kwargs))
+    prompts = found.prompts()
+    if len(prompts) > 1:
+        raise of_reason(
+            Reason.UNSUPPORTED_FIELD,
+            f"prompt: there are {len(prompts)}, and a request has one; parse a body for each",
+        )
+    request = found.to_request(prompts[0], loras)
+    return request._replace(truncate_prompt_tokens=found.truncate_prompt_tokens)
+
+
+def read(body: Mapping[str, Any], backend: str) -> ChatCompletionRequest | CompletionRequest:
+    """A body of ``/v1/chat/completions`` or ``/v1/completions``, whose fields are checked.
+
+    Args:
+        body: the JSON object; it stays as it is.
+        backend: the engine whose fields it may have, such as ``vllm==0.28``.
+
+    Raises:
+        ApiError: 400: the engine refuses it. 422: `unsupported_field`.
+        ModelError: `unknown_backend`.
+    """
+    path = "/v1/chat/completions/render" if "messages" in body else "/v1/completions/render"
+    request = schema_of(path, release_of(backend)).request({**body}, long=False)
+    return cast("ChatCompletionRequest | CompletionRequest", request)
+
+
+def _of_chat(chat: ChatCompletionRequest, loras: Mapping[str, str], options: ApiOptions) -> Request:
+    TemplateRules().check_trust(chat, options)
+    if not chat.echo and (chat.kv_transfer_params or {}).get("prompt_token_ids") is not None:
+        raise of_reason(
+            Reason.UNSUPPORTED_FIELD,
+            "kv_transfer_params.prompt_token_ids: the engine may take them in place of the "
+            "messages; give them as prompt_token_ids",
+        )
+    return chat.to_request(loras)._replace(truncate_prompt_tokens=chat.truncate_prompt_tokens)

@@ -1,0 +1,95 @@
+"""Which fields requests have in an earlier release of vLLM.
+
+A release reads over fields that it does not know. Two differences are left out: releases before
+0.30 take cache salts of any letters and length, and what an answer says of sampling parameters is
+as of 0.33.0.
+
+Source: the request schemas in the wheels of 0.13.0 to 0.33.0.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+from mmroute.engines.known import find_engine
+from mmroute.engines.vllm.profile import VLLM
+
+Release: TypeAlias = tuple[int, int]
+"""The first two numbers of a release: within these, no field changed."""
+
+_STOP: Final = {"stop": (str | list[str] | None, None)}
+_OTHERWISE: Final[Mapping[str, Mapping[Release, Mapping[str, Any]]]] = {
+    "/v1/chat/completions/render": {
+        (0, 28): _STOP,
+        (0, 21): {"reasoning_effort": (Literal["none", "low", "medium", "high"] | None, None)},
+        (0, 18): {"reasoning_effort": (Literal["low", "medium", "high"] | None, None)},
+    },
+    "/v1/completions/render": {(0, 28): _STOP},
+    "/v1/messages/render": {(0, 28): {"stop_sequences": (list[str] | None, None)}},
+    "/v1/responses/render": {(0, 28): _STOP},
+}
+"""Path -> release, the newest first -> fields that are of another type before it, with defaults."""
+
+
+class Differences(NamedTuple):
+    """How the requests of a route differ from those of the newest release.
+
+    Attributes:
+        unknown: fields that are read over.
+        refused: fields that the release reads, and mmroute does not.
+        changed: fields of another type, with their defaults.
+    """
+
+    unknown: frozenset[str]
+    refused: frozenset[str]
+    changed: Mapping[str, Any]
+
+
+def differences(path: str, release: Release) -> Differences:
+    """How the requests of a route differ in a release.
+
+    Args:
+        path: the path of the route.
+        release: the release.
+    """
+    unknown, refused = set[str](), set[str]()
+    for name, (first, *end) in _known().get(path, {}).items():
+        if end and first <= release < end[0]:
+            refused.add(name)
+        elif release < first:
+            unknown.add(name)
+    changed: dict[str, Any] = {}
+    for before, fields in _OTHERWISE.get(path, {}).items():
+        if release < before:
+            changed |= fields
+    return Differences(frozenset(unknown), frozenset(refused), changed)
+
+
+@cache
+def release_of(backend: str) -> Release:
+    """The release that a backend such as ``vllm==0.28`` names; the newest one for other engines.
+
+    Raises:
+        ModelError: `unknown_backend`.
+    """
+    engine = find_engine(backend)
+    return _release(engine.version if engine.name == VLLM.name else VLLM.version)
+
+
+@cache
+def _known() -> Mapping[str, Mapping[str, list[Release]]]:
+    """Path -> field -> the first release that knows it, and the first that does not any more."""
+    file = resources.files("mmroute.api.vllm") / "request_fields.toml"
+    return {
+        path: {name: [_release(bound) for bound in bounds] for name, bounds in fields.items()}
+        for path, fields in tomllib.loads(file.read_text()).items()
+    }
+
+
+def _release(version: str) -> Release:
+    major, minor, *_ = version.split(".")
+    return int(major), int(minor)

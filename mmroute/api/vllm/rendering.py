@@ -1,0 +1,111 @@
+"""The rendered prompt of a request: what the engine would get.
+
+Source: vLLM ``entrypoints/scale_out/render/serving.py``, and its answers as observed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mmroute.answering.hash_forms import HashFields
+from mmroute.answering.routing import Routing
+from mmroute.answering.stages import Stage
+from mmroute.api.vllm.answers import GenerateRequest, features_of
+from mmroute.api.vllm.call import ApiOptions, Call
+from mmroute.api.vllm.errors import of_reason
+from mmroute.api.vllm.fields import GenerationRequest, lora_of
+from mmroute.api.vllm.sampling import sampling_params
+from mmroute.errors import InexactError, Reason
+from mmroute.geometry import TokenIds
+
+if TYPE_CHECKING:
+    from mmroute.api.vllm.model import LoadedModel
+
+
+def rendered(
+    request: GenerationRequest, routing: Routing, call: Call, request_id: str
+) -> GenerateRequest:
+    """The answer for one prompt, without what chats or completions alone have.
+
+    Raises:
+        ApiError: a value of sampling parameters is refused; hashes or identities are not known.
+    """
+    model, ids = call.model, routing.token_ids
+    options = request.stream_options if request.stream else None
+    try:
+        features = features_of(routing)
+        hashes = _hashes(routing, call)
+    except InexactError as inexact:
+        raise of_reason(inexact.reason, str(inexact)) from None
+    # Chats by Harmony are not cut, but the length of an answer is that of a cut one.
+    cut = request.truncate_prompt_tokens
+    length = len(ids) if cut is None or cut < 0 else min(len(ids), cut)
+    answer: GenerateRequest = {
+        "request_id": request_id,
+        "token_ids": ids,
+        "token_offsets": None,
+        "features": features,
+        "content_parts": None,
+        "sampling_params": sampling_params(request, model.defaults, model.max_model_len, length),
+        "model": request.model,
+        "reasoning_ended": None,
+        "reasoning_parser_kwargs": None,
+        "return_token_ids": request.return_token_ids,
+        "output_mode": request.output_mode,
+        "parse_context": None,
+        "stream": bool(request.stream),
+        "stream_options": None if options is None else options.model_dump(),
+        "cache_salt": request.cache_salt,
+        "priority": request.priority,
+        "kv_transfer_params": request.kv_transfer_params or None,
+        "ec_transfer_params": request.ec_transfer_params or None,
+    }
+    answer.update(hashes)  # type: ignore[typeddict-item]  # each of them is a key of it
+    return answer
+
+
+def request_id_of(prefix: str, request: GenerationRequest, call: Call) -> str:
+    """The ID of the header ``X-Request-Id``, else of the body, else one of our own."""
+    return f"{prefix}-{call.request_id or request.request_id or call.own_id}"
+
+
+def exact(routing: Routing, options: ApiOptions) -> Routing:
+    """The same routing, if it is exact.
+
+    Raises:
+        ApiError: it is not.
+    """
+    if routing.reason is not None:
+        raise of_reason(routing.reason, options.advice.get(routing.reason, routing.message))
+    return routing
+
+
+def route_ids(model: LoadedModel, request: GenerationRequest, ids: list[int] | TokenIds) -> Routing:
+    """The routing of token IDs that are the prompt as they stand.
+
+    Raises:
+        ApiError: 400: they are too many.
+    """
+    if len(ids) > model.max_model_len:
+        message = f"{len(ids)} tokens do not fit the context of {model.max_model_len}"
+        raise of_reason(Reason.PROMPT_TOO_LONG, message)
+    return Routing(
+        lora=lora_of(model.loras, request.model),
+        cache_salt=request.cache_salt,
+        hashing=model.model.hashing,
+        _token_ids=np.array(ids, dtype=np.uint32),
+    )
+
+
+def _hashes(routing: Routing, call: Call) -> HashFields:
+    if call.blocks is None:
+        return {}
+    watch = call.model.normalizer.watch
+    if watch is not None:
+        watch.resume()
+    hashes = call.blocks.of(routing)
+    if watch is not None:
+        watch.lap(Stage.HASH)
+    return hashes

@@ -1,0 +1,228 @@
+"""The chat that vLLM makes of a request of the OpenAI Responses API.
+
+Source: vLLM ``entrypoints/openai/responses/utils.py``,
+``entrypoints/openai/responses/protocol.py`` (`build_chat_params`, `build_tok_params`,
+`to_sampling_params`) and ``tool_parsers/utils.py``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from mmroute.api.vllm.chat_completion import ChatCompletionRequest
+from mmroute.api.vllm.chat_parts import function_tool, image_part
+from mmroute.api.vllm.errors import bad_request, invalid_request, of_reason, require
+from mmroute.api.vllm.fields import (
+    ChatCompletionToolsParam,
+    StructuredOutputsParams,
+)
+from mmroute.api.vllm.responses_protocol import (
+    ResponseFormatJSONObject,
+    ResponseFormatTextJSONSchemaConfig,
+    ResponsesRequest,
+)
+from mmroute.engines.vllm.messages import BILLING_HEADER
+from mmroute.engines.vllm.tools import OrderedFunction
+from mmroute.errors import Reason
+
+_SHARED: Final = ChatCompletionRequest.model_fields.keys() & ResponsesRequest.model_fields.keys()
+_UNFINISHED: Final = ("in_progress", "incomplete")
+_LOGPROBS: Final = "message.output_text.logprobs"
+# Keys of content parts that vLLM reads; all others reach the template.
+_OF_TEXT: Final = frozenset({"type", "text", "prompt_cache_breakpoint"})
+_OF_IMAGE: Final = frozenset({"type", "image_url", "prompt_cache_breakpoint"})
+_CUSTOM_PARAMETERS: Final = {
+    "type": "object",
+    "properties": {
+        "input": {"type": "string", "description": "The freeform text payload for this tool."}
+    },
+    "required": ["input"],
+    "additionalProperties": False,
+}
+
+
+def chat_of_responses(request: ResponsesRequest) -> ChatCompletionRequest:
+    """The chat of a request.
+
+    Raises:
+        ApiError: as `options_of_responses`.
+    """
+    chat = options_of_responses(request)
+    chat.messages = _messages(request.instructions, request.input)
+    chat.tools = list(_tools(request.tools)) if request.tools else None
+    return chat
+
+
+def options_of_responses(request: ResponsesRequest) -> ChatCompletionRequest:
+    """The chat without messages and tools: the fields that both requests have, and a few others.
+
+    They are not checked a second time, as vLLM does not.
+
+    Raises:
+        ApiError: 400: vLLM refuses it; 422 `unsupported_field`.
+    """
+    if request.previous_response_id is not None:
+        raise invalid_request(
+            "previous_response_id is not supported by the stateless render endpoint.",
+            "previous_response_id",
+        )
+    given, reasoning = request.input, request.reasoning
+    last: Mapping[str, Any] = given[-1] if given and not isinstance(given, str) else {}
+    of_model = last.get("type", "message") in ("message", "reasoning")
+    unfinished = of_model and last.get("status") in _UNFINISHED
+    shared = {name: getattr(request, name) for name in _SHARED}
+    return ChatCompletionRequest.model_construct(**shared | {
+        "messages": [],
+        "tools": None,
+        "max_completion_tokens": request.max_output_tokens,
+        "truncate_prompt_tokens": None if request.truncation == "disabled" else -1,
+        "logprobs": _LOGPROBS in (request.include or ()),
+        "reasoning_effort": None if reasoning is None else reasoning.effort,
+        "structured_outputs": _structured_outputs(request),
+        "add_generation_prompt": not unfinished,
+        "continue_final_message": unfinished,
+        "add_special_tokens": True,
+        "stop": request.stop or None,
+        "vllm_xargs": request.vllm_xargs or {},
+    })  # fmt: skip
+
+
+def _messages(
+    instructions: str | None, given: str | Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = []
+    if instructions:
+        messages.append({"role": "system", "content": instructions})
+    if isinstance(given, str):
+        messages.append({"role": "user", "content": given})
+        return messages
+    for item in given:
+        _add(messages, item)
+    return messages
+
+
+def _add(messages: list[dict[str, Any]], item: Mapping[str, Any]) -> None:
+    """Add an item to the last message, if that is the model's, or as a message of its own."""
+    match item.get("type", "message"):
+        case "message":
+            _add_message(messages, item)
+        case "function_call" | "custom_tool_call":
+            call, last = _tool_call(item), _of_model(messages)
+            calls = None if last is None else last.get("tool_calls") or []
+            if last is not None and isinstance(calls, list):
+                last["tool_calls"] = [*calls, call]
+            else:
+                messages.append({"role": "assistant", "tool_calls": [call]})
+        case "reasoning":
+            _add_of_model(messages, "reasoning", _reasoning(item))
+        case "function_call_output" | "custom_tool_call_output":
+            content = _content("tool", item["output"])
+            messages.append({
+                "role": "tool", "content": content, "tool_call_id": item.get("call_id"),
+            })  # fmt: skip
+        case kind:
+            raise bad_request(f"Unsupported input item type: {kind}", "input")
+
+
+def _add_message(messages: list[dict[str, Any]], item: Mapping[str, Any]) -> None:
+    content = item["content"]
+    if item["role"] == "assistant":
+        text: object = content
+        if isinstance(content, list) and (content or "type" in item):
+            written = content and content[0]["type"] != "refusal"
+            require(written, "A message of the model must begin with a text.", "input")
+            text = content[0].get("text")  # and no other
+        if isinstance(text, str):
+            _add_of_model(messages, "content", text)
+            return
+    messages.append({**item, "content": _content(item["role"], content)})
+
+
+def _add_of_model(messages: list[dict[str, Any]], field: str, text: str) -> None:
+    last = _of_model(messages)
+    if last is not None and last.get(field) is None:
+        last[field] = text
+    else:
+        messages.append({"role": "assistant", field: text})
+
+
+def _of_model(messages: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    """The last message, if the model wrote it."""
+    return messages[-1] if messages and messages[-1]["role"] == "assistant" else None
+
+
+def _content(role: str, content: str | list[dict[str, Any]]) -> str | list[dict[str, Any]]:
+    return content if isinstance(content, str) else [_part(role, part) for part in content]
+
+
+def _part(role: str, part: Mapping[str, Any]) -> dict[str, Any]:
+    kind = part["type"]
+    require(kind != "input_file", f"Unsupported chat content part type: '{kind}'.", "type")
+    if kind == "input_image":
+        extra = {name: value for name, value in part.items() if name not in _OF_IMAGE}
+        return image_part(part.get("image_url"), **extra)
+    text = part["text"]
+    if role == "system" and text.startswith(BILLING_HEADER):
+        raise of_reason(
+            Reason.UNSUPPORTED_FIELD,
+            f"a part of a system message begins with {BILLING_HEADER}: the engine drops that line "
+            "from chats, and keeps it here; send the message as one text",
+        )
+    extra = {name: value for name, value in part.items() if name not in _OF_TEXT}
+    return {"type": "text", "text": text, **extra}
+
+
+def _tool_call(item: Mapping[str, Any]) -> dict[str, Any]:
+    if item["type"] == "custom_tool_call":
+        name, arguments = item["name"], json.dumps({"input": item["input"]}, ensure_ascii=False)
+    else:
+        name, arguments = _flat_name(item.get("namespace"), item["name"]), item["arguments"]
+    return {
+        "id": item["call_id"],
+        "type": "function",
+        "function": OrderedFunction(name=name, arguments=arguments),
+    }
+
+
+def _reasoning(item: Mapping[str, Any]) -> str:
+    require(not item.get("encrypted_content"), "Encrypted content is not supported.", "input")
+    written = item.get("content") or item["summary"]
+    return written[0]["text"] if written else ""
+
+
+def _tools(tools: Sequence[Mapping[str, Any]]) -> Iterator[ChatCompletionToolsParam]:
+    """The tools that reach the template: all but those that the API itself runs."""
+    for tool in tools:
+        match tool["type"]:
+            case "function":
+                yield function_tool(tool["name"], tool)
+            case "custom":
+                described = {"description": tool.get("description")}
+                yield function_tool(tool["name"], described | {"parameters": _CUSTOM_PARAMETERS})
+            case "namespace":
+                for inner in tool["tools"]:
+                    if inner["type"] == "function":
+                        yield function_tool(_flat_name(tool["name"], inner["name"]), inner)
+
+
+def _flat_name(namespace: str | None, name: str) -> str:
+    return f"{namespace}__{name}" if namespace else name
+
+
+def _structured_outputs(request: ResponsesRequest) -> StructuredOutputsParams | None:
+    wanted = None if request.text is None else request.text.format
+    if wanted is None:
+        return request.structured_outputs
+    require(
+        request.structured_outputs is None,
+        "Cannot specify both structured_outputs and text.format",
+        "structured_outputs",
+    )
+    match wanted:
+        case ResponseFormatJSONObject():
+            return StructuredOutputsParams(json_object=True)
+        case ResponseFormatTextJSONSchemaConfig(json_schema=schema):
+            return StructuredOutputsParams(json=schema)
+    return None

@@ -1,0 +1,68 @@
+"""The routes that have a body: what they take and what they answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+from pydantic import create_model
+
+from mmroute.api.vllm.answers import DetokenizeResponse, GenerateRequest, TokenizeResponse
+from mmroute.api.vllm.call import ApiRequest
+from mmroute.api.vllm.chat_completion import ChatCompletionRequest
+from mmroute.api.vllm.completion import CompletionRequest
+from mmroute.api.vllm.derender import DerenderRequest
+from mmroute.api.vllm.messages_protocol import AnthropicMessagesRequest
+from mmroute.api.vllm.releases import Release, differences
+from mmroute.api.vllm.responses_protocol import ResponsesRequest
+from mmroute.api.vllm.tokenization import DetokenizeRequest, TokenizeRequest
+from mmroute.api.vllm.validation import Schema
+
+
+class Route(NamedTuple):
+    """A route that has a body: what it is for, the class of its requests, and of its answers."""
+
+    summary: str
+    request: Any
+    answer: Any
+
+
+ROUTES: Final[Mapping[str, Route]] = {
+    "/tokenize": Route("Token IDs of a text or a chat", TokenizeRequest, TokenizeResponse),
+    "/detokenize": Route("The text of token IDs", DetokenizeRequest, DetokenizeResponse),
+    "/v1/chat/completions/render": Route(
+        "The prompt of a chat", ChatCompletionRequest, GenerateRequest
+    ),
+    "/v1/completions/render": Route(
+        "The prompts of a completion", CompletionRequest, list[GenerateRequest]
+    ),
+    "/v1/messages/render": Route(
+        "The prompt of a request of the Anthropic Messages API", AnthropicMessagesRequest,
+        GenerateRequest,
+    ),
+    "/v1/responses/render": Route(
+        "The prompt of a request of the OpenAI Responses API", ResponsesRequest, GenerateRequest
+    ),
+    "/v1/chat/completions/derender": Route(
+        "The answers to a chat, by the fallback", DerenderRequest, dict[str, Any]
+    ),
+    "/v1/completions/derender": Route(
+        "The answers to the prompts of a completion, by the fallback", DerenderRequest,
+        dict[str, Any],
+    ),
+}  # fmt: skip
+
+
+@cache
+def schema_of(path: str, release: Release) -> Schema[ApiRequest]:
+    """What the body of a route has to be.
+
+    Args:
+        path: one of `ROUTES`.
+        release: the release of vLLM whose fields it may have.
+    """
+    kind, found = ROUTES[path].request, differences(path, release)
+    if found.changed:
+        kind = create_model(kind.__name__, __base__=kind, **found.changed)
+    return Schema(kind, found.unknown, found.refused)

@@ -1,0 +1,136 @@
+"""``/tokenize`` and ``/detokenize``.
+
+Source: vLLM ``entrypoints/serve/tokenize``, and its answers as observed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeAlias
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, with_config
+from typing_extensions import TypedDict
+
+from mmroute.answering.routing import Routing
+from mmroute.api.vllm.answers import DetokenizeResponse, TokenizeResponse
+from mmroute.api.vllm.call import Call, Reply
+from mmroute.api.vllm.chats import exact_chat, request_of
+from mmroute.api.vllm.cost import Cost, cost_of_chat
+from mmroute.api.vllm.errors import bad_request, require
+from mmroute.api.vllm.fields import (
+    MAX_INT64,
+    MAX_TOKEN_ID,
+    ChatCompletionToolsParam,
+    Open,
+    check_messages,
+)
+from mmroute.api.vllm.request_checks import before_fields, check_generation_prompt
+from mmroute.requests.request import Request
+
+
+class TokenizeCompletionRequest(Open):
+    """Body of ``/tokenize`` with a text."""
+
+    model: str | None = None
+    prompt: str
+    add_special_tokens: bool = True
+    return_token_strs: bool | None = False
+
+    def cost(self, size: int) -> Cost:
+        return Cost(size)
+
+    def answer(self, call: Call) -> Reply:
+        _check_one_prompt(self, call)
+        try:
+            ids = call.model.model.tokenizer.encode(
+                self.prompt, add_special_tokens=self.add_special_tokens
+            )
+        except ValueError as error:  # half of a surrogate pair
+            raise bad_request(str(error)) from None
+        return _tokenized(Routing(_token_ids=ids), call, spelt=self.return_token_strs)
+
+
+@with_config(ConfigDict(extra="allow"))
+class _CountedMessage(TypedDict):
+    """A message. Where a body is a chat and a text, pydantic takes the type with more fields set.
+
+    The fields of messages count among them.
+    """
+
+    role: str
+
+
+class TokenizeChatRequest(Open):
+    """Body of ``/tokenize`` with a chat."""
+
+    model: str | None = None
+    messages: Annotated[list[_CountedMessage], BeforeValidator(check_messages)]
+    add_generation_prompt: bool = True
+    return_token_strs: bool | None = False
+    continue_final_message: bool = False
+    add_special_tokens: bool = False
+    chat_template: str | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    media_io_kwargs: dict[str, dict[str, Any]] | None = None
+    mm_processor_kwargs: dict[str, Any] | None = None
+    tools: list[ChatCompletionToolsParam] | None = None
+
+    _check_first = before_fields(check_generation_prompt)
+
+    def cost(self, size: int) -> Cost:
+        return cost_of_chat(size, self.messages)
+
+    def answer(self, call: Call) -> Reply:
+        _check_one_prompt(self, call)
+        routing = exact_chat(self, call, limited=False)
+        return _tokenized(routing, call, spelt=self.return_token_strs)
+
+    def to_request(self, loras: Mapping[str, str]) -> Request:
+        """The request for a normalizer.
+
+        Args:
+            loras: path of each LoRA adapter, by its name.
+        """
+        return request_of(self, loras)
+
+
+class DetokenizeRequest(BaseModel):
+    """Body of ``/detokenize``."""
+
+    model: str | None = None
+    tokens: Annotated[list[Annotated[int, Field(ge=0, le=MAX_INT64)]], Field(fail_fast=True)]
+
+    def cost(self, size: int) -> Cost:
+        return Cost(text=len(self.tokens))
+
+    def answer(self, call: Call) -> Reply:
+        """The text, special tokens included; IDs outside the vocabulary have none."""
+        highest = max(self.tokens, default=0)
+        require(highest <= MAX_TOKEN_ID, "number too large to fit in target type")
+        tokenizer = call.model.model.tokenizer
+        known = [token_id for token_id in self.tokens if token_id <= tokenizer.max_token_id]
+        body: DetokenizeResponse = {"prompt": tokenizer.decode(known)}
+        return Reply(body)
+
+
+TokenizeRequest: TypeAlias = TokenizeCompletionRequest | TokenizeChatRequest
+
+
+def _check_one_prompt(request: TokenizeRequest, call: Call) -> None:
+    both = not {"prompt", "messages"}.isdisjoint(request.model_extra or ())
+    if call.options.strict and both:
+        raise bad_request("Give `prompt` or `messages`, not both (--strict).", "prompt")
+
+
+def _tokenized(routing: Routing, call: Call, *, spelt: bool | None) -> Reply:
+    """Token IDs, however many: only the render routes have a limit."""
+    tokens, tokenizer, texts = routing.token_ids, call.model.model.tokenizer, None
+    if spelt:
+        texts = [tokenizer.token(token_id) or "" for token_id in tokens.tolist()]
+    body: TokenizeResponse = {
+        "count": len(tokens),
+        "max_model_len": call.model.max_model_len,
+        "tokens": tokens,
+        "token_strs": texts,
+    }
+    return Reply(body, [routing])

@@ -1,0 +1,101 @@
+"""`truncate_prompt_tokens`, where it can be followed exactly.
+
+Source: vLLM ``renderers/params.py`` (`TokenizeParams`). Token IDs are cut as they are. Text
+is cut by the tokenizer, which leaves the tokens that it adds. With a side, vLLM may cut the text
+before that, by its characters: there only a prompt that needs no cutting has an exact answer, as
+with items and with tokenizers that are not those of the library tokenizers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from mmroute.answering.routing import Routing
+from mmroute.api.vllm.errors import bad_request, of_reason
+from mmroute.api.vllm.fields import GenerationRequest
+from mmroute.errors import Reason
+from mmroute.tokenizers import Tokenizer
+
+if TYPE_CHECKING:
+    from mmroute.api.vllm.model import LoadedModel
+
+_ALL_THAT_FITS: Final = -1
+
+
+def truncated_ids(request: GenerationRequest, ids: list[int], max_model_len: int) -> list[int]:
+    """Token IDs, cut as a request asks for it: on the left, unless it says right.
+
+    Raises:
+        ApiError: 400: it wants to keep more than the context takes.
+    """
+    if request.truncate_prompt_tokens is None:
+        return ids
+    limit = _limit(request.truncate_prompt_tokens, max_model_len)
+    if limit >= len(ids):
+        return ids
+    return ids[:limit] if request.truncation_side == "right" else ids[len(ids) - limit :]
+
+
+def truncated_text(
+    request: GenerationRequest, routing: Routing, loaded: LoadedModel, *, special_tokens: bool
+) -> Routing:
+    """The prompt of a text, cut as the tokenizer cuts it where a request asks for it.
+
+    Args:
+        request: the request.
+        routing: its prompt as it is without a cut.
+        loaded: the model.
+        special_tokens: whether the tokenizer added those to the text that it adds.
+
+    Raises:
+        ApiError: 400: it wants to keep nothing, or more than the context takes; 422
+            `unsupported_field`.
+    """
+    length = request.truncate_prompt_tokens
+    if length is None:
+        return routing
+    if length == 0:
+        raise of_reason(Reason.EMPTY_PROMPT, "No token_ids rendered")
+    ids, limit = routing.token_ids, _limit(length, loaded.max_model_len)
+    if len(ids) <= limit:
+        return routing
+    before, after = _added(loaded.model.tokenizer) if special_tokens else (0, 0)
+    kept = limit - before
+    known = loaded.model.tokenizer.offsets("a", add_special_tokens=False) is not None
+    asked = request.truncation_side is not None or request.return_token_offsets
+    if asked or routing.placeholders or kept < after or not known:
+        raise of_reason(
+            Reason.UNSUPPORTED_FIELD,
+            f"truncate_prompt_tokens would shorten this prompt of {len(ids)} tokens, which is "
+            "not covered with truncation_side, token offsets or items, or for this tokenizer",
+        )
+    return Routing(
+        lora=routing.lora,
+        cache_salt=routing.cache_salt,
+        hashing=routing.hashing,
+        _token_ids=np.concatenate([ids[:before], ids[len(ids) - kept :]]),
+    )
+
+
+def _limit(length: int, max_model_len: int) -> int:
+    """The number of tokens that are kept."""
+    if length == _ALL_THAT_FITS:
+        return max(0, max_model_len - 1)
+    if length > max_model_len:
+        raise bad_request(
+            f"truncate_prompt_tokens={length} cannot be greater than max_model_len = "
+            f"{max_model_len}. Please request a smaller truncation size.",
+            "truncate_prompt_tokens",
+            length,
+        )
+    return length
+
+
+def _added(tokenizer: Tokenizer) -> tuple[int, int]:
+    """How many tokens the tokenizer adds before and behind a text."""
+    plain = tokenizer.encode("a", add_special_tokens=False).tolist()
+    whole = tokenizer.encode("a", add_special_tokens=True).tolist()
+    starts = [i for i in range(len(whole)) if whole[i : i + len(plain)] == plain]
+    return starts[0], len(whole) - starts[0] - len(plain)

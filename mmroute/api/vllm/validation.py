@@ -1,0 +1,129 @@
+"""What the body of a route has to be, and from pydantic's errors to vLLM's.
+
+Source: vLLM ``entrypoints/serve/exception_handling/handlers/validation.py``.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Final, Generic, TypeVar, get_args
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import SchemaValidator
+
+from mmroute.api.vllm.errors import ApiError, invalid_body, of_reason
+from mmroute.api.vllm.fields import AnyResponseFormat, ChatCompletionNamedToolChoiceParam
+from mmroute.api.vllm.tokenization import TokenizeRequest
+from mmroute.errors import Reason
+
+T = TypeVar("T")
+
+_MOST_ERRORS: Final = 10
+_LONGEST_INPUT: Final = 200
+_LONGEST_ERROR: Final = 1000
+# Parts of a location that name no field but a type.
+_BRANCHES: Final = frozenset({
+    "str", "int", "float", "bool", "bytes", "list", "dict", "none", "nullable",
+    ChatCompletionNamedToolChoiceParam.__name__,
+    *(kind.__name__ for kind in (*get_args(AnyResponseFormat), *get_args(TokenizeRequest))),
+})  # fmt: skip
+_BRACKETS: Final = frozenset("[](){}")
+_MISSING: Final = {"type": "missing", "loc": (), "msg": "Field required", "input": None}
+_COLLECTIONS: Final = ("dict", "list")
+_NO_FIELDS: Final = frozenset[str]()
+
+
+class Schema(Generic[T]):
+    """What the body of a route has to be.
+
+    Args:
+        kind: the class of its requests, or a union of several.
+        unknown: fields of it that an earlier release reads over.
+        refused: fields that an earlier release reads, and mmroute does not.
+    """
+
+    def __init__(
+        self, kind: Any, unknown: frozenset[str] = _NO_FIELDS, refused: frozenset[str] = _NO_FIELDS
+    ) -> None:
+        self._adapter: TypeAdapter[T] = TypeAdapter(kind)
+        self._unknown = unknown
+        self._refused = refused
+
+    def request(self, body: object, *, long: bool) -> T:
+        """The request that a body is.
+
+        Args:
+            body: its JSON value; None where it is empty.
+            long: whether each list and object is looked at up to its first error only. vLLM names
+                all of them, and the errors of a long list take seconds, in which no other request
+                is answered.
+
+        Raises:
+            ApiError: 400: it is none; the message and `param` are vLLM's. 422 `unsupported_field`.
+        """
+        if body is None:
+            raise invalid_fields([_MISSING])
+        if (self._unknown or self._refused) and isinstance(body, dict):
+            body = self._as_known(body)
+        validator = self._up_to_first_errors if long else self._adapter
+        try:
+            return validator.validate_python(body, from_attributes=True)  # as FastAPI does
+        except ValidationError as error:
+            raise invalid_fields(error.errors(include_url=False)) from None
+
+    def _as_known(self, body: dict[str, Any]) -> dict[str, Any]:
+        for name in self._refused & body.keys():
+            if body[name]:
+                raise of_reason(
+                    Reason.UNSUPPORTED_FIELD,
+                    f"{name}: this release of the engine reads it, and it is not covered",
+                )
+        return {name: value for name, value in body.items() if name not in self._unknown}
+
+    @functools.cached_property
+    def _up_to_first_errors(self) -> SchemaValidator:
+        changed = _failing_fast(self._adapter.core_schema)
+        # Or it takes the validators that the classes within it have, which are the other ones.
+        return SchemaValidator(changed, _use_prebuilt=False)
+
+
+def _failing_fast(schema: Any) -> Any:
+    """A schema of pydantic's core in which each collection is left at its first error."""
+    if isinstance(schema, dict):
+        changed = {key: _failing_fast(value) for key, value in schema.items()}
+        return changed | {"fail_fast": True} if schema.get("type") in _COLLECTIONS else changed
+    if isinstance(schema, list | tuple):
+        return type(schema)(map(_failing_fast, schema))
+    return schema
+
+
+def invalid_fields(errors: list[Any]) -> ApiError:
+    """What vLLM answers where fields are wrong, from errors as pydantic lists them."""
+    label = "error" if len(errors) == 1 else "errors"
+    lines = [f"{len(errors)} validation {label}:", *map(_line, errors[:_MOST_ERRORS])]
+    if len(errors) > _MOST_ERRORS:
+        lines.append(f"...and {len(errors) - _MOST_ERRORS} more {label}")
+    return invalid_body("\n  ".join(lines), _location(errors[0]["loc"]))
+
+
+def _line(error: dict[str, Any]) -> str:
+    text = str({**error, "loc": _location(error["loc"]), "input": _input(error["input"])})
+    return text if len(text) <= _LONGEST_ERROR else f"{text[:_LONGEST_ERROR]}...[truncated]"
+
+
+def _location(location: tuple[int | str, ...]) -> str:
+    return ".".join(["body", *(str(part) for part in location if not _is_branch(str(part)))])
+
+
+def _is_branch(part: str) -> bool:
+    return part in _BRANCHES or not _BRACKETS.isdisjoint(part)
+
+
+def _input(value: object) -> str:
+    if isinstance(value, list | dict):
+        return f"<{type(value).__name__} of {len(value)} items>"
+    try:
+        text = str(value)
+    except ValueError:  # an integer of too many digits
+        return f"<{type(value).__name__}>"
+    return text if len(text) <= _LONGEST_INPUT else f"{text[:_LONGEST_INPUT]}...[truncated]"

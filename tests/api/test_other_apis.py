@@ -1,0 +1,357 @@
+"""Requests of the Anthropic Messages API and of the OpenAI Responses API: the chats they are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from api_requests import api_requests
+from harmony_cases import harmony_model
+from media_files import png_url
+from server_helpers import CHAT, HI, MESSAGES, RESPONSES, answers_to, error_of, posted, serving
+from small_models import write_model
+from starlette.testclient import TestClient
+
+from mmroute import EngineSettings
+from mmroute.api.vllm import ApiError, Cost, release_of, schema_of
+from mmroute.api.vllm.messages_chat import chat_of_messages
+from mmroute.api.vllm.messages_protocol import AnthropicMessagesRequest
+from mmroute.api.vllm.messages_rules import messages_rules
+from mmroute.chat.template import ChatTemplate
+from mmroute.normalizer import Normalizer
+from mmroute.server import ModelSource, ServerSettings
+from mmroute.server.bodies import LONG_STRUCTURE, Body, check_body, check_text
+
+URL: Final = png_url(100, 60)
+SOURCE: Final = {"type": "base64", "media_type": "image/png", "data": URL.partition(",")[2]}
+IMAGE: Final = {"type": "image_url", "image_url": {"url": URL}}
+SCHEMA: Final = {"type": "object", "properties": {"a": {"type": "integer"}}}
+HEADER: Final = "x-anthropic-billing-header: 1"
+# A chat with a call of a tool in it, and the same in either API.
+CALL: Final = {"id": "call_1", "type": "function",
+               "function": {"name": "f", "arguments": '{"a": 1}'}}  # fmt: skip
+TOOL: Final = {"type": "function",
+               "function": {"name": "f", "description": "d", "parameters": SCHEMA}}  # fmt: skip
+CONVERSATION: Final[Mapping[str, Any]] = {
+    "messages": [
+        {"role": "system", "content": "Be kind."},
+        {"role": "user", "content": [{"type": "text", "text": "What is it?"}, IMAGE]},
+        {"role": "assistant", "reasoning": "hm", "tool_calls": [CALL]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "42"},
+        {"role": "assistant", "content": "A cat."},
+        {"role": "user", "content": "Sure?"},
+    ],
+    "tools": [TOOL],
+}
+AS_MESSAGES: Final[Mapping[str, Any]] = {
+    "system": [{"type": "text", "text": HEADER}, {"type": "text", "text": "Be kind."}],
+    "messages": [
+        {"role": "user", "content": [{"type": "text", "text": "What is it?"},
+                                     {"type": "image", "source": SOURCE}]},
+        {"role": "assistant", "content": [
+            {"type": "thinking", "thinking": "hm", "signature": "s"},
+            {"type": "tool_use", "id": "call_1", "name": "f", "input": {"a": 1}}]},
+        {"role": "user", "content": [
+            {"type": "tool_result", "tool_use_id": "call_1", "content": "42"}]},
+        {"role": "assistant", "content": [{"type": "text", "text": "A cat."}]},
+        {"role": "user", "content": "Sure?"},
+    ],
+    "tools": [{"name": "f", "description": "d", "input_schema": SCHEMA}],
+    "max_tokens": 9,
+    "model": "a",
+}  # fmt: skip
+AS_ITEMS: Final[Mapping[str, Any]] = {
+    "instructions": "Be kind.",
+    "input": [
+        {"role": "user", "content": [{"type": "input_text", "text": "What is it?"},
+                                     {"type": "input_image", "image_url": URL}]},
+        {"type": "reasoning", "summary": [],
+         "content": [{"type": "reasoning_text", "text": "hm"}]},
+        {"type": "function_call", "call_id": "call_1", "name": "f", "arguments": '{"a": 1}'},
+        {"type": "function_call_output", "call_id": "call_1", "output": "42"},
+        {"type": "message", "role": "assistant",
+         "content": [{"type": "output_text", "text": "A cat."}]},
+        {"role": "user", "content": "Sure?"},
+    ],
+    "tools": [{"type": "function", "name": "f", "description": "d", "parameters": SCHEMA},
+              {"type": "web_search"}],
+    "max_output_tokens": 9,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def client(small_model: Callable[[str], Path]) -> Iterator[TestClient]:
+    source = ModelSource(str(small_model("small-llava-1.5")), ("a",))  # its template takes tools
+    with serving([source], ServerSettings()) as found:
+        yield found
+
+
+def answered(client: TestClient, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    response = client.post(path, json=body)
+    assert response.status_code == 200, response.text
+    answer: dict[str, Any] = response.json()
+    return answer
+
+
+def check_same(client: TestClient, chat: Mapping[str, Any], path: str, body: Any) -> None:
+    expected = answered(client, CHAT, {**chat, "max_completion_tokens": 9})
+    found = answered(client, path, body)
+    assert list(found) == list(expected)
+    for name in ("token_ids", "features"):
+        assert found[name] == expected[name]
+    assert found["sampling_params"]["max_tokens"] == 9
+    assert len(found["features"]["mm_hashes"]["image"]) == 1
+
+
+def test_messages_are_the_chat_they_say(client: TestClient) -> None:
+    check_same(client, CONVERSATION, MESSAGES, AS_MESSAGES)
+
+
+def test_items_are_the_chat_they_say_with_special_tokens(client: TestClient) -> None:
+    # A call's keys stand in another order than in a chat, and this template prints them.
+    messages = [m for m in CONVERSATION["messages"] if not {"tool_calls", "tool_call_id"} & set(m)]
+    chat = {**CONVERSATION, "messages": messages, "add_special_tokens": True}
+    of_calls = ("reasoning", "function_call", "function_call_output")
+    items = [item for item in AS_ITEMS["input"] if item.get("type") not in of_calls]
+    check_same(client, chat, RESPONSES, {**AS_ITEMS, "input": items})
+
+
+def test_what_is_told_beside_the_prompt(client: TestClient) -> None:
+    found = answered(client, MESSAGES, {**AS_MESSAGES, "stream": True})
+    assert found["request_id"].startswith("chatcmpl-")
+    assert found["stream_options"] == {"include_usage": True, "continuous_usage_stats": True}
+    assert found["parse_context"]["tool_choice"] == "auto"
+    assert found["parse_context"]["history_tool_call_cnt"] == 1
+    found = answered(client, RESPONSES, {**AS_ITEMS, "stream": True})
+    assert found["request_id"].startswith("resp_")
+    assert (found["stream_options"], found["parse_context"]) == (None, None)
+    assert answered(client, RESPONSES, {"input": "a", "request_id": "r"})["request_id"] == "r"
+
+
+def test_block_hashes_are_those_of_the_chat(client: TestClient) -> None:
+    query = "?block_size=16&algorithm=sha256"
+    salt = {"cache_salt": "s"}
+    chat = answered(client, CHAT + query, {**CONVERSATION, **salt})["block_hashes"]
+    assert answered(client, MESSAGES + query, {**AS_MESSAGES, **salt})["block_hashes"] == chat
+    assert answered(client, MESSAGES + query, AS_MESSAGES)["block_hashes"] != chat
+
+
+REFUSALS: Final[Sequence[tuple[str, Mapping[str, Any], tuple[int, str, str | None]]]] = [
+    (MESSAGES, {"model": ""}, (400, "Bad Request", "body.model")),
+    (MESSAGES, {"model": "nope"}, (404, "NotFoundError", "model")),
+    (MESSAGES, {"max_tokens": 0}, (400, "Bad Request", "body.max_tokens")),
+    (MESSAGES, {"max_tokens": 10**9}, (400, "BadRequestError", "max_completion_tokens")),
+    (MESSAGES, {"cache_salt": "a/b"}, (400, "BadRequestError", "cache_salt")),
+    (MESSAGES, {"thinking": {"type": "enabled", "budget_tokens": 1024}},
+     (400, "Bad Request", "body")),
+    (MESSAGES, {"messages": [{"role": "user", "content": [
+        {"type": "tool_removal", "tool": {"type": "tool_reference", "name": "f"}}]}]},
+     (400, "Bad Request", "body.messages.0")),
+    (MESSAGES, {"messages": [*HI, {"role": "system", "content": [
+        {"type": "tool_removal", "tool": {"type": "tool_reference", "name": "g"}}]}]},
+     (400, "BadRequestError", None)),
+    (MESSAGES, {"messages": [{"role": "user", "content": [
+        {"type": "image", "source": {"type": "url"}}]}]},
+     (400, "BadRequestError", "multi_modal_uuids")),
+    (MESSAGES, {"messages": [*HI, {"role": "assistant", "content": [
+        {"type": "tool_use", "name": "f", "input": {}}]}]},
+     (422, "InexactRouting", "unsupported_field")),
+    (RESPONSES, {"input": None}, (400, "Bad Request", "body.input")),
+    (RESPONSES, {"input": [], "instructions": ""}, (400, "BadRequestError", None)),
+    (RESPONSES, {"input": [{"type": "zzz"}]}, (400, "Bad Request", "body.input")),
+    (RESPONSES, {"input": [{"type": "item_reference", "id": "x"}]},
+     (400, "BadRequestError", "input")),
+    (RESPONSES, {"input": [{"type": "reasoning", "summary": [], "encrypted_content": "x"}]},
+     (400, "BadRequestError", "input")),
+    (RESPONSES, {"input": [{"role": "user", "content": [{"type": "input_file"}]}]},
+     (400, "BadRequestError", "type")),
+    (RESPONSES, {"previous_response_id": "resp_1"},
+     (400, "invalid_request_error", "previous_response_id")),
+    (RESPONSES, {"prompt": {"id": "p"}}, (400, "BadRequestError", "prompt")),
+    (RESPONSES, {"background": True, "store": False}, (400, "BadRequestError", "background")),
+    (RESPONSES, {"max_output_tokens": 10**9}, (400, "BadRequestError", "max_output_tokens")),
+    (RESPONSES, {"tool_choice": {"type": "function", "name": "g"}},
+     (400, "BadRequestError", "tool_choice")),
+    (RESPONSES, {"text": {"format": {"type": "json_object"}}, "structured_outputs": {"regex": "a"}},
+     (400, "BadRequestError", "structured_outputs")),
+    (RESPONSES, {"chat_template_kwargs": {"chat_template": "x"}}, (400, "BadRequestError", None)),
+    (RESPONSES, {"mm_processor_kwargs": {"max_pixels": 5}},
+     (400, "BadRequestError", "mm_processor_kwargs")),
+    (RESPONSES, {"input": [{"role": "system", "content": [
+        {"type": "input_text", "text": HEADER}]}]}, (422, "InexactRouting", "unsupported_field")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "changes", "expected"), REFUSALS)
+def test_refusals_are_those_of_the_engine(
+    client: TestClient, path: str, changes: Mapping[str, Any], expected: tuple[int, str, str | None]
+) -> None:
+    body = AS_MESSAGES if path == MESSAGES else AS_ITEMS
+    assert error_of(client.post(path, json={**body, **changes})) == expected
+
+
+def test_mistral_s_own_tokenizers_take_texts_of_the_responses_api() -> None:
+    with serving([ModelSource("pixtral-12b-2409", ("a",))], ServerSettings()) as client:
+        text = answered(client, RESPONSES, {"input": "Hi", "chat_template_kwargs": {"a": 1}})
+        assert text["token_ids"] == answered(client, CHAT, {"messages": HI})["token_ids"]
+        chat = {"messages": [{"role": "user", "content": [IMAGE]}], "return_token_offsets": True}
+        assert answered(client, CHAT, chat)["token_offsets"] is None
+        parts = {"input": [{"role": "user", "content": [{"type": "input_text", "text": "Hi"}]}]}
+        assert error_of(client.post(RESPONSES, json=parts)) == (400, "BadRequestError", None)
+
+
+def test_harmony_needs_the_date_of_an_engine_without_tools_of_its_own(tmp_path: Path) -> None:
+    directory = str(write_model(harmony_model(), tmp_path / "model"))
+    settings = EngineSettings.from_args("VLLM_SYSTEM_START_DATE=2026-01-02 --tool-server demo")
+    undated = ModelSource(directory, ("undated",))
+    described = ModelSource(directory, ("described",), engine_settings=settings)
+    with serving([undated, described], ServerSettings()) as client:
+        reply = client.post(RESPONSES, json={"model": "undated", "input": "Hi"})
+        assert error_of(reply) == (422, "InexactRouting", "chat_renderer_unsupported")
+        body = {"model": "described", "input": "Hi"}
+        assert answered(client, RESPONSES, body)["token_ids"]
+        for kind in ("web_search_preview", "mcp"):
+            tool = {"type": kind, "server_label": "code_interpreter"}
+            reply = client.post(RESPONSES, json={**body, "tools": [tool]})
+            assert error_of(reply) == (422, "InexactRouting", "unsupported_field")
+
+
+def test_odd_requests_get_an_answer_or_an_error(client: TestClient) -> None:
+    requests = api_requests("a", 40, 1)[::7]
+    answers = answers_to(client, (posted(request.path, request.body) for request in requests))
+    for request, answer in zip(requests, answers, strict=True):
+        if answer.status_code != 200:
+            assert error_of(answer)[0] in (400, 404, 422, 501), request.name
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (MESSAGES, {**AS_MESSAGES, "messages": [*HI, {"role": "assistant", "content": [
+            {"type": "tool_use", "id": "a", "name": "f", "input": {"a": "INNER"}}]}]}),
+        (MESSAGES, {**AS_MESSAGES, "messages": [*HI, {"role": "assistant", "content": [
+            {"type": "tool_result", "content": [{"a": "INNER"}]}]}]}),
+        (CHAT, {"messages": HI, "tools": [
+            {"type": "function", "function": {"name": "f", "parameters": {"a": "INNER"}}}]}),
+        (CHAT, {"messages": HI, "chat_template_kwargs": {"a": "INNER"}}),
+    ],
+)  # fmt: skip
+def test_json_of_any_depth_gets_an_answer_or_an_error(
+    client: TestClient, path: str, body: dict[str, Any]
+) -> None:
+    """How deep is too deep depends on Python, and is not the same for reading and for writing."""
+    headers, found = {"content-type": "application/json"}, set()
+    for depth in (*range(800, 1000, 10), 5_000, 20_000, 50_000, 200_000):
+        inner = '[{"a":' * (depth // 2) + "1" + "}]" * (depth // 2)
+        raw = json.dumps(body).replace('"INNER"', inner).encode()
+        found.add(client.post(path, content=raw, headers=headers).status_code)
+    assert found == {200, 400}
+
+
+# --- what is found out about a model ------------------------------------------------------------
+
+
+def rules_of(normalizer: Normalizer, template: str, *options: str) -> Any:
+    chat = normalizer.model.chat.with_template(ChatTemplate.compile(template, "a test"))
+    return messages_rules(replace(normalizer, model=replace(normalizer.model, chat=chat)), options)
+
+
+EVERY: Final = "{% for m in messages %}{{ m.role }}: {{ m.content }};{% endfor %}"
+FIRST: Final = "{% if messages[2].role == 'system' %}{{ raise_exception('no') }}{% endif %}" + EVERY
+
+
+@pytest.mark.parametrize(
+    ("template", "merged"),
+    [(EVERY, False), (FIRST, True), ("{% generation %}{% endgeneration %}" + EVERY, True),
+     ("{{ bos_token + 'a' }}" + EVERY, True)],
+)  # fmt: skip
+def test_system_messages_are_merged_where_the_engine_finds_that_it_must(
+    normalizer: Callable[[str], Normalizer], template: str, merged: bool
+) -> None:
+    rules = rules_of(normalizer("small-qwen2.5-vl"), template)
+    assert rules.merges_system is merged
+    inline = [*HI, {"role": "system", "content": "a"}, *HI]
+    fields = {"model": "a", "max_tokens": 1, "messages": inline, "system": "b"}
+    request = AnthropicMessagesRequest.model_validate(fields)
+    roles = ["system", "user", "user"] if merged else ["system", "user", "system", "user"]
+    messages = chat_of_messages(request, rules).messages
+    assert [message["role"] for message in messages] == roles
+    assert messages[0]["content"] == ("ba" if merged else "b")
+
+
+@pytest.mark.parametrize(
+    ("template", "effort"),
+    [
+        (EVERY, "low"),
+        (EVERY + "{{ reasoning_effort }}", "none"),
+        ("{% if enable_thinking is false %}off{% endif %}" + EVERY, "none"),
+        ("{{ raise_exception('x') if reasoning_effort == 'none' }}" + EVERY, "low"),
+    ],
+)
+def test_thinking_is_disabled_as_far_as_the_template_can(
+    normalizer: Callable[[str], Normalizer], template: str, effort: str
+) -> None:
+    assert rules_of(normalizer("small-qwen2.5-vl"), template).disabled_effort == effort
+
+
+def test_an_engine_s_own_effort_is_not_guessed(normalizer: Callable[[str], Normalizer]) -> None:
+    option = "--anthropic-disabled-thinking-effort"
+    assert rules_of(normalizer("small-qwen2.5-vl"), EVERY, option).disabled_effort is None
+
+
+# --- what a request costs -----------------------------------------------------------------------
+
+
+def cost(path: str, body: Mapping[str, Any], settings: ServerSettings | None = None) -> Cost:
+    found = (
+        schema_of(path, release_of("vllm")).request(body, long=False).cost(len(json.dumps(body)))
+    )
+    check_text(found.text, settings or ServerSettings())
+    return found
+
+
+def test_pictures_cost_as_those_of_a_chat() -> None:
+    big = "A" * 640_000
+    blocks = [{"type": "image", "source": {**SOURCE, "data": big}}]
+    result = {"type": "tool_result", "content": blocks}
+    for content in (blocks, [result]):
+        found = cost(MESSAGES, {**AS_MESSAGES, "messages": [{"role": "user", "content": content}]})
+        assert (found.files, found.text < 1000, found.links) == (len(big), True, 0)
+    part = {"type": "input_image", "image_url": f"data:image/png;base64,{big}"}
+    items = [{"role": "user", "content": [part, {**part, "image_url": "https://a/b"}]}]
+    found = cost(RESPONSES, {"input": items})
+    assert (found.files > len(big), found.text < 1000, found.links) == (True, True, 1)
+
+
+def test_pictures_are_no_text_before_they_are_parsed() -> None:
+    settings = ServerSettings(max_text_bytes=50_000)
+    for separators in ((",", ":"), (", ", ": ")):
+        raw = json.dumps({"type": "base64", "data": "A" * 90_000}, separators=separators)
+        assert check_body(Body(raw.encode()), settings) < LONG_STRUCTURE
+    too_much = ({"text": "A" * 90_000}, {"data": "\\" * 45_000}, {"data": "\u00e4" * 45_000},
+                {"data": {"a": "A" * 90_000}})  # fmt: skip
+    for body in too_much:
+        with pytest.raises(ApiError):
+            check_body(Body(json.dumps(body, ensure_ascii=False).encode()), settings)
+    text = {**AS_MESSAGES, "chat_template_kwargs": {"data": "A" * 90_000}}
+    assert check_body(Body(json.dumps(text).encode()), settings) < LONG_STRUCTURE
+    with pytest.raises(ApiError):
+        cost(MESSAGES, text, settings)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "f", "input": {
+            "type": "image", "source": {"data": "A" * 9999}}}]},
+        {"role": "assistant", "content": [{"type": "tool_result", "content": [
+            {"type": "image", "source": {"data": "A" * 9999}}]}]},
+        {"role": "user", "content": [{"type": "text", "text": "data:;base64," + "A" * 9999}]},
+    ],
+)  # fmt: skip
+def test_text_that_looks_like_a_picture_costs_as_text(message: Mapping[str, Any]) -> None:
+    assert cost(MESSAGES, {**AS_MESSAGES, "messages": [message]}).text > 9999

@@ -1,0 +1,97 @@
+"""A client's body as a request, in Python and without HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from media_files import png_url
+from server_helpers import CHAT, COMPLETION, HI, serving
+from starlette.testclient import TestClient
+
+from mmroute import ModelError, Normalizer, Request
+from mmroute.api.vllm import ApiError, parse
+from mmroute.server import ModelSource
+
+MODEL: Final = "small-llava-1.5"  # its template takes tools
+IMAGE: Final = {"type": "image_url", "image_url": {"url": png_url(100, 60)}}
+TOOL: Final = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+
+
+@pytest.fixture(scope="module")
+def client(small_model: Callable[[str], Path]) -> Iterator[TestClient]:
+    with serving([ModelSource(str(small_model(MODEL)), ("a",))]) as found:
+        yield found
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"messages": HI},
+        {"messages": [{"role": "user", "content": [IMAGE, {"type": "text", "text": "a"}]}]},
+        {"messages": HI, "tools": [TOOL], "reasoning_effort": "low", "documents": [{"a": "b"}]},
+        {"messages": HI, "chat_template_kwargs": {"a": 1}, "cache_salt": "s", "temperature": 0},
+        {"messages": HI, "add_generation_prompt": False, "stop": ["a"], "max_tokens": 5},
+        {"messages": HI, "add_special_tokens": True, "truncate_prompt_tokens": 1000},
+        {"messages": [{"role": "user", "content": [{"text": "warmup"}]}]},
+        {"prompt": "Hi"},
+        {"prompt": ["Hi"], "add_special_tokens": False, "max_tokens": None},
+        {"prompt": [5, 6, 7], "cache_salt": "s"},
+    ],
+)
+def test_a_parsed_body_is_the_prompt_of_the_render_route(
+    client: TestClient, small_model: Callable[[str], Path], body: dict[str, Any]
+) -> None:
+    routing = Normalizer.from_pretrained(small_model(MODEL)).answer(parse(body))
+    path = f"{CHAT if 'messages' in body else COMPLETION}?block_size=16&algorithm=sha256"
+    found = client.post(path, json=body).json()
+    answer = found if "messages" in body else found[0]
+    assert routing.exact
+    assert answer["token_ids"] == routing.token_ids.tolist()
+    assert answer["block_hashes"] == [h.hex() for h in routing.block_hashes(block_size=16)]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "param"),
+    [
+        ({"messages": HI, "temperature": "hot"}, 400, "body.temperature"),
+        ({"messages": HI, "tools": []}, 400, "tools"),
+        ({"messages": HI, "chat_template": "x"}, 400, None),
+        ({"messages": HI, "mm_processor_kwargs": {"a": 1}}, 400, "mm_processor_kwargs"),
+        ({"messages": HI, "kv_transfer_params": {"prompt_token_ids": [1]}}, 422,
+         "unsupported_field"),
+        ({"prompt": ["a", "b"]}, 422, "unsupported_field"),
+        ({"prompt": "a", "suffix": "b"}, 400, "suffix"),
+        ({}, 400, "prompt"),
+    ],
+)  # fmt: skip
+def test_what_is_refused_is_refused_in_the_words_of_the_engine(
+    body: Mapping[str, Any], status: int, param: str | None
+) -> None:
+    with pytest.raises(ApiError) as refused:
+        parse(body)
+    assert (refused.value.status, refused.value.param) == (status, param)
+
+
+def test_a_body_is_left_as_it_was() -> None:
+    body = {"prompt": "a", "return_mm_kwargs": False}
+    parse(body)
+    assert body == {"prompt": "a", "return_mm_kwargs": False}
+
+
+def test_what_only_an_operator_knows_is_given_beside_the_body() -> None:
+    body = {"messages": HI, "model": "adapter", "mm_processor_kwargs": {"a": 1}}
+    request = parse(body, loras={"adapter": "/lora"}, trusts_mm_kwargs=True)
+    assert isinstance(request, Request)
+    assert request.lora is not None
+    assert (request.lora.path, request.mm_processor_kwargs) == ("/lora", {"a": 1})
+
+
+def test_the_fields_are_those_of_the_release() -> None:
+    assert parse({"messages": HI, "reasoning_effort": "max"}).reasoning_effort == "max"
+    with pytest.raises(ApiError):
+        parse({"messages": HI, "reasoning_effort": "max"}, backend="vllm==0.18.1")
+    with pytest.raises(ModelError):
+        parse({"messages": HI}, backend="vllm==0.1")
