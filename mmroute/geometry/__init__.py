@@ -6,8 +6,8 @@ change the grid's numbers (``accepts``).
 
 from typing import TYPE_CHECKING
 
+from mmroute.geometry.any_geometry import AnyGeometry
 from mmroute.geometry.replacement import (
-    AnyGeometry,
     EmbedRuns,
     ModelContext,
     Overrides,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -11,10 +11,6 @@ from mmroute.errors import InexactError, Reason, quoted
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-
-    from mmroute.geometry.frame_sampling import Frames
-    from mmroute.geometry.grid import CachePlan
-    from mmroute.requests.items import VideoSize
 
 
 TokenIds: TypeAlias = "npt.NDArray[np.uint32]"
@@ -83,31 +79,3 @@ def check_count(count: int) -> None:
         raise InexactError(
             Reason.ITEM_TOO_LARGE, f"an item would have {quoted(count)} tokens; no engine holds it"
         )
-
-
-class AnyGeometry(Protocol):
-    """What counts and writes the items of a model. Pure: no I/O."""
-
-    def max_embeds(self, plan: CachePlan, /) -> int:
-        """Feature positions of the largest item that the engine plans its encoder cache with."""
-
-    def with_overrides(self, overrides: Overrides) -> AnyGeometry:
-        """The geometry under a request's overrides.
-
-        Raises:
-            InexactError: `unsupported_processor_kwargs`.
-        """
-
-    def replacements(self, items: Sequence[Any], context: ModelContext) -> Iterator[Replacement]:
-        """One replacement for each item, made when it is taken.
-
-        Raises:
-            InexactError: as `mmroute.geometry.grid.Grid` and `mmroute.geometry.layout.Layout`.
-        """
-
-    def frames(self, video: VideoSize) -> Frames:
-        """The frames of a video that the engine decodes. Identities cover them.
-
-        Raises:
-            InexactError: `item_refused` if it decodes none; `video_not_predictable`.
-        """

@@ -76,7 +76,7 @@ class PromptReader:
             request = read(body, self._entry.source.backend)
             if isinstance(request, ChatCompletionRequest):
                 call = Call(loaded, self._options)
-                loaded.chats.check_chat(request, call)
+                loaded.chats.check_chat(request, call.options, loaded.model)
                 return request.routing(call)
             given = request.model_fields_set & _NOT_READ
             if given or not isinstance(request.prompt, str):

@@ -18,8 +18,7 @@ from starlette.testclient import TestClient
 
 from mmroute import EngineSettings
 from mmroute.api.vllm import ApiError, Cost, release_of, schema_of
-from mmroute.api.vllm.messages_chat import chat_of_messages
-from mmroute.api.vllm.messages_protocol import AnthropicMessagesRequest
+from mmroute.api.vllm.messages import AnthropicMessagesRequest
 from mmroute.api.vllm.messages_rules import messages_rules
 from mmroute.chat.template import ChatTemplate
 from mmroute.normalizer import Normalizer
@@ -278,7 +277,7 @@ def test_system_messages_are_merged_where_the_engine_finds_that_it_must(
     fields = {"model": "a", "max_tokens": 1, "messages": inline, "system": "b"}
     request = AnthropicMessagesRequest.model_validate(fields)
     roles = ["system", "user", "user"] if merged else ["system", "user", "system", "user"]
-    messages = chat_of_messages(request, rules).messages
+    messages = request.to_chat(rules).messages
     assert [message["role"] for message in messages] == roles
     assert messages[0]["content"] == ("ba" if merged else "b")
 

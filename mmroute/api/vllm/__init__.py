@@ -5,7 +5,7 @@ Each class of requests parses a body, says what it costs, and answers it. `parse
 """
 
 from mmroute.api.vllm.answers import ErrorResponse
-from mmroute.api.vllm.call import ApiOptions, ApiRequest, Call, Reply
+from mmroute.api.vllm.call import ApiRequest, Call, Reply
 from mmroute.api.vllm.chat_completion import ChatCompletionRequest
 from mmroute.api.vllm.cost import Cost
 from mmroute.api.vllm.errors import (
@@ -16,6 +16,7 @@ from mmroute.api.vllm.errors import (
     require,
 )
 from mmroute.api.vllm.model import LoadedModel
+from mmroute.api.vllm.options import ApiOptions
 from mmroute.api.vllm.parsing import parse, read
 from mmroute.api.vllm.releases import Release, release_of
 from mmroute.api.vllm.routes import ROUTES, schema_of

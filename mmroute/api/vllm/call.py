@@ -3,36 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from mmroute.answering.hash_forms import BlockForm
 from mmroute.answering.routing import Routing
 from mmroute.api.vllm.cost import Cost
+from mmroute.api.vllm.model import LoadedModel
+from mmroute.api.vllm.options import ApiOptions
 from mmroute.errors import Reason
 
-if TYPE_CHECKING:
-    from mmroute.api.vllm.model import LoadedModel
-
 NO_HEADERS: Final[Mapping[str, str]] = {}
-
-
-@dataclass(frozen=True, slots=True)
-class ApiOptions:
-    """What an operator decides about answers.
-
-    Attributes:
-        strict: refuse `prompt` together with `messages`, and tools without a parser.
-        trusts_mm_kwargs: let requests set `mm_processor_kwargs` and `media_io_kwargs`.
-        text_prefix: answer a chat whose items are not known with the tokens before the first one.
-        advice: what to do about a reason here, in place of what is said to the caller of a
-            normalizer.
-    """
-
-    strict: bool = False
-    trusts_mm_kwargs: bool = False
-    text_prefix: bool = False
-    advice: Mapping[Reason, str] = field(default_factory=dict)
 
 
 class Call(NamedTuple):

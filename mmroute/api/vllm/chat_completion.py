@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
 
+from pydantic import BaseModel
+
 from mmroute.answering.routing import Routing
 from mmroute.api.vllm.answers import GenerateRequest
 from mmroute.api.vllm.call import NO_HEADERS, Call, Reply
@@ -125,14 +127,14 @@ class ChatCompletionRequest(GenerationRequest):
     def answer(self, call: Call) -> Reply:
         if self.use_beam_search:
             raise bad_request("Beam search is not supported by the render endpoint")
-        call.model.chats.check_chat(self, call)
+        call.model.chats.check_chat(self, call.options, call.model.model)
         return chat_answer(self, call, self._answer)
 
     def _answer(self, routing: Routing, call: Call) -> GenerateRequest:
         answer = rendered(self, routing, call, request_id_of("chatcmpl", self, call))
         # Without a reasoning parser only the request itself can say so.
         answer["reasoning_ended"] = None if self.include_reasoning else True
-        call.model.chats.complete(answer, self)
+        call.model.chats.complete(answer, self._parse_context(), template_kwargs(self))
         if self.return_token_offsets:
             answer["token_offsets"] = self._offsets(call)
         return answer
@@ -150,6 +152,21 @@ class ChatCompletionRequest(GenerationRequest):
         if chat.media or not isinstance(text, str):
             return None
         return model.tokenizer.offsets(text, add_special_tokens=self.add_special_tokens)
+
+    def _parse_context(self) -> dict[str, Any]:
+        """What a parser of the answer has to know of the chat, without its template's variables."""
+        choice = self.tool_choice
+        called = [m.get("tool_calls") for m in self.messages if m["role"] == "assistant"]
+        return {
+            "tools": normalize_tools(self.tools) if self.tools else self.tools,
+            "tool_choice": choice.model_dump() if isinstance(choice, BaseModel) else choice,
+            "parallel_tool_calls": self.parallel_tool_calls,
+            "include_reasoning": self.include_reasoning,
+            "chat_template_kwargs": {},
+            "history_tool_call_cnt": sum(
+                [len(calls) for calls in called if isinstance(calls, list)]
+            ),
+        }
 
     def _api_fields(self) -> Mapping[str, Any]:
         if self.response_format is None and not self.tools:  # nor is there a choice of them
@@ -227,23 +244,4 @@ def template_kwargs(chat: ChatCompletionRequest) -> dict[str, Any]:
         "add_generation_prompt": chat.add_generation_prompt,
         "continue_final_message": chat.continue_final_message,
         **{name: value for name, value in every.items() if name not in own},
-    }
-
-
-def parse_context(chat: ChatCompletionRequest, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """What a parser of the answer has to know of the chat.
-
-    Args:
-        chat: the chat.
-        kwargs: the variables of its template.
-    """
-    choice = chat.tool_choice
-    called = [m.get("tool_calls") for m in chat.messages if m["role"] == "assistant"]
-    return {
-        "tools": normalize_tools(chat.tools) if chat.tools else chat.tools,
-        "tool_choice": choice if choice is None or isinstance(choice, str) else choice.model_dump(),
-        "parallel_tool_calls": chat.parallel_tool_calls,
-        "include_reasoning": chat.include_reasoning,
-        "chat_template_kwargs": kwargs,
-        "history_tool_call_cnt": sum([len(calls) for calls in called if isinstance(calls, list)]),
     }

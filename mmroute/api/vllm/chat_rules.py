@@ -6,29 +6,46 @@ Source: vLLM ``renderers/online_renderer.py``, and its answers as observed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import Any, Final, Protocol
 
 from mmroute.api.vllm.answers import GenerateRequest
-from mmroute.api.vllm.call import ApiOptions, Call, Reply
-from mmroute.api.vllm.chat_completion import (
-    ChatCompletionRequest,
-    chat_answer,
-    parse_context,
-    template_kwargs,
-)
-from mmroute.api.vllm.chats import ChatFields
-from mmroute.api.vllm.errors import bad_request, of_reason, require
+from mmroute.api.vllm.errors import bad_request
+from mmroute.api.vllm.fields import ChatCompletionToolsParam
 from mmroute.api.vllm.harmony_output import tagged
-from mmroute.api.vllm.rendering import rendered, route_ids
-from mmroute.api.vllm.responses_chat import chat_of_responses, options_of_responses
-from mmroute.api.vllm.responses_protocol import ResponsesRequest
+from mmroute.api.vllm.options import ApiOptions
 from mmroute.api.vllm.sampling import check_output_budget
-from mmroute.api.vllm.truncation import truncated_ids
-from mmroute.engines.vllm.chats import RefusedChat
-from mmroute.errors import Reason, quoted
+from mmroute.errors import quoted
+from mmroute.model.resolved import ResolvedModel
+from mmroute.requests.request import Request
 
-if TYPE_CHECKING:
-    from mmroute.engines.vllm.harmony_chat import HarmonyChat
+
+class ChatFields(Protocol):
+    """The fields that all requests with a chat have."""
+
+    model: str | None
+    messages: list[Any]
+    tools: list[ChatCompletionToolsParam] | None
+    add_generation_prompt: bool
+    continue_final_message: bool
+    add_special_tokens: bool
+    chat_template: str | None
+    chat_template_kwargs: dict[str, Any] | None
+    media_io_kwargs: dict[str, dict[str, Any]] | None
+    mm_processor_kwargs: dict[str, Any] | None
+
+    def to_request(self, loras: Mapping[str, str]) -> Request:
+        """The request for a normalizer."""
+
+
+class CompletedChat(ChatFields, Protocol):
+    """The fields of a chat that the model is to go on with."""
+
+    @property
+    def tool_choice(self) -> object:
+        """The tools that may be called."""
+
+    def token_limit(self) -> tuple[int | None, str]:
+        """How many tokens the answer may have, and the field that says so; None for no limit."""
 
 
 class ChatRules(Protocol):
@@ -38,6 +55,10 @@ class ChatRules(Protocol):
     def shortens(self) -> bool:
         """Whether `truncate_prompt_tokens` shortens prompts."""
 
+    @property
+    def has_conversations(self) -> bool:
+        """Whether a request of the Responses API is a conversation of Harmony and not a chat."""
+
     def check_trust(self, chat: ChatFields, options: ApiOptions) -> None:
         """Refuse fields of clients that are not trusted.
 
@@ -45,7 +66,7 @@ class ChatRules(Protocol):
             ApiError: 400.
         """
 
-    def check_chat(self, chat: ChatCompletionRequest, call: Call) -> None:
+    def check_chat(self, chat: CompletedChat, options: ApiOptions, model: ResolvedModel) -> None:
         """Refuse what vLLM refuses in chats, and not in requests of the Responses API.
 
         Raises:
@@ -55,18 +76,18 @@ class ChatRules(Protocol):
     def takes_ids_beside(self, messages: Sequence[Mapping[str, Any]]) -> bool:
         """Whether vLLM is known to take forwarded token IDs in place of these messages."""
 
-    def complete(self, answer: GenerateRequest, chat: ChatCompletionRequest) -> None:
+    def complete(
+        self, answer: GenerateRequest, context: dict[str, Any], kwargs: Mapping[str, Any]
+    ) -> None:
         """Put into an answer what parsers need to know of the chat.
+
+        Args:
+            answer: the answer.
+            context: the `parse_context` of the chat, without variables of a template.
+            kwargs: the variables of its template.
 
         Raises:
             ApiError: structured outputs that are not covered.
-        """
-
-    def responses(self, request: ResponsesRequest, call: Call, request_id: str) -> Reply:
-        """The answer to a request of the Responses API.
-
-        Raises:
-            ApiError: what vLLM refuses, and what has no exact answer.
         """
 
 
@@ -74,9 +95,10 @@ class TemplateRules:
     """The rules of chats that a template renders, or the tokenizer itself."""
 
     shortens: Final = True
+    has_conversations: Final = False
 
     def check_trust(self, chat: ChatFields, options: ApiOptions) -> None:
-        _check_template(chat)
+        check_template(chat)
         if options.trusts_mm_kwargs:
             return
         for name, given, changed in (
@@ -91,84 +113,67 @@ class TemplateRules:
                     name,
                 )
 
-    def check_chat(self, chat: ChatCompletionRequest, call: Call) -> None:
-        check_output_budget(*chat.token_limit(), call.model.max_model_len)
-        if call.options.strict and chat.tool_choice not in (None, "none"):
+    def check_chat(self, chat: CompletedChat, options: ApiOptions, model: ResolvedModel) -> None:
+        check_output_budget(*chat.token_limit(), model.max_model_len)
+        if options.strict and chat.tool_choice not in (None, "none"):
             raise bad_request(
                 f"tool_choice={quoted(chat.tool_choice)} requires --enable-auto-tool-choice and "
                 "--tool-call-parser to be set (--strict)"
             )
         templated = chat.chat_template is not None or chat.chat_template_kwargs is not None
-        if templated and call.model.model.chat.templates is None:
+        if templated and model.chat.templates is None:
             message = "chat_template is not supported for Mistral tokenizers."
             raise bad_request(message, "chat_template")
 
     def takes_ids_beside(self, messages: Sequence[Mapping[str, Any]]) -> bool:
         return not any(isinstance(message.get("content"), list) for message in messages)
 
-    def complete(self, answer: GenerateRequest, chat: ChatCompletionRequest) -> None:
-        answer["parse_context"] = parse_context(chat, template_kwargs(chat))
-
-    def responses(self, request: ResponsesRequest, call: Call, request_id: str) -> Reply:
-        chat, model = chat_of_responses(request), call.model
-        in_parts = any(isinstance(m.get("content"), list) and m["content"] for m in chat.messages)
-        require(
-            not in_parts or model.model.chat.templates is not None,
-            "mistral-common takes no `input_text` and no `input_image`; send texts, or a chat.",
-        )
-        check_output_budget(request.max_output_tokens, "max_output_tokens", model.max_model_len)
-        return chat_answer(
-            chat, call, lambda routing, call: rendered(chat, routing, call, request_id)
-        )
+    def complete(
+        self, answer: GenerateRequest, context: dict[str, Any], kwargs: Mapping[str, Any]
+    ) -> None:
+        answer["parse_context"] = context | {"chat_template_kwargs": kwargs}
 
 
 class HarmonyRules:
     """The rules of chats that Harmony renders, without looking at all their fields."""
 
     shortens: Final = False
+    has_conversations: Final = True
 
     def check_trust(self, chat: ChatFields, options: ApiOptions) -> None:
         """Trust every field: none of those in question is read."""
 
-    def check_chat(self, chat: ChatCompletionRequest, call: Call) -> None:
+    def check_chat(self, chat: CompletedChat, options: ApiOptions, model: ResolvedModel) -> None:
         """Take every chat; the engine always has parsers for these models."""
 
     def takes_ids_beside(self, messages: Sequence[Mapping[str, Any]]) -> bool:
         return True
 
-    def complete(self, answer: GenerateRequest, chat: ChatCompletionRequest) -> None:
+    def complete(
+        self, answer: GenerateRequest, context: dict[str, Any], kwargs: Mapping[str, Any]
+    ) -> None:
         answer["reasoning_ended"] = True
-        answer["parse_context"] = parse_context(chat, {})
-        _describe(answer, chat)
-
-    def responses(self, request: ResponsesRequest, call: Call, request_id: str) -> Reply:
-        options, model = options_of_responses(request), call.model
-        _check_template(options)
-        chat = model.model.chat
-        if isinstance(chat, RefusedChat):
-            raise of_reason(Reason.CHAT_RENDERER_UNSUPPORTED, chat.why)
-        # Harmony is an extra, and slow to import.
-        from mmroute.api.vllm.responses_harmony import conversation_ids
-
-        chat = cast("HarmonyChat", chat)
-        ids = conversation_ids(request, chat, tool_server=model.tool_server).tolist()
-        check_output_budget(request.max_output_tokens, "max_output_tokens", model.max_model_len)
-        ids = truncated_ids(options, ids, model.max_model_len)
-        routing = route_ids(model, options, ids)
-        answer = rendered(options, routing, call, request_id)
-        _describe(answer, options)
-        return Reply(answer, [routing])
+        answer["parse_context"] = context
+        describe_to_parser(answer, kwargs)
 
 
-def _describe(answer: GenerateRequest, chat: ChatCompletionRequest) -> None:
-    """What the parser of Harmony's answers needs: structural tags, and variables of a template."""
-    answer["reasoning_parser_kwargs"] = {"chat_template_kwargs": template_kwargs(chat)}
+def describe_to_parser(answer: GenerateRequest, kwargs: Mapping[str, Any]) -> None:
+    """Put into an answer what the parser of Harmony needs: variables, and structural tags.
+
+    Args:
+        answer: the answer.
+        kwargs: the variables of the chat's template.
+
+    Raises:
+        ApiError: structured outputs that are not covered.
+    """
+    answer["reasoning_parser_kwargs"] = {"chat_template_kwargs": kwargs}
     sampling = answer["sampling_params"]
     if sampling is not None and "structured_outputs" in sampling:
         sampling["structured_outputs"] = tagged(sampling["structured_outputs"])
 
 
-def _check_template(chat: ChatFields) -> None:
+def check_template(chat: ChatFields) -> None:
     """Refuse a request that brings a chat template.
 
     Raises:

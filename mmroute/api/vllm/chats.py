@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from mmroute.answering.routing import Routing
 from mmroute.api.vllm.call import Call
+from mmroute.api.vllm.chat_rules import ChatFields
 from mmroute.api.vllm.errors import ApiError, bad_request
-from mmroute.api.vllm.fields import ChatCompletionToolsParam, lora_of
+from mmroute.api.vllm.fields import lora_of
 from mmroute.api.vllm.rendering import exact
 from mmroute.engines.frontends import Frontend
 from mmroute.errors import Reason
@@ -29,24 +30,6 @@ _KEYS: Final[Mapping[str, Modality]] = {
     "audio_embeds": Modality.AUDIO,
 }
 """Keys of content parts -> the modality of the item they hold."""
-
-
-class ChatFields(Protocol):
-    """The fields that all requests with a chat have."""
-
-    model: str | None
-    messages: list[Any]
-    tools: list[ChatCompletionToolsParam] | None
-    add_generation_prompt: bool
-    continue_final_message: bool
-    add_special_tokens: bool
-    chat_template: str | None
-    chat_template_kwargs: dict[str, Any] | None
-    media_io_kwargs: dict[str, dict[str, Any]] | None
-    mm_processor_kwargs: dict[str, Any] | None
-
-    def to_request(self, loras: Mapping[str, str]) -> Request:
-        """The request for a normalizer."""
 
 
 def request_of(fields: ChatFields, loras: Mapping[str, str], **more: Any) -> Request:

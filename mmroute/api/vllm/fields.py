@@ -11,6 +11,7 @@ Source: vLLM ``entrypoints/openai/chat_completion/protocol.py``,
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, NamedTuple, Required, TypeAlias
 
@@ -278,9 +279,9 @@ class GenerationRequest(BaseModel):
     stream_interval: Annotated[int, Field(ge=1)] | None = None
     output_mode: OutputMode = "tokens"
 
+    @abstractmethod
     def wanted(self) -> Wanted:
         """What it asks for in fields that chats and completions do not share."""
-        raise NotImplementedError
 
 
 def lora_of(loras: Mapping[str, str], name: str | None) -> Lora | None:

@@ -1,4 +1,4 @@
-"""The chat that vLLM makes of a request of the Anthropic Messages API.
+"""The messages and tools of the chat that vLLM makes of a request of the Anthropic Messages API.
 
 Source: vLLM ``entrypoints/anthropic/serving.py`` (`AnthropicServingMessages`).
 """
@@ -7,85 +7,39 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, Literal
+from typing import Any
 
-from mmroute.api.vllm.chat_completion import ChatCompletionRequest
-from mmroute.api.vllm.chat_parts import function_tool, image_part
+from mmroute.api.vllm.chat_parts import image_part
 from mmroute.api.vllm.errors import of_reason, require
-from mmroute.api.vllm.fields import (
-    ChatCompletionNamedFunction,
-    ChatCompletionNamedToolChoiceParam,
-    JsonSchemaResponseFormat,
-    ResponseFormat,
-    StreamOptions,
-)
 from mmroute.api.vllm.messages_protocol import (
     AnthropicContentBlock,
     AnthropicMessage,
-    AnthropicMessagesRequest,
     AnthropicTool,
     AnthropicToolChangeDefinition,
     AnthropicToolChangeReference,
 )
-from mmroute.api.vllm.messages_rules import DISABLED_EFFORT_OPTION, MessagesRules
+from mmroute.api.vllm.messages_rules import MessagesRules
 from mmroute.engines.vllm.messages import BILLING_HEADER
 from mmroute.errors import Reason, quoted
 
-_CHOICES: Final[Mapping[str, Literal["auto", "required", "none"]]] = {
-    "auto": "auto", "any": "required", "none": "none",
-}  # fmt: skip
-_COPIED: Final = (
-    "model", "max_tokens", "temperature", "top_p", "top_k", "watermarking", "cache_salt",
-    "kv_transfer_params", "ec_transfer_params", "vllm_xargs", "chat_template_kwargs", "mm_payload",
-)  # fmt: skip
 
-
-def chat_of_messages(
-    request: AnthropicMessagesRequest, rules: MessagesRules
-) -> ChatCompletionRequest:
-    """The chat of a request.
-
-    Raises:
-        ApiError: 400: vLLM refuses it; 422 `unsupported_field`.
-    """
-    chat = ChatCompletionRequest(
-        messages=[*_system(request, rules), *_messages(request.messages, rules)],
-        max_completion_tokens=request.max_tokens,
-        stop=request.stop_sequences,
-        **{name: getattr(request, name) for name in _COPIED},
-    )
-    if request.stream:
-        chat.stream = True
-        chat.stream_options = StreamOptions(include_usage=True, continuous_usage_stats=True)
-    _set_output(chat, request, rules)
-    _set_tools(chat, request)
-    return chat
-
-
-def _system(request: AnthropicMessagesRequest, rules: MessagesRules) -> Iterator[dict[str, Any]]:
-    texts = []
-    if isinstance(request.system, str):
-        texts.append(request.system)
-    elif request.system is not None:
-        texts.append(_system_text(request.system))
-    if rules.merges_system:
-        texts += [_system_text(m.content) for m in request.messages if m.role == "system"]
-    if any(texts):
-        yield {"role": "system", "content": "".join(texts)}
-
-
-def _system_text(content: str | list[AnthropicContentBlock]) -> str:
+def system_text(content: str | list[AnthropicContentBlock]) -> str:
     """The texts of a system message, without the line by which one client marks each request."""
     texts = [content] if isinstance(content, str) else [b.text for b in content if b.type == "text"]
     return "".join(text for text in texts if text and not text.startswith(BILLING_HEADER))
 
 
-def _messages(
+def messages_of(
     messages: Iterable[AnthropicMessage], rules: MessagesRules
 ) -> Iterator[dict[str, Any]]:
+    """The messages of the chat, without the system message in front.
+
+    Raises:
+        ApiError: 400: vLLM refuses one; 422 `unsupported_field`.
+    """
     for message in messages:
         if message.role == "system":
-            text = "" if rules.merges_system else _system_text(message.content)
+            text = "" if rules.merges_system else system_text(message.content)
             if text:
                 yield {"role": "system", "content": text}
         elif isinstance(message.content, str):
@@ -170,57 +124,28 @@ def _tool_results(block: AnthropicContentBlock) -> Iterator[dict[str, Any]]:
         yield answers | {"content": references}
 
 
-def _set_output(
-    chat: ChatCompletionRequest, request: AnthropicMessagesRequest, rules: MessagesRules
-) -> None:
-    config, thinking = request.output_config, request.thinking
-    if config is not None and config.format is not None and config.format.json_schema:
-        schema = JsonSchemaResponseFormat(name="json_schema", schema=config.format.json_schema)
-        chat.response_format = ResponseFormat(type="json_schema", json_schema=schema)
-    if config is not None and config.effort is not None:
-        chat.reasoning_effort = config.effort
-    if thinking is None:
-        return
-    if thinking.type == "enabled":
-        chat.thinking_token_budget = thinking.budget_tokens
-    elif thinking.type == "disabled":
-        if rules.disabled_effort is None:
-            raise of_reason(
-                Reason.UNSUPPORTED_FIELD,
-                f"thinking: the engine's {DISABLED_EFFORT_OPTION} decides what a model without "
-                "thinking is told, and it is not covered",
-            )
-        chat.reasoning_effort = rules.disabled_effort
+def tools_after(
+    messages: Iterable[AnthropicMessage], declared: list[AnthropicTool] | None
+) -> list[AnthropicTool] | None:
+    """The tools after all additions and removals in the conversation.
 
+    Args:
+        messages: the messages of the conversation.
+        declared: the tools of the request.
 
-def _set_tools(chat: ChatCompletionRequest, request: AnthropicMessagesRequest) -> None:
-    choice, tools = request.tool_choice, _tools(request)
-    if choice is None:
-        chat.tool_choice = None if tools is None else "auto"
-    else:
-        chat.parallel_tool_calls = not choice.disable_parallel_tool_use
-        chat.tool_choice = _CHOICES.get(choice.type) or ChatCompletionNamedToolChoiceParam(
-            function=ChatCompletionNamedFunction(name=choice.name or "")
-        )
-    if tools is not None:
-        chat.tools = [
-            function_tool(tool.name, {**tool.model_dump(), "parameters": tool.input_schema})
-            for tool in tools
-        ]
-
-
-def _tools(request: AnthropicMessagesRequest) -> list[AnthropicTool] | None:
-    """The tools after all additions and removals in the conversation."""
+    Raises:
+        ApiError: 400: a tool is named that is not declared.
+    """
     changes = [
         block
-        for message in request.messages
+        for message in messages
         if isinstance(message.content, list)
         for block in message.content
         if block.changes_tools
     ]
     if not changes:
-        return request.tools
-    tools = {tool.name: tool for tool in request.tools or ()}
+        return declared
+    tools = {tool.name: tool for tool in declared or ()}
     removed = set[str]()
     for block in changes:
         match block.tool:

@@ -1,19 +1,13 @@
-"""The body of ``/v1/messages/render``, with vLLM's names, defaults, laxness and order of fields.
+"""The parts of a body of ``/v1/messages/render``, with vLLM's names, defaults and laxness.
 
 Source: vLLM ``entrypoints/anthropic/protocol.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, Field, field_validator, model_validator
-
-from mmroute.api.vllm.call import Call, Reply
-from mmroute.api.vllm.cost import Cost, cost_beside_files, typed_parts
-from mmroute.api.vllm.fields import ExtraArgs, MmPayload
-from mmroute.api.vllm.request_checks import before_fields, use_mm_kwargs_alias
 
 AnthropicEffort: TypeAlias = Literal["low", "medium", "high", "xhigh", "max"]
 _Display: TypeAlias = Literal["summarized", "omitted", "updates"]
@@ -91,10 +85,15 @@ class AnthropicContentBlock(BaseModel):
         return self
 
 
-_Content: TypeAlias = str | list[AnthropicContentBlock]
+Content: TypeAlias = str | list[AnthropicContentBlock]
 
 
-def _check_no_tool_changes(content: _Content | None) -> None:
+def check_no_tool_changes(content: Content | None) -> None:
+    """Refuse blocks that change tools in a content that is not a system message's.
+
+    Raises:
+        ValueError: there is one.
+    """
     for block in content if isinstance(content, list) else ():
         if block.changes_tools:
             raise ValueError(f'{block.type} blocks are only allowed in messages with role "system"')
@@ -104,12 +103,12 @@ class AnthropicMessage(BaseModel):
     """One message."""
 
     role: Literal["user", "assistant", "system"]
-    content: _Content
+    content: Content
 
     @model_validator(mode="after")
     def _check_role(self) -> Self:
         if self.role != "system":
-            _check_no_tool_changes(self.content)
+            check_no_tool_changes(self.content)
         return self
 
 
@@ -162,85 +161,9 @@ class AnthropicThinkingConfigAdaptive(BaseModel):
     display: _Display | None = None
 
 
-_Thinking: TypeAlias = Annotated[
+Thinking: TypeAlias = Annotated[
     AnthropicThinkingConfigEnabled
     | AnthropicThinkingConfigDisabled
     | AnthropicThinkingConfigAdaptive,
     Field(discriminator="type"),
 ]
-
-
-class AnthropicMessagesRequest(BaseModel):
-    """Body of ``/v1/messages/render``."""
-
-    model: str
-    messages: list[AnthropicMessage]
-    max_tokens: int
-    metadata: dict[str, Any] | None = None
-    output_config: AnthropicOutputConfig | None = None
-    thinking: _Thinking | None = None
-    stop_sequences: Annotated[list[str], Field(max_length=4)] | None = None
-    stream: bool | None = False
-    system: _Content | None = None
-    temperature: float | None = None
-    tool_choice: AnthropicToolChoice | None = None
-    tools: list[AnthropicTool] | None = None
-    top_k: int | None = None
-    top_p: float | None = None
-    mm_payload: MmPayload = "tensors"
-    return_mm_kwargs: bool | None = None
-    cache_salt: str | None = Field(default=None, min_length=1, max_length=1024)
-    watermarking: bool | None = None
-    kv_transfer_params: dict[str, Any] | None = None
-    ec_transfer_params: dict[str, Any] | None = None
-    vllm_xargs: ExtraArgs = None
-    chat_template_kwargs: dict[str, Any] | None = None
-
-    @field_validator("model")
-    @classmethod
-    def _check_model(cls, model: str) -> str:
-        if not model:
-            raise ValueError("Model is required")
-        return model
-
-    @field_validator("max_tokens")
-    @classmethod
-    def _check_max_tokens(cls, most: int) -> int:
-        if most <= 0:
-            raise ValueError("max_tokens must be positive")
-        return most
-
-    @field_validator("system")
-    @classmethod
-    def _check_system(cls, system: _Content | None) -> _Content | None:
-        _check_no_tool_changes(system)
-        return system
-
-    _check_first = before_fields(use_mm_kwargs_alias)
-
-    def cost(self, size: int) -> Cost:
-        sources = list(self._sources())
-        urls = [source.get("url") for source in sources if source.get("type") == "url"]
-        base64 = [source.get("data") for source in sources if source.get("type") != "url"]
-        return cost_beside_files(size, urls, base64)
-
-    def answer(self, call: Call) -> Reply:
-        return call.model.chat_of_messages(self).answer(call)
-
-    def _sources(self) -> Iterator[dict[str, Any]]:
-        for message in self.messages:
-            for block in message.content if isinstance(message.content, list) else ():
-                found = [block.source] if block.type == "image" else []
-                if block.type == "tool_result" and message.role == "user":
-                    found = [item.get("source") for item in typed_parts(block.content, "image")]
-                yield from (source for source in found if isinstance(source, dict))
-
-    @model_validator(mode="after")
-    def _check_budget(self) -> Self:
-        prefill = (self.kv_transfer_params or {}).get("do_remote_decode")
-        thinking = self.thinking
-        if not isinstance(thinking, AnthropicThinkingConfigEnabled) or prefill:
-            return self
-        if thinking.budget_tokens >= self.max_tokens:
-            raise ValueError("thinking.budget_tokens must be less than max_tokens")
-        return self

@@ -7,11 +7,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Final, Self
 
-from mmroute.api.vllm.chat_completion import ChatCompletionRequest
 from mmroute.api.vllm.chat_rules import ChatRules, HarmonyRules, TemplateRules
-from mmroute.api.vllm.messages_chat import chat_of_messages
-from mmroute.api.vllm.messages_protocol import AnthropicMessagesRequest
-from mmroute.api.vllm.messages_rules import messages_rules
+from mmroute.api.vllm.messages_rules import MessagesRules, messages_rules
 from mmroute.api.vllm.sampling import SamplingDefaults, sampling_defaults
 from mmroute.api.vllm.tokenizer_info import tokenizer_info
 from mmroute.engines.settings import EngineSettings
@@ -33,7 +30,7 @@ class LoadedModel:
         unlimited: the same without a longest prompt: ``/tokenize`` has none.
         defaults: the defaults of sampling parameters.
         chats: the API's treatment of the model's chats.
-        chat_of_messages: makes a chat of a request of the Anthropic Messages API, by rules which
+        messages_rules: the rules by which requests of the Anthropic Messages API become chats. They
             are found out by rendering chats when the first one asks.
         tool_server: whether its engine has one, which describes tools in prompts of Harmony.
         loras: path of each LoRA adapter, by its name.
@@ -46,7 +43,7 @@ class LoadedModel:
     unlimited: Normalizer
     defaults: SamplingDefaults
     chats: ChatRules
-    chat_of_messages: Callable[[AnthropicMessagesRequest], ChatCompletionRequest]
+    messages_rules: Callable[[], MessagesRules]
     tool_server: bool
     loras: Mapping[str, str]
     tokenizer_info: Mapping[str, Any]
@@ -67,7 +64,6 @@ class LoadedModel:
         # By its commit these are the same files, and the hub is not asked again.
         directory = find_model(model.name, revision=model.commit)
         untimed = replace(normalizer, watch=None)
-        rules = cache(lambda: messages_rules(untimed, unseen))
         by_harmony = model.family.chat == "harmony"
         return cls(
             name,
@@ -76,7 +72,7 @@ class LoadedModel:
             unlimited=replace(normalizer, model=replace(model, max_model_len=_NO_LIMIT)),
             defaults=sampling_defaults(directory.object("generation_config.json")),
             chats=HarmonyRules() if by_harmony else TemplateRules(),
-            chat_of_messages=lambda request: chat_of_messages(request, rules()),
+            messages_rules=cache(lambda: messages_rules(untimed, unseen)),
             tool_server="--tool-server" in unseen,
             loras=settings.loras,
             tokenizer_info=tokenizer_info(directory.object("tokenizer_config.json")),

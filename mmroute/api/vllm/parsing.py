@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from mmroute.api.vllm.call import ApiOptions
 from mmroute.api.vllm.chat_completion import ChatCompletionRequest
 from mmroute.api.vllm.chat_rules import TemplateRules
 from mmroute.api.vllm.errors import of_reason
+from mmroute.api.vllm.options import ApiOptions
 from mmroute.api.vllm.releases import release_of
 from mmroute.api.vllm.routes import schema_of
 from mmroute.errors import Reason

@@ -5,23 +5,20 @@ Source: vLLM ``entrypoints/scale_out/render/serving.py``, and its answers as obs
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from mmroute.answering.hash_forms import HashFields
 from mmroute.answering.routing import Routing
 from mmroute.answering.stages import Stage
 from mmroute.api.vllm.answers import GenerateRequest, features_of
-from mmroute.api.vllm.call import ApiOptions, Call
+from mmroute.api.vllm.call import Call
 from mmroute.api.vllm.errors import of_reason
 from mmroute.api.vllm.fields import GenerationRequest, lora_of
+from mmroute.api.vllm.model import LoadedModel
+from mmroute.api.vllm.options import ApiOptions
 from mmroute.api.vllm.sampling import sampling_params
 from mmroute.errors import InexactError, Reason
 from mmroute.geometry import TokenIds
-
-if TYPE_CHECKING:
-    from mmroute.api.vllm.model import LoadedModel
 
 
 def rendered(

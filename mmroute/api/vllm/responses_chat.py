@@ -1,8 +1,6 @@
-"""The chat that vLLM makes of a request of the OpenAI Responses API.
+"""The messages and tools of the chat that vLLM makes of a request of the OpenAI Responses API.
 
-Source: vLLM ``entrypoints/openai/responses/utils.py``,
-``entrypoints/openai/responses/protocol.py`` (`build_chat_params`, `build_tok_params`,
-`to_sampling_params`) and ``tool_parsers/utils.py``.
+Source: vLLM ``entrypoints/openai/responses/utils.py`` and ``tool_parsers/utils.py``.
 """
 
 from __future__ import annotations
@@ -11,25 +9,15 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from mmroute.api.vllm.chat_completion import ChatCompletionRequest
 from mmroute.api.vllm.chat_parts import function_tool, image_part
-from mmroute.api.vllm.errors import bad_request, invalid_request, of_reason, require
+from mmroute.api.vllm.errors import bad_request, of_reason, require
 from mmroute.api.vllm.fields import (
     ChatCompletionToolsParam,
-    StructuredOutputsParams,
-)
-from mmroute.api.vllm.responses_protocol import (
-    ResponseFormatJSONObject,
-    ResponseFormatTextJSONSchemaConfig,
-    ResponsesRequest,
 )
 from mmroute.engines.vllm.messages import BILLING_HEADER
 from mmroute.engines.vllm.tools import OrderedFunction
 from mmroute.errors import Reason
 
-_SHARED: Final = ChatCompletionRequest.model_fields.keys() & ResponsesRequest.model_fields.keys()
-_UNFINISHED: Final = ("in_progress", "incomplete")
-_LOGPROBS: Final = "message.output_text.logprobs"
 # Keys of content parts that vLLM reads; all others reach the template.
 _OF_TEXT: Final = frozenset({"type", "text", "prompt_cache_breakpoint"})
 _OF_IMAGE: Final = frozenset({"type", "image_url", "prompt_cache_breakpoint"})
@@ -43,55 +31,18 @@ _CUSTOM_PARAMETERS: Final = {
 }
 
 
-def chat_of_responses(request: ResponsesRequest) -> ChatCompletionRequest:
-    """The chat of a request.
-
-    Raises:
-        ApiError: as `options_of_responses`.
-    """
-    chat = options_of_responses(request)
-    chat.messages = _messages(request.instructions, request.input)
-    chat.tools = list(_tools(request.tools)) if request.tools else None
-    return chat
-
-
-def options_of_responses(request: ResponsesRequest) -> ChatCompletionRequest:
-    """The chat without messages and tools: the fields that both requests have, and a few others.
-
-    They are not checked a second time, as vLLM does not.
-
-    Raises:
-        ApiError: 400: vLLM refuses it; 422 `unsupported_field`.
-    """
-    if request.previous_response_id is not None:
-        raise invalid_request(
-            "previous_response_id is not supported by the stateless render endpoint.",
-            "previous_response_id",
-        )
-    given, reasoning = request.input, request.reasoning
-    last: Mapping[str, Any] = given[-1] if given and not isinstance(given, str) else {}
-    of_model = last.get("type", "message") in ("message", "reasoning")
-    unfinished = of_model and last.get("status") in _UNFINISHED
-    shared = {name: getattr(request, name) for name in _SHARED}
-    return ChatCompletionRequest.model_construct(**shared | {
-        "messages": [],
-        "tools": None,
-        "max_completion_tokens": request.max_output_tokens,
-        "truncate_prompt_tokens": None if request.truncation == "disabled" else -1,
-        "logprobs": _LOGPROBS in (request.include or ()),
-        "reasoning_effort": None if reasoning is None else reasoning.effort,
-        "structured_outputs": _structured_outputs(request),
-        "add_generation_prompt": not unfinished,
-        "continue_final_message": unfinished,
-        "add_special_tokens": True,
-        "stop": request.stop or None,
-        "vllm_xargs": request.vllm_xargs or {},
-    })  # fmt: skip
-
-
-def _messages(
+def messages_of(
     instructions: str | None, given: str | Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
+    """The messages of the chat.
+
+    Args:
+        instructions: the `instructions` of the request.
+        given: its `input`.
+
+    Raises:
+        ApiError: 400: vLLM refuses an item; 422 `unsupported_field`.
+    """
     messages: list[dict[str, Any]] = []
     if instructions:
         messages.append({"role": "system", "content": instructions})
@@ -192,7 +143,7 @@ def _reasoning(item: Mapping[str, Any]) -> str:
     return written[0]["text"] if written else ""
 
 
-def _tools(tools: Sequence[Mapping[str, Any]]) -> Iterator[ChatCompletionToolsParam]:
+def tools_of(tools: Sequence[Mapping[str, Any]]) -> Iterator[ChatCompletionToolsParam]:
     """The tools that reach the template: all but those that the API itself runs."""
     for tool in tools:
         match tool["type"]:
@@ -209,20 +160,3 @@ def _tools(tools: Sequence[Mapping[str, Any]]) -> Iterator[ChatCompletionToolsPa
 
 def _flat_name(namespace: str | None, name: str) -> str:
     return f"{namespace}__{name}" if namespace else name
-
-
-def _structured_outputs(request: ResponsesRequest) -> StructuredOutputsParams | None:
-    wanted = None if request.text is None else request.text.format
-    if wanted is None:
-        return request.structured_outputs
-    require(
-        request.structured_outputs is None,
-        "Cannot specify both structured_outputs and text.format",
-        "structured_outputs",
-    )
-    match wanted:
-        case ResponseFormatJSONObject():
-            return StructuredOutputsParams(json_object=True)
-        case ResponseFormatTextJSONSchemaConfig(json_schema=schema):
-            return StructuredOutputsParams(json=schema)
-    return None

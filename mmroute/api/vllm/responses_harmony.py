@@ -11,12 +11,13 @@ Source: vLLM ``renderers/online_renderer.py`` (`_render_responses_with_harmony`)
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from openai_harmony import Author, Message, Role, TextContent
 
 from mmroute.api.vllm.errors import bad_request, invalid_request, of_reason, require
-from mmroute.api.vllm.responses_protocol import ResponsesRequest
+from mmroute.api.vllm.responses_items import Item, Tool
+from mmroute.api.vllm.responses_protocol import Reasoning
 from mmroute.engines.vllm import harmony
 from mmroute.engines.vllm.harmony_chat import HarmonyChat
 from mmroute.errors import InexactError, Reason, quoted
@@ -27,8 +28,18 @@ _DESCRIBED: Final = frozenset({"code_interpreter", "container", "web_search_prev
 _NOT_SHOWN: Final = (Role.SYSTEM, Role.DEVELOPER)
 
 
+class ConversationFields(Protocol):
+    """The fields of a request that decide its conversation."""
+
+    input: str | list[Item]
+    instructions: str | None
+    previous_input_messages: list[dict[str, Any]] | None
+    reasoning: Reasoning | None
+    tools: list[Tool]
+
+
 def conversation_ids(
-    request: ResponsesRequest, chat: HarmonyChat, *, tool_server: bool
+    request: ConversationFields, chat: HarmonyChat, *, tool_server: bool
 ) -> TokenIds:
     """The token IDs of the prompt.
 

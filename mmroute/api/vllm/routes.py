@@ -13,9 +13,9 @@ from mmroute.api.vllm.call import ApiRequest
 from mmroute.api.vllm.chat_completion import ChatCompletionRequest
 from mmroute.api.vllm.completion import CompletionRequest
 from mmroute.api.vllm.derender import DerenderRequest
-from mmroute.api.vllm.messages_protocol import AnthropicMessagesRequest
+from mmroute.api.vllm.messages import AnthropicMessagesRequest
 from mmroute.api.vllm.releases import Release, differences
-from mmroute.api.vllm.responses_protocol import ResponsesRequest
+from mmroute.api.vllm.responses import ResponsesRequest
 from mmroute.api.vllm.tokenization import DetokenizeRequest, TokenizeRequest
 from mmroute.api.vllm.validation import Schema
 

@@ -8,18 +8,16 @@ with items and with tokenizers that are not those of the library tokenizers.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
 from mmroute.answering.routing import Routing
 from mmroute.api.vllm.errors import bad_request, of_reason
 from mmroute.api.vllm.fields import GenerationRequest
+from mmroute.api.vllm.model import LoadedModel
 from mmroute.errors import Reason
 from mmroute.tokenizers import Tokenizer
-
-if TYPE_CHECKING:
-    from mmroute.api.vllm.model import LoadedModel
 
 _ALL_THAT_FITS: Final = -1
 

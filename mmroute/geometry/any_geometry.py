@@ -1,0 +1,40 @@
+"""What a model asks of the geometry of one modality."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from mmroute.geometry.frame_sampling import Frames
+    from mmroute.geometry.grid import CachePlan
+    from mmroute.geometry.replacement import ModelContext, Overrides, Replacement
+    from mmroute.requests.items import VideoSize
+
+
+class AnyGeometry(Protocol):
+    """What counts and writes the items of a model. Pure: no I/O."""
+
+    def max_embeds(self, plan: CachePlan, /) -> int:
+        """Feature positions of the largest item that the engine plans its encoder cache with."""
+
+    def with_overrides(self, overrides: Overrides) -> AnyGeometry:
+        """The geometry under a request's overrides.
+
+        Raises:
+            InexactError: `unsupported_processor_kwargs`.
+        """
+
+    def replacements(self, items: Sequence[Any], context: ModelContext) -> Iterator[Replacement]:
+        """One replacement for each item, made when it is taken.
+
+        Raises:
+            InexactError: as `mmroute.geometry.grid.Grid` and `mmroute.geometry.layout.Layout`.
+        """
+
+    def frames(self, video: VideoSize) -> Frames:
+        """The frames of a video that the engine decodes. Identities cover them.
+
+        Raises:
+            InexactError: `item_refused` if it decodes none; `video_not_predictable`.
+        """
