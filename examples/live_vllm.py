@@ -23,8 +23,8 @@ import threading
 from collections.abc import Iterable
 
 from mmroute import EngineSettings, Normalizer
-from mmroute.answering.lines import answer_line
 from mmroute.answering.routing import Routing
+from mmroute.cli.answer_lines import answer_line
 from mmroute.kv_events import BlockIndex, Received, Subscriber
 from mmroute.kv_events.streams import Message
 

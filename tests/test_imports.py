@@ -1,15 +1,19 @@
-"""What importing mmroute does not load, nor its command line: not each of them is needed."""
+"""What modules import, and what importing mmroute and its command line does not load."""
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+import mmroute
 from mmroute import ModelError
 from mmroute.errors import needs_extra
 
@@ -49,3 +53,34 @@ def test_a_package_of_an_extra_is_missing_or_broken(
     missing, broken = messages
     assert missing.endswith("which is not installed: pip install 'mmroute[formats]'")
     assert "which is installed and cannot be imported (its part)" in broken
+
+
+def imports() -> Iterator[tuple[str, str]]:
+    """Each module with one that it imports anywhere, also for types only."""
+    root = Path(mmroute.__file__).parent
+    names = {
+        ".".join(file.relative_to(root.parent).with_suffix("").parts).removesuffix(
+            ".__init__"
+        ): file
+        for file in root.rglob("*.py")
+    }
+    for name, file in names.items():
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ImportFrom):
+                for imported in node.names:
+                    module = f"{node.module}.{imported.name}"
+                    yield name, module if module in names else node.module or ""
+
+
+def room(module: str) -> str:
+    return ".".join(module.split(".")[:2])
+
+
+@pytest.mark.parametrize("part", [str, room])
+def test_imports_go_one_way(part: Callable[[str], str]) -> None:
+    graph: dict[str, set[str]] = {}
+    for module, imported in imports():
+        if part(module) != part(imported):
+            graph.setdefault(part(module), set()).add(part(imported))
+    assert "mmroute.normalizer" in graph
+    tuple(TopologicalSorter(graph).static_order())  # CycleError names a circle

@@ -10,11 +10,11 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Final
 
-from mmroute.answering.lines import json_object, numbered, request_of
 from mmroute.bench.words import english, unseen
 from mmroute.errors import InexactError
 from mmroute.normalizer import Normalizer
 from mmroute.requests.items import ImageSize
+from mmroute.requests.lines import json_object, numbered, request_of
 
 _WORDS_OF_A_MESSAGE: Final = 188  # 1,000 characters
 

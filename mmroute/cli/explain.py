@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from mmroute.answering.lines import json_object, request_of
 from mmroute.cli.common import (
     Commands,
     add_command,
@@ -23,6 +22,7 @@ from mmroute.cli.common import (
 from mmroute.engines.settings import EngineSettings
 from mmroute.errors import InexactError, Reason
 from mmroute.hashing import BlockHashes
+from mmroute.requests.lines import json_object, request_of
 from mmroute.requests.request import Request
 from mmroute.traces.explain import Explanation, Side, explain
 from mmroute.traces.page import explanation_page

@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import IO, Final
 
 from mmroute.answering.hash_forms import BlockForm, HashForm
-from mmroute.answering.lines import (
+from mmroute.cli.answer_lines import (
     Answer,
     answer_line,
     answer_line_for_each,
     blocks_answer,
-    numbered,
     tokens_answer,
 )
 from mmroute.cli.common import (
@@ -42,6 +41,7 @@ from mmroute.hashing import Algorithm, none_hash
 from mmroute.model.tokenizer_loading import load_tokenizer
 from mmroute.net.links import ImageLinks
 from mmroute.normalizer import Normalizer
+from mmroute.requests.lines import numbered
 from mmroute.reuse.fast_paths import FastPaths
 
 _STANDARD = "-"

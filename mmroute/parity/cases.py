@@ -9,11 +9,11 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 
-from mmroute.answering.lines import json_object, numbered
 from mmroute.engines.running import RunningEngine
 from mmroute.errors import InexactError, MmrouteError, Reason
 from mmroute.geometry import TokenIds
 from mmroute.requests.items import Modality
+from mmroute.requests.lines import json_object, numbered
 
 _ITEM_FIELDS: Final = ("images", "videos", "audios")
 Range: TypeAlias = tuple[int, int]

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mmroute.answering.lines import request_of
 from mmroute.answering.pipeline import answer
 from mmroute.errors import InexactError
 from mmroute.model.resolved import ResolvedModel
@@ -14,6 +13,7 @@ from mmroute.parity.cases import Case, Oracle, Outcome, UndecidedError
 from mmroute.parity.causes import Diagnosis, Word
 from mmroute.parity.diagnosis import diagnose
 from mmroute.parity.identity_remedies import identities_of
+from mmroute.requests.lines import request_of
 
 
 class Verdict(Word):

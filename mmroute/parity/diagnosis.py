@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from mmroute.answering.lines import request_of
 from mmroute.answering.pipeline import answer
 from mmroute.answering.routing import Routing
 from mmroute.model.resolved import ResolvedModel
@@ -16,6 +15,7 @@ from mmroute.parity.cases import Case, Outcome
 from mmroute.parity.causes import Cause, Diagnosis, Remedy
 from mmroute.parity.identity_remedies import identities_of, identity_remedy
 from mmroute.parity.remedies import token_remedy
+from mmroute.requests.lines import request_of
 
 
 def diagnose(

@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from mmroute.answering.lines import request_of
 from mmroute.answering.pipeline import answer
 from mmroute.engines.vllm.identity import HASHERS
 from mmroute.engines.vllm.versions import ERAS
@@ -17,6 +16,7 @@ from mmroute.model.resolved import ResolvedModel
 from mmroute.parity.cases import Case, UndecidedError
 from mmroute.parity.causes import Cause, Remedy
 from mmroute.parity.oracles.pictures import with_pictures
+from mmroute.requests.lines import request_of
 
 _OF_HUB = "models--"
 _MODEL = "--model "

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from mmroute.answering.lines import request_of
 from mmroute.errors import InexactError, MmrouteError, Reason
 from mmroute.model.resolved import ResolvedModel
 from mmroute.parity.boundaries import boundary_sizes
@@ -26,6 +25,7 @@ from mmroute.parity.conversations import (
 )
 from mmroute.parity.media_cases import media_cases
 from mmroute.requests.items import Modality
+from mmroute.requests.lines import request_of
 
 _CHAT_KINDS: Final = frozenset({"tools", "options"})
 _REFUSED: Final = "order-first"

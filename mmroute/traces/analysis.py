@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from mmroute.answering.lines import json_object, request_of
 from mmroute.errors import InexactError
 from mmroute.normalizer import Normalizer
+from mmroute.requests.lines import json_object, request_of
 from mmroute.traces.changes import Cause
 from mmroute.traces.explain import Explanation, explain
 from mmroute.traces.requests import Chunk

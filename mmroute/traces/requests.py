@@ -12,11 +12,11 @@ from typing import Any, Final
 import msgspec
 from pydantic import BaseModel, NonNegativeInt, ValidationError
 
-from mmroute.answering.lines import json_object, request_of
 from mmroute.answering.routing import Routing
 from mmroute.errors import InexactError, invalid, problem
 from mmroute.hashing import Algorithm, BlockHashes, hash_blocks
 from mmroute.kv_events.policy import prompt_items
+from mmroute.requests.lines import json_object, request_of
 from mmroute.requests.request import Request
 
 _TEXT_CHUNK: Final = 256  # characters that a text-based router compares at once

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from mmroute.answering.lines import json_object, numbered, request_of
 from mmroute.errors import InexactError
+from mmroute.requests.lines import json_object, numbered, request_of
 from mmroute.requests.request import Request
 
 _ROWS: Final = 256  # rows that are decoded at once

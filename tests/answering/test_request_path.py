@@ -18,8 +18,8 @@ from small_models import SMALL_MODELS
 
 from mmroute import ImageSize, InexactError, Normalizer, Reason, Request, Routing
 from mmroute.answering.hash_forms import BlockForm
-from mmroute.answering.lines import answer_line, blocks_answer, tokens_answer
 from mmroute.answering.pipeline import answer
+from mmroute.cli.answer_lines import answer_line, blocks_answer, tokens_answer
 from mmroute.hashing import Algorithm
 from mmroute.requests.items import Modality
 from mmroute.requests.request import RequestFields

@@ -15,8 +15,8 @@ from command_line import run
 from paths import ROOT
 
 from mmroute import Normalizer
-from mmroute.answering.lines import answer_line, tokens_answer
 from mmroute.cli import main
+from mmroute.cli.answer_lines import answer_line, tokens_answer
 from mmroute.model_directory import EMBEDDED_MODEL
 
 IMAGES = ROOT / "examples" / "images.jsonl"

@@ -10,9 +10,9 @@ from comparison import differences, first_difference, hash_difference, request_o
 from paths import VECTORS
 
 from mmroute import Normalizer
-from mmroute.answering import lines as request_lines
-from mmroute.answering.lines import answer_line, tokens_answer
+from mmroute.cli.answer_lines import answer_line, tokens_answer
 from mmroute.hashing import event_extra_keys
+from mmroute.requests import lines as request_lines
 
 DIRECTORY = VECTORS / "images"
 FILES = DIRECTORY / "files.jsonl"

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from mmroute import Reason, Routing
-from mmroute.answering.lines import request_of
 from mmroute.answering.pipeline import answer
 from mmroute.model.resolve import resolve_model
+from mmroute.requests.lines import request_of
 from mmroute.reuse.fast_paths import FastPaths
 
 pytestmark = pytest.mark.conformance

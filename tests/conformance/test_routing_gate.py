@@ -21,8 +21,8 @@ from image_vectors import IMAGE_VECTORS, file_urls
 from kv_aware_routing import BLOCK_SIZE, hit_rate, shuffled_repeats
 
 from mmroute import Normalizer, Routing
-from mmroute.answering import lines
 from mmroute.hashing import hash_blocks
+from mmroute.requests import lines
 
 pytestmark = pytest.mark.conformance
 

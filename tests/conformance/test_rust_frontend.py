@@ -16,12 +16,12 @@ from server_helpers import CHAT, serving
 from small_models import SMALL_MODELS, fingerprint
 
 from mmroute import Normalizer
-from mmroute.answering.lines import request_of
 from mmroute.chat.minijinja import MinijinjaTemplate
 from mmroute.engines.frontends import Frontend
 from mmroute.engines.settings import EngineSettings
 from mmroute.engines.vllm.rust.template_chat import RustChat
 from mmroute.errors import ModelError
+from mmroute.requests.lines import request_of
 from mmroute.server.loading import ModelSource
 
 RUST = EngineSettings(frontend=Frontend.RUST, max_model_len=4096)

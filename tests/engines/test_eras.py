@@ -16,9 +16,9 @@ from paths import VECTORS
 from small_models import SMALL_MODELS, fingerprint
 
 from mmroute import Normalizer, PlaceholderRange, Routing
-from mmroute.answering.lines import request_of
 from mmroute.engines.vllm.versions import ERAS
 from mmroute.kv_events import BlockStored, decode_events
+from mmroute.requests.lines import request_of
 
 FILES = sorted((VECTORS / "versions").glob("*/*.jsonl"))
 # Data URLs with parameters, which vLLM reads since 0.27; mmroute reads them for all versions.

@@ -15,9 +15,9 @@ from paths import VECTORS
 from small_models import SMALL_MODELS, fingerprint
 
 from mmroute import EngineSettings, Normalizer
-from mmroute.answering.lines import request_of
 from mmroute.kv_events import BlockStored, decode_events
 from mmroute.model_directory import EMBEDDED_MODEL
+from mmroute.requests.lines import request_of
 
 FILES = sorted((VECTORS / "settings").glob("*.jsonl"))
 

@@ -12,8 +12,8 @@ from small_families import FAMILY_MODELS
 from small_models import SMALL_MODELS, fingerprint, write_model
 
 from mmroute import ImageSize, InexactError, ModelError, Normalizer, Reason
-from mmroute.answering.lines import request_of
 from mmroute.answering.routing import Routing
+from mmroute.requests.lines import request_of
 
 VECTORS = sorted((Path(__file__).parents[1] / "conformance" / "vectors" / "sglang").glob("*.jsonl"))
 PAGE = 16

@@ -14,10 +14,10 @@ from small_models import SMALL_MODELS, Files, write_model
 from starlette.testclient import TestClient
 
 from mmroute import InexactError, ModelError, Normalizer, Reason
-from mmroute.answering.lines import request_of
 from mmroute.geometry import Overrides
 from mmroute.images import read_image
 from mmroute.requests.items import IdentitySource, ImageSize
+from mmroute.requests.lines import request_of
 from mmroute.server.loading import ModelSource
 
 _TOOL = {"type": "function", "function": {"name": "f"}}

@@ -13,7 +13,6 @@ import pytest
 from small_models import SMALL_MODELS
 
 from mmroute import Normalizer
-from mmroute.answering.lines import request_of
 from mmroute.engines.vllm.hf_chat import HfChat
 from mmroute.errors import MmrouteError, Reason
 from mmroute.model_directory import EMBEDDED_MODEL
@@ -23,6 +22,7 @@ from mmroute.parity.comparison import our_outcome
 from mmroute.parity.processor_arguments import total
 from mmroute.parity.suite import built_in_cases, cases_from_file, random_cases
 from mmroute.requests.items import Modality
+from mmroute.requests.lines import request_of
 
 MODELS = [*SMALL_MODELS, EMBEDDED_MODEL]
 

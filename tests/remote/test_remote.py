@@ -21,13 +21,13 @@ from scripted_server import ScriptedServer
 from server_helpers import CHAT, COMPLETION, HI, picture, user
 
 from mmroute import ImageSize, InexactError, Lora, Normalizer, Reason, Remote, Routing, connect
-from mmroute.answering.lines import request_of
 from mmroute.forwarding import vllm_generate, vllm_generate_cached
 from mmroute.images import read_image
 from mmroute.model_directory import EMBEDDED_MODEL
 from mmroute.parity.oracles.pictures import data_url
 from mmroute.placement import PlaceholderRange
 from mmroute.remote.normalizer import RemoteNormalizer
+from mmroute.requests.lines import request_of
 from mmroute.server.loading import ModelSource
 from mmroute.server.models import Models
 from mmroute.server.settings import InexactPolicy, ServerSettings

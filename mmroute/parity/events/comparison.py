@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from mmroute.answering.lines import request_of
 from mmroute.answering.pipeline import answer
 from mmroute.answering.routing import Routing
 from mmroute.engines.hashes import Hashes, HashSettings
@@ -32,6 +31,7 @@ from mmroute.parity.events.hashings import HashedWith, hashed_with, tagged
 from mmroute.parity.events.remedies import key_remedies
 from mmroute.parity.oracles.pictures import with_pictures
 from mmroute.parity.remedies import token_remedy
+from mmroute.requests.lines import request_of
 from mmroute.requests.request import Lora, Request
 
 _TAGGED_SINCE: Final = "0.31"
