@@ -222,8 +222,8 @@ class ModelFiles:
 
     def names(self, patterns: Sequence[str] = MODEL_FILES) -> list[str]:
         """The names of the model's files that match the patterns."""
-        found = (path for pattern in patterns for path in self.root.glob(pattern))
-        names = (str(path.relative_to(self.root)) for path in found)
+        paths = (path for pattern in patterns for path in self.root.glob(pattern))
+        names = (str(path.relative_to(self.root)) for path in paths)
         return [*self.renamed, *(name for name in names if name not in self.renamed)]
 
 
@@ -297,15 +297,15 @@ def _links_as_text(root: Path) -> dict[str, Path]:
     Git writes such files where it may not make links (``core.symlinks``), and so do some copying
     programs. Only a relative link to an existing file of the same name is followed.
     """
-    found: dict[str, Path] = {}
+    targets: dict[str, Path] = {}
     for path in root.iterdir():
         if path.is_file() and path.stat().st_size <= _LONGEST_LINK:
             text = path.read_text(encoding="utf-8", errors="replace").strip()
             target = root / text
             follows = _LINK.fullmatch(text) is not None and not Path(text).is_absolute()
             if follows and target.name == path.name and target.is_file():
-                found[path.name] = target
-    return found
+                targets[path.name] = target
+    return targets
 
 
 def _embedded() -> ModelFiles:

@@ -13,8 +13,8 @@ from mmroute.errors import SpecError
 
 def entry_points(group: str) -> EntryPoints:
     """The entry points of a group, in all packages that were installed at the first call."""
-    found: EntryPoints = _of_all_packages().select(group=group)
-    return found
+    points: EntryPoints = _of_all_packages().select(group=group)
+    return points
 
 
 def installed(group: str, taken: Collection[str]) -> dict[str, EntryPoint]:
@@ -27,12 +27,12 @@ def installed(group: str, taken: Collection[str]) -> dict[str, EntryPoint]:
     Raises:
         SpecError: two entries have one name.
     """
-    found: dict[str, EntryPoint] = {}
+    points: dict[str, EntryPoint] = {}
     for point in entry_points(group):
-        if point.name in taken or point.name in found:
+        if point.name in taken or point.name in points:
             raise SpecError(f"{owner(point)}: {point.name!r} of {group} is already taken")
-        found[point.name] = point
-    return found
+        points[point.name] = point
+    return points
 
 
 def load(point: EntryPoint) -> Any:

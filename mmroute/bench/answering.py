@@ -42,7 +42,7 @@ def main(import_seconds: float) -> None:
         os.sched_setaffinity(0, {setup["core"]})  # it also binds threads that are started later
     started = time.perf_counter()
     answering = Answering(partial(_load, setup), setup["hashing"])
-    found = {
+    startup = {
         "import_seconds": import_seconds,
         "load_seconds": time.perf_counter() - started,
         "encoder": answering.counters()["encoder"],  # waits for the encoder
@@ -50,7 +50,7 @@ def main(import_seconds: float) -> None:
         "rss_imported_bytes": imported,
         "rss_loaded_bytes": rss_bytes(),
     }
-    _say(found)
+    _say(startup)
     for line in sys.stdin:
         command, *arguments = json.loads(line)
         _say(getattr(answering, command)(*arguments))
@@ -116,7 +116,7 @@ class Answering:
         wall, cpu = time.perf_counter_ns() - wall, time.process_time_ns() - cpu
         if not routing.exact:
             return {"refusal": [str(routing.reason), routing.message]}
-        found: dict[str, Any] = {
+        measured: dict[str, Any] = {
             "wall": wall,
             "cpu": cpu,
             "stages": self._watch.spent() if normalizer is self._watched else None,
@@ -128,11 +128,11 @@ class Answering:
         try:
             hashes = routing.block_hashes(**self._hashing).hashes
         except mmroute.MmrouteError as error:  # for example if images have no identities
-            return {**found, "hashes": f"{error.reason}: {error}"}
-        found["hash_wall"] = time.perf_counter_ns() - wall
-        found["hash_cpu"] = time.process_time_ns() - cpu
-        found["hashes"] = xxhash.xxh3_128_hexdigest(b"".join(hashes))
-        return found
+            return {**measured, "hashes": f"{error.reason}: {error}"}
+        measured["hash_wall"] = time.perf_counter_ns() - wall
+        measured["hash_cpu"] = time.process_time_ns() - cpu
+        measured["hashes"] = xxhash.xxh3_128_hexdigest(b"".join(hashes))
+        return measured
 
     def prepare(
         self, untimed: Sequence[Mapping[str, Any]], requests: Sequence[Mapping[str, Any]]
@@ -193,6 +193,6 @@ def rss_bytes() -> int:
     return peak if sys.platform == "darwin" else peak * 1024
 
 
-def _say(found: object) -> None:
-    sys.stdout.write(json.dumps(found) + "\n")
+def _say(value: object) -> None:
+    sys.stdout.write(json.dumps(value) + "\n")
     sys.stdout.flush()

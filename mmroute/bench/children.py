@@ -146,11 +146,11 @@ def in_turns(
     """
     for start in range(0, repeat, _IN_A_ROW):
         numbers = range(start, min(start + _IN_A_ROW, repeat))
-        asked = [["answer", mix.request(n), watched[n % len(watched)]] for n in numbers]
+        questions = [["answer", mix.request(n), watched[n % len(watched)]] for n in numbers]
         answers: dict[Child, list[dict[str, Any]]] = {}
         # The processes take turns in being first, because the second finds warmer caches.
         for child in (first, second) if start % (2 * _IN_A_ROW) else (second, first):
-            child.send(*asked)
+            child.send(*questions)
             answers[child] = [child.receive() for _ in numbers]
         for number, one, other in zip(numbers, answers[first], answers[second], strict=True):
             if _answered(one) != _answered(other):

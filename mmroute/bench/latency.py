@@ -133,8 +133,8 @@ def measure_latency(timed: Child, reference: Child, mix: Mix, *, repeat: int) ->
         answers.append(answer)
     after = timed.ask("counters")
     times = {stage: [answer["stages"].get(stage.value, 0) for answer in answers] for stage in Stage}
-    whole = [answer["wall"] for answer in answers]
-    rest = [each - encoding for each, encoding in zip(whole, times[Stage.ENCODE], strict=True)]
+    walls = [answer["wall"] for answer in answers]
+    rest = [each - encoding for each, encoding in zip(walls, times[Stage.ENCODE], strict=True)]
     no_hashes = next((each["hashes"] for each in answers if "hash_wall" not in each), None)
     if no_hashes is None:
         times[Stage.HASH] = [answer["hash_wall"] for answer in answers]
@@ -143,9 +143,9 @@ def measure_latency(timed: Child, reference: Child, mix: Mix, *, repeat: int) ->
         says=mix.says,
         token_ids=int(np.median([answer["token_ids"] for answer in answers])),
         images=int(np.median([answer["items"] for answer in answers])),
-        whole_us=Summary.of(whole),
+        whole_us=Summary.of(walls),
         without_encoding_us=Summary.of(rest),
-        stages_us={stage: Summary.of(found) for stage, found in times.items() if any(found)},
+        stages_us={stage: Summary.of(each) for stage, each in times.items() if any(each)},
         no_hashes=no_hashes,
         text_reuse=_between(before["texts"], after["texts"]),
         hash_reuse=_between(before["hashes"], after["hashes"]),

@@ -26,7 +26,7 @@ def machine() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.machine()}",
         "load_average": [round(value, 2) for value in load],
         "python": platform.python_version(),
-        "versions": {name: found for name, found in versions.items() if found != UNKNOWN},
+        "versions": {name: version for name, version in versions.items() if version != UNKNOWN},
     }
 
 

@@ -101,14 +101,15 @@ def as_lines(bench: Bench) -> Iterator[str]:
 def as_page(bench: Bench) -> str:
     """The measurements as HTML, with the stages of each mix as bars."""
     plots = []
-    for found in [mix.latency for mix in bench.mixes if mix.latency is not None]:
+    for latency in [mix.latency for mix in bench.mixes if mix.latency is not None]:
         stages = [
             (stage.value, times.p50, f"{times.p50:,.1f} us")
-            for stage, times in found.stages_us.items()
+            for stage, times in latency.stages_us.items()
         ]
-        rows = [(name, each.p50, each.p95, each.p99) for name, each in _rows(found, bench.hashing)]
+        named = _rows(latency, bench.hashing)
+        rows = [(name, each.p50, each.p95, each.p99) for name, each in named]
         columns = ("microseconds", "p50", "p95", "p99")
-        plots.append((found.mix, found.says, bars("medians by stage", stages), columns, rows))
+        plots.append((latency.mix, latency.says, bars("medians by stage", stages), columns, rows))
     lines = [*_head_lines(bench), *_startup_lines(bench.startup)]
     return rendered("bench/page.html", title=f"Requests of {bench.model}", lines=lines, plots=plots)
 
@@ -122,14 +123,14 @@ def _head_lines(bench: Bench) -> Iterator[str]:
     )
 
 
-def _mix_lines(found: Latency, throughput: Throughput, hashing: Hashing) -> Iterator[str]:
-    yield f"{found.mix}: {found.says}; {found.token_ids} token IDs, {found.images} images"
+def _mix_lines(latency: Latency, throughput: Throughput, hashing: Hashing) -> Iterator[str]:
+    yield f"{latency.mix}: {latency.says}; {latency.token_ids} token IDs, {latency.images} images"
     yield f"  {'microseconds':<18}{'p50':>10}{'p95':>10}{'p99':>10}"
-    for name, times in _rows(found, hashing):
+    for name, times in _rows(latency, hashing):
         yield f"  {name:<18}{times.p50:>10.1f}{times.p95:>10.1f}{times.p99:>10.1f}"
-    if found.no_hashes is not None:
-        yield f"  no block hashes: {found.no_hashes}"
-    for what, reuse in (("texts", found.text_reuse), ("block hashes", found.hash_reuse)):
+    if latency.no_hashes is not None:
+        yield f"  no block hashes: {latency.no_hashes}"
+    for what, reuse in (("texts", latency.text_reuse), ("block hashes", latency.hash_reuse)):
         if reuse is not None:
             yield f"  cache of {what}: {_reuse(reuse)}"
     again = "" if throughput.distinct else ", some of them more than once"
@@ -139,13 +140,13 @@ def _mix_lines(found: Latency, throughput: Throughput, hashing: Hashing) -> Iter
     )
 
 
-def _rows(found: Latency, hashing: Hashing) -> Iterator[tuple[str, Summary]]:
-    hashes = found.stages_us.get(Stage.HASH)
-    for stage, times in found.stages_us.items():
+def _rows(latency: Latency, hashing: Hashing) -> Iterator[tuple[str, Summary]]:
+    hashes = latency.stages_us.get(Stage.HASH)
+    for stage, times in latency.stages_us.items():
         if stage is not Stage.HASH:
             yield stage.value, times
-    yield "whole request", found.whole_us
-    yield "without encoding", found.without_encoding_us
+    yield "whole request", latency.whole_us
+    yield "without encoding", latency.without_encoding_us
     if hashes is not None:
         yield f"+ hash ({hashing.algorithm})", hashes
 

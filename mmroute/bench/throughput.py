@@ -93,9 +93,9 @@ def throughput_of(pairs: Sequence[tuple[Child, Child]], mix: Mix, requests: int)
     for number, pair in enumerate(pairs):
         # Each process gets requests that no other process gets.
         first = number * (requests + _WARM_UP)
-        asked = [mix.request(first + each) for each in range(requests + _WARM_UP)]
+        fields = [mix.request(first + each) for each in range(requests + _WARM_UP)]
         for child in pair:
-            child.ask("prepare", [*mix.before(), *asked[requests:]], asked[:requests])
+            child.ask("prepare", [*mix.before(), *fields[requests:]], fields[:requests])
     for child, _ in pairs:
         child.send(["answer_prepared"])
     answered = [child.receive() for child, _ in pairs]

@@ -22,12 +22,12 @@ _LISTS: Final = Path(__file__).with_name("words.txt")
 
 def _with_endings(words: str, *endings: str) -> list[str]:
     """Every word with every ending; an e before a vowel is dropped."""
-    found = []
+    forms = []
     for word in words.split():
         for ending in endings:
             stem = word[:-1] if ending[:1] in ("e", "i") and word.endswith("e") else word
-            found.append(stem + ending)
-    return found
+            forms.append(stem + ending)
+    return forms
 
 
 def _ranked() -> list[str]:

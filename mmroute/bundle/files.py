@@ -68,12 +68,12 @@ def files_of(model: ModelFiles) -> dict[str, Path]:
     """
     matched = (path for pattern in BUNDLE_PATTERNS for path in model.root.glob(pattern))
     names = {*BUNDLE_FILES, *(path.name for path in matched)}
-    found = {name: model.path(name) for name in sorted(names) if model.has(name)}
-    if not found:
+    paths = {name: model.path(name) for name in sorted(names) if model.has(name)}
+    if not paths:
         raise ModelError(
             Reason.MISSING_FILE, f"{model.root} has none of the files that bundles hold."
         )
-    return found
+    return paths
 
 
 def check_flat(model: ModelFiles) -> None:

@@ -65,13 +65,13 @@ def fetch_fleet(
             return bundle
 
         with ThreadPoolExecutor(_MAX_CALLS) as pool:
-            asked = {worker: pool.submit(fetch_one, worker) for worker in dict.fromkeys(workers)}
-        for worker, answer in asked.items():
-            error = answer.exception()
+            futures = {worker: pool.submit(fetch_one, worker) for worker in dict.fromkeys(workers)}
+        for worker, future in futures.items():
+            error = future.exception()
             if isinstance(error, Exception):
                 failures.append(error)
                 continue
-            bundle = answer.result()
+            bundle = future.result()
             fingerprints[worker] = bundle.fingerprint
             if different.setdefault(bundle.fingerprint, bundle) is not bundle:
                 bundle.close()

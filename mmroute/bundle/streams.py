@@ -107,11 +107,11 @@ def receive_files(messages: Iterable[bytes], into: Path, limits: Limits) -> dict
                 out.write(data)
     if next(chunks, None) is not None:
         raise BundleError(Fault.CHUNK_AFTER_END, "A chunk came after the last file's last one.")
-    found = fingerprint(files)
-    if found != metadata.fingerprint.lower():
+    actual = fingerprint(files)
+    if actual != metadata.fingerprint.lower():
         raise BundleError(
             Fault.FINGERPRINT_MISMATCH,
-            f"The files have the fingerprint {found}, the worker says "
+            f"The files have the fingerprint {actual}, the worker says "
             f"{quoted(metadata.fingerprint)}.",
         )
     return files

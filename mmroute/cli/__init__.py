@@ -27,10 +27,9 @@ from mmroute.errors import BlockSizeWarning, MmrouteError, ModelIdWarning, neare
 
 __all__ = ["main"]
 
-_EXIT_INTERRUPTED: Final = 130  # as shells have it: 128 and the number of SIGINT
+_EXIT_INTERRUPTED: Final = 130  # 128 plus the number of SIGINT, as in shells
 
-
-# argparse of Python 3.13 quotes no choices, that of 3.11 and 3.14 does.
+# Python 3.11 and 3.14 quote the choices in this message; 3.13 does not.
 _INVALID_CHOICE: Final = re.compile(r"invalid choice: '(.*?)'.*\(choose from (.*)\)")
 
 
@@ -62,14 +61,14 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         near = None
         if choice := _INVALID_CHOICE.search(message):
-            given, known = choice.groups()
-            near = nearest(given, known.replace("'", "").split(", "))
+            mistyped, known = choice.groups()
+            near = nearest(mistyped, known.replace("'", "").split(", "))
         elif message.startswith("unrecognized arguments: "):
-            given = message.split()[2]
-            if given.startswith("-") and given != "-":
-                near = nearest(given.partition("=")[0], self._option_string_actions)
+            mistyped = message.split()[2]
+            if mistyped.startswith("-") and mistyped != "-":
+                near = nearest(mistyped.partition("=")[0], self._option_string_actions)
             elif "--input" in self._option_string_actions:
-                near = f"--input {given}"
+                near = f"--input {mistyped}"
         suggestion = f". Did you mean {near!r}?" if near else ""
         raise _UsageError(self.prog, f"{message}{suggestion}")
 
@@ -79,21 +78,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     if None in (sys.stdin, sys.stdout):
         say("standard input and output must be open")
         return EXIT_FAILURE
-    given = sys.argv[1:] if argv is None else argv
+    words = sys.argv[1:] if argv is None else argv
     try:
-        arguments, unknown = _parser().parse_known_args(given)
-        arguments.given = given
+        arguments, unknown = _parser().parse_known_args(words)
+        arguments.words = words
         if unknown:
             arguments.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
         return _run(arguments)
     except _UsageError as wrong:
         command, message = wrong.args
-        if "--json" in given:
+        if "--json" in words:
             return failed(argparse.Namespace(json=True), message)
         print(f"{command}: error: {message}\nSee `{command} --help`.", file=sys.stderr)
         return EXIT_USAGE
     except BrokenPipeError:
-        # The reader of the output is gone. This keeps the interpreter from reporting it at exit.
+        # The reader of the output has gone. This keeps the interpreter from reporting it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILURE
     except KeyboardInterrupt:

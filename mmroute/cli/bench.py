@@ -33,7 +33,7 @@ from mmroute.normalizer import Normalizer
 from mmroute.requests.items import Modality
 from mmroute.reuse.fast_paths import REFERENCE_ONLY
 
-# So many requests are answered for each one that is timed by itself: a rate needs its time.
+# The number of requests for measuring throughput, for each request that is timed by itself.
 _THROUGHPUT: Final = 10
 _EPILOG = """\
 Without --input the requests are mmroute's own, of ordinary words, each with another text:
@@ -119,12 +119,12 @@ def _bench(arguments: argparse.Namespace) -> int:
 
 def _setup(arguments: argparse.Namespace) -> dict[str, Any]:
     """The setup that all measured processes share."""
-    given = {
+    loading = {
         name: getattr(arguments, name) for name in ("model", "backend", "model_id", "revision")
     }
     hashing = Hashing(arguments.algorithm, arguments.block_size)
     setup: dict[str, Any] = {
-        "loading": {name: value for name, value in given.items() if value is not None},
+        "loading": {name: value for name, value in loading.items() if value is not None},
         "hashing": asdict(hashing),
     }
     if arguments.engine_args or arguments.engine_config:
@@ -167,7 +167,7 @@ def _measured(arguments: argparse.Namespace) -> Bench:
         processes=arguments.processes,
         requests=_THROUGHPUT * arguments.repeat,
     )
-    by_mix = {found.mix: found for found in throughputs}
+    by_mix = {throughput.mix: throughput for throughput in throughputs}
     return Bench(
         model=model.model.name,
         family=model.model.family.family,

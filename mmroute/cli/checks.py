@@ -71,15 +71,15 @@ def add_doctor(commands: Commands) -> None:
 def add_spec(commands: Commands) -> None:
     """Add the command."""
     spec = commands.add_parser("spec", help="work on family specs")
-    of_spec = spec.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    spec_commands = spec.add_subparsers(title="commands", metavar="COMMAND", required=True)
     check = add_command(
-        of_spec, "check", "find everything that is wrong with a family spec", _spec_check,
+        spec_commands, "check", "find everything that is wrong with a family spec", _spec_check,
         epilog=_SPEC_EPILOG,
     )  # fmt: skip
     check.add_argument("file", metavar="FILE", type=Path, help="a family spec, *.toml")
     check.add_argument("--model", metavar="DIR", help="resolve this model with it, too")
     new = add_command(
-        of_spec, "new", "propose a family spec for a model nobody knows, by asking an engine",
+        spec_commands, "new", "propose a family spec for a model nobody knows, by asking an engine",
         _spec_new, epilog=_NEW_EPILOG,
     )  # fmt: skip
     new.add_argument("model", metavar="DIR", help="model directory")

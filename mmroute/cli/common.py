@@ -115,11 +115,11 @@ def adopt_engine(arguments: argparse.Namespace) -> None:
     running, arguments.engine_args = ask_running(
         arguments.engine, arguments.api_key, arguments.engine_args, arguments.engine_config
     )
-    given = arguments.backend
-    if isinstance(given, list):
-        arguments.backend = [adopted_backend(running, name) for name in given]
+    backends = arguments.backend
+    if isinstance(backends, list):
+        arguments.backend = [adopted_backend(running, name) for name in backends]
     else:
-        arguments.backend = adopted_backend(running, given or DEFAULT_BACKEND)
+        arguments.backend = adopted_backend(running, backends or DEFAULT_BACKEND)
 
 
 def adopted_backend(running: RunningEngine, backend: str) -> str:
@@ -181,8 +181,8 @@ def ask_running(
             return running, engine_args
         reported = ask_options(transport)
     say(f"adopted from it: {reported.line}")
-    given = parse_command(engine_args, config=config)
-    known = {*reported.names, *(f"--{name}" for name in given.options), *given.environment}
+    command = parse_command(engine_args, config=config)
+    known = {*reported.names, *(f"--{name}" for name in command.options), *command.environment}
     say(
         "neither reported by it nor given in --engine-args, so the engine's default is assumed: "
         f"{', '.join(sorted(DECIDING - known))}"
@@ -234,13 +234,13 @@ def load_normalizer(
     Raises:
         ModelError: as `Normalizer.from_pretrained` and `EngineSettings.from_args`.
     """
-    given: dict[str, Any] = {
+    options: dict[str, Any] = {
         "backend": arguments.backend,
         "model_id": arguments.model_id,
         "revision": arguments.revision,
         "engine_settings": engine_settings(arguments) if settings is None else settings,
     }
-    normalizer: Normalizer = Normalizer.from_pretrained(arguments.model, **given | more)
+    normalizer: Normalizer = Normalizer.from_pretrained(arguments.model, **options | more)
     return normalizer
 
 

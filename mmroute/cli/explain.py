@@ -89,7 +89,7 @@ def _explain(arguments: argparse.Namespace) -> int:
     if first is None:
         reason = Reason(next(iter(refused), Reason.INVALID_REQUEST))
         raise InexactError(reason, f"no line of {arguments.first} has an exact answer")
-    found = explain(
+    explanation = explain(
         first,
         second,
         normalizer.answer,
@@ -98,9 +98,9 @@ def _explain(arguments: argparse.Namespace) -> int:
         block_size=arguments.block_size,
     )
     if arguments.html is not None:
-        arguments.html.write_text(explanation_page(found), encoding="utf-8")
-    print(json.dumps(dataclasses.asdict(found)) if arguments.json else _as_text(found))
-    return 0 if found.cause is None else _EXIT_APART
+        arguments.html.write_text(explanation_page(explanation), encoding="utf-8")
+    print(json.dumps(dataclasses.asdict(explanation)) if arguments.json else _as_text(explanation))
+    return 0 if explanation.cause is None else _EXIT_APART
 
 
 def _parts(source: str) -> tuple[str, str | None, int | None]:
@@ -139,22 +139,22 @@ def _nearest(
     return nearest
 
 
-def _as_text(found: Explanation) -> str:
-    sizes = f"{found.first.num_blocks} and {found.second.num_blocks} blocks"
-    lines = [f"{found.shared_blocks} blocks shared, of {sizes}"]
-    if found.block is not None:
-        if found.token is None:
-            lines.append(f"first other block: {found.block}; no token ID differs")
+def _as_text(explanation: Explanation) -> str:
+    sizes = f"{explanation.first.num_blocks} and {explanation.second.num_blocks} blocks"
+    lines = [f"{explanation.shared_blocks} blocks shared, of {sizes}"]
+    if explanation.block is not None:
+        if explanation.token is None:
+            lines.append(f"first other block: {explanation.block}; no token ID differs")
         else:
-            where = f"the first other token is number {found.token}"
-            lines.append(f"first other block: {found.block}; {where}")
-            lines += [_strip("first ", found.first), _strip("second", found.second)]
-        lines.append(f"cause: {found.cause}: {found.text}")
-        if found.was or found.now:
-            lines += [f"  was: {found.was}", f"  is : {found.now}"]
+            where = f"the first other token is number {explanation.token}"
+            lines.append(f"first other block: {explanation.block}; {where}")
+            lines += [_strip("first ", explanation.first), _strip("second", explanation.second)]
+        lines.append(f"cause: {explanation.cause}: {explanation.text}")
+        if explanation.was or explanation.now:
+            lines += [f"  was: {explanation.was}", f"  is : {explanation.now}"]
         lines.append(
-            f"lost by it: {found.lost_blocks} blocks; {found.lost_tokens} of their tokens are the "
-            "same in both"
+            f"lost by it: {explanation.lost_blocks} blocks; {explanation.lost_tokens} of their "
+            "tokens are the same in both"
         )
     return "\n".join(lines)
 

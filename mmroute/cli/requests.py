@@ -47,7 +47,7 @@ from mmroute.reuse.fast_paths import FastPaths
 _STANDARD = "-"
 
 # The options that apply to requests only, and not to --text.
-_OF_REQUESTS: Final = (
+_REQUEST_OPTIONS: Final = (
     "input", "output", "backend", "model_id", "engine_args", "engine_config", "encoder",
     "fail_on_inexact", "image_host", "image_network",
 )  # fmt: skip
@@ -135,8 +135,8 @@ def _tokens(arguments: argparse.Namespace) -> int:
             )
         return _answer_requests(arguments, engine_settings(arguments), tokens_answer)
     default = arguments.parser.get_default
-    given = [name for name in _OF_REQUESTS if getattr(arguments, name) != default(name)]
-    wrong = [f"--{name.replace('_', '-')}" for name in given]
+    misplaced = [name for name in _REQUEST_OPTIONS if getattr(arguments, name) != default(name)]
+    wrong = [f"--{name.replace('_', '-')}" for name in misplaced]
     if wrong:
         return failed(
             arguments,
@@ -238,21 +238,21 @@ def _answer_requests(
         except OSError as error:
             return failed(arguments, f"cannot open a file: {error}")
         if len(fleet) > 1:
-            answer_of = functools.partial(answer_line_for_each, fleet=fleet, answer=answer)
+            answer_one = functools.partial(answer_line_for_each, fleet=fleet, answer=answer)
         else:
             (normalizer,) = fleet.values()
-            answer_of = functools.partial(answer_line, answer_of=normalizer.answer, answer=answer)
+            answer_one = functools.partial(answer_line, answer_of=normalizer.answer, answer=answer)
         if requests.isatty():
             say("reading request lines from the terminal; Ctrl-D ends them, --help shows one")
         watched = sys.stderr.isatty() and not sys.stdout.isatty()
         inexact: Counter[str] = Counter()
         for number, line in with_progress(numbered(requests), " requests", watched=watched):
-            found = answer_of(line)
-            if found["id"] is None:
-                found["line"] = number
-            if not found["exact"]:
-                inexact[found["reason"]] += 1
-            answers.write(json.dumps(found) + "\n")
+            answered = answer_one(line)
+            if answered["id"] is None:
+                answered["line"] = number
+            if not answered["exact"]:
+                inexact[answered["reason"]] += 1
+            answers.write(json.dumps(answered) + "\n")
             answers.flush()  # a router that runs this as a child process waits for each answer
     if not inexact:
         return 0

@@ -43,7 +43,7 @@ first one answers requests that name no model.
 Every option is also read from the environment (--max-body-bytes: MMROUTE_MAX_BODY_BYTES) and from
 a file.
 
-exit status: 0 told to stop (SIGTERM); 1 a model could not be loaded, or nothing to listen on; 2 bad
+exit status: 0 stopped by SIGTERM; 1 a model could not be loaded, or the address is in use; 2 bad
 usage; 130 interrupted (SIGINT)
 """
 
@@ -65,7 +65,7 @@ def _serve(arguments: argparse.Namespace) -> int:
     from mmroute.server.run import check, serve  # an extra, and slow to import
 
     try:
-        arguments = configured(arguments.parser, arguments.given[1:], os.environ)
+        arguments = configured(arguments.parser, arguments.words[1:], os.environ)
         sources = _sources(arguments)
         trusted = all(source.engine_settings.trust_request_mm_kwargs for source in sources)
         arguments.trust_request_mm_kwargs |= trusted
@@ -101,10 +101,10 @@ def _sources(arguments: argparse.Namespace) -> list[ModelSource]:
             "--served-model-name and --revision are for one MODEL; serve several as NAME=MODEL"
         )
     sources = []
-    for given in arguments.models:
-        model, names = _named(given)
+    for argument in arguments.models:
+        model, names = _named(argument)
         names = tuple(arguments.served_model_name) or names
-        own = functools.partial(_of_model, names, one=one)
+        own = functools.partial(_for_model, names, one=one)
         backend, engine_args = arguments.backend, own(arguments.engine_args) or ""
         engine = own(arguments.engine)
         if engine is not None and not arguments.check_config:
@@ -113,14 +113,14 @@ def _sources(arguments: argparse.Namespace) -> list[ModelSource]:
             )
             backend = adopted_backend(running, backend)
         settings = EngineSettings.from_args(engine_args, config=own(arguments.engine_config))
-        if one and settings.served_names and names == (given,):
+        if one and settings.served_names and names == (argument,):
             names = settings.served_names
-        model_id = _of_model(names, arguments.model_id, one=one)
+        model_id = _for_model(names, arguments.model_id, one=one)
         source = ModelSource(model, names, model_id, arguments.revision, backend, settings)
         sources.append(source)
     named = {name for source in sources for name in source.names}
-    of_engines = (*arguments.engine_args, *arguments.engine_config, *arguments.engine)
-    for text in arguments.model_id if one else (*arguments.model_id, *of_engines):
+    engine_options = (*arguments.engine_args, *arguments.engine_config, *arguments.engine)
+    for text in arguments.model_id if one else (*arguments.model_id, *engine_options):
         name, equals, _ = text.partition("=")
         if name not in named and not (one and not equals):
             raise ValueError(
@@ -130,27 +130,27 @@ def _sources(arguments: argparse.Namespace) -> list[ModelSource]:
     return sources
 
 
-def _named(given: str) -> tuple[str, tuple[str, ...]]:
+def _named(argument: str) -> tuple[str, tuple[str, ...]]:
     """The model in ``NAME,ALIAS=MODEL``, and its names."""
-    names, equals, model = given.partition("=")
-    if not equals or Path(given).is_dir():
-        return given, (given,)
+    names, equals, model = argument.partition("=")
+    if not equals or Path(argument).is_dir():
+        return argument, (argument,)
     listed = tuple(name for name in names.split(",") if name)
     if not listed or not model:
-        raise ValueError(f"{given} must be of the form NAME=MODEL")
+        raise ValueError(f"{argument} must be of the form NAME=MODEL")
     return model, listed
 
 
-def _of_model(names: Sequence[str], given: Sequence[str], *, one: bool) -> str | None:
-    """The value given for the model with these names; the last one if there are several."""
-    found = None
-    for text in given:
+def _for_model(names: Sequence[str], options: Sequence[str], *, one: bool) -> str | None:
+    """The option's value for the model with these names; the last one if there are several."""
+    chosen = None
+    for text in options:
         name, equals, value = text.partition("=")
         if equals and name in names:
-            found = value
+            chosen = value
         elif one:
-            found = text
-    return found
+            chosen = text
+    return chosen
 
 
 def _settings(arguments: argparse.Namespace) -> ServerSettings:
@@ -158,8 +158,8 @@ def _settings(arguments: argparse.Namespace) -> ServerSettings:
 
     policy = arguments.inexact or ("fallback" if arguments.fallback_url else "error")
     names = {field.name for field in dataclasses.fields(ServerSettings)}
-    given = {name: value for name, value in vars(arguments).items() if name in names}
-    return ServerSettings(**given | {
+    fields = {name: value for name, value in vars(arguments).items() if name in names}
+    return ServerSettings(**fields | {
         "inexact": InexactPolicy(policy),
         "tokenizer_info": arguments.enable_tokenizer_info_endpoint,
         "request_id_headers": arguments.enable_request_id_headers,

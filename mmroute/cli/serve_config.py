@@ -16,7 +16,7 @@ _TRUE, _FALSE = frozenset({"1", "true", "yes"}), frozenset({"", "0", "false", "n
 
 
 def configured(
-    parser: argparse.ArgumentParser, given: Sequence[str], environment: Mapping[str, str]
+    parser: argparse.ArgumentParser, words: Sequence[str], environment: Mapping[str, str]
 ) -> argparse.Namespace:
     """The arguments of a command line, completed from the environment and the file.
 
@@ -28,7 +28,7 @@ def configured(
     Raises:
         ValueError: the file cannot be read, or an entry or a variable is wrong.
     """
-    arguments = parser.parse_args(given)
+    arguments = parser.parse_args(words)
     actions = {a.dest: a for a in parser._actions if a.dest not in _NOT_THERE}  # noqa: SLF001 - there is no other list of them
     path = arguments.config or environment.get(f"{_PREFIX}CONFIG")
     values = _from_file(Path(path), actions) if path else {}
@@ -40,23 +40,23 @@ def configured(
     more = []
     for name, value in values.items():
         options = actions[name].option_strings
-        if not any(text.partition("=")[0] in options for text in given):
+        if not any(text.partition("=")[0] in options for text in words):
             more += _arguments(actions[name], value)
     models = _several(values[_MODELS]) if _MODELS in values and not arguments.models else []
-    return parser.parse_args([*models, *given, *more])
+    return parser.parse_args([*models, *words, *more])
 
 
 def _from_file(path: Path, actions: Mapping[str, argparse.Action]) -> dict[str, Any]:
     import yaml  # type: ignore[import-untyped]  # needed for a file only
 
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+        entries = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ValueError(f"{path}: {error}") from None
-    if not isinstance(found, dict):
+    if not isinstance(entries, dict):
         raise ValueError(f"{path}: must be a mapping of options")
     values = {}
-    for key, value in found.items():
+    for key, value in entries.items():
         name = str(key).replace("-", "_")
         if name not in actions:
             known = [action.replace("_", "-") for action in actions]

@@ -19,11 +19,11 @@ def _model_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("models", metavar="MODEL", nargs="*", help="[NAME[,ALIAS...]=]MODEL")
     parser.add_argument(
         "--config", metavar="FILE",
-        help="options in YAML, as `max-body-bytes: 1000000`; `models` is a list there",
+        help="a YAML file of options, such as `max-body-bytes: 1000000`; `models` is a list",
     )  # fmt: skip
     parser.add_argument(
         "--check-config", action="store_true",
-        help="say what is wrong with the options, and load nothing",
+        help="check the options and exit; no model is loaded",
     )  # fmt: skip
     parser.add_argument(
         "--served-model-name", metavar="NAME", nargs="+", default=[], help="names of the one MODEL"

@@ -24,8 +24,8 @@ def print_strip(
     tokens = tokenizer.convert_ids_to_tokens(ids)
     offsets = tokenizer.offsets(text, add_special_tokens=add_special_tokens)
     if as_json:
-        found = {"token_ids": ids, "tokens": tokens, "offsets": offsets}
-        print(json.dumps(found | {"notes": list(tokenizer.notes)}, ensure_ascii=False))
+        values = {"token_ids": ids, "tokens": tokens, "offsets": offsets}
+        print(json.dumps(values | {"notes": list(tokenizer.notes)}, ensure_ascii=False))
         return
     print_notes(tokenizer)
     pieces = tokens if offsets is None else list(_pieces(text, tokens, offsets))

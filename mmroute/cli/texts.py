@@ -88,8 +88,8 @@ def _encode(arguments: argparse.Namespace) -> int:
     except ValueError as error:  # an argument that was not UTF-8 holds lone surrogates
         return failed(arguments, f"the text cannot be encoded: {error}", EXIT_FAILURE)
     if arguments.json:
-        found = {"token_ids": ids, "tokens": tokenizer.convert_ids_to_tokens(ids)}
-        print(json.dumps(found | {"notes": list(tokenizer.notes)}, ensure_ascii=False))
+        values = {"token_ids": ids, "tokens": tokenizer.convert_ids_to_tokens(ids)}
+        print(json.dumps(values | {"notes": list(tokenizer.notes)}, ensure_ascii=False))
         return 0
     print_notes(tokenizer)
     print(*ids)
@@ -114,13 +114,13 @@ def _decode(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _ids_of(given: list[str]) -> list[int]:
+def _ids_of(words: list[str]) -> list[int]:
     """The token IDs in arguments, or on stdin: a JSON list, or numbers with spaces or commas."""
-    found: list[object] = list(given)
-    if given == ["-"]:
+    entries: list[object] = list(words)
+    if words == ["-"]:
         read = sys.stdin.read().strip()
-        found = list(_json(read) if read.startswith("[") else read.replace(",", " ").split())
-    ids = [int(each) if isinstance(each, str) and each.isdecimal() else each for each in found]
+        entries = list(_json(read) if read.startswith("[") else read.replace(",", " ").split())
+    ids = [int(each) if isinstance(each, str) and each.isdecimal() else each for each in entries]
     wrong = next((each for each in ids if type(each) is not int or each < 0), None)
     if wrong is not None:
         raise ValueError(f"a token ID must be a number of at least 0, found {wrong!r}")
@@ -129,7 +129,7 @@ def _ids_of(given: list[str]) -> list[int]:
 
 def _json(text: str) -> list[object]:
     try:
-        found: list[object] = json.loads(text)
+        entries: list[object] = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"what begins with [ must be a JSON list of token IDs: {error}") from error
-    return found
+    return entries

@@ -99,7 +99,7 @@ def _validate(arguments: argparse.Namespace) -> int:
         return failed(arguments, wrong)
     if arguments.events is not None:
         report = events_report(arguments, _own_cases)
-        return _told(arguments, report)
+        return _print_report(arguments, report)
     return _compared(arguments)
 
 
@@ -133,12 +133,12 @@ def _compared(arguments: argparse.Namespace) -> int:
         cases = list(_own_cases(arguments, normalizer.model))
     family = normalizer.model.family.family
     running = oracle.running
-    found = compare(normalizer.model, oracle, cases)
+    findings = compare(normalizer.model, oracle, cases)
     report = Report(
         model=normalizer.model.name,
         family=family,
         oracle=f"{oracle.name} {oracle.version}".strip(),
-        findings=tuple(with_progress(found, f" of {len(cases)}", watched=sys.stderr.isatty())),
+        findings=tuple(with_progress(findings, f" of {len(cases)}", watched=sys.stderr.isatty())),
         tokenizer=normalizer.model.tokenizer,
         known_differences=known_differences(family) if arguments.against == "transformers" else (),
         engine="" if running is None else str(running),
@@ -148,10 +148,10 @@ def _compared(arguments: argparse.Namespace) -> int:
     if arguments.write_vectors is not None:
         fingerprints = check_model(normalizer.model).fingerprints
         write_vectors(arguments.write_vectors, report, oracle, fingerprints)
-    return _told(arguments, report)
+    return _print_report(arguments, report)
 
 
-def _told(arguments: argparse.Namespace, report: Report) -> int:
+def _print_report(arguments: argparse.Namespace, report: Report) -> int:
     """Print the report, and return the exit status."""
     if arguments.html is not None:
         arguments.html.write_text(as_page(report), encoding="utf-8")

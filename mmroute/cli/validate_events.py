@@ -142,18 +142,18 @@ def _resolved(arguments: argparse.Namespace, changes: tuple[str, ...]) -> Resolv
 def _proposed(arguments: argparse.Namespace, findings: Iterable[Finding], compare: _Compare) -> str:
     """A sentence with the settings to give, and with their effect; empty if there are none."""
     changes: tuple[str, ...] = ()
-    found = list(findings)
+    findings = list(findings)
     for _ in range(_ROUNDS):  # one wrong setting may hide another one of the same request
-        more = tuple(change for change in proposal(found) if change not in changes)
+        more = tuple(change for change in proposal(findings) if change not in changes)
         if not more:
             break
         changes += more
         try:
-            found = list(compare(_resolved(arguments, changes)))
+            findings = list(compare(_resolved(arguments, changes)))
         except MmrouteError as error:
             return f"proposed: {' '.join(changes)}; with these the model is not loaded: {error}"
     if not changes:
         return ""
-    decided = sum(finding.verdict is not Verdict.UNDECIDED for finding in found)
-    equal = sum(finding.verdict is Verdict.EQUAL for finding in found)
+    decided = sum(finding.verdict is not Verdict.UNDECIDED for finding in findings)
+    equal = sum(finding.verdict is Verdict.EQUAL for finding in findings)
     return f"proposed: {' '.join(changes)}; with these {equal} of {decided} would be equal"

@@ -76,15 +76,15 @@ class HashSettings:
     model_id_guessed: bool = False
     unnamed_in: frozenset[str] = frozenset()
 
-    def size(self, given: int | None) -> int:
-        """The number of tokens in a block: the given one, else what is known.
+    def size(self, block_size: int | None) -> int:
+        """The number of tokens in a block: `block_size`, or the one in the settings if it is None.
 
         Warns (`BlockSizeWarning`) once for each model whose size is guessed.
 
         Raises:
-            InexactError: `block_size_unknown`: nobody told it.
+            InexactError: `block_size_unknown`: neither is known.
         """
-        size = self.block_size if given is None else given
+        size = self.block_size if block_size is None else block_size
         if size is None:
             raise InexactError(
                 Reason.BLOCK_SIZE_UNKNOWN,
@@ -92,7 +92,7 @@ class HashSettings:
                 "context parallelism; give the worker's, which its BlockStored events "
                 "(BlockIndex.block_size), its log and mostly its metrics (--engine URL) tell",
             )
-        if given is None and self.block_size_guessed:
+        if block_size is None and self.block_size_guessed:
             _warn_of_size(self.model_id, size)
         return size
 

@@ -157,7 +157,7 @@ class EngineProfile:
 
     def under(self, settings: EngineSettings) -> EngineProfile:
         """The engine as it was started with these settings."""
-        given: dict[str, Any] = {
+        changes: dict[str, Any] = {
             "min_encoder_cache": settings.max_num_batched_tokens,
             "max_image_pixels": settings.max_image_pixels,
             "max_decoded_bytes": settings.max_decoded_bytes,
@@ -167,5 +167,5 @@ class EngineProfile:
             "processor_cache_off": settings.processor_cache_off,
         }
         if settings.identity_algorithm != "blake3":
-            given["identify"] = partial(self.identify, algorithm=settings.identity_algorithm)
-        return replace(self, **{name: value for name, value in given.items() if value})
+            changes["identify"] = partial(self.identify, algorithm=settings.identity_algorithm)
+        return replace(self, **{name: value for name, value in changes.items() if value})

@@ -1,4 +1,4 @@
-"""What an engine was started with, as far as token IDs, identities and hashes depend on it."""
+"""The settings of a running engine on which token IDs, identities and hashes depend."""
 
 from __future__ import annotations
 
@@ -25,33 +25,35 @@ _OF_ANSWERS: Final = ("tool_parser", "reasoning_parser")
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """The options one engine runs with. None, or nothing, stands for the engine's default.
+    """The settings with which an engine was started. None or empty stands for its default.
 
     Attributes:
-        model: the engine's model string, which its identities cover.
-        served_names: the names by which requests ask for the model.
-        revision: hub branch, tag or commit.
+        model: the engine's model string, which its image identities cover.
+        served_names: the served names, by which requests ask for the model.
+        revision: the branch, tag or commit on the hub.
         tokenizer_mode: ``auto``, or ``mistral`` for models in Mistral format.
-        chat_template: a file, or the template itself, in the place of the model's own.
+        chat_template: the template that replaces the model's own: its text, or the path of a file.
         content_format: the form in which the chat template gets message contents: ``openai`` or
             ``string``.
         chat_template_kwargs: variables for the template where a request does not set them.
         mm_processor_kwargs: the processor's arguments where a request does not set them.
         media_io_kwargs: the arguments of readers, by modality, where a request does not set them.
-        limits: the most items of a modality in one prompt; 0 takes none.
-        planned_sizes: whether the encoder cache is planned with the sizes that stand beside the
-            limits.
+        limits: the most items of each modality in one prompt; 0 for none.
+        planned_sizes: whether ``--limit-mm-per-prompt`` also has sizes, by which the engine plans
+            its encoder cache.
         max_model_len: the number of tokens of the longest context.
         allow_long_context: whether the context may be longer than the model's own.
-        max_num_batched_tokens: also the features that the encoder cache holds at least.
+        max_num_batched_tokens: the number of tokens in one batch, and the least number of features
+            that the encoder cache holds.
         block_size: the number of tokens in a block.
-        hash_block_size: the number of tokens under one hash, where it is another (hybrid models).
+        hash_block_size: the number of tokens under one hash, if it differs from the block size, as
+            for hybrid models.
         hash_algorithm: the algorithm of block hashes.
         hash_seed: the engine's PYTHONHASHSEED.
         speculative: the configuration of speculative decoding, by which hashes may cover tokens
             behind their block.
         prefix_caching: whether the engine keeps blocks for later requests.
-        has_connector: whether blocks are handed on by a KV connector or offloaded.
+        has_connector: whether a KV connector transfers or offloads blocks.
         tensor_parallel: the number of ranks that share the heads of a layer.
         hybrid_groups: whether layers of different kinds are cached in groups of their own.
         context_parallel: whether blocks are shared among ranks, by which a hash covers several.
@@ -59,19 +61,23 @@ class EngineSettings:
         lora_in_identities: whether identities of requests to a LoRA adapter begin with its name.
         loras: the path of each adapter, by its name.
         trust_request_mm_kwargs: whether requests may set processor arguments. Where it is false,
-            such requests are refused under a `whole` command line, and answered otherwise.
+            such requests are refused if the command line is `complete`, and answered otherwise.
         media_domains: the hosts of links that the engine follows; empty for all.
         max_image_pixels: the most pixels of one image.
         max_decoded_bytes: the most bytes that all items of a request may take when decoded.
         processor_cache_off: whether no processed items are kept (``--mm-processor-cache-gb 0``).
-        offline: the model string is a path of the hub's cache (HF_HUB_OFFLINE).
-        hashes_refused: why block hashes cannot be told; empty if they can.
-        start_date: what chats of gpt-oss have for today (VLLM_SYSTEM_START_DATE); None: its clock.
-        whole: whether this is the whole command line of a server, which has no other options.
+        offline: whether the model string is a path in the hub's cache (HF_HUB_OFFLINE).
+        hashes_refused: the reason why block hashes cannot be computed; empty if they can.
+        start_date: the date of today in chats of gpt-oss (VLLM_SYSTEM_START_DATE); None for the
+            date of the clock.
+        complete: whether the settings come from a complete command line, so that all options which
+            it lacks have their defaults.
         frontend: the API server in front of the engine.
-        tool_parser: reads calls of tools out of answers. The Rust frontend refuses tools without.
-        reasoning_parser: reads reasoning out of answers; the Rust frontend wants its marks.
-        without_effect: other options that were given.
+        tool_parser: the parser of tool calls in answers. The Rust frontend refuses tools without
+            one.
+        reasoning_parser: the parser of reasoning in answers, from which the Rust frontend takes its
+            marks.
+        without_effect: the options of the command line on which nothing here depends.
 
     Raises:
         ValueError: a value is not one of these.
@@ -112,19 +118,19 @@ class EngineSettings:
     offline: bool = False
     hashes_refused: str = ""
     start_date: str | None = None
-    whole: bool = False
+    complete: bool = False
     frontend: Frontend = Frontend.PYTHON
     tool_parser: str | None = None
     reasoning_parser: str | None = None
     without_effect: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        told = (
+        shown = (
             f"{option.name}={value!r}"
             for option in fields(self)
             if (value := getattr(self, option.name)) != getattr(_DEFAULTS, option.name)
         )
-        return f"EngineSettings({', '.join(told)})"
+        return f"EngineSettings({', '.join(shown)})"
 
     @property
     def model_string(self) -> str | None:

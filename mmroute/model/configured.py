@@ -103,30 +103,30 @@ def configured_chat(chat: Chat, settings: EngineSettings, model: str) -> Chat:
         ModelError: `missing_file`, `malformed_file`; `unsupported_engine_setting` for a model that
             is rendered without a template.
     """
-    given = settings.chat_template
-    if given is not None:
+    template = settings.chat_template
+    if template is not None:
         if chat.templates is None:
             raise _unsupported("--chat-template", f"{model} is rendered without a template")
-        chat = chat.with_template(_template(given))
+        chat = chat.with_template(_template(template))
     if settings.content_format is not None:
         chat = chat.with_content_format(settings.content_format)
     return chat
 
 
-def _template(given: str) -> ChatTemplate:
-    if _OF_TEMPLATES & set(given):
-        return ChatTemplate.compile(given, "--chat-template")
+def _template(text: str) -> ChatTemplate:
+    if _OF_TEMPLATES & set(text):
+        return ChatTemplate.compile(text, "--chat-template")
     try:
-        source = Path(given).read_text(encoding="utf-8")
+        source = Path(text).read_text(encoding="utf-8")
     except OSError as error:
         raise ModelError(
             Reason.MISSING_FILE,
-            f"--chat-template {given}: {error.strerror}. A template that comes with the engine "
+            f"--chat-template {text}: {error.strerror}. A template that comes with the engine "
             "must be given as a file.",
         ) from error
     except UnicodeDecodeError as error:
-        raise malformed(f"{given} is not UTF-8: {error}") from error
-    return ChatTemplate.compile(source, given)
+        raise malformed(f"{text} is not UTF-8: {error}") from error
+    return ChatTemplate.compile(source, text)
 
 
 def configured_context(settings: EngineSettings, longest: int) -> int:
@@ -135,14 +135,14 @@ def configured_context(settings: EngineSettings, longest: int) -> int:
     Raises:
         ModelError: `invalid_engine_setting`: the model has none so long.
     """
-    given = settings.max_model_len or longest
-    if given > longest and not settings.allow_long_context:
+    length = settings.max_model_len or longest
+    if length > longest and not settings.allow_long_context:
         raise ModelError(
             Reason.INVALID_ENGINE_SETTING,
-            f"--max-model-len {given}: the model's own longest context has {longest} tokens, and "
+            f"--max-model-len {length}: the model's own longest context has {longest} tokens, and "
             "the engine takes more with VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 only",
         )
-    return given
+    return length
 
 
 def overriding(
@@ -151,10 +151,10 @@ def overriding(
     """A model's geometry under the overrides of requests to an engine with these settings."""
 
     def changed(overrides: Overrides) -> AnyGeometry:
-        given = overrides.processor
+        processor_kwargs = overrides.processor
         if family.size_is_pixel_limits:
-            given = with_pixel_limits(given)
-        processor = engine.processor_kwargs(settings.mm_processor_kwargs, given)
+            processor_kwargs = with_pixel_limits(processor_kwargs)
+        processor = engine.processor_kwargs(settings.mm_processor_kwargs, processor_kwargs)
         if not processor and not overrides.media_io:
             return own
         return own.with_overrides(Overrides(processor, overrides.media_io))
@@ -223,15 +223,15 @@ def configured_hashing(
     Raises:
         ModelError: `invalid_engine_setting`.
     """
-    known, told = default.settings, settings.hash_block_size
+    known, size = default.settings, settings.hash_block_size
     chosen = family.hybrid or settings.context_parallel
-    if told is None and not chosen:
-        told = settings.block_size
+    if size is None and not chosen:
+        size = settings.block_size
     known = replace(
         known,
         algorithm=settings.hash_algorithm or known.algorithm,
-        block_size=told or (None if chosen else known.block_size),
-        block_size_guessed=told is None and not chosen and known.block_size is not None,
+        block_size=size or (None if chosen else known.block_size),
+        block_size_guessed=size is None and not chosen and known.block_size is not None,
         kept_multiple=_kept_multiple(family, settings, target),
         chosen_by_engine=chosen,
         seed=settings.hash_seed,

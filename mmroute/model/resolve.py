@@ -74,8 +74,10 @@ def resolve_model(
     engine = behind_frontend(find_engine(backend), settings.frontend)
     files = find_model(model, revision=revision or settings.revision, token=token)
     family = match_family(files, engine.why_refused)
-    given = model_id or settings.model_string
-    return resolve_files(files, family, engine, given, fast_paths=fast_paths, settings=settings)
+    model_string = model_id or settings.model_string
+    return resolve_files(
+        files, family, engine, model_string, fast_paths=fast_paths, settings=settings
+    )
 
 
 def with_same_prompts(
@@ -96,19 +98,19 @@ def with_same_prompts(
     same = engine.prompts == model.engine.prompts
     if not same or settings.of_prompts() != model.settings.of_prompts():
         return None
-    given = model_id or settings.model_string
+    model_string = model_id or settings.model_string
     return dataclasses.replace(
         model,
         engine=engine.under(settings),
         settings=settings,
-        model_id=given or model.model_id,
+        model_id=model_string or model.model_id,
         hashing=configured_hashing(
             engine.hashing,
             settings,
             model.family,
             lambda: find_model(model.name, revision=model.commit),
-            given or model.model_id,
-            guessed=given is None and model.hashing.settings.model_id_guessed,
+            model_string or model.model_id,
+            guessed=model_string is None and model.hashing.settings.model_id_guessed,
         ),
     )
 
@@ -212,9 +214,9 @@ class _Resolver:
         self.values.note("max_model_len", own, "after other limits and RoPE scaling")
         if self.settings.max_model_len is None:
             return own
-        given = configured_context(self.settings, own)
-        self.values.note("max_model_len", given, "the engine's settings")
-        return given
+        length = configured_context(self.settings, own)
+        self.values.note("max_model_len", length, "the engine's settings")
+        return length
 
     def _check_requirements(self) -> None:
         for ref, allowed in self.family.requires.items():
@@ -345,13 +347,13 @@ class _Resolver:
     def _max_embeds(self, modality: Modality, geometry: AnyGeometry, plan: CachePlan) -> int:
         """Count the largest item once: values that make no sense together fail here."""
         try:
-            found = geometry.max_embeds(plan)
+            count = geometry.max_embeds(plan)
         except (InexactError, ArithmeticError, ValueError) as error:
             raise self._senseless(modality, geometry, str(error)) from error
-        if found < 1:
+        if count < 1:
             raise self._senseless(modality, geometry, f"no {modality} has a token")
-        self.values.note(f"max_features_per_{modality}", found, "the grid")
-        return found
+        self.values.note(f"max_features_per_{modality}", count, "the grid")
+        return count
 
     def _senseless(self, modality: Modality, geometry: AnyGeometry, why: str) -> ModelError:
         return ModelError(
@@ -376,8 +378,10 @@ class _Resolver:
         values: dict[str, Any] = {}
         needed = GRIDS.fields(spec.grid)
         for name, lookup in spec.values.items():
-            found = lookup.default is not None or bool(lookup.by_model_type) or lookup.optional
-            read = self.values.find if found and not needed[name] else self.values.required
+            has_fallback = (
+                lookup.default is not None or bool(lookup.by_model_type) or lookup.optional
+            )
+            read = self.values.find if has_fallback and not needed[name] else self.values.required
             value: Any = read(name, lookup)
             if value is None:
                 continue  # the grid's own default

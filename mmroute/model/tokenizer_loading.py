@@ -64,14 +64,14 @@ def load_tokenizer(
     path = Path(name).expanduser()
     if path.is_dir():
         return _from_directory(find_model(name, revision=revision))
-    found = _from_file(name, path) if path.is_file() else _by_name(name)
-    if found is not None:
+    loaded = _from_file(name, path) if path.is_file() else _by_name(name)
+    if loaded is not None:
         if revision is not None:
             raise ModelError(
                 Reason.MODEL_NOT_FOUND,
                 f"{name} has no revision {revision!r}: only models of the hub have revisions.",
             )
-        return found
+        return loaded
     try:
         files = find_model(name, revision=revision, token=token, patterns=TOKENIZER_FILES)
     except ModelError as error:

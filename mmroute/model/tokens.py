@@ -31,10 +31,10 @@ def _token(name: str, lookup: TokenLookup, tokenizer: Tokenizer, values: Values)
         text = values.required(f"{name}_text", lookup.text)
         if not isinstance(text, str):
             raise values.invalid(f"{name}_text", text, "a string")
-        found = tokenizer.token_id(text)
-        if found is None:
+        vocabulary_id = tokenizer.token_id(text)
+        if vocabulary_id is None:
             raise _split(model, name, text, tokenizer)
-        token_id = found
+        token_id = vocabulary_id
         present = [str(ref) for ref in lookup.equals if values.files.lookup(ref)[0]]
         agreeing = f"{', '.join(present)} and " if present else ""
         values.note(f"{name}_id", token_id, f"{agreeing}the vocabulary, {text!r}")

@@ -83,8 +83,8 @@ class Values:
             return
         size = FieldRef(ref.file, ref.path[:-1])
         present, value = self.files.lookup(size)
-        given = any(self.files.lookup(place)[0] for place in places)
-        if present and not (given and isinstance(value, dict) and value.keys() <= form):
+        has_replacement = any(self.files.lookup(place)[0] for place in places)
+        if present and not (has_replacement and isinstance(value, dict) and value.keys() <= form):
             raise ModelError(
                 Reason.INVALID_CONFIG_FIELD,
                 f"{self.files.name}: {size} is {quoted(value)}. The family {self.family} is "
@@ -96,11 +96,11 @@ class Values:
         if not lookup.names:
             return value
         values = value if isinstance(value, list) else [value]
-        found = [text for text in lookup.names if text in values]
-        if len(found) != 1:
+        matching = [text for text in lookup.names if text in values]
+        if len(matching) != 1:
             raise self.invalid(name, value, f"one of {', '.join(lookup.names)}")
-        meant: JsonValue = lookup.names[found[0]]
-        return meant
+        named: JsonValue = lookup.names[matching[0]]
+        return named
 
     def required(self, name: str, lookup: Lookup) -> JsonValue:
         """A value that must be there.
@@ -140,12 +140,12 @@ class Values:
             f"{self.files.name}: {name} (from {source}) must be {wanted}, found {quoted(value)}.",
         )
 
-    def agree(self, found: str, value: JsonValue, places: Iterable[FieldRef]) -> None:
+    def agree(self, stated: str, value: JsonValue, places: Iterable[FieldRef]) -> None:
         """Check other places of a value.
 
         Args:
-            found: the value and its place, for the message.
-            value: the value that was found.
+            stated: the value and its place, for the message.
+            value: the value.
             places: the places that must hold the same value, where they are present.
 
         Raises:
@@ -156,5 +156,5 @@ class Values:
             if present and other != value:
                 raise ModelError(
                     Reason.CONTRADICTORY_CONFIG,
-                    f"{self.files.name}: {found}, but {ref} says {other!r}.",
+                    f"{self.files.name}: {stated}, but {ref} says {other!r}.",
                 )

@@ -137,9 +137,9 @@ class MmrouteServer:
         for family in text_string_to_metric_families(page):
             for sample in family.samples:
                 if not sample.name.endswith(_NOT_REPORTED):
-                    self._tell(sample.name, family.documentation, sample.labels, sample.value)
+                    self._report(sample.name, family.documentation, sample.labels, sample.value)
 
-    def _tell(self, name: str, description: str, labels: Mapping[str, str], value: float) -> None:
+    def _report(self, name: str, description: str, labels: Mapping[str, str], value: float) -> None:
         gauge = self._gauges.get(name)
         if gauge is None:
             gauge = self._gauges[name] = Gauge(name, description, tuple(labels))

@@ -78,9 +78,9 @@ class PromptReader:
                 call = Call(loaded, self._options)
                 loaded.chats.check_chat(request, call.options, loaded.model)
                 return request.routing(call)
-            given = request.model_fields_set & _NOT_READ
-            if given or not isinstance(request.prompt, str):
-                what = ", ".join(sorted(given)) or "a prompt that is not one text"
+            unread = request.model_fields_set & _NOT_READ
+            if unread or not isinstance(request.prompt, str):
+                what = ", ".join(sorted(unread)) or "a prompt that is not one text"
                 raise NoRoutingError(Reason.UNSUPPORTED_FIELD, f"{what}: not covered")
             routing = loaded.normalizer.answer(request.to_request(request.prompt, loaded.loras))
         except ApiError as error:

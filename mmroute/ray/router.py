@@ -134,13 +134,13 @@ class BlockHashRouter(RequestRouter):  # type: ignore[misc]  # Ray has no types 
             best = min(candidates, key=load.__getitem__)
         else:
             states = self._states(load, candidates, hashes)
-            best, found, follows = pick(prompt, states, self._weights)
+            best, least, follows = pick(prompt, states, self._weights)
             following = any(
                 cost(prompt, state, self._weights).compute < prompt.tokens
                 for state in states.values()
             )
             reason = "" if follows else "imbalanced" if following else "no_prefix"
-            encoded = [item for item in prompt.items if item.end > prompt.tokens - found.compute]
+            encoded = [item for item in prompt.items if item.end > prompt.tokens - least.compute]
             self._caches.expect(_request(pending_request), _name(best), hashes, encoded)
         self._decisions.inc(tags={"picked_by": "load" if reason else "prefix", "reason": reason})
         return [[best], [replica for replica in candidates if replica is not best]]
@@ -208,12 +208,14 @@ class BlockHashRouter(RequestRouter):  # type: ignore[misc]  # Ray has no types 
     def _follow(self) -> None:
         replicas: dict[str, Endpoints | None] = {}
         for replica in self.curr_replicas.values():
-            told = replica.routing_stats.get(EVENTS_KEY)
+            reported = replica.routing_stats.get(EVENTS_KEY)
             replicas[_name(replica)] = (
-                None if told is None else Endpoints(told["endpoint"], told.get("replay_endpoint"))
+                None
+                if reported is None
+                else Endpoints(reported["endpoint"], reported.get("replay_endpoint"))
             )
-            if told is not None:
-                self._block_size = told.get("block_size")
+            if reported is not None:
+                self._block_size = reported.get("block_size")
         self._caches.follow(replicas)
 
 

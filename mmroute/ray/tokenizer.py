@@ -65,8 +65,8 @@ class IngressTokenizer:
             ids = routing.token_ids.tolist()
         except (NoRoutingError, InexactError) as error:
             self._answers.inc(tags={"tokenized_by": "fallback", "reason": str(error.reason)})
-            found = await self._fallback.tokenize(payload)
-            return None if found is None else PromptIds(found, None, forwardable=not media)
+            token_ids = await self._fallback.tokenize(payload)
+            return None if token_ids is None else PromptIds(token_ids, None, forwardable=not media)
         self._answers.inc(tags={"tokenized_by": "mmroute", "reason": ""})
         return PromptIds(ids, routing, forwardable=not media)
 

@@ -47,7 +47,7 @@ class RemoteNormalizer:
     def __init__(self, model: str, remote: Remote) -> None:
         """Ask the server for its version, its metrics, the model, and one rendered prompt.
 
-        Block hashes have the block size and the algorithm that the metrics of an engine tell.
+        Block hashes have the block size and the algorithm from the engine's metrics.
 
         A warning (`EngineVersionWarning`) is given for a version whose block hashes differ from
         the newest one's, and for an unknown version, whose block hashes are refused.
@@ -175,16 +175,16 @@ def _unknown(engine: RunningEngine) -> Hashes:
     return RefusedHashes(VLLM.hashing.settings, f"{engine}: its block hashes are not known")
 
 
-def _with_cache(hashes: Hashes, model: str, told: EngineSettings) -> Hashes:
-    """The hashes of an engine whose metrics tell its block size or its algorithm."""
-    known, size = hashes.settings, told.hash_block_size or told.block_size
+def _with_cache(hashes: Hashes, model: str, reported: EngineSettings) -> Hashes:
+    """The hashes of an engine, with the block size and the algorithm that its metrics report."""
+    known, size = hashes.settings, reported.hash_block_size or reported.block_size
     known = replace(
         known,
-        algorithm=told.hash_algorithm or known.algorithm,
+        algorithm=reported.hash_algorithm or known.algorithm,
         block_size=size or known.block_size,
         block_size_guessed=known.block_size_guessed and size is None,
     )
-    return hashes.under(known, told, lambda: find_model(model))
+    return hashes.under(known, reported, lambda: find_model(model))
 
 
 def connect(model: str, remote: object) -> RemoteNormalizer:
@@ -197,7 +197,7 @@ def connect(model: str, remote: object) -> RemoteNormalizer:
     Raises:
         TypeError: `remote` is neither.
         ValueError: the URL is malformed.
-        ModelError: as `RemoteNormalizer`.
+        ModelError: as for `RemoteNormalizer`.
     """
     if isinstance(remote, str):
         remote = Remote(remote)

@@ -63,8 +63,8 @@ def chat_request(model: str, request: Request) -> RenderRequest:
         "continue_final_message": request.continue_final_message,
         **_ALWAYS,
     }
-    given = {name: getattr(request, name) for name in _OPTIONAL}
-    body |= {name: value for name, value in given.items() if value not in (None, {})}
+    options = {name: getattr(request, name) for name in _OPTIONAL}
+    body |= {name: value for name, value in options.items() if value not in (None, {})}
     return RenderRequest(CHAT, _json({**request.api_fields, **body}), len(parts))
 
 
@@ -107,13 +107,13 @@ class _Filled:
     uuid: str | None
 
 
-def _filled(parts: Sequence[MediaPart], given: Sequence[Image]) -> Iterator[_Filled]:
+def _filled(parts: Sequence[MediaPart], images: Sequence[Image]) -> Iterator[_Filled]:
     """The image parts of a chat, completed from `images`.
 
     The parts take images in the same order as for a loaded model. Only links take none: the server
     follows them, or refuses to.
     """
-    waiting = iter(given)
+    waiting = iter(images)
     for part in parts:
         carried = part.url is not None and is_data_url(part.url)
         image = None if carried else next(waiting, None)
@@ -129,7 +129,7 @@ def _filled(parts: Sequence[MediaPart], given: Sequence[Image]) -> Iterator[_Fil
             )
     left = len(list(waiting))
     if left:
-        raise left_over(Modality.IMAGE, left, len(given))
+        raise left_over(Modality.IMAGE, left, len(images))
 
 
 def _with_image(part: MediaPart, image: Image) -> _Filled:

@@ -132,15 +132,15 @@ def _rendered(response: _Response, num_images: int, *, tells_features: bool) -> 
     )
 
 
-def _placeholder(item: int, found: _Range, num_tokens: int, embeds_known: bool) -> PlaceholderRange:
-    if found.offset + found.length > num_tokens:
+def _placeholder(item: int, place: _Range, num_tokens: int, embeds_known: bool) -> PlaceholderRange:
+    if place.offset + place.length > num_tokens:
         raise ValueError(f"image {item + 1} ends behind the {num_tokens} tokens of the prompt")
-    if found.is_embed is None:
-        return PlaceholderRange(item, found.offset, found.length, embeds_known=embeds_known)
-    if len(found.is_embed) != found.length:
-        raise ValueError(f"image {item + 1} has {found.length} tokens, and features for others")
-    runs = tuple((embed, len(list(run))) for embed, run in groupby(found.is_embed))
-    return PlaceholderRange(item, found.offset, found.length, None if all(found.is_embed) else runs)
+    if place.is_embed is None:
+        return PlaceholderRange(item, place.offset, place.length, embeds_known=embeds_known)
+    if len(place.is_embed) != place.length:
+        raise ValueError(f"image {item + 1} has {place.length} tokens, and features for others")
+    runs = tuple((embed, len(list(run))) for embed, run in groupby(place.is_embed))
+    return PlaceholderRange(item, place.offset, place.length, None if all(place.is_embed) else runs)
 
 
 def _refused(reply: Reply, server: str) -> InexactError:

@@ -29,7 +29,7 @@ _SGLANG_VERSION: Final = "/server_info"
 _MODELS: Final = "/v1/models"
 _INFO: Final = "/server_info?config_format=json"
 _GENERATES: Final = "/v1/chat/completions"  # which vllm launch render does not
-_OF_CACHES: Final = ("cache_config", "scheduler_config")
+_CACHE_SECTIONS: Final = ("cache_config", "scheduler_config")
 _METRICS: Final = "/metrics"
 _RENDERS: Final = "/v1/chat/completions/render"
 _RUST: Final = "VLLM_USE_RUST_FRONTEND"
@@ -38,7 +38,7 @@ _CACHE_METRIC: Final = "vllm:cache_config_info{"  # a line for each engine of th
 _LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
 _DEFAULT: Final = "None"  # of a label
 # The section and the field of the configuration that have the value of an option.
-_CONFIGURED: Final[Mapping[str, tuple[str, str]]] = {
+_CONFIG_FIELDS: Final[Mapping[str, tuple[str, str]]] = {
     "--tokenizer": ("model_config", "tokenizer"),
     "--tokenizer-mode": ("model_config", "tokenizer_mode"),
     "--revision": ("model_config", "revision"),
@@ -158,9 +158,9 @@ def _frontend(version: Mapping[str, Any]) -> Frontend:
 
 
 def _is_rust_renderer(transport: Transport) -> bool:
-    """Whether it is ``vllm-rs render``, which tells no version.
+    """Whether the server is ``vllm-rs render``, which does not report its version.
 
-    It refuses a wrong method without a word, where the Python server says so in JSON.
+    It refuses a wrong method with an empty body, where the Python server answers in JSON.
     """
     reply = transport.request("GET", _RENDERS)
     return reply.status == HTTPStatus.METHOD_NOT_ALLOWED and not reply.raw
@@ -184,13 +184,13 @@ def ask_options(transport: Transport) -> ReportedOptions:
     if _RUST not in variables and ask_engine(transport).frontend is Frontend.RUST:
         variables[_RUST] = "1"
         words.append(f"{_RUST}=1")
-    options = _of_models(served_models(transport))
+    options = _model_options(served_models(transport))
     configuration = info.get("vllm_config")
     if isinstance(configuration, dict):
         left_out: tuple[str, ...] = ()
         if transport.request("GET", _GENERATES).status == HTTPStatus.NOT_FOUND:
-            left_out = _OF_CACHES
-        options |= _of_configuration(configuration, left_out)
+            left_out = _CACHE_SECTIONS
+        options |= _configured_options(configuration, left_out)
     options |= _metrics_options(transport)
     return ReportedOptions(
         shlex.join([*words, *_words(options)]), frozenset({*options, *variables})
@@ -198,7 +198,7 @@ def ask_options(transport: Transport) -> ReportedOptions:
 
 
 def ask_cache(transport: Transport) -> EngineSettings:
-    """What a server's metrics tell of the engine's cache; no settings if they have nothing of it.
+    """The settings of the engine's cache in a server's metrics; empty if the metrics have none.
 
     Raises:
         InexactError: `remote_unavailable`.
@@ -207,15 +207,15 @@ def ask_cache(transport: Transport) -> EngineSettings:
 
 
 def _words(options: _Options) -> list[str]:
-    told = ([option, *values] for option, values in options.items() if values is not None)
-    return [word for words in told for word in words]
+    reported = ([option, *values] for option, values in options.items() if values is not None)
+    return [word for words in reported for word in words]
 
 
 def _metrics_options(transport: Transport) -> _Options:
-    return _of_metrics(transport.request("GET", _METRICS).raw.decode(errors="replace"))
+    return _cache_options(transport.request("GET", _METRICS).raw.decode(errors="replace"))
 
 
-def _of_models(models: Mapping[str, ServedModel]) -> _Options:
+def _model_options(models: Mapping[str, ServedModel]) -> _Options:
     options: _Options = {}
     own = {name: model for name, model in models.items() if model.parent is None}
     for first in list(own.values())[:1]:
@@ -228,7 +228,7 @@ def _of_models(models: Mapping[str, ServedModel]) -> _Options:
     return options
 
 
-def _of_configuration(configuration: Mapping[str, Any], left_out: tuple[str, ...]) -> _Options:
+def _configured_options(configuration: Mapping[str, Any], left_out: tuple[str, ...]) -> _Options:
     model = configuration.get("model_config") or {}
     parts = {
         **configuration,
@@ -236,7 +236,7 @@ def _of_configuration(configuration: Mapping[str, Any], left_out: tuple[str, ...
         "multimodal_config": model.get("multimodal_config"),
     }
     options: _Options = {}
-    for option, (part, name) in _CONFIGURED.items():
+    for option, (part, name) in _CONFIG_FIELDS.items():
         values = parts.get(part) or {}
         if name not in values or part in left_out:
             continue
@@ -253,7 +253,7 @@ def _of_configuration(configuration: Mapping[str, Any], left_out: tuple[str, ...
     return options
 
 
-def _of_metrics(text: str) -> _Options:
+def _cache_options(text: str) -> _Options:
     """The options in the metrics of the cache, if all engines of the server have the same.
 
     The hash block size of hybrid models is the size of their smallest blocks, if states are kept at

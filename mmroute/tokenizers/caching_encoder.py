@@ -103,13 +103,13 @@ class CachingEncoder:
         return ids, self._cuts(text, ids)
 
     def _cuts(self, text: str, ids: TokenIds) -> list[tuple[int, int]]:
-        found = self._boundaries_in(ids)
-        for token_id, count in Counter([token_id for _, token_id in found]).items():
+        boundaries = self._boundaries_in(ids)
+        for token_id, count in Counter([token_id for _, token_id in boundaries]).items():
             if text.count(self._boundaries[token_id]) != count:
                 return []  # some other text became a boundary's ID, too
         ends = []
         text_at = 0
-        for id_at, token_id in found:
+        for id_at, token_id in boundaries:
             token = self._boundaries[token_id]
             text_at = text.index(token, text_at) + len(token)
             ends.append((text_at, id_at + 1))

@@ -93,10 +93,10 @@ class OwnCodec:
     def offsets(self, text: str, *, add_special_tokens: bool) -> list[tuple[int, int]] | None:
         if not hasattr(self.own, "offsets"):
             return None
-        found: list[tuple[int, int]] | None = self.own.offsets(
+        offsets: list[tuple[int, int]] | None = self.own.offsets(
             text, add_special_tokens=add_special_tokens
         )
-        return found
+        return offsets
 
 
 def _accepted(function: Callable[..., Any], **options: bool) -> dict[str, bool]:

@@ -19,11 +19,11 @@ def fingerprint(files: Mapping[str, Path]) -> str:
     Raises:
         OSError: a file cannot be read.
     """
-    whole = hashlib.sha256()
+    digest = hashlib.sha256()
     for name in sorted(files):
         encoded = name.encode()
-        whole.update(len(encoded).to_bytes(4, "little"))
-        whole.update(encoded)
+        digest.update(len(encoded).to_bytes(4, "little"))
+        digest.update(encoded)
         with files[name].open("rb") as content:
-            whole.update(hashlib.file_digest(content, "sha256").digest())
-    return whole.hexdigest()
+            digest.update(hashlib.file_digest(content, "sha256").digest())
+    return digest.hexdigest()

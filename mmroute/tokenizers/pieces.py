@@ -82,16 +82,16 @@ class PieceTexts(dict[int, "str | PieceTexts | None"]):
             return None
         letter_id, letter = self.letter
         text = vocabulary.text_of(letter_id, *held)
-        found: str | PieceTexts | None = None
+        piece: str | PieceTexts | None = None
         if text.endswith(_REPLACEMENT):
-            found = PieceTexts(vocabulary, self.letter, held)
+            piece = PieceTexts(vocabulary, self.letter, held)
         elif text.startswith(letter) and vocabulary.text_of(letter_id, *held, letter_id) == (
             text + letter
         ):
-            found = text[len(letter) :]
+            piece = text[len(letter) :]
         if len(held) == 1 or vocabulary.may_keep():
-            self[held[-1]] = found
-        return found
+            self[held[-1]] = piece
+        return piece
 
 
 class _Vocabulary:

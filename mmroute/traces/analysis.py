@@ -201,14 +201,16 @@ def _losses_by_cause(
     tasks = [(lines[suspect.first], lines[suspect.second]) for suspect in suspects]
     losses: dict[Cause, Loss] = {}
     explained = processes.map(functools.partial(_explained, block_size=block_size), tasks)
-    for suspect, found in zip(suspects, explained, strict=True):
-        if found is None or found.cause is None or not found.lost_tokens:
+    for suspect, explanation in zip(suspects, explained, strict=True):
+        if explanation is None or explanation.cause is None or not explanation.lost_tokens:
             continue
-        loss = losses.setdefault(found.cause, Loss(found.cause, 0, 0, suspect, found))
-        loss.tokens += found.lost_tokens * suspect.stands_for
+        loss = losses.setdefault(
+            explanation.cause, Loss(explanation.cause, 0, 0, suspect, explanation)
+        )
+        loss.tokens += explanation.lost_tokens * suspect.stands_for
         loss.pairs += suspect.stands_for
-        if found.lost_tokens > loss.explanation.lost_tokens:
-            loss.example, loss.explanation = suspect, found
+        if explanation.lost_tokens > loss.explanation.lost_tokens:
+            loss.example, loss.explanation = suspect, explanation
     return sorted(losses.values(), key=lambda loss: -loss.tokens)
 
 

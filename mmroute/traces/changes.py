@@ -79,9 +79,7 @@ _FIELDS: Final[Mapping[str, Cause]] = {
     "add_special_tokens": Cause.OPTION,
     "prompt_token_ids": Cause.PROMPT,
 }
-_ITEM_FIELDS: Final = {
-    Modality.IMAGE: "images", Modality.VIDEO: "videos", Modality.AUDIO: "audios",
-}  # fmt: skip
+
 _CLOCK: Final = re.compile(r"\d")
 _ENCODED_AGAIN: Final = (
     "shows the same picture in a file with other bytes, so it was encoded again on its way. The "
@@ -106,8 +104,8 @@ def changes(first: Request, second: Request) -> Iterator[Change]:
             same_item = cause is Cause.PROCESSOR_KWARGS
             text = f"`{name}` differs."
             yield Change(cause, text, restored, quoted(old), quoted(new), same_item)
-    for modality, name in _ITEM_FIELDS.items():
-        yield from _item_changes(first, second, modality, name)
+    for modality in Modality:
+        yield from _item_changes(first, second, modality)
     if first.messages is not None and second.messages is not None:
         yield from _message_changes(first, second)
     if isinstance(first.prompt, str) and isinstance(second.prompt, str):
@@ -133,9 +131,8 @@ def _is_reordered(old: object, new: object) -> bool:
     return sorted(map(_written, old)) == sorted(map(_written, new))
 
 
-def _item_changes(
-    first: Request, second: Request, modality: Modality, name: str
-) -> Iterator[Change]:
+def _item_changes(first: Request, second: Request, modality: Modality) -> Iterator[Change]:
+    name = f"{modality}s"
     old, new = list(getattr(first, name)), list(getattr(second, name))
     for at, (before, after) in enumerate(zip(old, new, strict=False)):
         if before == after:
@@ -148,10 +145,10 @@ def _item_changes(
             continue
         files = [getattr(item, "data", b"") for item in (before, after)]
         replaced = f"is another file of the same size ({one})."
-        yield _of_files(where, (one.uuid, other.uuid), files, replaced, restored)
+        yield _item_change(where, (one.uuid, other.uuid), files, replaced, restored)
 
 
-def _of_files(
+def _item_change(
     where: str,
     uuids: tuple[object, object],
     files: Sequence[bytes | str],
@@ -220,14 +217,14 @@ def _message_changes(first: Request, second: Request) -> Iterator[Change]:
             for at, (before, after) in enumerate(zip(old[i:i_end], new[j:j_end], strict=False), j):
                 restored = second._replace(messages=[*new[:at], before, *new[at + 1 :]])
                 where = f"Message {at + 1} ({_role(after)})"
-                yield _of_messages(before, after, where, restored)
+                yield _message_change(before, after, where, restored)
 
 
 def _role(message: Any) -> str:
     return str(message.get("role")) if isinstance(message, Mapping) else "?"
 
 
-def _of_messages(old: Any, new: Any, where: str, restored: Request) -> Change:
+def _message_change(old: Any, new: Any, where: str, restored: Request) -> Change:
     """The difference of two messages at one place."""
     if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
         return Change(Cause.MESSAGE_EDITED, f"{where} differs.", restored)
@@ -242,7 +239,7 @@ def _of_messages(old: Any, new: Any, where: str, restored: Request) -> Change:
             return _text_change(where, str(before["text"]), str(after["text"]), edited, restored)
         uuids = before.get("uuid"), after.get("uuid")
         urls = [_url(before), _url(after)]
-        return _of_files(f"An item of {where.lower()}", uuids, urls, "is another one.", restored)
+        return _item_change(f"An item of {where.lower()}", uuids, urls, "is another one.", restored)
     names = sorted(n for n in old.keys() | new.keys() if old.get(n) != new.get(n))
     return Change(edited, f"{where} differs in {', '.join(names)}.", restored)
 

@@ -22,15 +22,18 @@ _MAX_TICKS: Final = 6
 _Plot: TypeAlias = "tuple[str, str, Markup, Sequence[str], Sequence[Sequence[str]]]"
 
 
-def explanation_page(found: Explanation) -> str:
+def explanation_page(explanation: Explanation) -> str:
     """An explanation as HTML."""
-    sizes = f"{found.first.num_blocks} and {found.second.num_blocks}"
-    verdict = f"{found.shared_blocks} blocks shared, of {sizes}."
-    if found.block is not None:
-        verdict += f" The first block that differs is {found.block}"
-        verdict += "." if found.token is None else f", the first token {found.token}."
+    sizes = f"{explanation.first.num_blocks} and {explanation.second.num_blocks}"
+    verdict = f"{explanation.shared_blocks} blocks shared, of {sizes}."
+    if explanation.block is not None:
+        verdict += f" The first block that differs is {explanation.block}"
+        verdict += "." if explanation.token is None else f", the first token {explanation.token}."
     return rendered(
-        "traces/explanation.html", title="Why a prefix missed", verdict=verdict, found=found
+        "traces/explanation.html",
+        title="Why a prefix missed",
+        verdict=verdict,
+        explanation=explanation,
     )
 
 

@@ -91,7 +91,7 @@ def policy_table(report: dict[str, Any]) -> Table:
     names = ("routing", "hit rate", "not kept", "computed", "busiest", "encoded", "encoder hits")
     rows = []
     for each in report["policies"]:
-        found = each["items_in_encoder"]
+        hits = each["items_in_encoder"]
         rows.append((
             each["policy"],
             f"{each['hit_rate']:.1%}",
@@ -99,7 +99,7 @@ def policy_table(report: dict[str, Any]) -> Table:
             f"{each['computed']:,}",
             f"{each['imbalance']:.2f}",
             f"{each['items_encoded']:,}",
-            f"{found / max(1, found + each['items_encoded']):.1%}",
+            f"{hits / max(1, hits + each['items_encoded']):.1%}",
         ))  # fmt: skip
     shown = len(names) if report["items"] else len(names) - 2
     return names[:shown], [row[:shown] for row in rows]
@@ -119,8 +119,8 @@ def _costs(reading: Reading) -> dict[str, float] | None:
     costs = np.frombuffer(reading.costs, dtype=np.uintc)
     if not costs.any():
         return None
-    found = np.percentile(costs, _PERCENTILES)
-    named = {f"p{p}": float(each) for p, each in zip(_PERCENTILES, found, strict=True)}
+    percentiles = np.percentile(costs, _PERCENTILES)
+    named = {f"p{p}": float(each) for p, each in zip(_PERCENTILES, percentiles, strict=True)}
     return {"mean": float(costs.mean()), **named}
 
 
@@ -136,17 +136,17 @@ def _over_time(bins: list[Bin]) -> list[dict[str, float | None]]:
 
 
 def _loss(loss: Loss, command: str, show_text: bool) -> dict[str, Any]:
-    found = loss.explanation
+    explanation = loss.explanation
     example: dict[str, Any] = {
         "first_line": loss.example.first,
         "second_line": loss.example.second,
-        "lost_tokens": found.lost_tokens,
-        "text": found.text,
+        "lost_tokens": explanation.lost_tokens,
+        "text": explanation.text,
         "command": command,
     }
     if show_text:
         texts = ("was", "now", "first", "second", "tokens")
-        shown = dataclasses.asdict(found)
+        shown = dataclasses.asdict(explanation)
         example |= {name: shown[name] for name in texts}
     return {
         "cause": loss.cause.value,

@@ -136,7 +136,7 @@ def read_chunk(
                     raise invalid("a line with hash_ids must be read without --model")
                 _answer(number, value, answer_of, block_size, chunk)
             elif "hash_ids" in value:
-                chunk.requests.append(_of_mooncake(number, value))
+                chunk.requests.append(_mooncake_request(number, value))
                 chunk.block_size = _MOONCAKE_BLOCK
             else:
                 raise invalid("a request line needs --model; a line with hash_ids does not")
@@ -174,7 +174,7 @@ def _checked(model: type[BaseModel], value: dict[str, Any]) -> Any:
         raise invalid("; ".join(map(problem, error.errors()))) from error
 
 
-def _of_mooncake(number: int, value: dict[str, Any]) -> TracedRequest:
+def _mooncake_request(number: int, value: dict[str, Any]) -> TracedRequest:
     line: _MooncakeLine = _checked(_MooncakeLine, value)
     if any(key > _WORD for key in line.hash_ids):
         raise invalid("hash_ids must be below 2**64")
@@ -253,9 +253,9 @@ def _texts_and_pieces(
 def _beginning(value: dict[str, Any]) -> str:
     """The beginning of a conversation, by which its turns are recognized."""
     messages = value.get("messages") or ()
-    asked = (each for each in messages if isinstance(each, dict) and each.get("role") == "user")
+    from_user = (each for each in messages if isinstance(each, dict) and each.get("role") == "user")
     prompt = str(value.get("prompt") or "")[:_TEXT_CHUNK]
-    return "".join(filter(None, _parts(next(asked, prompt))))
+    return "".join(filter(None, _parts(next(from_user, prompt))))
 
 
 def _piece(text: str) -> Piece:

@@ -39,7 +39,7 @@ class Timeline:
         self._every = 1
 
     def add(self, request: TracedRequest, cached: int) -> None:
-        """Count a request with so many cached tokens."""
+        """Count a request of which `cached` tokens were cached."""
         if not self.bins or self.bins[-1].requests == self._every:
             if len(self.bins) == _MAX_BINS:
                 self._join()
@@ -81,7 +81,7 @@ class ReuseCurve:
         self.timeline = Timeline()
 
     def add(self, request: TracedRequest) -> int:
-        """Count a request; the number of its first blocks that were used before."""
+        """Count a request, and return the number of its leading blocks that were used before."""
         hashes = request.hashes
         last_uses = list(map(self._last_use.get, hashes))
         cached = last_uses.index(None) if None in last_uses else len(hashes)

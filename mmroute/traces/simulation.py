@@ -117,12 +117,12 @@ class Fleet:
         block_size = self._size.block_size
         # The answer's last token is not computed. Nobody asks for the blocks of the others.
         tokens = request.num_tokens + max(0, request.output_length - 1)
-        of_answer = list(islice(self._answers, tokens // block_size - len(request.hashes)))
+        answer_blocks = list(islice(self._answers, tokens // block_size - len(request.hashes)))
         rest = tokens % block_size > 0
         lookup = max(0, request.num_tokens - 1) // block_size
 
         def serve(cache: BlockCache, hashes: list[int]) -> int:
-            return cache.serve(hashes + of_answer, lookup=lookup, ends_in_block=rest)
+            return cache.serve(hashes + answer_blocks, lookup=lookup, ends_in_block=rest)
 
         hits = serve(self._caches[worker], request.hashes)
         if self._outcome.policy is Policy.TOKEN_IDS:

@@ -68,18 +68,18 @@ def requests_of(
     Raises:
         ValueError: a line is not a request, or there is no such request.
     """
-    found = False
+    has_any = False
     for number, line in numbered_lines(path):
         if at_line not in (None, number):
             continue
         try:
             value = json_object(line)
             if wanted is None or str(value.get("id")) == wanted:
-                found = True
+                has_any = True
                 yield request_of(value)
         except InexactError as error:
             raise ValueError(f"{path}, line {number}: {error}") from error
-    if not found:
+    if not has_any:
         named = "" if wanted is None else f" with id {wanted}"
         named = named if at_line is None else f" in line {at_line}"
         raise ValueError(f"{path} has no request{named}")

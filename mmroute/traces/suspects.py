@@ -55,13 +55,18 @@ class Suspects:
     def __len__(self) -> int:
         return len(self._pairs) // 3
 
-    def add(self, request: TracedRequest, found: int) -> None:
-        """Examine a request of which `found` blocks were used before."""
+    def add(self, request: TracedRequest, num_cached: int) -> None:
+        """Examine a request.
+
+        Args:
+            request: the request.
+            num_cached: the number of its leading blocks that were used before.
+        """
         if not request.pieces:
             return
         earlier = self._nearest(request)
         if earlier is not None:
-            lost = self._shareable(earlier, request) - found
+            lost = self._shareable(earlier, request) - num_cached
             if lost > 0:
                 self._pairs.extend((earlier.line, request.line, lost))
         self._remember(request)

@@ -54,7 +54,7 @@ def test_a_whole_command_line_is_read() -> None:
         loras={"first": "/l/1", "second": "/l/2"},
         max_image_pixels=1_000_000,
         tensor_parallel=2,
-        whole=True,
+        complete=True,
         without_effect=(
             "--dtype", "--enable-log-requests", "--enforce-eager",
             "--gpu-memory-utilization", "--host", "--kv-events-config", "--optimization-level",

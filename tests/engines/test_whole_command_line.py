@@ -36,14 +36,14 @@ MM_KWARGS = {"mm_processor_kwargs": {"max_pixels": 28 * 28 * 4}}
     ],
 )
 def test_a_line_is_whole_with_its_command_and_model(line: str, whole: bool) -> None:
-    assert EngineSettings.from_args(line).whole is whole
+    assert EngineSettings.from_args(line).complete is whole
 
 
 def test_a_model_in_the_file_of_a_command_counts(tmp_path: Path) -> None:
     config = tmp_path / "vllm.yaml"
     config.write_text("model: org/m\n")
-    assert EngineSettings.from_args(f"vllm serve --config {config}").whole
-    assert not EngineSettings.from_args("", config=config).whole
+    assert EngineSettings.from_args(f"vllm serve --config {config}").complete
+    assert not EngineSettings.from_args("", config=config).complete
 
 
 @pytest.fixture

@@ -265,7 +265,7 @@ def test_the_second_of_two_command_lines_wins() -> None:
 )
 def test_what_a_server_tells_is_no_whole_command_line(own: str, whole: bool) -> None:
     both = joined("--model one --served-model-name a", own)
-    assert EngineSettings.from_args(both).whole is whole
+    assert EngineSettings.from_args(both).complete is whole
 
 
 def test_the_rust_renderer_is_an_oracle_of_texts(server: ScriptedServer) -> None:

@@ -313,7 +313,7 @@ def test_suspects_are_drawn_by_what_they_may_have_lost() -> None:
         changed = [Piece(line + 2, 8), pieces[1]]
         for at, each in enumerate((pieces, changed)):
             request = traced([line, line + at], pieces=each)
-            suspects.add(msgspec.structs.replace(request, line=line + at + 1), found=0)
+            suspects.add(msgspec.structs.replace(request, line=line + at + 1), num_cached=0)
     assert len(suspects) == 1000
     assert {each.stands_for for each in suspects.drawn(1000)} == {1}
     drawn = suspects.drawn(100)

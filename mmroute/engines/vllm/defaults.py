@@ -39,7 +39,7 @@ def with_defaults(request: Request, settings: EngineSettings, chat: Chat) -> Req
         InexactError: `unsupported_processor_kwargs`, `invalid_request`: a server that was started
             with this whole command line refuses the request.
     """
-    if settings.whole:
+    if settings.complete:
         _check_accepted(request, settings, chat)
     if not (settings.chat_template_kwargs or settings.media_io_kwargs) or request.messages is None:
         return request

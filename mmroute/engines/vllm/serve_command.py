@@ -39,13 +39,13 @@ class ServeCommand:
         model: the positional argument, or ``--model``.
         options: the options by their long names.
         environment: variables set in front of the command.
-        whole: whether it is a command with its model, and not a part of one.
+        complete: whether it is a complete command with its model, and not a part of one.
     """
 
     model: str | None = None
     options: Mapping[str, Value] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
-    whole: bool = False
+    complete: bool = False
 
 
 def parse_command(text: str, *, config: str | None = None) -> ServeCommand:
@@ -68,7 +68,7 @@ def parse_command(text: str, *, config: str | None = None) -> ServeCommand:
 
 
 def joined(first: str, second: str) -> str:
-    """One command line of two, of which the second wins. It is whole if the second is.
+    """Join two command lines; the second takes precedence. The result is complete if the second is.
 
     Raises:
         ModelError: as `parse_command`.
@@ -81,7 +81,7 @@ def joined(first: str, second: str) -> str:
         del words[at : at + 2]
     named = [word for word in own_words[:1] if not word.startswith("-")]
     assignments = [f"{n}={value}" for n, value in {**environment, **own_environment}.items()]
-    command = ["vllm", "serve"] if own.whole else []
+    command = ["vllm", "serve"] if own.complete else []
     return shlex.join([*assignments, *command, *named, *words, *own_words[len(named) :]])
 
 

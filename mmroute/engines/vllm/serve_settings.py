@@ -81,7 +81,7 @@ def read_settings(arguments: str, *, config: str | None = None) -> dict[str, Any
 def _effects(command: ServeCommand) -> dict[str, Any]:
     """The fields of the settings; every option not read on the way is without effect."""
     given = dict(command.options)
-    found: dict[str, Any] = {"model": command.model, "whole": command.whole}
+    found: dict[str, Any] = {"model": command.model, "complete": command.complete}
     tokenizer = given.pop("tokenizer", None)
     if tokenizer is not None and tokenizer != command.model:
         raise _unsupported(f"--tokenizer {quoted(tokenizer)}", "is not the model's own")

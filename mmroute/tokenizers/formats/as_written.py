@@ -100,8 +100,8 @@ class _SureEncoder:
 
 def _check_sure(text: str) -> None:
     if not text.isascii() and not _UNSURE.isdisjoint(text):
-        found = ", ".join(sorted(f"U+{ord(char):04X}" for char in _UNSURE.intersection(text)))
-        raise ValueError(f"the engine's encoder knows another version of Unicode for {found}")
+        unsure = ", ".join(sorted(f"U+{ord(char):04X}" for char in _UNSURE.intersection(text)))
+        raise ValueError(f"the engine's encoder knows another version of Unicode for {unsure}")
 
 
 def _added_tokens(files: ModelFiles, declared: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -129,12 +129,12 @@ def _check_ids(
     files: ModelFiles, backend: tokenizers.Tokenizer, added: list[dict[str, Any]]
 ) -> None:
     for token in added:
-        found = backend.token_to_id(token["content"])
-        if found != token["id"]:
+        actual = backend.token_to_id(token["content"])
+        if actual != token["id"]:
             raise ModelError(
                 Reason.SPECIAL_TOKEN_SPLIT,
                 f"{files.name}: {token['content']!r} is to have the ID {token['id']}, but added to "
-                f"this vocabulary it gets {found}.",
+                f"this vocabulary it gets {actual}.",
             )
 
 

@@ -105,19 +105,19 @@ class HfTokenizer:
         return "".join(parts)
 
     def token_id(self, token: str) -> int | None:
-        found: int | None = self.backend.token_to_id(token)
-        return found
+        known: int | None = self.backend.token_to_id(token)
+        return known
 
     def token(self, token_id: int) -> str | None:
-        found: str | None = self.backend.id_to_token(token_id)
-        return found
+        known: str | None = self.backend.id_to_token(token_id)
+        return known
 
     def offsets(self, text: str, *, add_special_tokens: bool) -> list[tuple[int, int]]:
         text.encode()  # raises ValueError for a lone surrogate
-        found: list[tuple[int, int]] = self.backend.encode(
+        offsets: list[tuple[int, int]] = self.backend.encode(
             text, add_special_tokens=add_special_tokens
         ).offsets
-        return found
+        return offsets
 
 
 def put_around(backend: tokenizers.Tokenizer, bos: str | None, eos: str | None) -> None:

@@ -41,11 +41,11 @@ def known_control_tokens(tokens: Collection[str], named: Mapping[str, object]) -
         tokens: the texts of the vocabulary.
         named: the keys of the header, without their prefix ``tokenizer.ggml.``.
     """
-    found = {text for text in _ENDS if text in tokens}
+    ends = {text for text in _ENDS if text in tokens}
     for key, names in _FILL_IN.items():
         if key not in named:
-            found |= set([text for text in names if text in tokens][:1])
-    return found
+            ends |= set([text for text in names if text in tokens][:1])
+    return ends
 
 
 def always_shown(tokens: Collection[str]) -> set[str]:

@@ -61,17 +61,17 @@ class _Reader:
                 f"version {version} is not one of {_VERSIONS} (a file of the other byte order?)"
             )
         self._at += _LENGTH.size  # the number of tensors
-        found: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         for _ in range(self._count(1)):
             key = self._string()
             kind = self._scalar(4)
-            if key in found:
+            if key in fields:
                 raise ValueError(f"{key} occurs twice")
             if wanted(key):
-                found[key] = self._value(kind)
+                fields[key] = self._value(kind)
             else:
                 self._skip(kind)
-        return found
+        return fields
 
     def _scalar(self, kind: int) -> Any:
         code = struct.Struct("<" + _SCALARS[kind]) if kind in _SCALARS else None

@@ -107,8 +107,8 @@ def load_gguf(path: Path) -> Loaded:
 
 def _vocabulary(header: Mapping[str, Any], path: Path) -> _Vocabulary:
     prefix = "tokenizer.ggml."
-    found = {key.removeprefix(prefix): v for key, v in header.items() if key.startswith(prefix)}
-    kind = found.get("model")
+    fields = {key.removeprefix(prefix): v for key, v in header.items() if key.startswith(prefix)}
+    kind = fields.get("model")
     if kind is None:
         raise malformed(f"{path} has no {prefix}model: it carries no vocabulary.")
     if kind not in _KINDS:
@@ -118,12 +118,12 @@ def _vocabulary(header: Mapping[str, Any], path: Path) -> _Vocabulary:
             "original model's tokenizer instead.",
         )
     try:
-        vocabulary = _Vocabulary.model_validate(found)
+        vocabulary = _Vocabulary.model_validate(fields)
     except ValidationError as error:
         first = problem(error.errors()[0])
         raise malformed(f"{path}: {prefix}{first}.") from error
     types = dict(zip(vocabulary.tokens, vocabulary.types, strict=False))
-    types |= dict.fromkeys(known_control_tokens(types, found), _TokenType.CONTROL)
+    types |= dict.fromkeys(known_control_tokens(types, fields), _TokenType.CONTROL)
     types |= dict.fromkeys(always_shown(types), _TokenType.USER_DEFINED)
     return vocabulary.model_copy(update={"token_type": list(types.values())})
 
@@ -139,7 +139,7 @@ def _around(
         (vocabulary.add_bos_token, vocabulary.bos_token_id, add_bos, bos),
         (vocabulary.add_eos_token, vocabulary.eos_token_id, False, eos),
     )
-    found = []
+    sides = []
     for flag, token_id, default_flag, default_id in pairs:
         chosen = default_id if token_id is None else token_id
         added = default_flag if flag is None else flag
@@ -148,8 +148,8 @@ def _around(
                 f"{path}: token {chosen} is to be put around sequences, and the vocabulary ends at "
                 f"{len(vocabulary.tokens) - 1}."
             )
-        found.append((chosen,) if added else ())
-    return found[0], found[1]
+        sides.append((chosen,) if added else ())
+    return sides[0], sides[1]
 
 
 def _spm(vocabulary: _Vocabulary, path: Path, name: str) -> SentencePieceCodec:

@@ -59,8 +59,8 @@ class _CountedAudioEncoder:
         self._tokens_of = tokens_of
 
     def __call__(self, content: AudioChunk | AudioURLChunk) -> AudioEncoding:
-        given = content.url if isinstance(content, AudioURLChunk) else str(content.input_audio)
-        samples, rate, channels = map(int, given.removeprefix(_SIZE_URL).split("x"))
+        url = content.url if isinstance(content, AudioURLChunk) else str(content.input_audio)
+        samples, rate, channels = map(int, url.removeprefix(_SIZE_URL).split("x"))
         audio = AudioLength(samples, rate, channels=channels)
         return AudioEncoding(tokens=[self._begin, *self._tokens_of(audio)], audio=None)
 
@@ -138,10 +138,10 @@ class MistralChatEncoder:
             audio: the number of samples and their rate.
             inline: whether the client sent base64 and not a URL. System messages take base64 only.
         """
-        given = f"{_SIZE_URL}{audio.num_samples}x{audio.sampling_rate}x{audio.channels}"
+        url = f"{_SIZE_URL}{audio.num_samples}x{audio.sampling_rate}x{audio.channels}"
         if inline:
-            return {"type": "input_audio", "input_audio": {"data": given}}
-        return {"type": "audio_url", "audio_url": {"url": given}}
+            return {"type": "input_audio", "input_audio": {"data": url}}
+        return {"type": "audio_url", "audio_url": {"url": url}}
 
     @staticmethod
     def image_part(size: ImageSize) -> dict[str, Any]:

@@ -100,8 +100,8 @@ class SentencePieceCodec:
         added = self._added.get(token)
         if added is not None:
             return added.token_id
-        found: int = self._plain.piece_to_id(token)
-        return found if self._plain.id_to_piece(found) == token else None
+        token_id: int = self._plain.piece_to_id(token)
+        return token_id if self._plain.id_to_piece(token_id) == token else None
 
     def token(self, token_id: int) -> str | None:
         if token_id in self._texts or token_id >= self._plain.vocab_size():

@@ -73,12 +73,12 @@ class SpecialTokens:
             ModelError: `special_token_split`.
         """
         for token_id, token in self.with_ids:
-            found = backend.token_to_id(token.content)
-            if found != token_id:
+            actual = backend.token_to_id(token.content)
+            if actual != token_id:
                 raise ModelError(
                     Reason.SPECIAL_TOKEN_SPLIT,
                     f"{files.path(_CONFIG)}: {_ADDED} gives {token.content!r} the ID {token_id}, "
-                    f"but added to this vocabulary it gets {found}.",
+                    f"but added to this vocabulary it gets {actual}.",
                 )
 
 
@@ -113,9 +113,9 @@ def read_special_tokens(
     named = {}
     for name in _STANDARD:
         # An explicit null means no token: the default is not used.
-        found = _token(config[name]) if name in config else _token((defaults or {}).get(name))
-        if found is not None:
-            named[name] = flags.get(found.content, found) if name in config else found
+        token = _token(config[name]) if name in config else _token((defaults or {}).get(name))
+        if token is not None:
+            named[name] = flags.get(token.content, token) if name in config else token
     for name, value in [*config.items(), *own.items()]:
         token = _token(value) if name.endswith("_token") or name in own else None
         if name not in _STANDARD and token is not None:

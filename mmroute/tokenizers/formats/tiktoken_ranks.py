@@ -171,8 +171,8 @@ class TiktokenCodec:
 
     def token(self, token_id: int) -> str | None:
         """See `Codec.token`. Bytes that are not UTF-8 on their own are written as hex."""
-        found = self._bytes(token_id)
-        return None if found is None else found.decode("utf-8", "backslashreplace")
+        piece = self._bytes(token_id)
+        return None if piece is None else piece.decode("utf-8", "backslashreplace")
 
     def offsets(self, text: str, *, add_special_tokens: bool) -> list[tuple[int, int]] | None:
         if self.normalize is not None:
@@ -181,9 +181,9 @@ class TiktokenCodec:
         _, starts = self.encoding.decode_with_offsets(ids)
         ends = [*starts[1:], len(text)]
         # A token that begins inside a character starts at that character here.
-        found = [(start, max(end, start + 1)) for start, end in zip(starts, ends, strict=True)]
+        places = [(start, max(end, start + 1)) for start, end in zip(starts, ends, strict=True)]
         before, behind = (self.bos, self.eos) if add_special_tokens else ((), ())
-        return [(0, 0)] * len(before) + found + [(len(text), len(text))] * len(behind)
+        return [(0, 0)] * len(before) + places + [(len(text), len(text))] * len(behind)
 
     def _bytes(self, token_id: int) -> bytes | None:
         try:

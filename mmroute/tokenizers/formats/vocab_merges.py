@@ -73,10 +73,10 @@ def _vocabulary(files: ModelFiles) -> Any:
     path = files.path("vocab.json")
 
     def object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
+        vocabulary = dict(pairs)
+        if len(vocabulary) < len(pairs):
             raise malformed(f"{path} has a token twice.")
-        return found
+        return vocabulary
 
     files.json("vocab.json")  # raises a clear error for a file that is not JSON
     text = files.text("vocab.json").removeprefix("\ufeff")
@@ -107,7 +107,10 @@ def _write(
 ) -> None:
     empty = {"type": "BPE", "vocab": {}, "merges": []}
     declared = msgspec.json.encode({"model": empty, **pipeline.parts(config)})
-    whole = tokenizers.Tokenizer.from_str(declared.decode())
-    if whole.normalizer is not None:
-        backend.normalizer = whole.normalizer
-    backend.pre_tokenizer, backend.decoder = whole.pre_tokenizer, whole.decoder
+    declared_backend = tokenizers.Tokenizer.from_str(declared.decode())
+    if declared_backend.normalizer is not None:
+        backend.normalizer = declared_backend.normalizer
+    backend.pre_tokenizer, backend.decoder = (
+        declared_backend.pre_tokenizer,
+        declared_backend.decoder,
+    )
