@@ -136,7 +136,7 @@ class Engine:
 def _stored(request: Any, ranges: list[Any]) -> dict[str, Any]:
     ids = list(request.prompt_token_ids)
     others = {f.mm_position.offset: {"modality": f.modality}
-              for f in request.mm_features or [] if f.modality != "image"}  # fmt: skip
+              for f in request.mm_features or [] if f.modality in ("video", "audio")}  # fmt: skip
     return {"token_runs": runs(ids), "n_tokens": len(ids),
             "placeholders": [_range(p) | others.get(p.offset, {}) for p in ranges]}  # fmt: skip
 

@@ -114,6 +114,8 @@ class TokenizerSpec(_Strict):
         default_factory=dict
     )
     """Tokenizer class -> the one that is built; ``*`` is any class. None: the engine's own rule."""
+    adds: tuple[str, ...] = ()
+    """Special tokens that the engine's processor adds to the vocabulary, in its order."""
 
     @property
     def has_chat_encoder(self) -> bool:

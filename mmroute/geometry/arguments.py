@@ -26,6 +26,7 @@ from mmroute.geometry.unlisted_arguments import (
     OBJECTS,
     SCOPES,
     check_flat,
+    check_foreign,
     check_unread,
     refused,
 )
@@ -92,6 +93,8 @@ class Others(StrEnum):
     """Those pass that every image processor of transformers knows, and no others."""
     REFUSED = "refused"
     """The processor fails on them."""
+    FOREIGN = "foreign"
+    """The processor ignores names that no processor of transformers has, and fails on others."""
     UNREAD = "unread"
     """The processor reads names of its own only; some names break it all the same."""
 
@@ -268,6 +271,8 @@ class Arguments:
 
         Nothing for processors that read no such object.
         """
+        if self.others is Others.FOREIGN:
+            return self._check_foreign(kwargs, _SCOPES[self.modality])
         if self.modality is not Modality.IMAGE:
             return self._check_strictly(kwargs, _SCOPES[self.modality])
         match self.others:
@@ -315,6 +320,19 @@ class Arguments:
                     where is Where.NOWHERE and scope == _SCOPES[self.modality]
                 ):
                     raise refused(f"{scope}.{name}", value, "absent")
+
+    def _check_foreign(self, kwargs: Mapping[str, Any], own: str) -> Mapping[str, Any]:
+        """Refuse the names of processors of transformers that are not listed."""
+        for name, value in kwargs.items():
+            if name in OBJECTS:
+                if not isinstance(value, Mapping):
+                    raise refused(name, value, "an object")
+                for inner in value:
+                    if name != own or inner not in self.named:
+                        raise refused(f"{name}.{inner}", value[inner], "absent for this model")
+            elif name not in self.named:
+                check_foreign(name, value)
+        return _mapping(kwargs, own)
 
     def _check_strictly(self, kwargs: Mapping[str, Any], scope: str) -> Mapping[str, Any]:
         """Refuse all names but the listed ones, and the scopes of other modalities."""

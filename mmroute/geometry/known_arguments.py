@@ -135,3 +135,21 @@ HARMFUL: Final = frozenset({
 
 Some are those of a reader of audio, which is made with them.
 """
+TYPED_NAMES: Final = frozenset({
+    "add_special_tokens", "crop_size", "data_format", "default_to_square", "device",
+    "disable_grouping", "do_center_crop", "do_convert_rgb", "do_normalize", "do_pad",
+    "do_rescale", "do_resize", "do_sample_frames", "fps", "image_mean", "image_seq_length",
+    "image_std", "input_data_format", "is_split_into_words", "load_audio_backend",
+    "max_length", "num_frames", "pad_size", "pad_to_multiple_of", "padding", "padding_side",
+    "raw_speech", "resample", "rescale_factor", "return_attention_mask", "return_length",
+    "return_metadata", "return_mm_token_type_ids", "return_offsets_mapping",
+    "return_overflowing_tokens", "return_special_tokens_mask", "return_tensors",
+    "return_text_replacement_offsets", "return_token_type_ids", "sampling_rate", "size",
+    "stride", "text_pair", "text_pair_target", "text_target", "truncation", "verbose",
+    "video_metadata",
+})  # fmt: skip
+"""Names that transformers takes for arguments of texts, images, videos or audio of any processor.
+
+Source: transformers ``processing_utils.py`` (`TextKwargs`, `ImagesKwargs`, `VideosKwargs`,
+`AudioKwargs`).
+"""

@@ -18,6 +18,8 @@ _GRIDS: Final[Mapping[str, str]] = {
     "aspect_patches": "aspect_patches:AspectPatches",
     "budgeted_frames": "patch_budget:BudgetedFrames",
     "canvas_tiles": "canvas_tiles:CanvasTiles",
+    "clipped_resize": "clipped_resize:ClippedResize",
+    "clipped_video": "clipped_resize:ClippedVideo",
     "closest_tiles": "closest_tiles:ClosestTiles",
     "fit_square": "fit_square:FitSquare",
     "fixed_count": "fixed_count:FixedCount",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from mmroute.errors import InexactError, Reason, quoted
-from mmroute.geometry.known_arguments import HARMFUL, HARMLESS_WHEN_FLAT
+from mmroute.geometry.known_arguments import HARMFUL, HARMLESS_WHEN_FLAT, TYPED_NAMES
 from mmroute.geometry.loader_names import CONFIG_FIELDS, OF_LOADERS
 
 SCOPES: Final = frozenset({"audio_kwargs", "images_kwargs", "text_kwargs", "videos_kwargs"})
@@ -50,6 +50,14 @@ def check_flat(name: str, value: object) -> None:
         _check_nesting(name, value)
     elif not HARMLESS_WHEN_FLAT[name](value):
         raise refused(name, value, "of a kind the image processor accepts")
+
+
+def check_foreign(name: str, value: object) -> None:
+    """Refuse a flat argument, unless no processor of transformers has one of its name."""
+    _check_loading(name, value)
+    if name in TYPED_NAMES or name in HARMFUL or name.endswith("_token"):
+        raise refused(name, value, "absent for this model")
+    _check_nesting(name, value)
 
 
 def _check_loading(name: str, value: object) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from mmroute.errors import ModelError, Reason, did_you_mean, malformed, needs_extra
 from mmroute.families.matching import match_family
-from mmroute.families.spec import FamilySpec
+from mmroute.families.spec import FamilySpec, TokenizerSpec
 from mmroute.model_directory import TOKENIZER_CONFIGURATION, TOKENIZER_FILES, ModelFiles, find_model
 from mmroute.tokenizers.codec import Codec, Loaded, OwnCodec
 from mmroute.tokenizers.detection import FileKind, kind_of_file
@@ -185,7 +185,8 @@ def _by_format(files: ModelFiles, kind: FileKind, name: str, family: FamilySpec 
         case FileKind.TOKENIZER_JSON:
             from mmroute.tokenizers.formats.tokenizer_json import load_tokenizer_json
 
-            return load_tokenizer_json(files, family.tokenizer.pipelines if family else {})
+            spec = family.tokenizer if family else TokenizerSpec()
+            return load_tokenizer_json(files, spec.pipelines, spec.adds)
         case FileKind.VOCAB_JSON:
             from mmroute.tokenizers.formats.vocab_merges import load_vocab_and_merges
 

@@ -43,7 +43,7 @@ def video_cases() -> Iterator[Case]:
     """Chats with one video each."""
     for width, height, frames, delay in _VIDEOS:
         name = f"video-{frames}-of-{width}x{height}-at-{delay}"
-        yield _case(name, "video_url", _gif(width, height, frames, delay))
+        yield _case(name, "video_url", gif_url(width, height, frames, delay))
     for width, height, frames in _FRAME_LISTS:
         listed = f"data:video/jpeg;base64,{','.join([_jpeg(width, height)] * frames)}"
         yield _case(f"video-list-{frames}-of-{width}x{height}", "video_url", listed)
@@ -52,7 +52,7 @@ def video_cases() -> Iterator[Case]:
 def audio_cases() -> Iterator[Case]:
     """Chats with one audio each."""
     for samples, rate in _RECORDINGS:
-        yield _case(f"audio-{samples}-at-{rate}", "audio_url", _wav(samples, rate))
+        yield _case(f"audio-{samples}-at-{rate}", "audio_url", wav_url(samples, rate))
 
 
 def _case(name: str, kind: str, url: str) -> Case:
@@ -61,7 +61,8 @@ def _case(name: str, kind: str, url: str) -> Case:
     return Case(name, modality, {"messages": [user(item, part(_QUESTION))]})
 
 
-def _gif(width: int, height: int, frames: int, delay: int) -> str:
+def gif_url(width: int, height: int, frames: int, delay: int) -> str:
+    """A video as a data URL; ``delay``: hundredths of a second per frame."""
     # Each frame has another grey, because Pillow merges equal frames.
     first, *others = [Image.new("L", (width, height), n * 97 % 256) for n in range(frames)]
     file = io.BytesIO()
@@ -75,7 +76,8 @@ def _jpeg(width: int, height: int) -> str:
     return base64.b64encode(file.getvalue()).decode()
 
 
-def _wav(samples: int, rate: int) -> str:
+def wav_url(samples: int, rate: int) -> str:
+    """A silent recording as a data URL; ``rate``: samples per second."""
     file = io.BytesIO()
     with wave.open(file, "wb") as recording:
         recording.setnchannels(1)

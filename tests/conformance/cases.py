@@ -62,6 +62,8 @@ FAMILY_PLACEHOLDERS: dict[str, str | None] = {
     "small-cosmos3": "<|image_pad|>",
     "small-cosmos3-edge": "<|image_pad|>",
     "small-opencua": "<|media_placeholder|>",
+    "small-ovis-2.5": "<image>",
+    "small-ovis-2.6": "<image>",
     # Text only; of the last the chats are rendered by Python code, and refused.
     "small-llama": None,
     "small-qwen3-next": None,
@@ -70,6 +72,12 @@ FAMILY_PLACEHOLDERS: dict[str, str | None] = {
 # Of these, videos are compared as well.
 FAMILY_VIDEOS = ("small-exaone-4.5", "small-qwen4-exp", "small-cosmos3")
 
+# Families that take videos or audio, of which they have cases as well.
+FAMILY_MEDIA: dict[str, tuple[str, ...]] = {
+    "small-ovis-2.5": ("video",),
+    "small-ovis-2.6": ("video",),
+}
+
 _SIZES = (
     (1, 1), (3, 500), (28, 28), (55, 56), (100, 100), (126, 154), (200, 196), (333, 777),
     (336, 336), (337, 671), (630, 1106), (640, 480), (1000, 5), (1023, 1025), (1400, 7),
@@ -77,6 +85,16 @@ _SIZES = (
     (2305, 1), (1, 1010), (3081, 2),
 )  # fmt: skip
 _LONGEST_VIDEO = 4000  # characters of a request, so that the files stay small
+# Width, height, frames, and frames a second: 100 divided by them is a GIF's delay.
+_VIDEOS = (
+    (64, 48, 1, 25), (64, 48, 2, 1), (100, 33, 5, 4), (30, 200, 31, 10), (320, 240, 33, 20),
+    (48, 48, 64, 25),
+)  # fmt: skip
+# Samples and their rate.
+_RECORDINGS = (
+    (1, 16000), (160, 16000), (399, 16000), (400, 16000), (641, 16000), (16000, 16000),
+    (16161, 16000), (44101, 44100), (8081, 8000), (480001, 16000), (1000000, 16000),
+)  # fmt: skip
 _FAMILY_KWARGS: tuple[dict[str, Any], ...] = (
     {"unknown": 3},
     {"do_image_splitting": False},
@@ -113,6 +131,8 @@ _KWARGS: tuple[dict[str, Any], ...] = (
     {"do_normalize": False, "unknown": {"x": 1}},
 )
 IMAGE = {"type": "image"}
+VIDEO = {"type": "video"}
+AUDIO = {"type": "audio"}
 
 
 def text(value: str) -> dict[str, Any]:
@@ -161,6 +181,31 @@ def family_cases(model: str) -> Iterator[Case]:
         for one in video_cases():
             if len(json.dumps(one.request)) < _LONGEST_VIDEO:
                 yield case(one.id, "video", **one.request)
+    if "video" in FAMILY_MEDIA.get(model, ()):
+        yield from _videos()
+    if "audio" in FAMILY_MEDIA.get(model, ()):
+        yield from _recordings()
+
+
+def _videos() -> Iterator[Case]:
+    for width, height, frames, fps in _VIDEOS:
+        video = {"width": width, "height": height, "num_frames": frames, "fps": fps}
+        chat = [user(text("a"), VIDEO, text("b"))]
+        yield case(f"video-{frames}-at-{fps}", "video", messages=chat, videos=[video])
+    both = [user(IMAGE, VIDEO, IMAGE, text("b"))]
+    two = sizes((60, 40), (200, 300))
+    yield case("video-and-images", "video", messages=both, images=two, videos=[video])
+    yield case("two-videos", "video", messages=[user(VIDEO, VIDEO)], videos=[video, video])
+
+
+def _recordings() -> Iterator[Case]:
+    for samples, rate in _RECORDINGS:
+        audio = {"num_samples": samples, "sampling_rate": rate}
+        chat = [user(text("a"), AUDIO, text("b"))]
+        yield case(f"audio-{samples}-at-{rate}", "audio", messages=chat, audios=[audio])
+    three = [{"num_samples": n, "sampling_rate": 16000} for n in (8000, 32000, 9999)]
+    turns = [user(AUDIO, text("x"), AUDIO), {"role": "assistant", "content": "a"}, user(AUDIO)]
+    yield case("three-audios", "audio", messages=turns, audios=three)
 
 
 def _texts_alone(*, chats: bool) -> Iterator[Case]:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from small_models import CHAT_OPENAI, LLAMA, SIGLIP, Files
 from small_native_families import NATIVE_FAMILIES
+from small_own_families import OWN_FAMILIES
 from small_qwen_families import QWEN_FAMILIES
 from small_remote_families import REMOTE_FAMILIES
 from small_text_families import TEXT_FAMILIES
@@ -337,6 +338,7 @@ FAMILY_MODELS: Final[Mapping[str, Callable[[], Files]]] = {
     "small-qwen3.5": _qwen3_5,
     **TILE_FAMILIES,
     **NATIVE_FAMILIES,
+    **OWN_FAMILIES,
     **REMOTE_FAMILIES,
     **QWEN_FAMILIES,
     **TEXT_FAMILIES,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -27,7 +27,10 @@ _OTHER_VOCABULARIES: Final = (
 
 
 def load_hf_model(
-    files: ModelFiles, pipelines: Mapping[str, str], fast_paths: FastPaths
+    files: ModelFiles,
+    pipelines: Mapping[str, str],
+    fast_paths: FastPaths,
+    adds: Sequence[str] = (),
 ) -> HfTokenizer:
     """Load the tokenizer of a model as the engine does.
 
@@ -36,16 +39,19 @@ def load_hf_model(
         pipelines: the name of the pipeline by tokenizer class, from the family spec; ``*`` is any
             class. If it is empty, `engine_class` decides.
         fast_paths: the encoder that the caller wants, and the size of the text cache.
+        adds: the special tokens that the engine's processor adds to the vocabulary.
 
     Raises:
         ModelError: `missing_file`, `malformed_file`, `tokenizer_unverified`,
             `special_token_split`, `fast_encoder_unavailable`.
     """
     _check_not_another_format(files)
-    return _build(files, PIPELINES.get(built_class(files, pipelines)), fast_paths)
+    return _build(files, PIPELINES.get(built_class(files, pipelines)), fast_paths, adds)
 
 
-def load_tokenizer_json(files: ModelFiles, pipelines: Mapping[str, str]) -> Loaded:
+def load_tokenizer_json(
+    files: ModelFiles, pipelines: Mapping[str, str], adds: Sequence[str] = ()
+) -> Loaded:
     """Load a tokenizer.json as the engine does; if that is not known, as the file is written.
 
     Raises:
@@ -59,7 +65,7 @@ def load_tokenizer_json(files: ModelFiles, pipelines: Mapping[str, str]) -> Load
             raise
         notes.append(f"{error} These are the IDs of tokenizer.json as it is written.")
         pipeline = None
-    tokenizer = _build(files, pipeline, REFERENCE_ONLY)
+    tokenizer = _build(files, pipeline, REFERENCE_ONLY, adds)
     return Loaded(_FORMAT, tokenizer, tuple(notes), pieces=tokenizer.pieces)
 
 
@@ -122,7 +128,9 @@ def _unverified(files: ModelFiles, why: str) -> ModelError:
     )
 
 
-def _build(files: ModelFiles, pipeline: Pipeline | None, fast_paths: FastPaths) -> HfTokenizer:
+def _build(
+    files: ModelFiles, pipeline: Pipeline | None, fast_paths: FastPaths, adds: Sequence[str]
+) -> HfTokenizer:
     special = read_special_tokens(files, None if pipeline is None else pipeline.defaults)
     declared = _declared(files, pipeline, special)
     try:
@@ -136,6 +144,7 @@ def _build(files: ModelFiles, pipeline: Pipeline | None, fast_paths: FastPaths) 
     if pipeline is not None and pipeline.resets_flags:
         backend.add_tokens([tokenizers.AddedToken(t, special=True) for t in special.texts])
     special.check_ids(backend, files)
+    backend.add_special_tokens(list(adds))
     bos = special.names.get("bos_token")
     vocabulary = declared["model"].get("vocab")  # a dictionary, or for unigrams a list with scores
     return HfTokenizer(

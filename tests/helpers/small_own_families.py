@@ -1,0 +1,82 @@
+"""Small directories of families whose processor is vLLM's own code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from small_models import CHAT_OPENAI, LLAMA, Files
+from small_tokenizers import byte_level
+
+_CHAT: Final = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+_NORMALIZED: Final = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
+_TOKENIZER: Final = {
+    "bos_token": None,
+    "eos_token": "<|im_end|>",
+    "pad_token": "<|endoftext|>",
+    "tokenizer_class": "Qwen2Tokenizer",
+}
+_QWEN3: Final = {**LLAMA, "head_dim": 16, "model_type": "qwen3", "max_position_embeddings": 16384}
+
+
+def _chat(image: str, **others: str) -> str:
+    """A template for parts; ``others``: the type of a part -> its text."""
+    chat = CHAT_OPENAI.replace("IMAGE", image)
+    cases = "".join(f"{{%- elif part.type == '{kind}' -%}}{text}" for kind, text in others.items())
+    return chat.replace("{%- elif 'text' in part -%}", f"{cases}{{%- elif 'text' in part -%}}")
+
+
+_OVIS: Final = """from transformers import AutoConfig, PretrainedConfig
+
+
+class SmallConfig(PretrainedConfig):
+    model_type = "MODEL_TYPE"
+    has_no_defaults_at_init = True
+
+    def __init__(self, vit_config=None, llm_config=None, visual_vocab_size=65536, **fields):
+        super().__init__(**fields)
+        self.visual_vocab_size = visual_vocab_size
+        if isinstance(vit_config, PretrainedConfig):
+            vit_config = vit_config.to_dict()
+        self.vit_config = PretrainedConfig(**(vit_config or {}))
+        text = dict(llm_config or {"model_type": "qwen3"})
+        self.text_config = self.llm_config = AutoConfig.for_model(text.pop("model_type"), **text)
+"""
+
+
+def _ovis(architecture: str, model_type: str, *, added: bool, **vision: int) -> Files:
+    """``added``: whether tokenizer.json has the tokens of Ovis; else the processor adds them."""
+    special = ("<image>", "<video>", "<ovis_visual_atom>", "<ovis_image_start>",
+               "<ovis_image_end>", "<ovis_video_start>", "<ovis_video_end>")  # fmt: skip
+    return {
+        "config.json": {
+            "architectures": [architecture],
+            "model_type": model_type,
+            "auto_map": {"AutoConfig": "configuration_small.SmallConfig"},
+            "hidden_size": 64,
+            "llm_config": _QWEN3,
+            "visual_vocab_size": 512,
+            "vit_config": {"model_type": "siglip2_navit", "hidden_size": 64, **vision},
+        },
+        "configuration_small.py": _OVIS.replace("MODEL_TYPE", model_type),
+        "tokenizer.json": byte_level((*_CHAT, "<|image_pad|>", *(special if added else ()))),
+        "tokenizer_config.json": _TOKENIZER,
+        "preprocessor_config.json": {
+            **_NORMALIZED,
+            "image_processor_type": "SiglipImageProcessor",
+            "size": {"height": 384, "width": 384},
+        },
+        "chat_template.jinja": _chat("<image>\n", video="<video>\n"),
+    }
+
+
+OWN_FAMILIES: Final[Mapping[str, Callable[[], Files]]] = {
+    "small-ovis-2.5": lambda: _ovis(
+        "Ovis2_5", "ovis2_5", added=False, patch_size=16, hidden_stride=2, temporal_patch_size=1
+    ),
+    "small-ovis-2.6": lambda: _ovis(
+        "Ovis2_6ForCausalLM", "ovis2_6", added=True, patch_size=14, hidden_stride=2,
+        temporal_patch_size=2,
+    ),
+}  # fmt: skip
+"""Name -> its files."""
