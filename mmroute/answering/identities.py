@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from mmroute.errors import invalid
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from mmroute.requests.request import Request
 
 _NO_OVERRIDES: Final = Overrides({}, {})
+_NO_FLAGS: Final[Mapping[str, bool]] = {}
 _MOST_KEPT: Final = 64  # identities of one image
 
 
@@ -68,7 +69,9 @@ def identities_of(
             continue
         if modality not in overrides:
             overrides[modality] = _overrides(model, request, modality)
-        identity = _identity(model, item, overrides[modality], frames_of)
+        flag = model.media[modality].identity_flag
+        flags = {flag.name: len(items[modality]) <= flag.most_items} if flag else _NO_FLAGS
+        identity = _identity(model, item, overrides[modality], frames_of, flags)
         if identity is not None:
             if request.lora is not None and model.engine.lora_in_identities:
                 identity = identity._replace(value=f"{request.lora.name}:{identity.value}")
@@ -84,12 +87,13 @@ def _identity(
     item: Item,
     overrides: Overrides,
     frames_of: Callable[[VideoSize], Frames],
+    flags: Mapping[str, bool],
 ) -> Identity | None:
     form = model.media[item.modality].identity
     known = None
     if isinstance(item, ImageFile) and item.size.uuid is None and not any(overrides):
         known = item.identities
-    key = (model.engine.identify, model.model_id, form)
+    key = (model.engine.identify, model.model_id, form, *flags.values())
     if known and key in known:
         return known[key]
     identity = model.engine.identify(
@@ -98,6 +102,7 @@ def _identity(
         frames=frames_of(item.size) if isinstance(item, VideoFile) else None,
         model_id=model.model_id,
         form=form,
+        flags=flags,
     )
     if known is not None and identity is not None:
         if len(known) >= _MOST_KEPT:  # a server may replace its models for ever

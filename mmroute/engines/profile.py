@@ -34,6 +34,7 @@ class Identify(Protocol):
         frames: Frames | None,
         model_id: str,
         form: IdentityForm,
+        flags: Mapping[str, bool] = ...,
         algorithm: str = ...,
     ) -> Identity | None:
         """The identity of an item; None if too little of it is known.
@@ -44,6 +45,7 @@ class Identify(Protocol):
             frames: the frames of a video's file that are decoded.
             model_id: the model string the engine was started with.
             form: what the engine hashes for the model.
+            flags: what it hashes beside the identity.
             algorithm: the hash algorithm.
 
         Raises:

@@ -26,7 +26,7 @@ from mmroute.geometry.arguments import Argument, Arguments, Others
 from mmroute.geometry.registry import GRIDS, LAYOUTS, Registry
 from mmroute.model_directory import FieldRef, JsonValue, ModelFiles
 from mmroute.placement.rules import placement_rules
-from mmroute.requests.items import IdentityForm, Modality
+from mmroute.requests.items import IdentityFlag, IdentityForm, Modality
 from mmroute.tokenizers.engine_classes import FILE
 from mmroute.tokenizers.pipelines import PIPELINES
 
@@ -171,6 +171,8 @@ class MediaSpec(_Strict):
     """Whether the engine refuses items beside a prompt that is no chat."""
     identity: IdentityForm = IdentityForm.FILE
     """What the engine hashes of an item that has no name."""
+    identity_flag: IdentityFlag | None = None
+    """What it hashes beside every identity."""
 
     def arguments(self, modality: Modality) -> Arguments:
         """What requests may say of how such items are processed."""

@@ -332,6 +332,7 @@ class _Resolver:
             max_items=most if spec.max_items is None else min(most, spec.max_items),
             only_in_chats=spec.only_in_chats,
             identity=spec.identity,
+            identity_flag=spec.identity_flag,
         )
 
     def _check_resized(self) -> None:

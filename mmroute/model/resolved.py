@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from mmroute.engines.hashes import Hashes
 from mmroute.engines.settings import EngineSettings
 from mmroute.geometry import AnyGeometry, ModelContext, Overrides, TokenIds
-from mmroute.requests.items import IdentityForm, Modality
+from mmroute.requests.items import IdentityFlag, IdentityForm, Modality
 
 if TYPE_CHECKING:
     from mmroute.chat import Chat
@@ -48,6 +48,7 @@ class MediaRules:
         max_items: the most items in one prompt.
         only_in_chats: whether the engine refuses items beside a prompt.
         identity: what the engine hashes of an item that has no name.
+        identity_flag: what it hashes beside every identity; None for nothing.
     """
 
     geometry: AnyGeometry
@@ -57,6 +58,7 @@ class MediaRules:
     max_items: int
     only_in_chats: bool
     identity: IdentityForm
+    identity_flag: IdentityFlag | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -173,6 +173,18 @@ class IdentityForm(StrEnum):
     """The decoded pixels, of images and of pieces of videos; not known without decoding."""
 
 
+class IdentityFlag(NamedTuple):
+    """What an engine hashes beside an identity: whether a request has few items.
+
+    Attributes:
+        name: the engine's name for it.
+        most_items: the most items of the modality with which it is true.
+    """
+
+    name: str
+    most_items: int
+
+
 class IdentitySource(StrEnum):
     """The source of an identity."""
 

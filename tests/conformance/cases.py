@@ -64,6 +64,8 @@ FAMILY_PLACEHOLDERS: dict[str, str | None] = {
     "small-opencua": "<|media_placeholder|>",
     "small-ovis-2.5": "<image>",
     "small-ovis-2.6": "<image>",
+    "small-deepseek-vl2": "<image>",
+    "small-unlimited-ocr": "<image>",
     # Text only; of the last the chats are rendered by Python code, and refused.
     "small-llama": None,
     "small-qwen3-next": None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from small_models import CHAT_OPENAI, LLAMA, Files
 from small_tokenizers import byte_level
@@ -70,6 +70,54 @@ def _ovis(architecture: str, model_type: str, *, added: bool, **vision: int) -> 
     }
 
 
+def _deepseek(architecture: str, model_type: str, **processor: Any) -> Files:
+    special = ("<bos>", "<eos>", "<pad>", "<image>", "<|ref|>", "<|/ref|>", "<|det|>", "<|/det|>",
+               "<|grounding|>", "<|User|>", "<|Assistant|>")  # fmt: skip
+    text = {
+        **LLAMA,
+        "model_type": "deepseek_v2",
+        "max_position_embeddings": 16384,
+        "use_mla": False,
+    }
+    moe = {"kv_lora_rank": None, "q_lora_rank": None, "qk_nope_head_dim": 0}
+    more = {"qk_rope_head_dim": 0, "v_head_dim": 0, "n_routed_experts": 4, "n_shared_experts": 1}
+    resolutions = processor.get("candidate_resolutions", [[1024, 1024]])
+    return {
+        "config.json": {
+            "architectures": [architecture],
+            "model_type": model_type,
+            "candidate_resolutions": resolutions,
+            "language_config": {**text, **moe, **more, "moe_intermediate_size": 32},
+            "projector_config": {"input_dim": 64, "n_embed": 64, "projector_type": "linear"},
+            "tile_tag": "2D",
+            "global_view_pos": "head",
+            "vision_config": {"image_size": 384, "model_name": "siglip_large_patch16_384"},
+        },
+        "tokenizer.json": byte_level(special, bos=special[0]),
+        "tokenizer_config.json": {
+            "add_bos_token": True,
+            "bos_token": special[0],
+            "eos_token": special[1],
+            "pad_token": special[2],
+            "tokenizer_class": "LlamaTokenizerFast",
+        },
+        "processor_config.json": {"processor_class": "DeepseekVLV2Processor", **processor},
+    }
+
+
+def _deepseek_vl2() -> Files:
+    sides = ((1, 1), (1, 2), (2, 1), (1, 3), (3, 1), (2, 2), (1, 4), (4, 1), (2, 3), (3, 2))
+    return _deepseek(
+        "DeepseekVLV2ForCausalLM",
+        "deepseek_vl_v2",
+        candidate_resolutions=[[224 * width, 224 * height] for width, height in sides],
+        downsample_ratio=2,
+        patch_size=14,
+        image_token="<image>",
+        sft_format="deepseek",
+    )
+
+
 OWN_FAMILIES: Final[Mapping[str, Callable[[], Files]]] = {
     "small-ovis-2.5": lambda: _ovis(
         "Ovis2_5", "ovis2_5", added=False, patch_size=16, hidden_stride=2, temporal_patch_size=1
@@ -78,5 +126,7 @@ OWN_FAMILIES: Final[Mapping[str, Callable[[], Files]]] = {
         "Ovis2_6ForCausalLM", "ovis2_6", added=True, patch_size=14, hidden_stride=2,
         temporal_patch_size=2,
     ),
+    "small-deepseek-vl2": _deepseek_vl2,
+    "small-unlimited-ocr": lambda: _deepseek("UnlimitedOCRForCausalLM", "unlimited-ocr"),
 }  # fmt: skip
 """Name -> its files."""

@@ -41,6 +41,7 @@ BACKGROUND: Final = (255, 255, 255)
 # Processor kwargs of other modalities do not enter the identity of an item.
 _KWARGS_OF_MODALITIES: Final = frozenset({"images_kwargs", "videos_kwargs", "audio_kwargs"})
 _SCOPE: Final = {Modality.IMAGE: "images", Modality.VIDEO: "videos", Modality.AUDIO: "audio"}
+_NO_FLAGS: Final[Mapping[str, bool]] = {}
 _BYTES_PER_PIXEL: Final = 3  # of a decoded frame
 HASHERS: Final[Mapping[str, Callable[[], Any]]] = {
     "blake3": blake3,
@@ -57,6 +58,7 @@ def item_identity(
     frames: Frames | None,
     model_id: str,
     form: IdentityForm = IdentityForm.FILE,
+    flags: Mapping[str, bool] = _NO_FLAGS,
     algorithm: str = "blake3",
 ) -> Identity | None:
     """See `mmroute.engines.profile.Identify`.
@@ -77,7 +79,8 @@ def item_identity(
         others = _KWARGS_OF_MODALITIES - {f"{_SCOPE[modality]}_kwargs"}
         kwargs = {k: v for k, v in kwargs.items() if k not in others}
     if uuid is not None and not kwargs and not overrides.media_io:
-        return Identity(uuid, IdentitySource.UUID)
+        named = Identity(uuid, IdentitySource.UUID)
+        return _flagged(named, flags, algorithm) if flags else named
     content = _content(item, frames, form, overrides) if uuid is None else _value(uuid)
     if content is None:
         return None
@@ -90,13 +93,29 @@ def item_identity(
     if overrides.media_io:
         media_io = overrides.media_io
         factors["media_io_kwargs"] = _value(media_io if in_chunk else {modality.value: media_io})
+    source = IdentitySource.CONTENT_HASH if uuid is None else IdentitySource.UUID_HASH
+    identity = Identity(_hashed(factors, algorithm), source)
+    return _flagged(identity, flags, algorithm) if flags else identity
+
+
+def _flagged(identity: Identity, flags: Mapping[str, bool], algorithm: str) -> Identity:
+    """An identity hashed again with what its model covers beside it.
+
+    Source: vLLM ``model_executor/models/deepseek_vl2.py`` (``_get_mm_hashes``).
+    """
+    factors = {"mm_hash": _value(identity.value)} | {k: _value(v) for k, v in flags.items()}
+    named = identity.source is IdentitySource.UUID
+    source = IdentitySource.UUID_HASH if named else identity.source
+    return Identity(_hashed(factors, algorithm), source)
+
+
+def _hashed(factors: Mapping[str, Iterable[bytes]], algorithm: str) -> str:
     hasher = HASHERS[algorithm]()
     for name, chunks in sorted(factors.items()):
         hasher.update(_framed(name.encode()))
         for chunk in chunks:
             hasher.update(chunk)
-    source = IdentitySource.CONTENT_HASH if uuid is None else IdentitySource.UUID_HASH
-    return Identity(hasher.hexdigest(), source)
+    return str(hasher.hexdigest())
 
 
 def check_same_sizes(named: Sequence[tuple[Item, Identity]]) -> None:

@@ -6,8 +6,9 @@ Source: vLLM 0.32.0 ``multimodal/image.py``; vLLM 0.30.0 ``multimodal/hasher.py`
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ def unframed_identity(
     form: IdentityForm = IdentityForm.FILE,
     algorithm: str = "blake3",
     covers_conversion: bool = True,
+    flags: Mapping[str, bool] = MappingProxyType({}),
     sorts_arguments: bool = True,
     **_frames: Any,
 ) -> Identity | None:
@@ -44,7 +46,7 @@ def unframed_identity(
     what a picture was converted to (`covers_conversion`); before 0.16 the model string came before
     the item (`sorts_arguments`).
     """
-    if overrides.processor or overrides.media_io:
+    if overrides.processor or overrides.media_io or flags:
         return None
     uuid = item.size.uuid
     if uuid is not None:

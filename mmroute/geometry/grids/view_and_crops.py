@@ -1,19 +1,25 @@
-"""DeepSeek-OCR: one view of the whole image, and crops of it if a side is long.
+"""DeepSeek-OCR and DeepSeek-VL2: one view of the whole image, and crops of it.
 
-Sources: vLLM ``model_executor/models/deepseek_ocr.py``, ``deepseek_ocr2.py`` and
-``transformers_utils/processors/deepseek_ocr.py``, whose constants the family specs repeat.
+Sources: vLLM ``model_executor/models/deepseek_ocr.py``, ``deepseek_ocr2.py``, ``unlimited_ocr.py``
+and ``transformers_utils/processors/deepseek_ocr.py``, whose constants the family specs repeat;
+``model_executor/models/deepseek_vl2.py`` and ``transformers_utils/processors/deepseek_vl2.py``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from mmroute.geometry.grid import CachePlan, Count, OneByOne
+from mmroute.geometry.grids.anyres import best_resolution
 from mmroute.geometry.grids.closest_tiles import closest_grid
+from mmroute.geometry.replacement import ModelContext
 from mmroute.requests.items import ImageSize
 
 _CROPS: Final = (2, 6)  # MIN_CROPS and MAX_CROPS
+_MAX_CROPS_OF_ONE: Final = 32  # of Unlimited-OCR
+_MOST_CUT: Final = 2  # images of a request of DeepSeek-VL2
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +51,72 @@ class ViewAndCrops(OneByOne[ImageSize]):
         )
         across, down = columns * self.crop_tokens, rows * self.crop_tokens
         return Count(down, across + self.row_ends, whole=view)
+
+
+@dataclass(frozen=True, slots=True)
+class CropsOfOne:
+    """Unlimited-OCR: an image that is alone in its request is cut into crops, others are not.
+
+    Attributes:
+        base_tokens: feature positions along one side of the view.
+        crop_tokens: feature positions along one side of a crop.
+        crop_size: side of a crop, in pixels; an image without a longer side has no crops.
+    """
+
+    base_tokens: int
+    crop_tokens: int
+    crop_size: int
+
+    def max_embeds(self, _: CachePlan) -> int:
+        return self._count(ImageSize(self.crop_size, self.crop_size * _MAX_CROPS_OF_ONE)).total
+
+    def counts(self, items: Sequence[ImageSize], _: ModelContext) -> Iterable[Count]:
+        if len(items) == 1:
+            return map(self._count, items)
+        return [Count(whole=self._view)] * len(items)
+
+    @property
+    def _view(self) -> int:
+        return self.base_tokens * (self.base_tokens + 1) + 1
+
+    def _count(self, image: ImageSize) -> Count:
+        if max(image.width, image.height) <= self.crop_size:
+            return Count(whole=self._view)
+        columns, rows = closest_grid(
+            image, tile_size=self.crop_size, min_tiles=_CROPS[0], max_tiles=_MAX_CROPS_OF_ONE
+        )
+        side = self.crop_tokens
+        return Count(rows * side, columns * side + 1, whole=self._view)
+
+
+@dataclass(frozen=True, slots=True)
+class CropsOfFew:
+    """DeepSeek-VL2: images are cut by the best of several resolutions, if a request has few.
+
+    Attributes:
+        resolutions: possible resolutions, each (width, height) in pixels; the first width is a
+            crop's side.
+        patch_size: side of a patch, in pixels.
+        downsample_ratio: patches along one side of a feature position.
+    """
+
+    resolutions: tuple[tuple[int, int], ...]
+    patch_size: int
+    downsample_ratio: int
+
+    def max_embeds(self, _: CachePlan) -> int:
+        sizes = [ImageSize(width, height) for width, height in self.resolutions]
+        return max(self._count(size, cut=True).total for size in sizes)
+
+    def counts(self, items: Sequence[ImageSize], _: ModelContext) -> Iterable[Count]:
+        return [self._count(image, cut=len(items) <= _MOST_CUT) for image in items]
+
+    def _count(self, image: ImageSize, *, cut: bool) -> Count:
+        crop = self.resolutions[0][0]
+        height, width = crop, crop
+        if cut:
+            turned = [(height, width) for width, height in self.resolutions]
+            height, width = best_resolution(image, turned)
+        side = -(-(crop // self.patch_size) // self.downsample_ratio)
+        rows, columns = height // crop * side, width // crop * side
+        return Count(rows, columns + 1, whole=side * (side + 1) + 1)
