@@ -24,6 +24,7 @@ from mmroute.requests.request import Lora, Request
 from mmroute.reuse.fast_paths import FastPaths
 
 if TYPE_CHECKING:
+    from mmroute.api.vllm.parsing import from_openai
     from mmroute.audios.reading import read_audio
     from mmroute.model.tokenizer_loading import load_tokenizer
     from mmroute.remote import Remote
@@ -55,6 +56,7 @@ __all__ = [
     "VideoFile",
     "VideoSize",
     "connect",
+    "from_openai",
     "load_tokenizer",
     "read_audio",
     "read_image",
@@ -67,6 +69,7 @@ __getattr__ = lazily(
     __name__,
     {
         "Remote": "mmroute.remote",
+        "from_openai": "mmroute.api.vllm.parsing",
         "connect": "mmroute.remote.normalizer",
         "read_audio": "mmroute.audios.reading",
         "read_video": "mmroute.videos.reading",

@@ -11,8 +11,8 @@ from media_files import png_url
 from server_helpers import CHAT, COMPLETION, HI, serving
 from starlette.testclient import TestClient
 
-from mmroute import ModelError, Normalizer, Request
-from mmroute.api.vllm import ApiError, parse
+from mmroute import EngineSettings, ModelError, Normalizer, Request, from_openai
+from mmroute.api.vllm import ApiError, LoadedModel, answer_body
 from mmroute.server import ModelSource
 
 MODEL: Final = "small-llava-1.5"  # its template takes tools
@@ -44,7 +44,7 @@ def client(small_model: Callable[[str], Path]) -> Iterator[TestClient]:
 def test_a_parsed_body_is_the_prompt_of_the_render_route(
     client: TestClient, small_model: Callable[[str], Path], body: dict[str, Any]
 ) -> None:
-    routing = Normalizer.from_pretrained(small_model(MODEL)).answer(parse(body))
+    routing = Normalizer.from_pretrained(small_model(MODEL)).answer(from_openai(body))
     path = f"{CHAT if 'messages' in body else COMPLETION}?block_size=16&algorithm=sha256"
     found = client.post(path, json=body).json()
     answer = found if "messages" in body else found[0]
@@ -71,27 +71,49 @@ def test_what_is_refused_is_refused_in_the_words_of_the_engine(
     body: Mapping[str, Any], status: int, param: str | None
 ) -> None:
     with pytest.raises(ApiError) as refused:
-        parse(body)
+        from_openai(body)
     assert (refused.value.status, refused.value.param) == (status, param)
 
 
 def test_a_body_is_left_as_it_was() -> None:
     body = {"prompt": "a", "return_mm_kwargs": False}
-    parse(body)
+    from_openai(body)
     assert body == {"prompt": "a", "return_mm_kwargs": False}
 
 
 def test_what_only_an_operator_knows_is_given_beside_the_body() -> None:
     body = {"messages": HI, "model": "adapter", "mm_processor_kwargs": {"a": 1}}
-    request = parse(body, loras={"adapter": "/lora"}, trusts_mm_kwargs=True)
+    request = from_openai(body, loras={"adapter": "/lora"}, trusts_mm_kwargs=True)
     assert isinstance(request, Request)
     assert request.lora is not None
     assert (request.lora.path, request.mm_processor_kwargs) == ("/lora", {"a": 1})
 
 
 def test_the_fields_are_those_of_the_release() -> None:
-    assert parse({"messages": HI, "reasoning_effort": "max"}).reasoning_effort == "max"
+    assert from_openai({"messages": HI, "reasoning_effort": "max"}).reasoning_effort == "max"
     with pytest.raises(ApiError):
-        parse({"messages": HI, "reasoning_effort": "max"}, backend="vllm==0.18.1")
+        from_openai({"messages": HI, "reasoning_effort": "max"}, backend="vllm==0.18.1")
     with pytest.raises(ModelError):
-        parse({"messages": HI}, backend="vllm==0.1")
+        from_openai({"messages": HI}, backend="vllm==0.1")
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/messages/render", {"model": "a", "system": "b", "messages": HI, "max_tokens": 5}),
+        ("/v1/responses/render", {"instructions": "Be brief", "input": "Hi"}),
+        (CHAT, {"messages": HI, "tools": [TOOL]}),
+    ],
+)
+def test_a_body_is_answered_as_by_the_route(
+    client: TestClient, small_model: Callable[[str], Path], path: str, body: dict[str, Any]
+) -> None:
+    normalizer = Normalizer.from_pretrained(small_model(MODEL))
+    (routing,) = answer_body(LoadedModel.of(normalizer, "a", EngineSettings()), path, body).routings
+    assert client.post(path, json=body).json()["token_ids"] == routing.token_ids.tolist()
+
+
+def test_tools_of_a_body_are_in_its_prompt(small_model: Callable[[str], Path]) -> None:
+    normalizer = Normalizer.from_pretrained(small_model(MODEL))
+    with_tools = normalizer.answer(from_openai({"messages": HI, "tools": [TOOL]}))
+    assert len(with_tools.token_ids) > len(normalizer.normalize(messages=HI).token_ids)

@@ -1,7 +1,7 @@
 """vLLM's API: what its routes take, refuse and answer, without a server.
 
-Each class of requests parses a body, says what it costs, and answers it. `parse` makes a
-`mmroute.Request` of a client's body.
+Each class of requests parses a body, says what it costs, and answers it. `from_openai` makes a
+`mmroute.Request` of a client's body, and `answer_body` answers one as a route does.
 """
 
 from mmroute.api.vllm.answers import ErrorResponse
@@ -17,7 +17,7 @@ from mmroute.api.vllm.errors import (
 )
 from mmroute.api.vllm.model import LoadedModel
 from mmroute.api.vllm.options import ApiOptions
-from mmroute.api.vllm.parsing import parse, read
+from mmroute.api.vllm.parsing import answer_body, from_openai, read
 from mmroute.api.vllm.releases import Release, release_of
 from mmroute.api.vllm.routes import ROUTES, schema_of
 from mmroute.api.vllm.validation import Schema, invalid_fields
@@ -25,6 +25,6 @@ from mmroute.api.vllm.validation import Schema, invalid_fields
 __all__ = [
     "ROUTES", "USUALLY_REFUSED", "ApiError", "ApiOptions", "ApiRequest", "Call",
     "ChatCompletionRequest", "Cost", "ErrorResponse", "LoadedModel", "Release", "Reply", "Schema",
-    "bad_request", "invalid_body", "invalid_fields", "parse", "read", "release_of", "require",
-    "schema_of",
+    "answer_body", "bad_request", "from_openai", "invalid_body", "invalid_fields", "read",
+    "release_of", "require", "schema_of",
 ]  # fmt: skip

@@ -1,13 +1,15 @@
-"""From a client's body to a request, without HTTP: for a router in Python."""
+"""A client's body as a request, or answered, without HTTP: for a router in Python."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from mmroute.api.vllm.call import Call, Reply
 from mmroute.api.vllm.chat_completion import ChatCompletionRequest
 from mmroute.api.vllm.chat_rules import TemplateRules
 from mmroute.api.vllm.errors import of_reason
+from mmroute.api.vllm.model import LoadedModel
 from mmroute.api.vllm.options import ApiOptions
 from mmroute.api.vllm.releases import release_of
 from mmroute.api.vllm.routes import schema_of
@@ -17,17 +19,22 @@ from mmroute.requests.request import Request
 if TYPE_CHECKING:
     from mmroute.api.vllm.completion import CompletionRequest
 
+_DEFAULTS: Final = ApiOptions()
 _NO_LORAS: Final[Mapping[str, str]] = {}
 
 
-def parse(
+def from_openai(
     body: Mapping[str, Any],
     *,
     backend: str = "vllm",
     loras: Mapping[str, str] = _NO_LORAS,
     trusts_mm_kwargs: bool = False,
 ) -> Request:
-    """The request that a body of ``/v1/chat/completions`` or ``/v1/completions`` is.
+    """The request that a client's body of ``/v1/chat/completions`` or ``/v1/completions`` is.
+
+    All of its fields that change a prompt are in the request: messages, tools, documents, options
+    of the chat template. For bodies of the Messages and Responses APIs, which become a chat by
+    rules of the model, see `answer_body`.
 
     Args:
         body: the JSON object that a client sent. With `messages` it is a chat, else a completion.
@@ -42,10 +49,10 @@ def parse(
             has several prompts, or token IDs of another engine. See `ApiError.body`.
         ModelError: `unknown_backend`.
 
-    >>> from mmroute import Normalizer
+    >>> from mmroute import Normalizer, from_openai
     >>> normalizer = Normalizer.from_pretrained("pixtral-12b-2409")
     >>> body = {"messages": [{"role": "user", "content": "Hi"}], "temperature": 0}
-    >>> normalizer.answer(parse(body)).token_ids.tolist()
+    >>> normalizer.answer(from_openai(body)).token_ids.tolist()
     [1, 3, 37133, 4]
     """
     found = read(body, backend)
@@ -59,6 +66,34 @@ def parse(
         )
     request = found.to_request(prompts[0], loras)
     return request._replace(truncate_prompt_tokens=found.truncate_prompt_tokens)
+
+
+def answer_body(
+    model: LoadedModel, path: str, body: Mapping[str, Any], options: ApiOptions = _DEFAULTS
+) -> Reply:
+    """The answer of a route to a client's body, as ``mmroute serve`` gives it.
+
+    Args:
+        model: the model to ask.
+        path: the route: one of `mmroute.api.vllm.ROUTES`, such as ``/v1/messages/render``.
+        body: the JSON object that a client sent; it stays as it is.
+        options: what the operator decided.
+
+    Raises:
+        ApiError: what the engine refuses, and what has no exact answer.
+        KeyError: there is no such route.
+
+    >>> from mmroute import EngineSettings, Normalizer
+    >>> from mmroute.api.vllm import LoadedModel, answer_body
+    >>> normalizer = Normalizer.from_pretrained("pixtral-12b-2409")
+    >>> model = LoadedModel.of(normalizer, "pixtral", EngineSettings())
+    >>> body = {"model": "pixtral", "input": "Hi"}
+    >>> answer_body(model, "/v1/responses/render", body).routings[0].token_ids.tolist()
+    [1, 3, 37133, 4]
+    """
+    engine = model.model.engine
+    schema = schema_of(path, release_of(f"{engine.name}=={engine.version}"))
+    return schema.request({**body}, long=False).answer(Call(model, options))
 
 
 def read(body: Mapping[str, Any], backend: str) -> ChatCompletionRequest | CompletionRequest:
