@@ -95,7 +95,7 @@ _CALL: Final = {"type": "function_call", "call_id": "c12345678", "name": "f",
                 "arguments": '{"a": 1}'}  # fmt: skip
 _THOUGHT: Final = {"type": "reasoning", "summary": [],
                    "content": [{"type": "reasoning_text", "text": "hm"}]}  # fmt: skip
-# Answered in another way than by vLLM, as docs/server.md tells.
+# Answered in another way than by vLLM, as docs/server-reference.md lists.
 _DIFFERENT: Final[Sequence[Any]] = (
     {"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]},
     {"type": "message", "role": "assistant", "content": []},

@@ -10,7 +10,8 @@ own, with one model string, and posts to both whatever the recorded requests can
   with --odd             also /v1/messages/render and /v1/responses/render
 
 Pictures of which only the size is recorded are made, flat and cheap; both get the same bytes.
-The differences that docs/server.md tells are data in server_differences.py, and counted by name.
+The differences that docs/server-reference.md lists are data in server_differences.py. They are
+counted by name.
 
 A model is the directory of its vectors' `model` below MODELS; a small model of the tests
 (tests/helpers/small_models.py) is written to a temporary directory. vLLM needs a CPU only; the

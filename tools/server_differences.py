@@ -1,4 +1,4 @@
-"""The differences from vLLM's render server that docs/server.md tells, as data."""
+"""The differences from vLLM's render server that docs/server-reference.md lists, as data."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _OWN_ARGUMENTS: Final = frozenset({
 
 @dataclass(frozen=True, slots=True)
 class Deliberate:
-    """A difference that docs/server.md tells.
+    """A difference that docs/server-reference.md lists.
 
     Attributes:
         name: in the report.

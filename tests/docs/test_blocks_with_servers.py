@@ -88,7 +88,7 @@ def test_servers_in_place_of_a_model(model: Path, tmp_path: Path) -> None:
         with httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
             wait_until_healthy(client, second, log)
         names = run_block(
-            "server.md",
+            "connect.md",
             "mmroute.connect",
             {
                 "/run/mmroute/http.sock": str(socket),

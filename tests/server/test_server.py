@@ -306,7 +306,7 @@ def test_each_reason_has_a_status(
 
 
 def test_what_the_page_says_of_each_reason() -> None:
-    page = (ROOT / "docs" / "server.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "server-reference.md").read_text(encoding="utf-8")
     for reason in REFUSED_BY_ENGINE | USUALLY_REFUSED:
         assert f"`{reason.value}`" in page
 

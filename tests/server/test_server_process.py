@@ -221,7 +221,7 @@ def test_the_examples_of_the_pages(tmp_path: Path) -> None:
 
 
 def test_the_official_client_as_the_page_has_it(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "server.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "connect.md").read_text(encoding="utf-8")
     (block,) = [b for b in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "openai" in b]
     (shown,) = re.findall(r"# (\[.*\])", block)
     port, log = free_port(), tmp_path / "log"
