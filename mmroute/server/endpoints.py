@@ -236,7 +236,10 @@ class Endpoints:
         watch.start(runs=next(self._requests) % _TIMED_ONE_OF == 0)
         model = self._models.find(request.model)
         client_id = exchange.head.header(b"x-request-id") or None
-        own_id = exchange.entry.request_id[:_ID_DIGITS]
+
+        def own_id() -> str:
+            return exchange.entry.request_id[:_ID_DIGITS]
+
         try:
             reply = request.answer(Call(model, self._options, client_id, own_id, blocks))
         except ApiError as error:

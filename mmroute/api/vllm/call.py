@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from mmroute.answering.hash_forms import BlockForm
@@ -22,14 +22,14 @@ class Call(NamedTuple):
         model: the model that the request asks for.
         options: what the operator decided.
         request_id: the value of the ``X-Request-Id`` header; None if there is none.
-        own_id: the ID of a request that brings none.
+        own_id: gives the ID of a request that brings none.
         blocks: the block hashes that are wanted; None for none.
     """
 
     model: LoadedModel
     options: ApiOptions
     request_id: str | None = None
-    own_id: str = ""
+    own_id: Callable[[], str] = str
     blocks: BlockForm | None = None
 
 

@@ -65,7 +65,7 @@ def rendered(
 
 def request_id_of(prefix: str, request: GenerationRequest, call: Call) -> str:
     """The ID of the header ``X-Request-Id``, else of the body, else one of our own."""
-    return f"{prefix}-{call.request_id or request.request_id or call.own_id}"
+    return f"{prefix}-{call.request_id or request.request_id or call.own_id()}"
 
 
 def exact(routing: Routing, options: ApiOptions) -> Routing:

@@ -142,7 +142,7 @@ class ResponsesRequest(BaseModel):
         model, chat = call.model, self._options()
         request_id = self.request_id
         if "request_id" not in self.model_fields_set:
-            request_id = f"resp_{call.own_id}"
+            request_id = f"resp_{call.own_id()}"
         if model.chats.has_conversations:
             return self._answer_conversation(chat, call, request_id)
         chat.messages = messages_of(self.instructions, self.input)

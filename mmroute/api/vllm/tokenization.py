@@ -6,7 +6,7 @@ Source: vLLM ``entrypoints/serve/tokenize``, and its answers as observed.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, with_config
 from typing_extensions import TypedDict
@@ -26,6 +26,8 @@ from mmroute.api.vllm.fields import (
 )
 from mmroute.api.vllm.request_checks import before_fields, check_generation_prompt
 from mmroute.requests.request import Request
+
+_PROMPTS: Final = frozenset({"prompt", "messages"})
 
 
 class TokenizeCompletionRequest(Open):
@@ -117,8 +119,7 @@ TokenizeRequest: TypeAlias = TokenizeCompletionRequest | TokenizeChatRequest
 
 
 def _check_one_prompt(request: TokenizeRequest, call: Call) -> None:
-    both = not {"prompt", "messages"}.isdisjoint(request.model_extra or ())
-    if call.options.strict and both:
+    if call.options.strict and not _PROMPTS.isdisjoint(request.model_extra or ()):
         raise bad_request("Give `prompt` or `messages`, not both (--strict).", "prompt")
 
 

@@ -45,7 +45,9 @@ class Schema(Generic[T]):
     def __init__(
         self, kind: Any, unknown: frozenset[str] = _NO_FIELDS, refused: frozenset[str] = _NO_FIELDS
     ) -> None:
-        self._adapter: TypeAdapter[T] = TypeAdapter(kind)
+        adapter: TypeAdapter[T] = TypeAdapter(kind)
+        self._core_schema = adapter.core_schema
+        self._validator = adapter.validator  # without pydantic's own checks of arguments
         self._unknown = unknown
         self._refused = refused
 
@@ -65,11 +67,12 @@ class Schema(Generic[T]):
             raise invalid_fields([_MISSING])
         if (self._unknown or self._refused) and isinstance(body, dict):
             body = self._as_known(body)
-        validator = self._up_to_first_errors if long else self._adapter
+        validator = self._up_to_first_errors if long else self._validator
         try:
-            return validator.validate_python(body, from_attributes=True)  # as FastAPI does
+            request: T = validator.validate_python(body, from_attributes=True)  # as FastAPI does
         except ValidationError as error:
             raise invalid_fields(error.errors(include_url=False)) from None
+        return request
 
     def _as_known(self, body: dict[str, Any]) -> dict[str, Any]:
         for name in self._refused & body.keys():
@@ -82,7 +85,7 @@ class Schema(Generic[T]):
 
     @functools.cached_property
     def _up_to_first_errors(self) -> SchemaValidator:
-        changed = _failing_fast(self._adapter.core_schema)
+        changed = _failing_fast(self._core_schema)
         # Or it takes the validators that the classes within it have, which are the other ones.
         return SchemaValidator(changed, _use_prebuilt=False)
 
