@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Final, Protocol
 
+from mmroute.placement.aligned_targets import AlignedTargets
 from mmroute.placement.blank_lines import MergedBlankLines
 from mmroute.placement.exact_targets import ExactRule
 from mmroute.placement.expansion import Placement
@@ -38,6 +39,7 @@ class PlacementRule(Protocol):
 
 _OWN: Final[Mapping[str, PlacementRule]] = {
     "targets": Targets,
+    "aligned_targets": AlignedTargets,
     "audio_beside_video": AudioBesideVideo,
     "merged_blank_lines": MergedBlankLines,
     "numbered_tags": NumberedTags,

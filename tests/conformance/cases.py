@@ -66,6 +66,8 @@ FAMILY_PLACEHOLDERS: dict[str, str | None] = {
     "small-ovis-2.6": "<image>",
     "small-deepseek-vl2": "<image>",
     "small-unlimited-ocr": "<image>",
+    "small-deepseek-v4-vision": "<\uff5cdeepseek_image\uff5c>",
+    "small-deepseek-v4.1": "<\uff5cdeepseek_image\uff5c>",
     # Text only; of the last the chats are rendered by Python code, and refused.
     "small-llama": None,
     "small-qwen3-next": None,
@@ -74,6 +76,8 @@ FAMILY_PLACEHOLDERS: dict[str, str | None] = {
 # Of these, videos are compared as well.
 FAMILY_VIDEOS = ("small-exaone-4.5", "small-qwen4-exp", "small-cosmos3")
 
+# Families whose chats the engine renders by Python code, which are refused.
+WITHOUT_CHATS = ("small-deepseek-v4-vision", "small-deepseek-v4.1")
 # Families that take videos or audio, of which they have cases as well.
 FAMILY_MEDIA: dict[str, tuple[str, ...]] = {
     "small-ovis-2.5": ("video",),
@@ -170,6 +174,23 @@ def cases(model: str) -> Iterator[Case]:
 def family_cases(model: str) -> Iterator[Case]:
     """What a family does of its own: sizes, placeholders, processor options; or texts alone."""
     placeholder = FAMILY_PLACEHOLDERS[model]
+    if placeholder is not None and model in WITHOUT_CHATS:
+        yield from (_as_prompt(one, placeholder) for one in _family_cases(model, placeholder))
+    else:
+        yield from _family_cases(model, placeholder)
+
+
+def _as_prompt(one: Case, placeholder: str) -> Case:
+    """A chat as a prompt."""
+    messages = one.pop("messages", None)
+    if messages is None:
+        return one
+    contents = [message["content"] for message in messages]
+    parts = [part for c in contents for part in (c if isinstance(c, list) else [text(c)])]
+    return one | {"prompt": "".join([part.get("text", placeholder) for part in parts])}
+
+
+def _family_cases(model: str, placeholder: str | None) -> Iterator[Case]:
     if placeholder is None:
         yield from _texts_alone(chats=model != "small-gpt-oss")
         return

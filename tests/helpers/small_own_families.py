@@ -118,6 +118,49 @@ def _deepseek_vl2() -> Files:
     )
 
 
+def _deepseek_v4(*, nested: bool, **vision: Any) -> Files:
+    """The IDs of the tokens of images are constants of vLLM, so the vocabulary reaches that far."""
+    last = 129264 if nested else 129261
+    names = [f"<|place_holder_mm_span_{number:04}|>" for number in range(431, 436)]
+    marks = ("<bos>", "<eos>", "<pad>", "<think>", "</think>")
+    image = "<\uff5cdeepseek_image\uff5c>"
+    tokenizer = byte_level((*marks, *([] if nested else [image])), bos="<bos>")
+    vocabulary, added = tokenizer["model"]["vocab"], tokenizer["added_tokens"]
+    tail = [image] if nested else names
+    fillers = last + 1 - len(tail) - len(added) - len(vocabulary)
+    vocabulary |= {f"<filler {i}>": len(vocabulary) + i for i in range(fillers)}
+    first = len(vocabulary)
+    added += [{**added[0], "content": text} for text in tail]
+    for number, token in enumerate(added):
+        token["id"] = first + number
+    for bos in tokenizer["post_processor"]["special_tokens"].values():
+        bos["ids"] = [first]
+    text = {
+        "hidden_size": 64,
+        "max_position_embeddings": 16384,
+        "num_attention_heads": 4,
+        "num_hidden_layers": 2,
+        "num_key_value_heads": 1,
+        "vocab_size": last + 20,
+    }
+    model_type = "deepseek_v41" if nested else "deepseek_v4"
+    if nested:
+        fields: dict[str, Any] = {"text_config": text, "vision_config": vision}
+    else:
+        fields = {**text, **{f"vision_{name}": value for name, value in vision.items()}}
+    name = "DeepseekV41ForCausalLM" if nested else "DeepseekV4ForConditionalGeneration"
+    return {
+        "config.json": {"architectures": [name], "model_type": model_type, **fields},
+        "tokenizer.json": tokenizer,
+        "tokenizer_config.json": {
+            "bos_token": "<bos>",
+            "eos_token": "<eos>",
+            "pad_token": "<pad>",
+            "tokenizer_class": "PreTrainedTokenizerFast",
+        },
+    }
+
+
 OWN_FAMILIES: Final[Mapping[str, Callable[[], Files]]] = {
     "small-ovis-2.5": lambda: _ovis(
         "Ovis2_5", "ovis2_5", added=False, patch_size=16, hidden_stride=2, temporal_patch_size=1
@@ -127,6 +170,14 @@ OWN_FAMILIES: Final[Mapping[str, Callable[[], Files]]] = {
         temporal_patch_size=2,
     ),
     "small-deepseek-vl2": _deepseek_vl2,
+    "small-deepseek-v4-vision": lambda: _deepseek_v4(
+        nested=False, n_layers=2, dim=64, n_heads=4, inter_dim=64, rope_theta=10000.0,
+        patch_size=14, downsample_ratio=3, max_n_token=300, min_pixels=30000, max_wh_ratio=30.0,
+    ),
+    "small-deepseek-v4.1": lambda: _deepseek_v4(
+        nested=True, num_hidden_layers=2, hidden_size=64, num_attention_heads=4, patch_size=14,
+        downsample_ratio=3, max_image_tokens=300, min_pixels=30000,
+    ),
     "small-unlimited-ocr": lambda: _deepseek("UnlimitedOCRForCausalLM", "unlimited-ocr"),
 }  # fmt: skip
 """Name -> its files."""

@@ -1,0 +1,88 @@
+"""DeepSeek-V4 and V4.1: cells of patches in rows, within a budget that row ends count in.
+
+Source: vLLM ``models/deepseek_v4/common/mm_preprocess.py`` and
+``models/deepseek_v41/common/mm_preprocess.py`` (``load_image``, ``safe_resize``,
+``solve_resize_ratio``). Checked with both.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from mmroute.errors import image_refused
+from mmroute.geometry.grid import CachePlan, Count, OneByOne
+from mmroute.requests.items import ImageSize
+
+_ALIGNMENT: Final = 3  # tokens of the budget that V4 keeps for the start of an image
+
+
+@dataclass(frozen=True, slots=True)
+class CellRows(OneByOne[ImageSize]):
+    """Rows and columns of cells.
+
+    Attributes:
+        patch_size: pixels along one side of a patch.
+        cell_size: patches along one side of a cell.
+        max_tokens: the most tokens of an image, with the ends of its rows and its own.
+        min_pixels: smallest area, in pixels, to which an image is enlarged.
+        max_aspect: the widest that an image is, for its height; None for no limit.
+        paired: whether rows stand in pairs, column by column; V4.1 has them one by one.
+    """
+
+    patch_size: int
+    cell_size: int
+    max_tokens: int
+    min_pixels: int
+    max_aspect: float | None = None
+    paired: bool = False
+
+    def max_embeds(self, _: CachePlan) -> int:
+        return self.max_tokens + _ALIGNMENT * self.paired
+
+    def count(self, image: ImageSize) -> Count:
+        width: float = image.width
+        height: float = image.height
+        if self.max_aspect is not None and width > height * self.max_aspect:
+            width = height * self.max_aspect
+        if width * height < self.min_pixels:
+            ratio = (self.min_pixels / (width * height)) ** 0.5
+            width, height = int(width * ratio), int(height * ratio)
+        sides = (math.ceil(side / self.patch_size) for side in (height, width))
+        rows, columns = (-(-patches // self.cell_size) for patches in sides)
+        limit = budget = self.max_tokens - _ALIGNMENT * self.paired
+        while width * height and self._tokens(rows, columns) > limit:
+            if budget <= 0:
+                raise image_refused(image, "it cannot be shrunk to the budget of tokens")
+            rows, columns = self._shrunk(height, width, budget)
+            budget -= 1
+        if not rows * columns:
+            raise image_refused(image, "a side has no patch left")
+        return Count(rows, columns) if self.paired else Count(rows, columns + 1, whole=2)
+
+    def _tokens(self, rows: int, columns: int) -> int:
+        """Tokens of an image; pairs of rows are filled up to a multiple of four."""
+        if not self.paired:
+            return rows * (columns + 1) + 2
+        pairs = -(-rows // 2)
+        return 2 * pairs * (columns + 1) + 2 + pairs * (columns + 1) % 2 * 2
+
+    def _shrunk(self, height: float, width: float, budget: int) -> tuple[int, int]:
+        """Rows and columns of an image that is shrunk to about so many tokens."""
+        step = 2 if self.paired else 1
+        aspect = height / width
+        most_columns = math.sqrt(max(0, budget - 2) / aspect + 0.25) - 0.5
+        most_rows = most_columns * aspect
+        if most_columns < 1:
+            return (budget - 2) // 2 // step * step, 1
+        if most_rows < step:
+            return step, (budget - 2) // step - 1
+        cell = self.patch_size * self.cell_size
+        scale = min(
+            math.floor(most_columns) * cell / width,
+            math.floor(most_rows) // step * step * cell / height,
+        )
+        patches = (math.floor(side * scale / self.patch_size) for side in (height, width))
+        rows, columns = (-(-count // self.cell_size) for count in patches)
+        return rows, columns
