@@ -95,7 +95,7 @@ class Reason(StrEnum):
     CHAT_TEMPLATE_MISSING = "chat_template_missing"
     """The model directory has no chat template that this request could use."""
     CHAT_TEMPLATE_NOT_REPRODUCIBLE = "chat_template_not_reproducible"
-    """The chat template reads the clock or draws at random: two renderings may differ."""
+    """The chat template reads the clock, draws at random or writes an address in memory."""
     CHAT_RENDERER_UNSUPPORTED = "chat_renderer_unsupported"
     """The engine renders this model's chats by its own code and not by a template."""
     CHAT_TEMPLATE_FAILED = "chat_template_failed"

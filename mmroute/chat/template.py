@@ -22,6 +22,7 @@ from jinja2 import nodes
 from jinja2.runtime import Context, LoopContext
 from jinja2.utils import Namespace
 
+from mmroute.chat.addresses import FILTER, NotReproducibleError, guard, guarded
 from mmroute.chat.content_format import detect_content_format
 from mmroute.errors import InexactError, Reason, malformed
 
@@ -65,13 +66,6 @@ def _tojson(
     )
 
 
-class NotReproducibleError(BaseException):
-    """The template looked at what is different at the next call.
-
-    Not an `Exception`, because tests of jinja2 catch those and answer false.
-    """
-
-
 class _Unreadable:
     """The answer of such a call. A template may keep it, but not look at it.
 
@@ -82,7 +76,7 @@ class _Unreadable:
         self._name = name
 
     def _refuse(self, *_: object) -> NoReturn:
-        raise NotReproducibleError(self._name)
+        raise NotReproducibleError(f"{self._name}, whose value the engine gets at another moment")
 
     __add__ = __bool__ = __contains__ = __eq__ = __ge__ = __getattr__ = __getitem__ = _refuse
     __gt__ = __hash__ = __iter__ = __le__ = __len__ = __lt__ = __mod__ = __mul__ = _refuse
@@ -106,6 +100,10 @@ class _Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
     What templates do most is read a key of a message, a namespace or the loop. A plain value read
     so is what the sandbox would return too; everything else it decides itself.
     """
+
+    def _generate(self, source: nodes.Template, *place: Any, **options: Any) -> str:
+        guard(source)
+        return super()._generate(source, *place, **options)
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         kind = type(obj)
@@ -136,6 +134,7 @@ def environment() -> jinja2.Environment:
     made.globals["raise_exception"] = raise_exception
     for name in ("strftime_now", "lipsum"):
         made.globals[name] = not_reproducible(name)
+    made.filters[FILTER] = guarded
     made.tests["string"] = _is_string
     # jinja2 computes other filters of constants when it compiles.
     made.filters["random"] = jinja2.pass_context(not_reproducible("random"))
@@ -165,7 +164,7 @@ def written(compiled: jinja2.Template, variables: dict[str, Any]) -> list[str]:
 
     Raises:
         InexactError: `chat_template_failed`; `chat_template_not_reproducible` if it asks for the
-            date (the engine's, at another moment) or for chance.
+            date (the engine's, at another moment) or for chance, or writes an address in memory.
     """
     try:
         context = compiled.new_context(variables, shared=True)
@@ -173,7 +172,7 @@ def written(compiled: jinja2.Template, variables: dict[str, Any]) -> list[str]:
     except NotReproducibleError as error:
         raise InexactError(
             Reason.CHAT_TEMPLATE_NOT_REPRODUCIBLE,
-            f"the chat template uses {error}, whose value the engine gets at another moment; "
+            f"the chat template uses {error}; "
             "send a rendered `prompt`, or the variable that the template takes instead",
         ) from error
     except Exception as error:  # a template can raise whatever its input makes it

@@ -118,9 +118,17 @@ def test_a_template_that_raises_is_a_reason(
         "{{ 'a' ~ strftime_now('%Y') }}",
         "{% if strftime_now('%Y').upper is defined %}a{% endif %}",
         "{% if strftime_now('%Y') in ['2025'] %}a{% endif %}",
+        "{{ messages[0].items }}",
+        "{{ messages[0]['items'] | string | length }}",
+        "{% set name = 'items' %}{{ 'a' ~ messages[0][name] }}",
+        "{{ messages[0] | attr('items') }}",
+        "{{ 'a'.upper }}",
+        "{{ messages | map(attribute='items') | join }}",
+        "{{ messages | reverse }}",
+        "{{ raise_exception }}",
     ],
 )
-def test_a_template_that_depends_on_the_moment_is_a_reason(
+def test_a_template_that_no_other_process_renders_so_is_a_reason(
     source: str, changed_model: Callable[..., Any]
 ) -> None:
     def change(files: dict[str, Any]) -> None:
@@ -144,6 +152,20 @@ def test_a_template_may_ask_for_the_moment_and_never_write_it(
 
     model = Normalizer.from_pretrained(str(changed_model("small-qwen2.5-vl", change)))
     assert model.normalize(messages=[{"role": "user", "content": "dog"}]).exact
+
+
+def test_a_template_may_use_what_it_must_not_write(changed_model: Callable[..., Any]) -> None:
+    def change(files: dict[str, Any]) -> None:
+        files["chat_template.json"] = {
+            "chat_template": "{% set each = messages[0].items %}{% if each and each is callable %}"
+            "{% for key, value in each() | reverse | map('reverse') | map('list') %}"
+            "{{ key }}{{ value }}{% endfor %}{{ messages[0]['keys']() | list | first }}{% endif %}"
+        }
+
+    model = Normalizer.from_pretrained(str(changed_model("small-qwen2.5-vl", change)))
+    routing = model.normalize(messages=[{"role": "user", "content": "dog"}])
+    text = model.model.tokenizer.decode(routing.token_ids.tolist())
+    assert text.replace(" ", "") == "dogcontentuserrolerole"
 
 
 def test_numpy_ids_are_read_and_answers_are_read_only(
