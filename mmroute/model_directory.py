@@ -49,6 +49,8 @@ _LONGEST_LINK: Final = 1024
 class FieldRef:
     """A place in a model directory, written ``config.json:vision_config.patch_size``.
 
+    A number is an index of a list.
+
     >>> FieldRef.parse("config.json:vision_config.patch_size").path
     ('vision_config', 'patch_size')
     """
@@ -186,7 +188,10 @@ class ModelFiles:
         """Whether a field has a value other than null, and the value."""
         value: Any = self.object(ref.file)
         for key in ref.path:
-            value = value.get(key) if isinstance(value, dict) else None
+            if isinstance(value, list) and key.isdecimal():
+                value = dict(enumerate(value)).get(int(key))
+            else:
+                value = value.get(key) if isinstance(value, dict) else None
             if value is None:
                 return False, None
         return True, value

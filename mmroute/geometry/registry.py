@@ -47,6 +47,7 @@ _GRIDS: Final[Mapping[str, str]] = {
     "windows": "windows:Windows",
 }
 _LAYOUTS: Final[Mapping[str, str]] = {
+    "enclosed": "framed:Enclosed",
     "fill": "fill:Fill",
     "framed": "framed:Framed",
     "numbered_fill": "fill:NumberedFill",

@@ -16,6 +16,7 @@ from small_remote_families import REMOTE_FAMILIES
 from small_text_families import TEXT_FAMILIES
 from small_tile_families import TILE_FAMILIES
 from small_tokenizers import byte_level, special_ids
+from small_vllm_families import VLLM_FAMILIES
 
 _NEWLINE: Final = "\u010a"  # a line break, as byte-level vocabularies write it
 _CHAT: Final = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
@@ -341,6 +342,7 @@ FAMILY_MODELS: Final[Mapping[str, Callable[[], Files]]] = {
     **OWN_FAMILIES,
     **REMOTE_FAMILIES,
     **QWEN_FAMILIES,
+    **VLLM_FAMILIES,
     **TEXT_FAMILIES,
 }
 """Name -> its files: JSON values, or text for a template."""

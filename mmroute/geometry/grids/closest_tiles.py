@@ -1,6 +1,6 @@
 """InternVL: the grid of square tiles whose aspect ratio is closest to the image's.
 
-Sources: vLLM ``transformers_utils/processors/internvl.py``; transformers
+Sources: vLLM ``transformers_utils/processors/internvl.py`` and ``nemotron_vl.py``; transformers
 ``models/got_ocr2/image_processing_got_ocr2.py`` (`get_optimal_tiled_canvas`).
 """
 
@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Final
 
 from mmroute.geometry.grid import CachePlan, Count, OneByOne
 from mmroute.requests.items import ImageSize
+
+_ENOUGH: Final = 0.6
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,8 @@ class ClosestTiles(OneByOne[ImageSize]):
         cropped: whether images are cut into tiles at all.
         planned_cropped: whether the engine plans its encoder cache with images that are cut.
         thumbnail: whether a grid of several tiles is followed by the whole image as one more.
+        weighs_area: whether a grid of less than `_ENOUGH` of the image's pixels counts as further
+            away, as Llama Nemotron Nano VL has it.
     """
 
     tile_size: int
@@ -38,6 +43,7 @@ class ClosestTiles(OneByOne[ImageSize]):
     cropped: bool = True
     planned_cropped: bool = True
     thumbnail: bool = True
+    weighs_area: bool = False
 
     def max_embeds(self, _: CachePlan) -> int:
         """The engine also tries one tile more than the most."""
@@ -53,7 +59,8 @@ class ClosestTiles(OneByOne[ImageSize]):
     def count(self, image: ImageSize) -> Count:
         columns = rows = 1
         if self.cropped:
-            columns, rows = closest_grid(
+            choose = best_covering_grid if self.weighs_area else closest_grid
+            columns, rows = choose(
                 image, tile_size=self.tile_size, min_tiles=self.min_tiles, max_tiles=self.max_tiles
             )
         tile = self._tokens_per_tile()
@@ -84,6 +91,25 @@ def closest_grid(
             best, least = (columns, rows), difference
         elif difference == least and area > 0.5 * tile_size**2 * columns * rows:
             best = (columns, rows)
+    return best
+
+
+def best_covering_grid(
+    image: ImageSize, *, tile_size: int, min_tiles: int, max_tiles: int
+) -> tuple[int, int]:
+    """Columns and rows of the first grid that has most of the aspect ratio and of the area.
+
+    >>> best_covering_grid(ImageSize(1280, 720), tile_size=512, min_tiles=1, max_tiles=12)
+    (2, 1)
+    """
+    aspect, area = image.width / image.height, image.width * image.height
+    best, most = (1, 1), float("-inf")
+    for columns, rows in grids(min_tiles, max_tiles):
+        ratio = columns / rows
+        covered = min(columns * rows * tile_size * tile_size / area, _ENOUGH)
+        score = covered * min(ratio / aspect, aspect / ratio)
+        if score > most:
+            best, most = (columns, rows), score
     return best
 
 

@@ -1,11 +1,12 @@
-"""One number of tokens for every item, whatever its size: Gemma 3n's images and audio.
+"""One number of tokens for every item, whatever its size: Gemma 3n's images and audio, and others.
 
-Sources: vLLM ``model_executor/models/gemma3n_mm.py``; transformers
-``models/gemma3n/processing_gemma3n.py``.
+Sources: vLLM ``model_executor/models/gemma3n_mm.py``, ``aria.py``, ``bagel.py``, ``glm4v.py``;
+transformers ``models/gemma3n/processing_gemma3n.py``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,16 +15,28 @@ from mmroute.geometry.grid import CachePlan, Count, OneByOne
 
 @dataclass(frozen=True, slots=True)
 class FixedCount(OneByOne[Any]):
-    """A constant.
+    """A constant: given as it is, or as the square of what a side has.
 
     Attributes:
-        tokens: feature positions of an item.
+        tokens: feature positions of an item. Of several, by the patches of an image, the engine
+            takes the most. None: the square of what a side has.
+        image_size: side of the resized image, in pixels.
+        patch_size: side of a patch, in pixels.
+        merge_size: patches along one side of a token.
     """
 
-    tokens: int
+    tokens: int | Mapping[str, int] | None = None
+    image_size: int = 0
+    patch_size: int = 1
+    merge_size: int = 1
 
     def max_embeds(self, _: CachePlan) -> int:
-        return self.tokens
+        return self.count(None).whole
 
     def count(self, _: object) -> Count:
-        return Count(whole=self.tokens)
+        tokens = self.tokens
+        if tokens is None:
+            tokens = (self.image_size // self.patch_size // self.merge_size) ** 2
+        elif not isinstance(tokens, int):
+            tokens = max(tokens.values(), default=0)
+        return Count(whole=tokens)

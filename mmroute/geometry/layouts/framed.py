@@ -40,6 +40,27 @@ class Framed:
         return _framed(before, self.fill, count.total, _array(self.after))
 
 
+@dataclass(frozen=True, slots=True)
+class Enclosed:
+    """Likewise, where the words are feature positions as well: GLM-4V.
+
+    Attributes:
+        fill: the token of a feature position.
+        before: what opens an item.
+        after: what closes it.
+    """
+
+    fill: int
+    before: Words = ()
+    after: Words = ()
+
+    def replacement(
+        self, count: Count, _item: object, _number: int, _context: ModelContext
+    ) -> Replacement:
+        parts = (_array(self.before), filled(self.fill, count.total), _array(self.after))
+        return Replacement(np.concatenate(parts))
+
+
 def _framed(before: TokenIds, fill: int, count: int, after: TokenIds) -> Replacement:
     """Features between words.
 
