@@ -97,7 +97,7 @@ _UNKNOWN_CLASS: Final = "NoSuchTokenizer"
 
 def text_page() -> str:
     """The page of text-only models as Markdown."""
-    specs = [spec for spec in known_families() if spec.chat in _CHATS and not spec.media]
+    specs = [spec for spec in known_families() if spec.chat.renderer in _CHATS and not spec.media]
     lengths = [
         (str(length), _code(types))
         for spec in specs
@@ -125,7 +125,12 @@ def text_page() -> str:
 def _text_row(spec: FamilySpec) -> tuple[str, ...]:
     names = [str(name) for name in spec.match.get(_ARCHITECTURES, ())]
     hashes = "with the worker's block size, else `block_size_unknown`" if spec.hybrid else "exact"
-    return f"`{spec.family}`", _CHATS[spec.chat], hashes, _code(names) or "Mistral's format"
+    return (
+        f"`{spec.family}`",
+        _CHATS[spec.chat.renderer],
+        hashes,
+        _code(names) or "Mistral's format",
+    )
 
 
 def _tokenizers() -> list[tuple[str, str]]:

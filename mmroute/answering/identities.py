@@ -118,7 +118,7 @@ def _overrides(model: ResolvedModel, request: Request, modality: Modality) -> Ov
         return _NO_OVERRIDES
     if model.media[modality].identity is not IdentityForm.VISION_CHUNK:
         media_io = media_io.get(modality, {})
-    if unnamed := model.family.unnamed_kwargs & kwargs.keys():
+    if unnamed := model.media[modality].unnamed & kwargs.keys():
         kwargs = {name: value for name, value in kwargs.items() if name not in unnamed}
     return Overrides(kwargs, media_io)
 

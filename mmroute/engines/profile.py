@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from mmroute.engines.frontends import Frontend
 from mmroute.engines.hashes import Hashes
@@ -51,6 +51,24 @@ class Identify(Protocol):
         Raises:
             InexactError: the engine's own identity is not reproducible.
         """
+
+
+class ChatSource(NamedTuple):
+    """What a model's chat renderer is made of.
+
+    Attributes:
+        files: the model's files.
+        family: the spec of its family.
+        tokenizer: the model's tokenizer.
+        geometries: what counts and writes its items.
+        settings: the settings that the engine was started with.
+    """
+
+    files: ModelFiles
+    family: FamilySpec
+    tokenizer: Tokenizer
+    geometries: Mapping[Modality, AnyGeometry]
+    settings: EngineSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +134,7 @@ class EngineProfile:
     max_audio_bytes: int
     min_encoder_cache: int
     applies_exif_orientation: bool
-    load_chat: Callable[
-        [ModelFiles, FamilySpec, Tokenizer, Mapping[Modality, AnyGeometry], EngineSettings], Chat
-    ]
+    load_chat: Callable[[ChatSource], Chat]
     identify: Identify
     longest_context: Callable[..., int]
     hashing: Hashes

@@ -19,8 +19,7 @@ from mmroute.engines.settings import EngineSettings
 from mmroute.errors import InexactError, ModelError, Reason, malformed, shortened
 from mmroute.families.spec import FamilySpec
 from mmroute.geometry import AnyGeometry, Overrides
-from mmroute.geometry.arguments import with_pixel_limits
-from mmroute.geometry.geometry import RefusedItems
+from mmroute.geometry.geometry import Geometry, RefusedItems
 from mmroute.model.values import Values
 from mmroute.model_directory import ModelFiles
 from mmroute.requests.items import Modality
@@ -146,14 +145,12 @@ def configured_context(settings: EngineSettings, longest: int) -> int:
 
 
 def overriding(
-    own: AnyGeometry, engine: EngineProfile, settings: EngineSettings, family: FamilySpec
+    own: Geometry, engine: EngineProfile, settings: EngineSettings
 ) -> Callable[[Overrides], AnyGeometry]:
     """A model's geometry under the overrides of requests to an engine with these settings."""
 
     def changed(overrides: Overrides) -> AnyGeometry:
-        processor_kwargs = overrides.processor
-        if family.size_is_pixel_limits:
-            processor_kwargs = with_pixel_limits(processor_kwargs)
+        processor_kwargs = own.accepts.with_edges(overrides.processor)
         processor = engine.processor_kwargs(settings.mm_processor_kwargs, processor_kwargs)
         if not processor and not overrides.media_io:
             return own

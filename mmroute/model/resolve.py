@@ -11,11 +11,13 @@ from typing import Any, Final
 from pydantic import TypeAdapter, ValidationError
 
 from mmroute.engines.known import behind_frontend, find_engine
-from mmroute.engines.profile import EngineProfile
+from mmroute.engines.profile import ChatSource, EngineProfile
 from mmroute.engines.settings import EngineSettings
 from mmroute.errors import InexactError, ModelError, Reason, needs_extra, quoted
+from mmroute.families.lookup import Lookup
 from mmroute.families.matching import match_family
-from mmroute.families.spec import FamilySpec, Lookup, MediaSpec
+from mmroute.families.media import MediaSpec
+from mmroute.families.spec import FamilySpec
 from mmroute.geometry import AnyGeometry, CachePlan, Geometry
 from mmroute.geometry.grid import AnyGrid
 from mmroute.geometry.registry import GRIDS, LAYOUTS
@@ -165,7 +167,7 @@ class _Resolver:
         placement = placement_rules()[self.family.placement].build(tokenizer, tokens)
         named = dataclasses.replace(self.settings, model=model_id or self.files.name)
         geometries = {modality: rules.geometry for modality, rules in media.items()}
-        chat = engine.load_chat(self.files, self.family, tokenizer, geometries, named)
+        chat = engine.load_chat(ChatSource(self.files, self.family, tokenizer, geometries, named))
         chat = configured_chat(chat, self.settings, self.files.name)
         for name, origin in chat.origins.items():
             value = chat.content_format if name == "content_format" else None
@@ -301,12 +303,8 @@ class _Resolver:
         self.values.within = "" if modality is Modality.IMAGE else f"{modality}."
         if modality is Modality.IMAGE and "resize" not in spec.values:
             self._check_resized()
-        overridden = overriding(
-            self._geometry(modality, spec, tokenizer, tokens),
-            self.engine,
-            self.settings,
-            self.family,
-        )
+        own = self._geometry(modality, spec, tokenizer, tokens)
+        overridden = overriding(own, self.engine, self.settings)
         target: tuple[int, ...] = ()
         if spec.target is not None:
             target = (tokens[spec.target],)
@@ -332,6 +330,7 @@ class _Resolver:
             max_items=most if spec.max_items is None else min(most, spec.max_items),
             only_in_chats=spec.only_in_chats,
             identity=spec.identity,
+            unnamed=own.accepts.unnamed,
             identity_flag=spec.identity_flag,
         )
 

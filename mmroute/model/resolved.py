@@ -48,6 +48,7 @@ class MediaRules:
         max_items: the most items in one prompt.
         only_in_chats: whether the engine refuses items beside a prompt.
         identity: what the engine hashes of an item that has no name.
+        unnamed: the arguments of requests that identities do not cover.
         identity_flag: what it hashes beside every identity; None for nothing.
     """
 
@@ -58,6 +59,7 @@ class MediaRules:
     max_items: int
     only_in_chats: bool
     identity: IdentityForm
+    unnamed: frozenset[str]
     identity_flag: IdentityFlag | None
 
 

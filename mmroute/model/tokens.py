@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mmroute.errors import ModelError, Reason
-from mmroute.families.spec import Lookup, TokenLookup
+from mmroute.families.lookup import Lookup, TokenLookup
 from mmroute.model.values import Values
 from mmroute.tokenizers import Tokenizer
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from mmroute.errors import ModelError, Reason, quoted
-from mmroute.families.spec import Lookup
+from mmroute.families.lookup import Lookup
 from mmroute.model.resolved import Origin
 from mmroute.model_directory import PREPROCESSOR, FieldRef, JsonValue, ModelFiles
 

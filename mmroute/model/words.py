@@ -14,7 +14,8 @@ from string import Formatter
 from types import NoneType
 from typing import Any, Final, get_args
 
-from mmroute.families.spec import Lookup, MediaSpec
+from mmroute.families.lookup import Lookup
+from mmroute.families.media import MediaSpec
 from mmroute.geometry.layout import Around, Words
 from mmroute.geometry.registry import LAYOUTS
 from mmroute.model.values import Values

@@ -16,8 +16,10 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from mmroute.engines.known import find_engine
 from mmroute.errors import MmrouteError, Reason, SpecError, did_you_mean, problem, quoted
+from mmroute.families.lookup import Lookup
 from mmroute.families.matching import known_families, match_family
-from mmroute.families.spec import FamilySpec, Lookup, media_problems
+from mmroute.families.media import media_problems
+from mmroute.families.spec import FamilySpec
 from mmroute.geometry.registry import GRIDS
 from mmroute.model.resolve import resolve_files
 from mmroute.model.resolved import ResolvedModel

@@ -314,10 +314,10 @@ def test_kwargs_that_the_engine_takes_out_name_no_item(
     normalizer: Callable[[str], Normalizer],
 ) -> None:
     model = normalizer("small-qwen2.5-vl").model
-    family = model.family.model_copy(update={"unnamed_kwargs": frozenset({"made_up"})})
+    images = replace(model.media[Modality.IMAGE], unnamed=frozenset({"made_up"}))
     named = [ImageSize(64, 48, uuid="page")]
     for kwargs, own in (({"made_up": 1}, True), ({"made_up": 1, "other": 1}, False)):
         request = Request(messages=ASK, images=named, mm_processor_kwargs=kwargs)
-        (identity,) = answer(replace(model, family=family), request).identities
+        (identity,) = answer(replace(model, media={Modality.IMAGE: images}), request).identities
         assert identity is not None
         assert (identity.value == "page") is own

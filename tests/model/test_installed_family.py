@@ -93,6 +93,56 @@ def test_a_family_of_a_known_grid_and_layout_is_one_spec_file(tmp_path: Path, ac
     assert [count for is_embed, count in placeholder["embed_runs"] if is_embed] == [3, 3, 3]
 
 
+def test_an_installed_chat_renderer(tmp_path: Path, acme: Path) -> None:
+    site = tmp_path / "site"
+    package, info = site / "one_chat", site / "one_chat-1.0.dist-info"
+    for directory in (package, info):
+        directory.mkdir(parents=True)
+    (package / "__init__.py").write_text(_ONE_CHAT)
+    spec = _ONE_SPEC.replace(
+        "[image]", '[chat]\nrenderer = "shout"\nvalues.mark = "!"\n\n[image]', 1
+    )
+    (package / "one.toml").write_text(spec)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: one-chat\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[mmroute.specs]\none = one_chat\n[mmroute.chats]\nshout = one_chat:shout\n"
+    )
+    lines = [{"messages": [{"role": "user", "content": "a b"}]}, {"prompt": "A B!"}]
+    done = mmroute(site, "tokens", str(acme), stdin="\n".join(map(json.dumps, lines)))
+    assert done.returncode == 0, done.stderr
+    chat, prompt = map(json.loads, done.stdout.splitlines())
+    assert chat["token_ids"] == prompt["token_ids"]
+    (package / "one.toml").write_text(spec.replace("values.mark", "values.word"))
+    done = mmroute(site, "tokens", str(acme), stdin=json.dumps(lines[0]))
+    assert done.returncode == 1
+    assert "one-spec: chat.values of shout: missing a required argument: 'mark'" in done.stderr
+
+
+_ONE_CHAT = """
+from dataclasses import dataclass
+
+from mmroute.chat import Chat
+from mmroute.engines.vllm.messages import parse_chat
+
+
+@dataclass(frozen=True)
+class Shout(Chat):
+    mark: str
+
+    @property
+    def origins(self):
+        return {"chat": "one_chat"}
+
+    def read(self, request, cache=None):
+        return parse_chat(request)
+
+    def render(self, chat, items, request):
+        return "".join(message["content"].upper() for message in chat.messages) + self.mark
+
+
+def shout(source, *, mark):
+    return Shout(mark)
+"""
 _ONE_SPEC = """
 family = "one-spec"
 title = "A family that is one file"

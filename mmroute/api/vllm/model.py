@@ -64,7 +64,7 @@ class LoadedModel:
         # By its commit these are the same files, and the hub is not asked again.
         directory = find_model(model.name, revision=model.commit)
         untimed = replace(normalizer, watch=None)
-        by_harmony = model.family.chat == "harmony"
+        by_harmony = model.family.chat.renderer == "harmony"
         return cls(
             name,
             model,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -19,38 +19,28 @@ from mmroute.chat.renderer import Chat, check_api_fields
 from mmroute.chat.template import ChatTemplate
 from mmroute.chat.template_files import chat_templates, check_one_template
 from mmroute.chat.template_parameters import TRANSFORMERS
+from mmroute.engines.profile import ChatSource
 from mmroute.engines.sglang.messages import parse_messages
 from mmroute.engines.sglang.tools import flat_tools, template_tools
 from mmroute.errors import InexactError, ModelError, Reason, invalid
 from mmroute.geometry import TokenIds
-from mmroute.requests.items import Items, Modality
+from mmroute.requests.items import Items
 from mmroute.requests.request import Request
 from mmroute.tokenizers import Tokenizer
-
-if TYPE_CHECKING:
-    from mmroute.engines.settings import EngineSettings
-    from mmroute.families.spec import FamilySpec
-    from mmroute.geometry import AnyGeometry
-    from mmroute.model_directory import ModelFiles
 
 _MEDIA_WORDS: Final = ("image", "audio", "video", "vision")
 # Which a request must not set a second time.
 _REFUSED_KWARGS: Final = (TRANSFORMERS - {"documents", "sanitize_control_tokens"}) | {"messages"}
 
 
-def load_chat(
-    files: ModelFiles,
-    family: FamilySpec,
-    tokenizer: Tokenizer,
-    _geometries: Mapping[Modality, AnyGeometry],
-    _settings: EngineSettings,
-) -> SglangChat:
+def load_chat(source: ChatSource) -> SglangChat:
     """The chat renderer of one model.
 
     Raises:
         ModelError: its chat template cannot be loaded, or knows no items: how the engine gives it
             message contents is not covered then.
     """
+    files, tokenizer, family = source.files, source.tokenizer, source.family
     check_one_template(files)
     template, tool_template = chat_templates(files)
     template = template or tool_template

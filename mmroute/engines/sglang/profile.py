@@ -6,9 +6,9 @@ them: messages, templates, special tokens, orientation, and what its prefix cach
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from mmroute.engines.profile import EngineProfile
+from mmroute.engines.profile import ChatSource, EngineProfile
 from mmroute.engines.sglang.hashes import SglangHashes
 from mmroute.engines.sglang.identity import identity_of_hash, item_identity
 from mmroute.engines.vllm.context import longest_context
@@ -31,10 +31,10 @@ def _check_cache_salt(salt: object) -> None:
     check_text("cache_salt", salt)
 
 
-def _load_chat(*of_model: Any) -> Chat:
+def _load_chat(source: ChatSource) -> Chat:
     from mmroute.engines.sglang.chat import load_chat  # jinja2
 
-    return load_chat(*of_model)
+    return load_chat(source)
 
 
 def _adds_special_tokens(tokenizer: Tokenizer, request: Request, with_items: bool, /) -> bool:

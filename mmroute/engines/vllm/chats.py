@@ -1,33 +1,36 @@
-"""Which renderer a model's chats have, by the name that its family spec gives."""
+"""All chat renderers by the names that family specs give: ours, and those of installed packages."""
 
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from mmroute.chat import Chat, ParsedChat
 from mmroute.chat.cache import ChatCache
 from mmroute.chat.template_files import chat_templates, check_one_template
+from mmroute.engines.profile import ChatSource
 from mmroute.engines.vllm.hf_chat import HfChat
 from mmroute.engines.vllm.kimi_k3_chat import KimiK3Chat
 from mmroute.engines.vllm.messages import parse_chat
 from mmroute.errors import InexactError, ModelError, Reason, SpecError, did_you_mean, needs_extra
 from mmroute.geometry import ModelContext, TokenIds
+from mmroute.plugins import installed, load
 from mmroute.requests.items import AudioLength, ImageSize, Items, Modality
 from mmroute.requests.request import Request
-from mmroute.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
     from mmroute.engines.settings import EngineSettings
     from mmroute.families.spec import FamilySpec
-    from mmroute.geometry import AnyGeometry
-    from mmroute.model_directory import ModelFiles
+    from mmroute.tokenizers.formats.mistral_chat import MistralChatEncoder
 
-_NAMES: Final = (
-    "harmony", "kimi_k3", "mistral", "mistral_text", "refused", "template", "tokenizer_template",
-)  # fmt: skip
+ENTRY_POINTS: Final = "mmroute.chats"
+"""The entry point group for other packages' renderers: name in a spec -> ``module:function``.
+
+The function gets a `ChatSource` and the spec's ``chat.values``, and gives a `Chat`.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,58 +54,61 @@ class RefusedChat(Chat):
         raise InexactError(Reason.CHAT_RENDERER_UNSUPPORTED, self.why)
 
 
-def load_chat(
-    files: ModelFiles,
-    family: FamilySpec,
-    tokenizer: Tokenizer,
-    geometries: Mapping[Modality, AnyGeometry],
-    settings: EngineSettings,
-) -> Chat:
+def load_chat(source: ChatSource) -> Chat:
     """The chat renderer of one model.
 
     Raises:
         ModelError: its chat template cannot be loaded.
-        SpecError: there is no renderer of that name.
+        SpecError: there is no renderer of that name, or it takes no such values.
     """
-    match family.chat:
-        case "template":
-            return _by_template(files, family, tokenizer, processor=True)
-        case "tokenizer_template":  # without a processor, it does not read chat_template.json
-            return _by_template(files, family, tokenizer, processor=False)
-        case "kimi_k3":
-            return _kimi_k3(files, family, tokenizer)
-        case "harmony":
-            return _harmony(settings)
-        case "mistral" | "mistral_text":
-            return _mistral(family, tokenizer, geometries)
-        case "refused":
-            # Source: vLLM ``renderers/`` (deepseek_v32, deepseek_v4, inkling).
-            return RefusedChat(
-                f"the engine renders chats of the family {family.family} by Python code of its "
-                "own, not by a template; send the rendered `prompt`, or `prompt_token_ids`"
-            )
-    hint = did_you_mean(family.chat, _NAMES)
-    raise SpecError(f"{family.family}: chat is {family.chat!r}, none of {', '.join(_NAMES)}{hint}")
+    family = source.family
+    name, values = family.chat.renderer, family.chat.values
+    added = installed(ENTRY_POINTS, _OWN)
+    if name not in _OWN and name not in added:
+        known = sorted({*_OWN, *added})
+        hint = did_you_mean(name, known)
+        raise SpecError(f"{family.family}: chat is {name!r}, none of {', '.join(known)}{hint}")
+    render = load(added[name]) if name in added else _OWN[name]
+    try:
+        inspect.signature(render).bind(source, **values)
+    except TypeError as error:
+        raise SpecError(f"{family.family}: chat.values of {name}: {error}") from error
+    chat: Chat = render(source, **values)
+    return chat
 
 
-def _by_template(
-    files: ModelFiles, family: FamilySpec, tokenizer: Tokenizer, *, processor: bool
+def _template(
+    source: ChatSource, *, fallback_template: str | None = None, processor: bool = True
 ) -> Chat:
-    template, tool_template = chat_templates(files, family.fallback_template, processor=processor)
+    """Renders with the model's template, or with the engine's own for the family."""
+    template, tool_template = chat_templates(source.files, fallback_template, processor=processor)
     return HfChat(
         template=template,
         tool_template=tool_template,
-        special_tokens=tokenizer.template_tokens,
-        placeholders=_placeholders(family),
+        special_tokens=source.tokenizer.template_tokens,
+        placeholders=_placeholders(source.family),
     )
 
 
-def _harmony(settings: EngineSettings) -> Chat:
-    if refusal := harmony_refusal(settings):
+def _tokenizer_template(source: ChatSource) -> Chat:
+    """Renders without a processor: the engine does not read chat_template.json."""
+    return _template(source, processor=False)
+
+
+def _refused(source: ChatSource) -> Chat:
+    # Source: vLLM ``renderers/`` (deepseek_v32, deepseek_v4, inkling).
+    return RefusedChat(
+        f"the engine renders chats of the family {source.family.family} by Python code of its "
+        "own, not by a template; send the rendered `prompt`, or `prompt_token_ids`"
+    )
+
+
+def _harmony(source: ChatSource) -> Chat:
+    if refusal := harmony_refusal(source.settings):
         return refusal
     from mmroute.engines.vllm.harmony_chat import HarmonyChat  # an extra
 
-    return HarmonyChat(str(settings.start_date))
+    return HarmonyChat(str(source.settings.start_date))
 
 
 def harmony_refusal(settings: EngineSettings) -> RefusedChat | None:
@@ -128,7 +134,8 @@ def harmony_refusal(settings: EngineSettings) -> RefusedChat | None:
     return None
 
 
-def _kimi_k3(files: ModelFiles, family: FamilySpec, tokenizer: Tokenizer) -> Chat:
+def _kimi_k3(source: ChatSource) -> Chat:
+    files = source.files
     check_one_template(files)
     _, template = chat_templates(files)  # the tokenizer's, whether there are tools or not
     if template is None:
@@ -139,8 +146,8 @@ def _kimi_k3(files: ModelFiles, family: FamilySpec, tokenizer: Tokenizer) -> Cha
         )
     return KimiK3Chat(
         template=template,
-        special_tokens=tokenizer.template_tokens,
-        placeholders=_placeholders(family),
+        special_tokens=source.tokenizer.template_tokens,
+        placeholders=_placeholders(source.family),
     )
 
 
@@ -152,17 +159,16 @@ def _placeholders(family: FamilySpec) -> Mapping[Modality, str]:
     }
 
 
-def _mistral(
-    family: FamilySpec, tokenizer: Tokenizer, geometries: Mapping[Modality, AnyGeometry]
-) -> Chat:
-    # mistral-common is an extra, and slow to import.
+def _mistral_text(source: ChatSource) -> Chat:
+    from mmroute.engines.vllm.mistral_chat import MistralChat  # an extra, and slow to import
+
+    return MistralChat(_encoder(source), takes_kwargs=False)
+
+
+def _mistral(source: ChatSource) -> Chat:
     from mmroute.engines.vllm.mistral_chat import MistralChat
 
-    encoder = tokenizer.chat_encoder
-    if encoder is None:
-        raise SpecError(f"{family.family}: {family.chat} is for the tokenizer format mistral")
-    if family.chat == "mistral_text":
-        return MistralChat(encoder, takes_kwargs=False)
+    tokenizer, geometries = source.tokenizer, source.geometries
     context = ModelContext(0, lambda text: tokenizer.encode(text, add_special_tokens=False))
 
     def tokens_of(size: ImageSize | AudioLength) -> list[int]:
@@ -172,5 +178,27 @@ def _mistral(
 
     # Images were compared with `LLM.chat`, audio with the server.
     return MistralChat(
-        encoder.with_items(geometries, tokens_of), takes_kwargs=Modality.IMAGE in geometries
+        _encoder(source).with_items(geometries, tokens_of),
+        takes_kwargs=Modality.IMAGE in geometries,
     )
+
+
+def _encoder(source: ChatSource) -> MistralChatEncoder:
+    encoder = source.tokenizer.chat_encoder
+    if encoder is None:
+        family = source.family
+        raise SpecError(
+            f"{family.family}: {family.chat.renderer} is for the tokenizer format mistral"
+        )
+    return encoder
+
+
+_OWN: Final[Mapping[str, Callable[..., Chat]]] = {
+    "harmony": _harmony,
+    "kimi_k3": _kimi_k3,
+    "mistral": _mistral,
+    "mistral_text": _mistral_text,
+    "refused": _refused,
+    "template": _template,
+    "tokenizer_template": _tokenizer_template,
+}

@@ -7,9 +7,9 @@ VLLM_MAX_MEDIA_REQUEST_DECODE_BYTES), and the smallest batch of tokens of its sc
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from mmroute.engines.profile import EngineProfile
+from mmroute.engines.profile import ChatSource, EngineProfile
 from mmroute.engines.vllm.context import longest_context
 from mmroute.engines.vllm.defaults import processor_kwargs, with_defaults
 from mmroute.engines.vllm.hashes import VllmHashes
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from mmroute.chat import Chat
 
 
-def _load_chat(*of_model: Any) -> Chat:
+def _load_chat(source: ChatSource) -> Chat:
     from mmroute.engines.vllm.chats import load_chat  # jinja2
 
-    return load_chat(*of_model)
+    return load_chat(source)
 
 
 def _why_refused(architectures: Sequence[object]) -> str:

@@ -11,19 +11,15 @@ from typing import TYPE_CHECKING, Final
 
 from mmroute.chat import Chat
 from mmroute.chat.minijinja import MinijinjaTemplate
+from mmroute.engines.profile import ChatSource
 from mmroute.engines.vllm.chats import RefusedChat, harmony_refusal
 from mmroute.engines.vllm.rust.parsers import choose_parsers
 from mmroute.engines.vllm.rust.template_chat import RustChat
 from mmroute.engines.vllm.rust.template_files import template_source
 from mmroute.errors import ModelError
-from mmroute.requests.items import Modality
-from mmroute.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
     from mmroute.engines.settings import EngineSettings
-    from mmroute.families.spec import FamilySpec
-    from mmroute.geometry import AnyGeometry
-    from mmroute.model_directory import ModelFiles
 
 _NATIVE: Final = frozenset({
     "deepseek_v32", "deepseek_v4", "deepseek_v41", "inkling_mm_model", "kimi_k3",
@@ -31,19 +27,14 @@ _NATIVE: Final = frozenset({
 _HARMONY: Final = "gpt_oss"
 
 
-def load_chat(
-    files: ModelFiles,
-    _family: FamilySpec,
-    tokenizer: Tokenizer,
-    _geometries: Mapping[Modality, AnyGeometry],
-    settings: EngineSettings,
-) -> Chat:
+def load_chat(source: ChatSource) -> Chat:
     """The chat renderer of one model, whose family does not matter to the frontend.
 
     Raises:
         ModelError: `invalid_config_field`: the frontend does not load the model.
     """
-    source = template_source(files)
+    files, settings = source.files, source.settings
+    text = template_source(files)
     model_type = _model_type(files.object("config.json"))
     if model_type in _NATIVE:
         return RefusedChat(
@@ -53,17 +44,17 @@ def load_chat(
     if model_type == _HARMONY:
         return _harmony(settings)
     template, why_none = None, "the model has no chat template; send a rendered `prompt` instead"
-    if source is not None:
+    if text is not None:
         try:
-            template = MinijinjaTemplate.compile(*source)
+            template = MinijinjaTemplate.compile(*text)
         except ModelError as error:
             why_none = str(error)
     return RustChat(
         template=template,
         why_none=why_none,
-        special_tokens=tokenizer.template_tokens,
+        special_tokens=source.tokenizer.template_tokens,
         default_kwargs=settings.chat_template_kwargs,
-        parsers=choose_parsers(settings, tokenizer),
+        parsers=choose_parsers(settings, source.tokenizer),
     )
 
 

@@ -7,21 +7,22 @@ the names of images, is not.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from mmroute.engines.frontends import Frontend
 from mmroute.engines.vllm.profile import VLLM
 
 if TYPE_CHECKING:
     from mmroute.chat import Chat
+    from mmroute.engines.profile import ChatSource
     from mmroute.engines.settings import EngineSettings
     from mmroute.requests.request import Request
 
 
-def _load_chat(*of_model: Any) -> Chat:
+def _load_chat(source: ChatSource) -> Chat:
     from mmroute.engines.vllm.rust.chats import load_chat  # jinja2
 
-    return load_chat(*of_model)
+    return load_chat(source)
 
 
 def _with_defaults(request: Request, _settings: EngineSettings, _chat: Chat) -> Request:

@@ -1,0 +1,82 @@
+"""Where a family spec says that a value or a token is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
+
+from mmroute.errors import did_you_mean
+from mmroute.model_directory import FieldRef, JsonValue
+
+Ref = Annotated[
+    FieldRef,
+    BeforeValidator(lambda v: FieldRef.parse(v) if isinstance(v, str) else v),
+    PlainSerializer(str),
+]
+
+
+def one_of(known: Collection[str]) -> Callable[[str], str]:
+    """Refuses a name that is not known."""
+
+    def check(name: str) -> str:
+        if name not in known:
+            hint = did_you_mean(name, known)
+            raise ValueError(f"{name!r} is not one of {', '.join(sorted(known))}{hint}")
+        return name
+
+    return check
+
+
+class Strict(BaseModel):
+    """A table of a spec, which has the fields that are listed and no others."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+
+
+class Lookup(Strict):
+    """Where a value is read: the first place that has it, else the default."""
+
+    sources: tuple[Ref, ...] = Field(default=(), alias="from")
+    default: Any = None
+    by_model_type: Mapping[int, tuple[str, ...]] = Field(default_factory=dict)
+    """Instead of one default: default -> the model types of config.json that have it."""
+    note: str = ""
+    names: Mapping[str, Any] = Field(default_factory=dict)
+    """What each text that may stand there, or in a list there, means; empty if it means itself."""
+    floats: bool = False
+    """Whether a whole number may be written with a decimal point: with most the engine does not
+    start."""
+    equals: tuple[Ref, ...] = ()
+    """Places that, where present, must hold the same."""
+    optional: bool = False
+    """Whether it may be missing without a default."""
+
+    def default_for(self, model_type: JsonValue) -> Any:
+        """The default for a model of this type."""
+        for default, types in self.by_model_type.items():
+            if model_type in types:
+                return default
+        return self.default
+
+
+Value = Annotated[
+    Lookup, BeforeValidator(lambda v: v if isinstance(v, dict | Lookup) else {"default": v})
+]
+"""A lookup, or a constant written as it is."""
+
+
+class TokenLookup(Strict):
+    """A token: read as an ID, or as a text whose ID the vocabulary gives."""
+
+    id: Value | None = None
+    text: Value | None = None
+    equals: tuple[Ref, ...] = ()
+    """Places that, where present, must give the same ID."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if (self.id is None) == (self.text is None):
+            raise ValueError("give exactly one of id and text")
+        return self

@@ -1,0 +1,156 @@
+"""What a family spec says of the items of one modality."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Annotated, Any, Final
+
+from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
+
+from mmroute.errors import did_you_mean
+from mmroute.families.lookup import Ref, Strict, Value
+from mmroute.geometry.argument import Argument
+from mmroute.geometry.arguments import Arguments, Others
+from mmroute.geometry.registry import GRIDS, LAYOUTS, Registry
+from mmroute.requests.items import IdentityFlag, IdentityForm, Modality
+
+
+def _as_argument(accepted: object) -> object:
+    """An argument that is written shortly: what it changes, or false for one that is refused.
+
+    >>> _as_argument("max_tiles")
+    {'sets': ('max_tiles',)}
+    """
+    if isinstance(accepted, str | list):
+        accepted = {"sets": accepted}
+    if isinstance(accepted, Mapping) and isinstance(accepted.get("sets"), str):
+        accepted = {**accepted, "sets": (accepted["sets"],)}
+    return {"where": "nowhere"} if accepted is False else accepted
+
+
+class MediaSpec(Strict):
+    """How items of one modality are counted, and where they stand in a prompt."""
+
+    target: str | None = None
+    """A token of the spec whose place an item takes."""
+    target_text: Value | None = None
+    """Instead: a text of several tokens, encoded when the model is loaded."""
+    chat_text: str | None = None
+    """What a chat gets for an item if its template takes texts; ``{n}`` is the item's number."""
+    needs: Ref | None = None
+    """A place that must have something, or else the engine takes no such items for a model."""
+    processor: str | None = None
+    """The class of video processors that it holds for; with another one videos are refused."""
+    grid: str
+    """How many tokens an item has; see `mmroute.geometry.registry`."""
+    layout: str = "fill"
+    """What stands in its place."""
+    values: Mapping[str, Value] = Field(default_factory=dict)
+    """The grid's numbers."""
+    words: Mapping[str, Value] = Field(default_factory=dict)
+    """The layout's tokens and texts; see `mmroute.model.words`."""
+    accepts: Mapping[str, Annotated[Argument, BeforeValidator(_as_argument)]] = Field(
+        default_factory=dict
+    )
+    """The arguments of requests that the engine's processor takes, and what each changes."""
+    other_arguments: Others = Others.IGNORED
+    """What becomes of other arguments."""
+    checked_for_videos: tuple[str, ...] = ()
+    """Counts that the model's video processor checks in requests with images alone, too."""
+    max_items: int | None = None
+    """The most items in one prompt, where the engine takes fewer than of other families."""
+    only_in_chats: bool = False
+    """Whether the engine refuses items beside a prompt that is no chat."""
+    identity: IdentityForm = IdentityForm.FILE
+    """What the engine hashes of an item that has no name."""
+    identity_flag: IdentityFlag | None = None
+    """What it hashes beside every identity."""
+
+    def arguments(self, modality: Modality) -> Arguments:
+        """What requests may say of how such items are processed."""
+        types = GRIDS.types(self.grid)
+        named = {name: argument.of_type(types) for name, argument in self.accepts.items()}
+        return Arguments(modality, named, self.other_arguments, self.checked_for_videos)
+
+
+def media_problems(
+    modality: str, media: Mapping[str, Any], tokens: Collection[str], *, rendered: bool
+) -> Iterator[tuple[str, str]]:
+    """What a table of one modality lacks, or gives and its grid or layout does not know.
+
+    Args:
+        modality: the name of the table.
+        media: the table as TOML has it, so that a mistake elsewhere does not hide these.
+        tokens: names of the spec's tokens.
+        rendered: whether prompts hold their items already, so that nothing is searched for.
+
+    Yields:
+        The place in the table, and what is wrong there.
+    """
+    grid, layout = media.get("grid"), media.get("layout", "fill")
+    unknown = [*_unknown(grid, GRIDS), *_unknown(layout, LAYOUTS)]
+    if unknown:
+        yield from unknown
+        return
+    values, words = media.get("values") or {}, media.get("words") or {}
+    yield from _target_problems(media, words, tokens, rendered=rendered)
+    numbers = GRIDS.fields(str(grid))
+    yield from _field_problems("values", values, numbers, f"the grid {grid}")
+    own_words = {**LAYOUTS.fields(str(layout))}
+    if modality in tokens and LAYOUTS.types(str(layout))["fill"] is int:
+        own_words["fill"] = False
+    written = " ".join(map(str, words.values()))
+    named = [word for word in words if word in own_words or f"{{{word}}}" not in written]
+    yield from _field_problems("words", named, own_words, f"the layout {layout}")
+    for name, accepted in (media.get("accepts") or {}).items():
+        try:
+            argument = _ARGUMENT.validate_python(_as_argument(accepted))
+        except ValidationError:
+            continue  # which is told of the field itself
+        for changed in argument.changed_fields - numbers.keys():
+            hint = did_you_mean(changed, numbers) or f"; it has {', '.join(numbers)}"
+            yield f"accepts.{name}", f"the grid {grid} has no {changed}{hint}"
+
+
+_ARGUMENT: Final = TypeAdapter(Argument)
+
+
+def _unknown(name: object, registry: Registry) -> Iterator[tuple[str, str]]:
+    if not isinstance(name, str) or name not in registry.entries:
+        known = registry.entries
+        hint = did_you_mean(str(name), known)
+        yield registry.kind, f"must be one of {', '.join(sorted(known))}{hint}"
+
+
+def _field_problems(
+    table: str, given: Collection[str], fields: Mapping[str, bool], whose: str
+) -> Iterator[tuple[str, str]]:
+    for name in given:
+        if name not in fields:
+            near = did_you_mean(name, fields) or f"; it has {', '.join(fields)}"
+            yield f"{table}.{name}", f"{whose} has no such value{near}"
+    for name, needed in fields.items():
+        if needed and name not in given:
+            yield f"{table}.{name}", f"{whose} needs it"
+
+
+def _target_problems(
+    media: Mapping[str, Any],
+    words: Mapping[str, Any],
+    tokens: Collection[str],
+    *,
+    rendered: bool,
+) -> Iterator[tuple[str, str]]:
+    target, chat_text = media.get("target"), media.get("chat_text")
+    given = [target, media.get("target_text"), words.get("target")]
+    count = sum(one is not None for one in given)
+    if rendered and count:
+        yield "target", "must be absent: the renderer puts items in, and nothing is searched for"
+    elif not rendered and count != 1:
+        yield "target", "must be given, or else one of target_text and words.target"
+    if isinstance(target, str) and target not in tokens:
+        hint = did_you_mean(target, tokens)
+        yield "target", f"must be one of the tokens {', '.join(tokens)}{hint}"
+    numbered = "{n}" in str(words.get("target"))
+    if numbered and isinstance(chat_text, str) and "{n}" not in chat_text:
+        yield "chat_text", "must have {n}, the item's number"
