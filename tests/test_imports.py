@@ -84,3 +84,12 @@ def test_imports_go_one_way(part: Callable[[str], str]) -> None:
             graph.setdefault(part(module), set()).add(part(imported))
     assert "mmroute.normalizer" in graph
     tuple(TopologicalSorter(graph).static_order())  # CycleError names a circle
+
+
+def test_the_front_of_the_server_knows_no_models() -> None:
+    found = {
+        imported for module, imported in imports() if module.startswith("mmroute.server.front.")
+    }
+    assert "mmroute.api.vllm" in found  # for the shape of errors
+    rooms = ("models", "loading", "changes", "shared_models")
+    assert found.isdisjoint(f"mmroute.server.{room}" for room in rooms)

@@ -27,6 +27,7 @@ from mmroute.server.logs import configure
 from mmroute.server.models import Models, NameTakenError
 from mmroute.server.service import Service
 from mmroute.server.settings import ServerSettings
+from mmroute.server.shared_models import SharedModels
 
 _LOG: Final = logging.getLogger(__name__)
 _INTERRUPTED: Final = 130  # the exit status of every command after SIGINT
@@ -72,7 +73,7 @@ def serve(
     try:
         # Models that are added later are loaded by a process that answers no request.
         if listen.processes > 1 or settings.admin_key is not None:
-            failure = supervise(models, sockets, listen, serve_as)
+            failure = supervise(SharedModels(models), sockets, listen, serve_as)
         else:
             server.serve(sockets, file)
             failure, interrupted = server.failure, server.interrupted
@@ -226,7 +227,7 @@ class Server:
                 front.share = None
                 self._service.drain.leaving = True
                 self._stopping.set()
-            elif message is not None:
+            elif isinstance(message, int):
                 self._stop(message)
             else:
                 loop.remove_reader(member.control)

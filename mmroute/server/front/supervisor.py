@@ -1,9 +1,9 @@
-"""Several processes behind one port or socket, with models that are loaded once.
+"""Several processes behind one port or socket, which share what they answer with.
 
-The first process loads the models and answers no request. It forks the others, which share its
+The first process makes what is shared and answers no request. It forks the others, which share its
 memory, and forks a new one if one dies. All of them accept connections from the same sockets; a
-process that has more connections than another leaves the next one to the other. Whenever a model
-has been loaded, new processes replace the old ones, which answer until then.
+process that has more connections than another leaves the next one to the other. Whenever there is
+more to share, new processes replace the old ones, which answer until then.
 """
 
 from __future__ import annotations
@@ -24,14 +24,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, Protocol
 
-from mmroute.api.vllm import ApiError
-from mmroute.server.changes import Change
 from mmroute.server.front.listening import Listen, Share
 from mmroute.server.front.merged_metrics import SharedPages, shared_directory
 from mmroute.server.front.signals import EndLimit
-from mmroute.server.models import Entry, Models, NameTakenError, reclaim
 
 RETIRE: Final = 0
 """A message: a new process sends it to the first one, which sends it to the process it replaces."""
@@ -47,13 +44,52 @@ _BEATS: Final = 1 << 32
 _FAILED: Final = 1
 
 
+class CannotServeError(Exception):
+    """Nothing can be shared at all, so that the server ends; the message says why."""
+
+
+class Shared(Protocol):
+    """What all processes answer with. The first process makes it, in threads."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether threads are at work, which do not survive a fork."""
+
+    def begin(self, wake: Callable[[], object], tell: Callable[[object], None]) -> None:
+        """Begin to make it.
+
+        Args:
+            wake: called by any thread when its work has ended.
+            tell: sends a message to all processes.
+        """
+
+    def settle(self) -> bool:
+        """Whether work has ended that new processes are needed for.
+
+        Raises:
+            CannotServeError: the first work has failed.
+        """
+
+    def before_fork(self) -> None:
+        """Bring threads and memory into a state that processes can share."""
+
+    def in_fork(self) -> None:
+        """Take it over in a process that answers."""
+
+    def receive(self, message: object) -> None:
+        """Keep a change that a process has made, for the others."""
+
+    def make_changes(self) -> None:
+        """Make the changes that were received, unless it is busy, and tell all processes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Member:
     """The objects that a process which answers shares with the first one and with the others.
 
     Attributes:
-        control: the socket on which the process sends its changes of models to the first process,
-            and receives those of others. It is closed when the first process ends.
+        control: the socket on which the process sends its changes to the first process, and
+            receives those of others. It is closed when the first process ends.
         share: the process's share of the connections.
         pages: the metrics pages of all processes.
         beats: a counter that the process increases while its event loop turns.
@@ -69,30 +105,29 @@ class Member:
         self.beats[0] = (self.beats[0] + 1) % _BEATS
         asyncio.get_running_loop().call_later(_LOOKED_AT_EVERY / 2, self.beat)
 
-    def tell(self, message: Change | int) -> None:
-        """Send the first process a change of models for the others, or `RETIRE`."""
+    def tell(self, message: object) -> None:
+        """Send the first process a change for the others, or `RETIRE`."""
         self.control.send(pickle.dumps(message))
 
 
-def heard(control: socket.socket) -> Change | int | None:
-    """A change of models, a signal to stop, or `RETIRE`; None if the other process has ended."""
+def heard(control: socket.socket) -> object:
+    """A change, a signal to stop, or `RETIRE`; None if the other process has ended."""
     data = b""
     with contextlib.suppress(ConnectionResetError):  # the other process ended with unread messages
         data = control.recv(_LONGEST_MESSAGE)
-    message: Change | int | None = pickle.loads(data) if data else None  # noqa: S301 - of a fork of this program
-    return message
+    return pickle.loads(data) if data else None  # noqa: S301 - of a fork of this program
 
 
 def supervise(
-    models: Models,
+    shared: Shared,
     sockets: list[socket.socket],
     listen: Listen,
     serve: Callable[[Member], int],
 ) -> str | None:
-    """Keep a number of processes running until a signal to stop, and load the models.
+    """Keep a number of processes running until a signal to stop.
 
     Args:
-        models: the models to serve.
+        shared: what they answer with.
         sockets: the listening sockets.
         listen: the settings with the number of processes and the time they may take to end.
         serve: the function that each process runs; it returns the exit status.
@@ -105,7 +140,7 @@ def supervise(
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # threads do not survive a fork
     with shared_directory() as directory:
-        return _Supervisor(models, sockets, listen, serve, directory).run()
+        return _Supervisor(shared, sockets, listen, serve, directory).run()
 
 
 @dataclass(slots=True)
@@ -138,13 +173,13 @@ class _Child:
 class _Supervisor:
     def __init__(
         self,
-        models: Models,
+        shared: Shared,
         sockets: list[socket.socket],
         listen: Listen,
         serve: Callable[[Member], int],
         directory: Path,
     ) -> None:
-        self._models = models
+        self._shared = shared
         self._sockets = sockets
         self._serve = serve
         self._pages = SharedPages(directory)
@@ -153,9 +188,7 @@ class _Supervisor:
         self._children: dict[int, _Child] = {}
         self._in_place: dict[int, int] = {}  # by slot: the processes without a successor
         self._retired: set[int] = set()
-        self._waiting: list[Change] = []
-        self._loading: list[Entry] = []
-        self._without_models: set[int] | None = None  # known when the first models are loaded
+        self._early: set[int] | None = None  # known when there is something to share
         self._woken, self._wakes = socket.socketpair()
         self._limit = EndLimit(listen)
         self._ends = math.inf  # the time at which the remaining processes are killed
@@ -172,8 +205,8 @@ class _Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        self._fill()  # until models are loaded, these processes answer that they are being loaded
-        self._wait_for(self._models.load())
+        self._fill()  # until there is something to share, these processes answer that
+        self._shared.begin(lambda: self._wakes.send(b"\0"), self._tell_all)
         while self._children:
             for key, _ in self._selector.select(max(0.0, self._look - time.monotonic())):
                 if key.fileobj is self._woken:
@@ -185,24 +218,19 @@ class _Supervisor:
             self._bury()
             self._settle()
             self._fill()
-            self._make_changes()
+            self._shared.make_changes()
         signal.set_wakeup_fd(-1)
         if self._interrupted and self._failure is None:
             raise KeyboardInterrupt
         return self._failure
 
     def _fill(self) -> None:
-        """Start the missing processes, unless a model is being loaded.
-
-        Models are loaded in threads, which do not survive a fork.
-        """
+        """Start the missing processes, unless threads are at work."""
         missing = set(range(len(self._connections))) - self._in_place.keys()
-        if self._loading or self._limit.stopping or not missing:
+        if self._shared.busy or self._limit.stopping or not missing:
             return
-        self._models.close(wait=True)
-        self._models.renew()
         gc.unfreeze()
-        reclaim()
+        self._shared.before_fork()
         gc.freeze()  # otherwise garbage collection would copy the shared memory
         for slot in sorted(missing):
             self._fork(slot)
@@ -235,8 +263,7 @@ class _Supervisor:
             for opened in (own, self._woken, self._wakes, *others):
                 opened.close()
             self._selector.close()
-            self._models.renew()
-            self._models.loads = False
+            self._shared.in_fork()
             status = self._serve(member)
         except BaseException:  # noqa: BLE001 - a fork must not go on as its parent
             _LOG.exception("failed")
@@ -251,61 +278,37 @@ class _Supervisor:
         elif isinstance(message, int):
             self._retire_before(pid)
         else:
-            if message.kind == "replace":  # one that waits to be replaced is not loaded for nothing
-                self._waiting = [
-                    c for c in self._waiting if (c.kind, c.name) != (message.kind, message.name)
-                ]
-            self._waiting.append(message)
+            self._shared.receive(message)
 
     def _retire_before(self, pid: int) -> None:
         """Let a new process, which listens now, replace the earlier ones in its slot.
 
-        It also replaces all processes that were started before the first models were loaded.
+        It also replaces all processes that were started before there was something to share.
         """
-        slot, without_models = self._children[pid].slot, self._without_models or ()
+        slot, early = self._children[pid].slot, self._early or ()
         for earlier in takewhile(lambda other: other != pid, tuple(self._children)):
-            replaced = self._children[earlier].slot == slot or earlier in without_models
+            replaced = self._children[earlier].slot == slot or earlier in early
             if replaced and earlier not in self._retired:
                 self._retired.add(earlier)
                 self._tell(RETIRE, [earlier])
 
-    def _make_changes(self) -> None:
-        """Make the changes that wait, one by one: the next after the last one's model is loaded."""
-        while self._waiting and not self._loading:
-            change, before = self._waiting.pop(0), self._models.entries()
-            try:
-                entry = self._models.apply(change)
-            except (ApiError, NameTakenError):  # an earlier change made this one impossible
-                continue
-            self._tell(change, self._children)
-            new = entry.replacement if change.kind == "replace" else entry
-            if change.source is not None and new is not None and new not in before:
-                self._wait_for([new])
-
-    def _wait_for(self, entries: Iterable[Entry]) -> None:
-        self._loading = [*entries]
-        for entry in self._loading:
-            entry.loading.add_done_callback(lambda _: self._wakes.send(b"\0"))
-
     def _settle(self) -> None:
-        """Replace all processes if the models that were being loaded are loaded."""
-        if not self._loading or not all(entry.loading.done() for entry in self._loading):
-            return
-        entries, self._loading = self._loading, []
-        self._models.close(wait=True)  # wait for other work of the threads
-        self._models.renew()
-        failed = next((entry for entry in entries if entry.error), None)
-        if failed is None:
-            if self._without_models is None:
-                self._without_models = set(self._children)
-            self._in_place.clear()
-        elif self._without_models is not None:
-            self._tell(Change("failed", failed.error, failed.source), self._children)
-        else:
-            self._failure = failed.error
+        """Replace all processes if there is more to share."""
+        try:
+            if not self._shared.settle():
+                return
+        except CannotServeError as error:
+            self._failure = str(error)
             self._stop(signal.SIGINT)
+            return
+        if self._early is None:
+            self._early = set(self._children)
+        self._in_place.clear()
 
-    def _tell(self, message: Change | int, pids: Iterable[int]) -> None:
+    def _tell_all(self, message: object) -> None:
+        self._tell(message, self._children)
+
+    def _tell(self, message: object, pids: Iterable[int]) -> None:
         data = pickle.dumps(message)
         for pid in pids:
             with contextlib.suppress(OSError):  # the process may have ended
