@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from mmroute.kv_events.block_index import BlockIndex, Residency, WorkerRank
+from mmroute.kv_events.block_index import BlockIndex, Residency
 from mmroute.kv_events.events import (
     AllBlocksCleared,
     BlockRemoved,
@@ -11,6 +11,7 @@ from mmroute.kv_events.events import (
     decode_events,
 )
 from mmroute.kv_events.health import Health, WorkerHealth
+from mmroute.kv_events.ranks import WorkerRank
 from mmroute.kv_events.streams import Lost, Position, Received, Restarted, Source
 from mmroute.lazy import lazily
 

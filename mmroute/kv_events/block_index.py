@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from array import array
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import replace
 from threading import Lock
 from typing import Annotated, Final, Literal, NamedTuple, Self
 
@@ -22,18 +21,10 @@ from mmroute.kv_events.events import (
 from mmroute.kv_events.groups import Group, Held, hash_size, reused_tokens
 from mmroute.kv_events.health import Health, WorkerHealth
 from mmroute.kv_events.holders import MAX_SLOTS, Blocks, Table, longest, new_table
+from mmroute.kv_events.ranks import Rank, Ranks, WorkerRank, packed
 from mmroute.kv_events.streams import Lost, Message, Position, Received, Restarted, Source
 
 _GPU: Final = "GPU"
-_MOST_RANKS: Final = MAX_SLOTS - 1  # a rank that is cleared takes a slot beside its old one
-_SWEPT_AT_ONCE: Final = 2048  # entries for each batch: some 20 microseconds
-
-
-class WorkerRank(NamedTuple):
-    """One data-parallel rank of a worker: each has a cache of its own."""
-
-    worker: str
-    data_parallel_rank: int
 
 
 class Residency(NamedTuple):
@@ -45,16 +36,6 @@ class Residency(NamedTuple):
     group_idx: int | None
     medium: str | None
     ownership: str | None
-
-
-@dataclass(slots=True)
-class _Rank:
-    """A rank's cache: its slot in all tables, and how far its events were entered."""
-
-    slot: int
-    topic: str | None = None
-    position: Position | None = None
-    groups: dict[int | None, Group] = field(default_factory=dict)
 
 
 class _SavedRank(msgspec.Struct, frozen=True, array_like=True):
@@ -103,12 +84,8 @@ class BlockIndex:
     def __init__(self) -> None:
         self._lock = Lock()
         self._tables: dict[Residency, Table] = {}
-        self._ranks: dict[WorkerRank, _Rank] = {}
+        self._ranks = Ranks(self._tables)
         self._health: dict[str, WorkerHealth] = {}
-        self._free = list(range(MAX_SLOTS - 1, -1, -1))
-        self._retired: list[int] = []
-        self._sweeping = self._sweep()
-        self._slots: bytes | None = None  # of all ranks, packed
 
     def __repr__(self) -> str:
         return f"<BlockIndex of {len(self._ranks)} ranks>"
@@ -141,7 +118,7 @@ class BlockIndex:
                 rank.position = Position(message.sequence, changes.ts)
             self._health[worker].enter(changes.ts)
             self._enter(rank, changes)
-            next(self._sweeping)
+            self._ranks.sweep()
 
     def heard(self, worker: str) -> None:
         """Note a sign of life that is no batch, such as the end of a replay."""
@@ -151,10 +128,9 @@ class BlockIndex:
     def remove_worker(self, worker: str) -> None:
         """Forget a worker and all its ranks. A name that is not known is no error."""
         with self._lock:
-            for rank in self._ranks_of(worker):
-                self._retired.append(self._ranks.pop(rank).slot)
+            for rank in self._ranks.of_worker(worker):
+                self._ranks.remove(rank)
             self._health.pop(worker, None)
-            self._slots = None
 
     def expire(self, seconds: float) -> list[str]:
         """Forget the workers that sent nothing for `seconds`, and return their names."""
@@ -192,7 +168,9 @@ class BlockIndex:
                 for residency, table in self._tables.items()
                 if medium is None or residency.medium == medium
             )
-            return dict(zip(self._ranks, longest(tables, wanted, self._packed()), strict=True))
+            return dict(
+                zip(self._ranks, longest(tables, wanted, self._ranks.packed()), strict=True)
+            )
 
     def block_size(self, worker: str) -> int | None:
         """The number of tokens under one hash of a worker, according to its events.
@@ -204,7 +182,7 @@ class BlockIndex:
             None before the first block in GPU memory.
         """
         with self._lock:
-            ranks = [self._ranks[rank] for rank in self._ranks_of(worker)]
+            ranks = [self._ranks[rank] for rank in self._ranks.of_worker(worker)]
             return hash_size([group for rank in ranks for group in rank.groups.values()])
 
     def reused_tokens(
@@ -246,7 +224,7 @@ class BlockIndex:
             for residency, table in self._tables.items()
             if residency.group_idx == group_idx and residency.medium == _GPU
         )
-        rows = [longest(tables, (one,), self._packed()) for one in hashes]
+        rows = [longest(tables, (one,), self._ranks.packed()) for one in hashes]
         return np.array(rows, bool).reshape(len(hashes), len(self._ranks)).T
 
     def residencies(
@@ -264,7 +242,7 @@ class BlockIndex:
         wanted = tuple(hashes)
         with self._lock:
             known = self._ranks.get(rank)
-            slots = _packed([known.slot] if known else [])
+            slots = packed([known.slot] if known else [])
             return {
                 residency: tuple(longest((table,), (one,), slots) == [1] for one in wanted)
                 for residency, table in self._tables.items()
@@ -273,7 +251,7 @@ class BlockIndex:
     def positions(self, worker: str) -> dict[Source, Position]:
         """How far a worker's batches were entered, for a `Subscriber` that goes on from there."""
         with self._lock:
-            ranks = [(rank, self._ranks[rank]) for rank in self._ranks_of(worker)]
+            ranks = [(rank, self._ranks[rank]) for rank in self._ranks.of_worker(worker)]
         return {
             Source(known.topic, rank.data_parallel_rank): known.position
             for rank, known in ranks
@@ -301,7 +279,7 @@ class BlockIndex:
                 _SavedRank(*rank, known.slot, known.topic, known.position, known.groups)
                 for rank, known in self._ranks.items()
             )
-            slots = self._packed()
+            slots = self._ranks.packed()
             tables = tuple((*r, table.dump(slots)) for r, table in self._tables.items())
         return msgspec.msgpack.encode(_Snapshot("mmroute index 1", ranks, tables))
 
@@ -318,8 +296,7 @@ class BlockIndex:
         index = cls()
         try:
             saved = msgspec.msgpack.decode(snapshot, type=_Snapshot)
-            taken = {each.slot for each in saved.ranks}
-            index._free = [slot for slot in index._free if slot not in taken]
+            index._ranks.take({each.slot for each in saved.ranks})
             for each in saved.ranks:
                 rank = index._rank(WorkerRank(each.worker, each.data_parallel_rank), each.slot)
                 rank.topic = each.topic
@@ -333,10 +310,10 @@ class BlockIndex:
             raise ValueError(message) from error
         return index
 
-    def _enter(self, rank: _Rank, changes: Changes | EventBatch) -> None:
+    def _enter(self, rank: Rank, changes: Changes | EventBatch) -> None:
         for event in changes.events:
             if isinstance(event, AllBlocksCleared):
-                self._clear(rank)
+                self._ranks.move(rank)
                 continue
             if not event.block_hashes:
                 continue
@@ -359,52 +336,15 @@ class BlockIndex:
     def _interrupt(self, worker: str, message: Lost | Restarted) -> None:
         with self._lock:
             self._health.setdefault(worker, WorkerHealth()).interrupt(message)
-            for rank in self._ranks_of(worker):
-                self._clear(self._ranks[rank])
+            for rank in self._ranks.of_worker(worker):
+                self._ranks.move(self._ranks[rank])
                 self._ranks[rank].position = None
                 if isinstance(message, Restarted):  # the new process may have other options
                     self._ranks[rank].groups = {}
 
-    def _ranks_of(self, worker: str) -> list[WorkerRank]:
-        return [rank for rank in self._ranks if rank.worker == worker]
-
-    def _rank(self, rank: WorkerRank, slot: int | None = None) -> _Rank:
+    def _rank(self, rank: WorkerRank, slot: int | None = None) -> Rank:
         known = self._ranks.get(rank)
         if known is None:
-            if len(self._ranks) == _MOST_RANKS:
-                raise ValueError(f"an index has room for {_MOST_RANKS} ranks; take a second one")
-            known = self._ranks[rank] = _Rank(self._new_slot() if slot is None else slot)
+            known = self._ranks.add(rank, slot)
             self._health.setdefault(rank.worker, WorkerHealth())
-            self._slots = None
         return known
-
-    def _clear(self, rank: _Rank) -> None:
-        """Give a rank another slot: what the old one holds counts no more."""
-        self._retired.append(rank.slot)
-        rank.slot, self._slots = self._new_slot(), None
-
-    def _new_slot(self) -> int:
-        while not self._free:
-            next(self._sweeping)  # there are fewer ranks than slots
-        return self._free.pop()
-
-    def _sweep(self) -> Iterator[None]:
-        """Take retired slots from all tables, a part at each step, and make them free again."""
-        while True:
-            gone, self._retired = self._retired, []
-            for table in tuple(self._tables.values()) if gone else ():
-                cursor = table.sweep(0, _packed(gone), _SWEPT_AT_ONCE)
-                while cursor:
-                    yield
-                    cursor = table.sweep(cursor, _packed(gone), _SWEPT_AT_ONCE)
-            self._free += gone
-            yield
-
-    def _packed(self) -> bytes:
-        if self._slots is None:
-            self._slots = _packed(rank.slot for rank in self._ranks.values())
-        return self._slots
-
-
-def _packed(slots: Iterable[int]) -> bytes:
-    return array("H", slots).tobytes()

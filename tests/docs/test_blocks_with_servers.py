@@ -20,7 +20,7 @@ from server_helpers import free_port, process, wait_until_healthy
 
 from mmroute.bundle.archive import take_snapshot
 from mmroute.bundle.server import create_server
-from mmroute.kv_events.block_index import WorkerRank
+from mmroute.kv_events import WorkerRank
 
 pytestmark = pytest.mark.process
 

@@ -339,6 +339,6 @@ def test_agrees_with_a_bag_of_copies(seed: int) -> None:
     prefixes = index.longest_prefixes(HASHES)
     assert prefixes == expected
     assert list(prefixes) == list(known)
-    dumps = (table.dump(index._packed()) for table in index._tables.values())
+    dumps = (table.dump(index._ranks.packed()) for table in index._tables.values())
     copies = [n for dump in dumps for _, _, n in struct.iter_unpack("<QHI", dump)]
     assert (len(copies), sum(copies)) == (len(model), model.total())
