@@ -41,6 +41,7 @@ _GRIDS: Final[Mapping[str, str]] = {
     "shared_budget": "shared_budget:SharedBudget",
     "slices": "slices:Slices",
     "smart_resize": "smart_resize:SmartResize",
+    "strided_audio": "strided_audio:StridedAudio",
     "thumbnail_tiles": "thumbnail_tiles:ThumbnailTiles",
     "token_budget": "token_budget:TokenBudget",
     "view_and_crops": "view_and_crops:ViewAndCrops",

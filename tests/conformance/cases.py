@@ -77,6 +77,12 @@ FAMILY_PLACEHOLDERS: dict[str, str | None] = {
     "small-aria": "<|img|>",
     "small-glm-4v": "<|begin_of_image|><|endoftext|><|end_of_image|>",
     "small-bagel": "<|image_pad|>",
+    "small-granite-speech": None,
+    "small-granite-speech-plus": None,
+    "small-glm-asr": None,
+    "small-audio-flamingo-3": None,
+    "small-fun-asr": None,
+    "small-fire-red-asr-2": None,
     # Text only; of the last the chats are rendered by Python code, and refused.
     "small-llama": None,
     "small-qwen3-next": None,
@@ -91,6 +97,12 @@ WITHOUT_CHATS = ("small-deepseek-v4-vision", "small-deepseek-v4.1")
 FAMILY_MEDIA: dict[str, tuple[str, ...]] = {
     "small-ovis-2.5": ("video",),
     "small-ovis-2.6": ("video",),
+    "small-granite-speech": ("audio",),
+    "small-granite-speech-plus": ("audio",),
+    "small-glm-asr": ("audio",),
+    "small-audio-flamingo-3": ("audio",),
+    "small-fun-asr": ("audio",),
+    "small-fire-red-asr-2": ("audio",),
 }
 
 _SIZES = (
@@ -200,6 +212,9 @@ def _as_prompt(one: Case, placeholder: str) -> Case:
 
 
 def _family_cases(model: str, placeholder: str | None) -> Iterator[Case]:
+    if placeholder is None and model in FAMILY_MEDIA:
+        yield from _recordings()
+        return
     if placeholder is None:
         yield from _texts_alone(chats=model != "small-gpt-oss")
         return
@@ -238,6 +253,9 @@ def _recordings() -> Iterator[Case]:
     three = [{"num_samples": n, "sampling_rate": 16000} for n in (8000, 32000, 9999)]
     turns = [user(AUDIO, text("x"), AUDIO), {"role": "assistant", "content": "a"}, user(AUDIO)]
     yield case("three-audios", "audio", messages=turns, audios=three)
+    yield case("audio-and-unknown", "audio", messages=chat, audios=[audio],
+               mm_processor_kwargs={"unknown": 3})  # fmt: skip
+    yield case("no-audio", "audio", messages=[user("a")])
 
 
 def _texts_alone(*, chats: bool) -> Iterator[Case]:

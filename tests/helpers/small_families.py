@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from small_audio_families import AUDIO_FAMILIES
 from small_models import CHAT_OPENAI, LLAMA, SIGLIP, Files
 from small_native_families import NATIVE_FAMILIES
 from small_own_families import OWN_FAMILIES
@@ -339,6 +340,7 @@ FAMILY_MODELS: Final[Mapping[str, Callable[[], Files]]] = {
     "small-qwen3.5": _qwen3_5,
     **TILE_FAMILIES,
     **NATIVE_FAMILIES,
+    **AUDIO_FAMILIES,
     **OWN_FAMILIES,
     **REMOTE_FAMILIES,
     **QWEN_FAMILIES,

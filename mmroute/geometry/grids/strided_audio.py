@@ -1,0 +1,99 @@
+"""Audio: frames, of which each step of a processor keeps one in several.
+
+Sources: vLLM ``model_executor/models/granite_speech.py``, ``glmasr.py``, ``glmasr_utils.py``,
+``audioflamingo3.py``, ``funaudiochat.py``, ``transformers_utils/processors/funasr.py`` and
+``fireredasr2.py``; transformers ``models/granite_speech/feature_extraction_granite_speech.py``.
+Checked with them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from mmroute.audios.header import resampled_length
+from mmroute.errors import item_refused
+from mmroute.geometry.grid import CachePlan, Count, OneByOne
+from mmroute.requests.items import AudioLength
+
+
+@dataclass(frozen=True, slots=True)
+class StridedAudio(OneByOne[AudioLength]):
+    """The tokens that are left of frames.
+
+    Attributes:
+        sampling_rate: samples a second that the model is given.
+        hop_length: samples from one frame to the next.
+        steps: each as (padding at both sides, kernel, stride), as of a convolution.
+        frames: which frames there are: those that begin within the audio, one more than fit, or
+            those whose window fits.
+        window: samples of a frame.
+        stacked: frames that are made one, or a rest of them.
+        merged: positions behind the steps that are one token; a rest of them has none.
+        block: positions of a block; a rest of them is a whole block.
+        per_token: positions of a block for each of its tokens.
+        least: the fewest tokens; 0: an audio without a token is refused.
+        min_samples: fewer are refused, or filled up to as many if `fills_up`.
+        fills_up: whether an audio of too few samples is filled up.
+        chunk_seconds: seconds of a chunk; 0: the audio is not cut.
+        max_seconds: seconds that are used, in whole chunks.
+        each_chunk: whether each chunk takes the steps for itself.
+        planned_samples: samples of the audio that the engine plans its encoder cache with.
+        planned_seconds: its seconds instead.
+    """
+
+    sampling_rate: int
+    hop_length: int
+    steps: tuple[tuple[int, int, int], ...]
+    frames: Literal["begun", "centred", "whole"] = "begun"
+    window: int = 0
+    stacked: int = 1
+    merged: int = 1
+    block: int = 1
+    per_token: int = 1
+    least: int = 0
+    min_samples: int = 1
+    fills_up: bool = False
+    chunk_seconds: int = 0
+    max_seconds: int = 0
+    each_chunk: bool = False
+    planned_samples: int = 0
+    planned_seconds: int = 0
+
+    def max_embeds(self, _: CachePlan) -> int:
+        return self._tokens(self.planned_samples or self.planned_seconds * self.sampling_rate)
+
+    def count(self, audio: AudioLength) -> Count:
+        samples = resampled_length(audio.num_samples, audio.sampling_rate, self.sampling_rate)
+        if self.fills_up:
+            samples = max(samples, self.min_samples)
+        tokens = max(self.least, self._tokens(samples))
+        if samples < self.min_samples or tokens < 1:
+            raise item_refused(audio, "it is too short to have a token")
+        return Count(whole=tokens)
+
+    def _tokens(self, samples: int) -> int:
+        if not self.chunk_seconds:
+            return self._after_steps(self._frames(samples))
+        chunk = self.chunk_seconds * self.sampling_rate
+        samples = min(samples, self.max_seconds // self.chunk_seconds * chunk)
+        whole, rest = divmod(samples, chunk)
+        if self.each_chunk:
+            tokens = whole * self._after_steps(self._frames(chunk))
+            return tokens + (self._after_steps(self._frames(rest)) if rest else 0)
+        return self._after_steps(whole * self._frames(chunk) + self._frames(rest))
+
+    def _frames(self, samples: int) -> int:
+        match self.frames:
+            case "begun":
+                return -(-samples // self.hop_length)
+            case "centred":
+                return samples // self.hop_length + 1
+        return max(0, (samples - self.window) // self.hop_length + 1)
+
+    def _after_steps(self, frames: int) -> int:
+        frames = -(-frames // self.stacked)
+        for padding, kernel, stride in self.steps:
+            frames = (frames + 2 * padding - kernel) // stride + 1
+        positions = max(0, frames) // self.merged
+        return -(-positions // self.block) * (self.block // self.per_token)

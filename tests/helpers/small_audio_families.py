@@ -1,0 +1,153 @@
+"""Small directories of families that take audio alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from small_models import CHAT_OPENAI, LLAMA, Files
+from small_tokenizers import byte_level, special_ids
+
+_CHAT: Final = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+_TOKENIZER: Final = {
+    "bos_token": None,
+    "eos_token": "<|im_end|>",
+    "pad_token": "<|endoftext|>",
+    "tokenizer_class": "Qwen2Tokenizer",
+}
+_TEXT: Final = {**LLAMA, "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 16384}
+
+
+def _files(
+    architecture: str, model_type: str, special: tuple[str, ...], chat_text: str, **config: Any
+) -> Files:
+    """``config``: fields; a text that is a special token stands for its ID."""
+    tokenizer = byte_level((*_CHAT, *special))
+    ids = special_ids(tokenizer)
+    fields = {
+        name: ids[value] if isinstance(value, str) and value in ids else value
+        for name, value in config.items()
+    }
+    chat = CHAT_OPENAI.replace("part.type == 'image'", "part.type == 'audio'")
+    return {
+        "config.json": {"architectures": [architecture], "model_type": model_type, **fields},
+        "tokenizer.json": tokenizer,
+        "tokenizer_config.json": _TOKENIZER,
+        "chat_template.jinja": chat.replace("IMAGE", chat_text),
+    }
+
+
+def _granite(architecture: str, model_type: str) -> Files:
+    files = _files(
+        architecture,
+        model_type,
+        ("<|audio|>",),
+        "<|audio|>",
+        audio_token_index="<|audio|>",
+        downsample_rate=5,
+        window_size=15,
+        text_config={**_TEXT, "model_type": "granite"},
+        encoder_config={"model_type": "granite_speech_encoder", "hidden_dim": 64, "num_layers": 2},
+        projector_config={"model_type": "blip_2_qformer", "hidden_size": 64},
+    )
+    files["preprocessor_config.json"] = {
+        "feature_extractor_type": "GraniteSpeechFeatureExtractor",
+        "melspec_kwargs": {"hop_length": 160, "n_fft": 512, "sample_rate": 16000},
+        "processor_class": "GraniteSpeechProcessor",
+        "projector_downsample_rate": 4,
+        "projector_window_size": 12,
+        "sampling_rate": 16000,
+    }
+    files["processor_config.json"] = {"processor_class": "GraniteSpeechProcessor"}
+    return files
+
+
+def _whisper(processor: str, **limits: Any) -> Files:
+    return {
+        "preprocessor_config.json": {
+            "chunk_length": 10,
+            "feature_extractor_type": "WhisperFeatureExtractor",
+            "feature_size": 128,
+            "hop_length": 160,
+            "n_fft": 400,
+            "padding_side": "right",
+            "return_attention_mask": True,
+            "sampling_rate": 16000,
+            "processor_class": processor,
+        },
+        "processor_config.json": {"processor_class": processor, **limits},
+    }
+
+
+def _glm_asr() -> Files:
+    special = ("<|begin_of_audio|>", "<|pad|>", "<|end_of_audio|>")
+    files = _files(
+        "GlmAsrForConditionalGeneration",
+        "glmasr",
+        special,
+        "".join(special),
+        audio_token_id="<|pad|>",
+        audio_config={"model_type": "glmasr_encoder", "hidden_size": 64, "num_hidden_layers": 2},
+        text_config={**_TEXT, "model_type": "llama"},
+    )
+    return files | _whisper("GlmAsrProcessor", audio_token="<|pad|>", max_audio_len=45)
+
+
+def _flamingo() -> Files:
+    files = _files(
+        "AudioFlamingo3ForConditionalGeneration",
+        "audioflamingo3",
+        ("<sound>",),
+        "<sound>",
+        audio_token_id="<sound>",
+        audio_config={"model_type": "audioflamingo3_encoder", "hidden_size": 64},
+        text_config={**_TEXT, "model_type": "qwen2"},
+    )
+    return files | _whisper("AudioFlamingo3Processor", audio_token="<sound>", max_audio_len=45)
+
+
+def _fbank(architecture: str, model_type: str, extractor: str, **fields: Any) -> Files:
+    special = ("<|AUDIO|>",)
+    files = _files(architecture, model_type, special, "<|AUDIO|>", **_QWEN)
+    files["preprocessor_config.json"] = {
+        "chunk_length": 20,
+        "feature_extractor_type": f"{extractor}FeatureExtractor",
+        "feature_size": 80,
+        "processor_class": f"{extractor}Processor",
+        "sampling_rate": 16000,
+        **fields,
+    }
+    return files
+
+
+_QWEN: Final = {name: value for name, value in _TEXT.items() if name != "model_type"}
+_FRONTEND: Final = {
+    "cmvn_file": None,
+    "frame_length": 25,
+    "frame_shift": 10,
+    "fs": 16000,
+    "lfr_m": 7,
+    "lfr_n": 6,
+    "n_mels": 80,
+    "window": "hamming",
+}
+
+
+AUDIO_FAMILIES: Final[Mapping[str, Callable[[], Files]]] = {
+    "small-granite-speech": lambda: _granite(
+        "GraniteSpeechForConditionalGeneration", "granite_speech"
+    ),
+    "small-granite-speech-plus": lambda: _granite(
+        "GraniteSpeechPlusForConditionalGeneration", "granite_speech_plus"
+    ),
+    "small-glm-asr": _glm_asr,
+    "small-audio-flamingo-3": _flamingo,
+    "small-fun-asr": lambda: _fbank(
+        "FunASRForConditionalGeneration", "qwen3", "FunASR", frontend_conf=_FRONTEND
+    ),
+    "small-fire-red-asr-2": lambda: _fbank(
+        "FireRedASR2ForConditionalGeneration", "qwen2", "FireRedASR2",
+        downsample_rate=3, means=[0.0] * 80, inverse_std_variences=[1.0] * 80,
+    ),
+}  # fmt: skip
+"""Name -> its files."""
