@@ -177,6 +177,17 @@ def videos() -> Iterator[tuple[str, bytes]]:
     yield "sound-much-longer", video(codec="libvpx-vp9", rate=1, sound=200)
     yield "two-videos", video(tracks=2)
     yield "fragmented", video(movflags="frag_keyframe+empty_moov")
+    for name, flags in {
+        "b-frames": "frag_keyframe+empty_moov",
+        "first-in-moov": "frag_keyframe",
+        "index": "dash+frag_keyframe",
+        "index-of-several": "frag_keyframe+empty_moov+default_base_moof+global_sidx",
+        "negative-offsets": "frag_keyframe+empty_moov+negative_cts_offsets",
+    }.items():
+        yield f"fragmented-{name}", video(frames=15, b_frames=2, group=5, movflags=flags)
+    fragments = "frag_keyframe+empty_moov"
+    yield "fragmented-sound", video(movflags=fragments, frames=15, b_frames=2, sound=0.5)
+    yield "fragmented-variable", video(movflags=fragments, frames=15, steps=(1, 1, 4), group=5)
     yield "hevc", video(codec="libx265")
     yield "vp9", video(codec="libvpx-vp9")
     yield "av1", video(codec="libsvtav1")
@@ -201,6 +212,8 @@ def videos() -> Iterator[tuple[str, bytes]]:
     yield "edit-hides-both-ends", edited(b_frames, (200, 4 * unit))
     yield "edit-hides-all", edited(plain, (200, 10 * unit))
     yield "edit-twice", edited(plain, (100, 0), (100, 3 * unit))
+    yield "edit-pause-behind", edited(plain, (100, 0), (100, -1))
+    yield "edit-pauses-alone", edited(plain, (100, -1))
     yield "cut", plain[:-20]
     yield "cut-media", video(movflags="faststart")[:-20]
     yield "bytes-behind", plain + b"\0\1\2\3"

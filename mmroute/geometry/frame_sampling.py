@@ -145,7 +145,10 @@ def sample(sampler: Sampler, video: VideoSize, sampling: Sampling) -> Frames:
     chosen = _RULES[sampler](video.num_frames, fps, sampling)
     if not chosen:
         raise item_refused(video, "it chooses no frame of it")
-    indices = sorted(set(chosen))
+    readable = video.num_frames - video.unreadable
+    indices = sorted(index for index in set(chosen) if index < readable)
+    if not indices:
+        raise item_refused(video, "it cannot read the frame that it chooses")
     dynamic = sampler is Sampler.OPENCV_DYNAMIC
     return Frames(
         indices,

@@ -88,6 +88,7 @@ class VideoSize:
         uuid: the client's own name for the video; None if it sent none.
         frame_list: whether the client sent a list of frames (``data:video/jpeg;base64,...``), of
             which the engine uses all.
+        unreadable: the number of frames at the end that the engine counts but cannot read.
     """
 
     modality: ClassVar = Modality.VIDEO
@@ -97,6 +98,7 @@ class VideoSize:
     fps: float
     uuid: str | None = None
     frame_list: bool = False
+    unreadable: int = 0
 
     @property
     def size(self) -> VideoSize:

@@ -1,4 +1,4 @@
-"""The boxes of MP4 and QuickTime files: those at the top level, and those within ``moov``.
+"""The boxes of MP4 and QuickTime files: those at the top level, and those within others.
 
 Source: ISO/IEC 14496-12; FFmpeg 7 ``libavformat/mov.c`` for what a reader overlooks.
 """
@@ -15,9 +15,10 @@ import numpy.typing as npt
 
 from mmroute.videos.header import not_predictable
 
-_MAX_TOP_LEVEL: Final = 1000
+_MAX_TOP_LEVEL: Final = 100_000
 _MAX_CHILDREN: Final = 1000
 _MAX_MOOV: Final = 1 << 26
+_READ: Final = frozenset({b"moov", b"moof", b"sidx"})
 _HEADER: Final = struct.Struct(">I4s")
 _LONG_HEADER: Final = 16
 
@@ -26,7 +27,7 @@ Integers: TypeAlias = "npt.NDArray[np.int64]"
 
 @dataclass(slots=True)
 class Box:
-    """A box within ``moov``: the bytes between its header and its end."""
+    """A box: the bytes between its header and its end, within a box at the top level."""
 
     moov: bytes
     start: int
@@ -86,41 +87,49 @@ class Layout:
     Attributes:
         movie: the ``moov`` box.
         media: the start and end of each ``mdat`` box's content in the file, in bytes.
+        fragments: the offset in the file, and the content, of each ``moof`` box.
+        indexes: the content of each ``sidx`` box.
     """
 
     movie: Box
     media: list[tuple[int, int]]
+    fragments: list[tuple[int, Box]]
+    indexes: list[Box]
 
 
 def read_layout(file: BinaryIO, size: int) -> Layout:
-    """Walk the boxes at the top level, and read ``moov``, which may be any of them.
+    """Walk the boxes at the top level, and read all but the media.
 
     Raises:
-        InexactError: `video_not_predictable` if the boxes do not fill the file, or the file is
-            fragmented.
+        InexactError: `video_not_predictable` if the boxes do not fill the file.
     """
-    at, movies, media = 0, [], []
+    at, movies, media, fragments, indexes = 0, [], [], [], []
+    room = _MAX_MOOV
     for _ in range(_MAX_TOP_LEVEL):
         if at == size:
             break
         name, start, end = _top_level_box(file, at, size)
-        if name == b"moof":
-            raise not_predictable("it is fragmented (a box 'moof')")
-        if name == b"moov":
-            movies.append((start, end))
-        elif name == b"mdat":
+        if name == b"mdat":
             media.append((start, end))
+        elif name in _READ:
+            room -= end - start
+            if room < 0:
+                raise not_predictable(f"a box {name.decode()!r} of {end - start} bytes")
+            file.seek(start)
+            data = file.read(end - start)
+            box = Box(data, 0, len(data))
+            if name == b"moov":
+                movies.append(box)
+            elif name == b"sidx":
+                indexes.append(box)
+            else:
+                fragments.append((at, box))
         at = end
     else:
         raise not_predictable(f"more than {_MAX_TOP_LEVEL} boxes at the top level")
     if len(movies) != 1:
         raise not_predictable(f"{len(movies)} boxes 'moov' where one is needed")
-    start, end = movies[0]
-    if end - start > _MAX_MOOV:
-        raise not_predictable(f"a box 'moov' of {end - start} bytes")
-    file.seek(start)
-    data = file.read(end - start)
-    return Layout(Box(data, 0, len(data)), media)
+    return Layout(movies[0], media, fragments, indexes)
 
 
 def _top_level_box(file: BinaryIO, at: int, size: int) -> tuple[bytes, int, int]:

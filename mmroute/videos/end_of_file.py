@@ -1,9 +1,10 @@
-"""The number of frames that the engine finds at the end of a file whose rate varies.
+"""The number of frames that the engine finds at the end of a file, and of those it can read.
 
 The engine distrusts the number of frames in the header. It has OpenCV seek to the end and asks for
 the position. OpenCV seeks to a key frame before the end, derives that frame's number from its
 *time*, as if the rate were constant, and counts on from there. If the position is two or more
-frames below the header's number, the engine uses it instead.
+frames below the header's number, the engine uses it instead. If the header tells more frames than
+there are, the last ones cannot be read, and the engine drops those of them that it samples.
 
 Source: vLLM ``multimodal/video_decoders/opencv.py`` (`get_video_metadata`); OpenCV 5.0
 ``modules/videoio/src/cap_ffmpeg_impl.hpp`` (`CvCapture_FFMPEG::seek`).
@@ -11,39 +12,25 @@ Source: vLLM ``multimodal/video_decoders/opencv.py`` (`get_video_metadata`); Ope
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from mmroute.videos.boxes import Integers
 from mmroute.videos.header import not_predictable
+from mmroute.videos.samples import Samples
 
 _FIRST_STEP: Final = 16  # OpenCV first seeks to so many frames before the end
 _TOLERANCE: Final = 1  # the engine accepts a difference of so many frames
 
 
-@dataclass(frozen=True, slots=True)
-class FrameTimes:
-    """The times of all frames, in the order of the file and in the track's time units.
-
-    Attributes:
-        decoded: when each frame is decoded, ascending from 0, shape (frames,), int64.
-        shown: when each frame is shown, shape (frames,), int64.
-    """
-
-    decoded: Integers
-    shown: Integers
-
-
-def frames_at_end(
-    frames: FrameTimes, keys: Integers | None, scale: int, fps: float, *, start: int
-) -> int:
-    """The number of frames that the engine counts.
+def frames_at_end(samples: Samples, scale: int, fps: float, *, start: int) -> int:
+    """The number of frames that the engine counts in a file whose rate varies.
 
     Args:
-        frames: the times of all frames.
-        keys: the indices of the key frames, ascending; None if every frame is a key frame.
+        samples: all frames.
         scale: the number of time units per second.
         fps: the number of frames per second.
         start: the time at which the first frame is shown, as FFmpeg counts time.
@@ -51,23 +38,53 @@ def frames_at_end(
     Raises:
         InexactError: `video_not_predictable`.
     """
-    total = len(frames.shown)
-    order = frames.shown.argsort(kind="stable").argsort(kind="stable")
-    numbers = (fps * ((frames.shown - frames.shown[0]) / scale) + 0.5).astype(np.int64)
-    keys = np.arange(total) if keys is None else keys
+    shown, total = samples.shown, len(samples.shown)
+    order = shown.argsort(kind="stable").argsort(kind="stable")
+    numbers = _numbers((shown - shown[0]) / scale, fps)
+    keys = samples.key_indices()
     if keys[-1] >= total or (np.diff(keys) <= 0).any():
         raise not_predictable("its key frames are not in order")
     sought = start + int(max(total - _FIRST_STEP, 0) / fps * scale + 0.5)
     counts: set[int] = set()
-    for key in _candidates(keys, frames.decoded, order, sought):
+    for key in _candidates(keys, samples.decoded, order, sought):
         if not key:  # OpenCV then stays at the beginning
             counts.add(total)
             continue
         first = key + (order[key:] <= order[key]).nonzero()[0]
         if not 0 < numbers[first].min() <= numbers[first].max() <= total:
             raise not_predictable("its rate varies, and OpenCV does not find its end at once")
-        found = numbers[first] - order[first] + total
-        counts.update(np.where(found < total - _TOLERANCE, found, total).tolist())
+        counts.update(_counted(numbers[first] - order[first] + total, total))
+    return _only(counts)
+
+
+def frames_wherever_sought(
+    seconds: npt.NDArray[np.float64], fps: float, claims: Collection[int]
+) -> int:
+    """The number of frames that the engine counts, whatever key frame OpenCV seeks to.
+
+    Args:
+        seconds: when each frame is shown, ascending from 0, shape (frames,), float64.
+        fps: the number of frames per second.
+        claims: the numbers of frames that the header may tell.
+
+    Raises:
+        InexactError: `video_not_predictable` if the number depends on the key frame or the claim.
+    """
+    total = len(seconds)
+    positions = _numbers(seconds, fps) - np.arange(total) + total
+    return _only({count for claimed in claims for count in _counted(positions, claimed)})
+
+
+def _numbers(seconds: npt.NDArray[np.float64], fps: float) -> Integers:
+    return (fps * seconds + 0.5).astype(np.int64)
+
+
+def _counted(positions: Integers, claimed: int) -> set[int]:
+    """The numbers of frames that the engine uses, by the positions that OpenCV may report."""
+    return set(np.where(positions < claimed - _TOLERANCE, positions, claimed).tolist())
+
+
+def _only(counts: set[int]) -> int:
     if len(counts) != 1:
         raise not_predictable(f"its rate varies, and the engine may count one of {sorted(counts)}")
     return counts.pop()

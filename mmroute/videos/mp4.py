@@ -9,15 +9,19 @@ Source: ISO/IEC 14496-12 (boxes); vLLM ``multimodal/video_decoders/opencv.py``.
 from __future__ import annotations
 
 import struct
+from itertools import product
 from typing import BinaryIO, Final
 
 import numpy as np
 
 from mmroute.requests.items import VideoSize
-from mmroute.videos.boxes import Box, Integers, read_layout
-from mmroute.videos.end_of_file import FrameTimes, frames_at_end
+from mmroute.videos.boxes import Box, Integers, Layout, read_layout
+from mmroute.videos.edits import delay_of, read_edits, shown_after
+from mmroute.videos.end_of_file import frames_at_end, frames_wherever_sought
+from mmroute.videos.fragments import end_of_index, read_fragments
 from mmroute.videos.header import not_predictable
 from mmroute.videos.rationals import INT_MAX, reduced, rescaled
+from mmroute.videos.samples import Samples, read_samples
 
 FIRST_BOXES: Final = frozenset({b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide"})
 """The boxes with which a file may begin."""
@@ -26,6 +30,7 @@ _MAX_SAMPLES: Final = 10_000_000
 _MAX_PACKETS: Final = 4000  # OpenCV looks at 4,096 packets for the next frame
 _MAX_DELAY: Final = 40  # a decoder holds back so many frames, for its threads and for reordering
 _PCM_PACKET: Final = 1024  # samples
+_MICROSECONDS: Final = 1_000_000
 _MAX_DELTA: Final = 1 << 31  # FFmpeg reads larger deltas as corrections
 _CODECS: Final = frozenset({b"avc1", b"avc3", b"hvc1", b"hev1", b"vp09", b"mp4v", b"jpeg"})
 _ONE: Final = 1 << 16  # 1 in 16.16 fixed point
@@ -42,58 +47,127 @@ def read_mp4(file: BinaryIO, size: int) -> VideoSize:
         InexactError: `video_not_predictable`.
     """
     layout = read_layout(file, size)
-    movie = layout.movie
-    tracks = movie.all(b"trak")
-    if movie.all(b"mvex"):
-        raise not_predictable("it is fragmented (a box 'mvex')")
-    if _has_cover(movie):
+    tracks = layout.movie.all(b"trak")
+    if _has_cover(layout.movie):
         raise not_predictable("it has cover art, which is a video track as well")
     videos = [track for track in tracks if _handler(track) == b"vide"]
     if len(videos) != 1:
         raise not_predictable(f"{len(videos)} video tracks")
-    header = _read_track(videos[0], _movie_scale(movie.only(b"mvhd")), layout.media)
     others = [track for track in tracks if track is not videos[0]]
+    header = _read_track(videos[0], others, layout)
+    if layout.fragments:
+        _check_few_packets(others, layout)
     _check_interleaving(videos[0], others)
     return header
 
 
-def _read_track(track: Box, movie_scale: int, media: list[tuple[int, int]]) -> VideoSize:
+def _read_track(track: Box, others: list[Box], layout: Layout) -> VideoSize:
     tables = track.only(b"mdia", b"minf", b"stbl")
     width, height = _size(tables.only(b"stsd"))
     if _turned(track.only(b"tkhd")):
         width, height = height, width
-    scale = _time_scale(track)
-    times = _times(track)
-    counts, deltas = times[:, 0], times[:, 1]
-    num_frames = int(counts.sum())
-    duration = int(counts @ deltas)
-    if not (0 < num_frames <= _MAX_SAMPLES and duration):
-        raise not_predictable(f"{num_frames} frames that last {duration} units")
-    shortest, longest = int(deltas.min()), int(deltas.max())
-    if longest >= _MAX_DELTA:
+    scale, movie_scale = _time_scale(track), _movie_scale(layout.movie.only(b"mvhd"))
+    samples = read_samples(tables, sum(end - start for start, end in layout.media))
+    claimed = len(samples.durations)
+    edits = read_edits(track)
+    if layout.fragments:
+        if claimed and any(edit.start > 0 for edit in edits):
+            raise not_predictable("it has an edit list, and fragments behind its first frames")
+        samples = _with_fragments(samples, track, layout)
+    fps = _rate(samples, scale)
+    samples.check(layout.media)
+    shown = samples.shown if layout.fragments else shown_after(samples, edits, movie_scale, scale)
+    total, visible = len(samples.shown), len(shown)
+    if not visible:
+        raise not_predictable(f"the edit list hides {total} of {total} frames")
+    varies = samples.durations.min() != samples.durations.max()
+    plain = claimed == total == visible
+    if plain and not varies:
+        return VideoSize(width, height, total, fps)
+    if varies and (layout.indexes or (layout.fragments and (np.diff(shown) <= 0).any())):
+        raise not_predictable("its rate varies, and it has an index or frames out of order")
+    if varies or visible != total:
+        _check_decoder(tables, samples)
+    if not plain or layout.fragments:
+        seconds = (np.sort(shown) - shown.min()) / scale
+        claims = {claimed} if claimed else _claims([track, *others], layout, fps)
+        num_frames = frames_wherever_sought(seconds, fps, claims)
+        return VideoSize(width, height, num_frames, fps, unreadable=max(num_frames - visible, 0))
+    starts = [edit.start for edit in edits if edit.start >= 0]
+    start = int(samples.shown[0])
+    if starts not in ([], [start]):
+        raise not_predictable("its rate varies, and an edit list changes when it begins")
+    num_frames = frames_at_end(samples, scale, fps, start=0 if starts else start)
+    return VideoSize(width, height, num_frames, fps)
+
+
+def _check_decoder(tables: Box, samples: Samples) -> None:
+    if b"mp4v" in tables.only(b"stsd").within(skip=8) and (samples.shown != samples.decoded).any():
+        raise not_predictable("its decoder may lose frames out of order")
+
+
+def _with_fragments(described: Samples, track: Box, layout: Layout) -> Samples:
+    after = int(described.durations.sum())
+    fragments = read_fragments(layout, _track_id(track), after=after)
+    return described if fragments is None else described.followed_by(fragments)
+
+
+def _rate(samples: Samples, scale: int) -> float:
+    """The average number of frames per second."""
+    total, duration = len(samples.durations), int(samples.durations.sum())
+    if not (0 < total <= _MAX_SAMPLES and duration):
+        raise not_predictable(f"{total} frames that last {duration} units")
+    if samples.durations.max() >= _MAX_DELTA:
         raise not_predictable("a frame of negative length")
-    _check_samples(tables, num_frames, media)
-    numerator, denominator = reduced(scale * num_frames, duration, INT_MAX)
+    numerator, denominator = reduced(scale * total, duration, INT_MAX)
     if not numerator or not denominator:
-        raise not_predictable(f"{num_frames} frames that last {duration} units of 1/{scale} s")
-    fps = numerator / denominator
-    frames = _frame_times(tables, times)
-    _, edit = _edit(track)
-    visible = num_frames if edit is None else _visible(frames, edit, movie_scale, scale)
-    hidden = num_frames - visible
-    varies = shortest != longest
-    if hidden and (hidden == 1 or not visible or varies):
-        raise not_predictable(f"the edit list hides {hidden} of {num_frames} frames")
-    if varies:
-        start = int(frames.shown[0])
-        if edit is not None and edit[1] != start:
-            raise not_predictable("its rate varies, and an edit list changes when it begins")
-        if b"mp4v" in tables.only(b"stsd").within(skip=8) and tables.all(b"ctts"):
-            raise not_predictable("its rate varies, and its decoder may lose frames out of order")
-        visible = frames_at_end(
-            frames, _keys(tables), scale, fps, start=start if edit is None else 0
+        raise not_predictable(f"{total} frames that last {duration} units of 1/{scale} s")
+    return numerator / denominator
+
+
+def _claims(tracks: list[Box], layout: Layout, fps: float) -> set[int]:
+    """The numbers of frames that OpenCV may compute from the length of a fragmented file.
+
+    The length is that of the longest track, or the time from the first start to the last end. It
+    may depend on whether the first samples of a track of sound are heard, and on whether FFmpeg
+    reads the fragment behind an index when it opens the file.
+
+    Source: FFmpeg 8 ``libavformat/demux.c`` (`update_stream_timings`).
+    """
+    movie_scale = _movie_scale(layout.movie.only(b"mvhd"))
+    spans: list[list[tuple[float, int]]] = []  # for each track: starts and lengths
+    for track in tracks:
+        scale = _time_scale(track)
+        fragments = read_fragments(layout, _track_id(track), after=0)
+        if fragments is None:
+            continue
+        edits = read_edits(track)
+        start = int(fragments.shown.min()) + rescaled(delay_of(edits), scale, movie_scale)
+        skipped = sum(edit.start for edit in edits if edit.start > 0)
+        ends = {int(fragments.decoded[-1] + fragments.durations[-1])}
+        starts = {start - skipped}
+        if track is not tracks[0]:
+            starts.add(start)
+        elif (index_end := end_of_index(layout)) is not None:
+            ends |= {index_end, max(index_end, *ends)}
+        spans.append(
+            [
+                (start * _MICROSECONDS / scale, rescaled(end, _MICROSECONDS, scale))
+                for start in starts
+                for end in ends
+            ]
         )
-    return VideoSize(width, height, visible, fps)
+    claims = set()
+    for found in product(*spans):
+        last = max(start + length for start, length in found)
+        longest = max(*(length for _, length in found), last - min(start for start, _ in found))
+        claims.add(int(round(longest) / _MICROSECONDS * fps + 0.5))
+    return claims
+
+
+def _track_id(track: Box) -> int:
+    header = track.only(b"tkhd")
+    return header.unpack("I", 20 if header.unpack("B")[0] == 1 else 12)[0]
 
 
 def _handler(track: Box) -> bytes:
@@ -166,45 +240,6 @@ def _size(descriptions: Box) -> tuple[int, int]:
     return width, height
 
 
-def _check_samples(tables: Box, num_frames: int, media: list[tuple[int, int]]) -> None:
-    """Check that all tables describe the same samples, and that these are in the file."""
-    constant, count = (box := tables.only(b"stsz")).unpack("II", 4)
-    if count != num_frames:
-        raise not_predictable(f"{count} samples, and times for {num_frames}")
-    room = sum(end - start for start, end in media)
-    if num_frames > room or constant > room:
-        raise not_predictable(f"{num_frames} frames in {room} bytes")
-    sizes = np.full(count, constant) if constant else (box.table(1, offset=8)[:, 0])
-    wide = bool(tables.all(b"co64"))
-    chunks = tables.only(b"co64" if wide else b"stco").table(1, kind="u8" if wide else "u4")[:, 0]
-    runs = tables.only(b"stsc").table(3)
-    firsts = np.append(runs[:, 0], len(chunks) + 1)
-    lengths = firsts[1:] - firsts[:-1]
-    if not len(runs) or firsts[0] != 1 or (lengths <= 0).any() or (runs[:, 1:] <= 0).any():
-        raise not_predictable("its samples are not in chunks")
-    if runs[:, 2].max() != 1 or int(lengths @ runs[:, 1]) != num_frames:
-        raise not_predictable(f"its chunks do not hold {num_frames} samples of one kind")
-    if sizes.min() <= 0:
-        raise not_predictable("it has empty frames")
-    per_chunk = np.repeat(runs[:, 1], lengths)
-    ends = chunks + np.add.reduceat(sizes, per_chunk.cumsum() - per_chunk)
-    inside = np.zeros(len(chunks), np.bool_)
-    for start, end in media:
-        inside |= (start <= chunks) & (chunks < end) & (ends <= end)
-    if not inside.all():
-        raise not_predictable("its frames are not in its 'mdat' boxes")
-    keys = _keys(tables)
-    if keys is not None and (not len(keys) or keys[0]):
-        raise not_predictable("its first frame is no key frame")
-
-
-def _keys(tables: Box) -> Integers | None:
-    """The indices of the key frames, from 0; None if all frames are key frames."""
-    for box in tables.all(b"stss"):
-        return box.table(1)[:, 0] - 1
-    return None
-
-
 def _check_interleaving(video: Box, others: list[Box]) -> None:
     """Check that OpenCV finds every frame among the packets of the other tracks.
 
@@ -214,7 +249,7 @@ def _check_interleaving(video: Box, others: list[Box]) -> None:
     packets = [_packets(track) for track in others]
     if sum(packets) <= _MAX_PACKETS:
         return
-    delay, _ = _edit(video)
+    delay = delay_of(read_edits(video))
     length = _seconds(video)
     step = int(_times(video)[:, 1].max()) / _time_scale(video)
     between = 0.0
@@ -223,6 +258,12 @@ def _check_interleaving(video: Box, others: list[Box]) -> None:
         gap = max(seconds - length, 0) + _MAX_DELAY * step
         between += count * min(1, gap / seconds) if seconds and not delay else count
     if between > _MAX_PACKETS:
+        raise not_predictable("other tracks have too many packets between its frames")
+
+
+def _check_few_packets(others: list[Box], layout: Layout) -> None:
+    found = [read_fragments(layout, _track_id(track), after=0) for track in others]
+    if sum(len(samples.shown) for samples in found if samples) > _MAX_PACKETS:
         raise not_predictable("other tracks have too many packets between its frames")
 
 
@@ -244,55 +285,3 @@ def _times(track: Box) -> Integers:
 def _seconds(track: Box) -> float:
     times = _times(track)
     return float(times[:, 0] @ times[:, 1]) / _time_scale(track)
-
-
-def _frame_times(tables: Box, times: Integers) -> FrameTimes:
-    lengths = np.repeat(times[:, 1], times[:, 0])
-    decoded = lengths.cumsum() - lengths
-    shown = decoded + _offsets(tables, len(decoded))
-    if shown[0] != shown.min():
-        raise not_predictable("frames are shown before its first key frame")
-    return FrameTimes(decoded, shown)
-
-
-def _visible(frames: FrameTimes, edit: tuple[int, int], movie_scale: int, scale: int) -> int:
-    """The number of frames that an edit shows."""
-    duration, start = edit
-    end = start + rescaled(duration, scale, movie_scale)
-    return int(((start <= frames.shown) & (frames.shown < end)).sum())
-
-
-def _edit(track: Box) -> tuple[int, tuple[int, int] | None]:
-    """The delay, and the length and start of the part that is shown; None if all is shown.
-
-    Delay and length are in the movie's time units, the start is in the track's.
-    """
-    lists = track.all(b"edts")
-    if not lists:
-        return 0, None
-    if len(lists) > 1:
-        raise not_predictable(f"{len(lists)} edit lists")
-    box = lists[0].only(b"elst")
-    form, row = ("QqI", 20) if box.unpack("B")[0] == 1 else ("IiI", 12)
-    (count,) = box.unpack("I", 4)
-    edits = [box.unpack(form, 8 + row * number) for number in range(min(count, 3))]
-    delay = edits.pop(0)[0] if edits and edits[0][1] == -1 else 0
-    if len(edits) > 1:
-        raise not_predictable(f"an edit list of {count} entries")
-    if not edits:
-        return delay, None
-    duration, start, rate = edits[0]
-    if rate != _ONE or start < 0:
-        raise not_predictable("an edit at another rate, or a pause between edits")
-    return delay, (duration, start)
-
-
-def _offsets(tables: Box, num_frames: int) -> Integers | int:
-    """Each frame's time from being decoded to being shown: int64, or 0 for all frames."""
-    boxes = tables.all(b"ctts")
-    if not boxes:
-        return 0
-    runs = boxes[0].table(2, kind="i4")
-    if len(boxes) > 1 or (runs[:, 0] < 0).any() or int(runs[:, 0].sum()) != num_frames:
-        raise not_predictable("not one composition offset for each frame")
-    return np.repeat(runs[:, 1], runs[:, 0])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mmroute import InexactError, Reason, VideoSize
-from mmroute.geometry.frame_sampling import Sampler, sample, sampling_of
+from mmroute.geometry.frame_sampling import Sampler, Sampling, sample, sampling_of
 
 NTSC = 30000 / 1001
 
@@ -104,3 +104,17 @@ def test_a_list_of_frames_is_taken_whole() -> None:
     assert list(frames.indices) == [0, 1, 2, 3, 4]
     assert frames.times == [0, 0.5, 1, 1.5, 2]
     assert not frames.sampled_again
+
+
+def test_frames_that_cannot_be_read_are_left_out() -> None:
+    video = VideoSize(64, 48, 5, 30.0, unreadable=2)
+    frames = sample(Sampler.OPENCV, video, Sampling())
+    assert list(frames.indices) == [0, 1, 2]
+    assert frames.total == 5
+    assert not frames.sampled_again
+
+
+def test_a_video_without_a_readable_frame_is_refused() -> None:
+    with pytest.raises(InexactError, match="cannot read") as caught:
+        sample(Sampler.OPENCV, VideoSize(64, 48, 5, 30.0, unreadable=5), Sampling())
+    assert caught.value.reason is Reason.ITEM_REFUSED

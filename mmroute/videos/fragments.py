@@ -1,0 +1,153 @@
+"""Fragmented MP4: the samples of a track in the boxes ``moof``.
+
+A file that is made to be streamed describes few or no samples in ``moov``.
+
+Source: ISO/IEC 14496-12; FFmpeg 8 ``libavformat/mov.c`` (`mov_read_trun`, `mov_read_sidx`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from mmroute.videos.boxes import Box, Integers, Layout
+from mmroute.videos.header import not_predictable
+from mmroute.videos.samples import Samples, shown_at
+
+_BASE, _DESCRIPTION = 0x01, 0x02  # flags of a header, tfhd
+_DEFAULTS: Final = (0x08, 0x10, 0x20)  # likewise: duration, size and flags of a sample
+_FROM_MOOF: Final = 0x020000
+_OFFSET, _FIRST_FLAGS = 0x01, 0x04  # flags of a run, trun
+_COLUMNS: Final = (0x100, 0x200, 0x400, 0x800)  # likewise: duration, size, flags, delay
+_NO_KEY: Final = 0x01010000  # flags of a sample: it is no sync sample, or depends on others
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Samples that follow each other: the time and the place of the first, and columns of numbers.
+
+    Attributes:
+        time: when the first sample is decoded, in the track's time units.
+        offset: where the first sample begins in the file, in bytes.
+        columns: durations, sizes, flags and delays, shape (4, samples), int64.
+    """
+
+    time: int
+    offset: int
+    columns: Integers
+
+
+def read_fragments(layout: Layout, track: int, *, after: int) -> Samples | None:
+    """The samples of one track in all fragments; None if there are none.
+
+    Args:
+        layout: the boxes of the file.
+        track: the ID of the track.
+        after: when the samples in ``moov`` end, in the track's time units.
+
+    Raises:
+        InexactError: `video_not_predictable`.
+    """
+    runs: list[_Run] = []
+    defaults = _defaults(layout.movie, track)
+    for at, fragment in layout.fragments:
+        for run in _runs(at, fragment, track, defaults, after):
+            after = run.time + int(run.columns[0].sum())
+            runs.append(run)
+    if not runs:
+        return None
+    durations, sizes, flags, delays = np.concatenate([run.columns for run in runs], axis=1)
+    decoded = np.concatenate([run.time + _sums_before(run.columns[0]) for run in runs])
+    starts = np.concatenate([run.offset + _sums_before(run.columns[1]) for run in runs])
+    if (np.diff(decoded) <= 0).any():
+        raise not_predictable("its fragments overlap")
+    keys = (flags & _NO_KEY == 0).nonzero()[0]
+    return Samples(durations, decoded, shown_at(decoded, delays), starts, starts + sizes, keys)
+
+
+def end_of_index(layout: Layout) -> int | None:
+    """The end that the last box ``sidx`` tells, in a track's time units; None if there is none.
+
+    Raises:
+        InexactError: `video_not_predictable`.
+    """
+    end = None
+    for index in layout.indexes:
+        form, rows_at = ("QQ", 28) if index.unpack("B")[0] == 1 else ("II", 20)
+        time, _ = index.unpack(form, 12)
+        end = time + int(index.table(3, offset=rows_at)[:, 1].sum())
+    return end
+
+
+def _sums_before(column: Integers) -> Integers:
+    return column.cumsum() - column
+
+
+def _defaults(movie: Box, track: int) -> tuple[int, ...]:
+    """Duration, size and flags of samples that do not tell their own."""
+    for box in movie.only(b"mvex").all(b"trex"):
+        number, _, *defaults = box.unpack("5I", 4)
+        if number == track:
+            return tuple(defaults)
+    raise not_predictable("it has fragments of a track without defaults (a box 'trex')")
+
+
+def _runs(
+    at: int, fragment: Box, track: int, defaults: tuple[int, ...], after: int
+) -> Iterator[_Run]:
+    """The runs of one track in a fragment.
+
+    Args:
+        at: the offset of the fragment in the file.
+        fragment: the box ``moof``.
+        track: the ID of the track.
+        defaults: the duration, size and flags of samples that do not tell their own.
+        after: when the samples of the fragments before it end.
+    """
+    parts = fragment.all(b"traf")
+    for number, part in enumerate(parts):
+        header = part.only(b"tfhd")
+        flags, found = header.unpack("II")
+        if found != track:
+            continue
+        if flags & _BASE:
+            (base,) = header.unpack("Q", 8)
+        elif flags & _FROM_MOOF or not number:
+            base = at
+        else:
+            raise not_predictable("a fragment's data begin where those of another track end")
+        place = 8 + 8 * bool(flags & _BASE) + 4 * bool(flags & _DESCRIPTION)
+        values = list(defaults)
+        for column, flag in enumerate(_DEFAULTS):
+            if flags & flag:
+                (values[column],) = header.unpack("I", place)
+                place += 4
+        for times in part.all(b"tfdt"):
+            (after,) = times.unpack("Q" if times.unpack("B")[0] == 1 else "I", 4)
+        for box in part.all(b"trun"):
+            run = _run(box, base, values, after)
+            after = run.time + int(run.columns[0].sum())
+            yield run
+
+
+def _run(box: Box, base: int, defaults: list[int], time: int) -> _Run:
+    flags, count = box.unpack("II")
+    if not flags & _OFFSET:
+        raise not_predictable("a fragment does not tell where its data begin")
+    (offset,) = box.unpack("i", 8)
+    first_flags = box.unpack("I", 12) if flags & _FIRST_FLAGS else ()
+    given = [column for column, flag in enumerate(_COLUMNS) if flags & flag]
+    start = box.start + 12 + 4 * len(first_flags)
+    if not count or count * 4 * max(len(given), 1) > box.end - start + 4 * (not given) * count:
+        raise not_predictable(f"a fragment of {count} frames does not fit in its box")
+    columns = np.repeat(np.array([*defaults, 0], np.int64)[:, None], count, axis=1)
+    if given:
+        rows = np.frombuffer(box.moov, ">u4", count * len(given), start).reshape(count, -1)
+        columns[given] = rows.T
+        columns[-1] = columns[-1].astype(np.uint32).astype(np.int32)
+    if first_flags:
+        columns[2, 0] = first_flags[0]
+    return _Run(time, base + offset, columns)

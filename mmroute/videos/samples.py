@@ -1,0 +1,134 @@
+"""The samples of an MP4 track: when each is decoded and shown, and where it is in the file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from mmroute.videos.boxes import Box, Integers
+from mmroute.videos.header import not_predictable
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """The frames of one track, in the order of the file and in the track's time units.
+
+    Attributes:
+        durations: how long each frame lasts, shape (frames,), int64.
+        decoded: when each frame is decoded, ascending, shape (frames,), int64.
+        shown: when each frame is shown, shape (frames,), int64.
+        starts: the offset at which each frame begins in the file, in bytes, shape (frames,), int64.
+        ends: the offset at which each frame ends in the file, in bytes, shape (frames,), int64.
+        keys: the indices of the key frames, ascending; None if every frame is a key frame.
+    """
+
+    durations: Integers
+    decoded: Integers
+    shown: Integers
+    starts: Integers
+    ends: Integers
+    keys: Integers | None
+
+    def check(self, media: list[tuple[int, int]]) -> None:
+        """Check that a decoder can begin with the first frame, and that all are in the file.
+
+        Raises:
+            InexactError: `video_not_predictable`.
+        """
+        if (self.ends <= self.starts).any():
+            raise not_predictable("it has empty frames")
+        if self.keys is not None and (not len(self.keys) or self.keys[0]):
+            raise not_predictable("its first frame is no key frame")
+        if self.shown[0] != self.shown.min():
+            raise not_predictable("frames are shown before its first key frame")
+        opened, closed = np.array(media or [(0, 0)], np.int64).T
+        place = opened.searchsorted(self.starts, "right") - 1
+        if (place < 0).any() or (self.ends > closed[place]).any():
+            raise not_predictable("its frames are not in its 'mdat' boxes")
+
+    def followed_by(self, others: Samples) -> Samples:
+        """These frames, and then others of the same track."""
+
+        def joined(name: str) -> Integers:
+            return np.concatenate([getattr(self, name), getattr(others, name)])
+
+        names = "durations", "decoded", "shown", "starts", "ends"
+        durations, decoded, shown, starts, ends = map(joined, names)
+        keys = self.key_indices(), others.key_indices() + len(self.durations)
+        return Samples(durations, decoded, shown, starts, ends, np.concatenate(keys))
+
+    def key_indices(self) -> Integers:
+        """The indices of the key frames, ascending."""
+        return np.arange(len(self.durations)) if self.keys is None else self.keys
+
+    def has_leading_frames(self) -> bool:
+        """Whether frames are shown before the key frame that is decoded before them."""
+        earliest_left = np.minimum.accumulate(self.shown[::-1])[::-1]
+        keys = self.key_indices()
+        return bool((earliest_left[keys] < self.shown[keys]).any())
+
+
+def read_samples(tables: Box, room: int) -> Samples:
+    """The samples that the tables in ``stbl`` describe.
+
+    Args:
+        tables: the box ``stbl``.
+        room: the bytes of media in the file.
+
+    Raises:
+        InexactError: `video_not_predictable` if the tables do not describe the same samples.
+    """
+    times = tables.only(b"stts").table(2)
+    total = int(times[:, 0].sum())
+    constant, count = (box := tables.only(b"stsz")).unpack("II", 4)
+    if count != total:
+        raise not_predictable(f"{count} samples, and times for {total}")
+    if total > room or constant > room:
+        raise not_predictable(f"{total} frames in {room} bytes")
+    durations = np.repeat(times[:, 1], times[:, 0])
+    sizes = np.full(count, constant) if constant else box.table(1, offset=8)[:, 0]
+    starts = _starts(tables, sizes)
+    decoded = durations.cumsum() - durations
+    shown = shown_at(decoded, _offsets(tables, total))
+    return Samples(durations, decoded, shown, starts, starts + sizes, _keys(tables))
+
+
+def shown_at(decoded: Integers, offsets: Integers | int) -> Integers:
+    """When frames are shown. FFmpeg delays them all so that none is shown before it is decoded."""
+    return decoded + offsets + max(0, -int(np.min(offsets, initial=0)))
+
+
+def _starts(tables: Box, sizes: Integers) -> Integers:
+    """The offsets of all samples, which are in chunks."""
+    wide = bool(tables.all(b"co64"))
+    chunks = tables.only(b"co64" if wide else b"stco").table(1, kind="u8" if wide else "u4")[:, 0]
+    if not len(sizes):
+        return chunks[:0]
+    runs = tables.only(b"stsc").table(3)
+    firsts = np.append(runs[:, 0], len(chunks) + 1)
+    lengths = firsts[1:] - firsts[:-1]
+    if not len(runs) or firsts[0] != 1 or (lengths <= 0).any() or (runs[:, 1:] <= 0).any():
+        raise not_predictable("its samples are not in chunks")
+    if runs[:, 2].max() != 1 or int(lengths @ runs[:, 1]) != len(sizes):
+        raise not_predictable(f"its chunks do not hold {len(sizes)} samples of one kind")
+    per_chunk = np.repeat(runs[:, 1], lengths)
+    before = sizes.cumsum() - sizes
+    return np.repeat(chunks - before[per_chunk.cumsum() - per_chunk], per_chunk) + before
+
+
+def _offsets(tables: Box, total: int) -> Integers | int:
+    """Each frame's time from being decoded to being shown: int64, or 0 for all frames."""
+    boxes = tables.all(b"ctts")
+    if not boxes:
+        return 0
+    runs = boxes[0].table(2, kind="i4")
+    if len(boxes) > 1 or (runs[:, 0] < 0).any() or int(runs[:, 0].sum()) != total:
+        raise not_predictable("not one composition offset for each frame")
+    return np.repeat(runs[:, 1], runs[:, 0])
+
+
+def _keys(tables: Box) -> Integers | None:
+    for box in tables.all(b"stss"):
+        return box.table(1)[:, 0] - 1
+    return None
