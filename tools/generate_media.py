@@ -14,7 +14,7 @@ import json
 import struct
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from itertools import chain
 from pathlib import Path
@@ -39,13 +39,14 @@ def video(
     sound: float = 0,
     tracks: int = 1,
     movflags: str = "",
+    options: Mapping[str, str] | None = None,
     pixels: str = "yuv420p",
     group: int = 12,
 ) -> bytes:
     import av
 
     path = Path(tempfile.mkdtemp()) / "file"
-    options = {"movflags": movflags} if movflags else {}
+    options = {**(options or {}), **({"movflags": movflags} if movflags else {})}
     with av.open(str(path), "w", format=container, options=options) as output:
         pictures = [output.add_stream(codec, rate=Fraction(rate)) for _ in range(tracks)]
         for stream in pictures:
@@ -229,6 +230,14 @@ def other_videos() -> Iterator[tuple[str, bytes]]:
     yield "webm-late", video("webm", "libvpx-vp9", start=7)
     yield "webm-variable", video("webm", "libvpx-vp9", 9, steps=(1, 3, 2))
     yield "webm-cut", video("webm", "libvpx-vp9")[:-9]
+    yield "webm-cut-before-its-frames", video("webm", "libvpx-vp9")[:400]
+    yield "webm-live", video("webm", "libvpx-vp9", sound=0.2, options={"live": "1"})
+    yield "webm-live-cut", video("webm", "libvpx-vp9", options={"live": "1"})[:-9]
+    yield "mkv-live", video("matroska", b_frames=2, frames=12, options={"live": "1"})
+    whole = video("webm", "libvpx-vp9", 30, group=5)
+    yield "webm-cut-in-the-middle", whole[: len(whole) // 2]
+    # A void in place of the duration of a frame.
+    yield "webm-rate-not-given", whole.replace(b"\x23\xe3\x83\x84", b"\xec\x20\0\4")
     yield "mkv-h264", video("matroska", b_frames=2, frames=12)
     yield "mkv-part", from_second_group("matroska", b_frames=3)
     yield "mp4-part", from_second_group("mp4", b_frames=3)
@@ -257,7 +266,14 @@ def as_opencv_reads(data: bytes) -> dict[str, Any] | None:
     if not capture.isOpened():
         return None
     frames, fps = int(capture.get(cv2.CAP_PROP_FRAME_COUNT)), capture.get(cv2.CAP_PROP_FPS)
-    if frames > 0 and capture.set(cv2.CAP_PROP_POS_AVI_RATIO, 1.0):
+    if frames <= 0:
+        demuxer = io.BytesIO(data)
+        packets = cv2.VideoCapture(demuxer, backend, [cv2.CAP_PROP_FORMAT, -1])
+        frames = sum(1 for _ in iter(packets.grab, False))
+        packets.release()
+        if not frames:
+            return None
+    elif capture.set(cv2.CAP_PROP_POS_AVI_RATIO, 1.0):
         seen, ended = int(capture.get(cv2.CAP_PROP_POS_FRAMES)), not capture.grab()
         frames = seen if ended and 0 < seen < frames - 1 else frames
     capture.release()

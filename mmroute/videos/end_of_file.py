@@ -86,7 +86,9 @@ def _counted(positions: Integers, claimed: int) -> set[int]:
 
 def _only(counts: set[int]) -> int:
     if len(counts) != 1:
-        raise not_predictable(f"its rate varies, and the engine may count one of {sorted(counts)}")
+        raise not_predictable(
+            f"its rate varies, and the engine may count from {min(counts)} to {max(counts)} frames"
+        )
     return counts.pop()
 
 

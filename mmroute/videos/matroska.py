@@ -14,7 +14,10 @@ import struct
 from collections.abc import Iterator
 from typing import Final, TypeAlias
 
+import numpy as np
+
 from mmroute.requests.items import VideoSize
+from mmroute.videos.end_of_file import frames_wherever_sought
 from mmroute.videos.header import not_predictable
 from mmroute.videos.rationals import reduced
 
@@ -43,6 +46,7 @@ _BLOCK_GROUP: Final = 0xA0
 _BLOCK: Final = 0xA1
 _REFERENCE: Final = 0xFB
 _ATTACHMENTS: Final = 0x1941A469
+_OF_CLUSTERS: Final = frozenset({_TIMESTAMP, _SIMPLE_BLOCK, _BLOCK_GROUP})
 
 _CODECS: Final = frozenset(
     {b"V_VP8", b"V_VP9", b"V_MPEG4/ISO/AVC", b"V_MPEGH/ISO/HEVC", b"V_MJPEG"}
@@ -56,6 +60,7 @@ _HIDDEN: Final = 0x08  # this and the next two are flags of a block
 _LACED: Final = 0x06
 _KEY: Final = 0x80
 _VP8_SHOWN: Final = 0x10  # a flag in a frame's first byte
+_MAX_FRAMES: Final = 2_000_000
 _MAX_ID: Final = 4
 _MAX_SIZE: Final = 8
 _MAX_RATE: Final = 30_000  # FFmpeg's limit for numerator and denominator
@@ -74,7 +79,7 @@ def read_matroska(data: bytes) -> VideoSize:
     Raises:
         InexactError: `video_not_predictable`.
     """
-    segment = _segment(data)
+    segment, content = _segment(data)
     information = _children(_only(segment, _INFO))
     track = _video_track(_children(_only(segment, _TRACKS)))
     if _ATTACHMENTS in segment:
@@ -87,17 +92,17 @@ def read_matroska(data: bytes) -> VideoSize:
     if _PROJECTION in picture or not width or not height:
         raise not_predictable(f"a picture of {width}x{height}, projected or turned")
     scale = _unsigned(information, _TIME_SCALE) if _TIME_SCALE in information else _MICROSECONDS
-    claimed, fps = _timing(information, track, scale)
-    times = _times(segment.get(_CLUSTER, []), _unsigned(track, _TRACK_NUMBER), codec == b"V_VP8")
-    count = len(times)
-    at_end = int((max(times) - times[0]) * scale / _NANOSECONDS * fps + 0.5) + 1
-    # If the header's count exceeds the position at the end by two or more, the engine uses the
-    # position.
-    if count != at_end or not (claimed == count or claimed > count + 1):
-        raise not_predictable(
-            f"{count} frames, where its durations make {claimed} and the last one's time {at_end}"
-        )
-    return VideoSize(width, height, count, fps)
+    if not 0 < scale <= _NANOSECONDS:
+        raise not_predictable(f"a time unit of {scale} ns")
+    fps = _rate(track)
+    times = _times(content, _unsigned(track, _TRACK_NUMBER), codec == b"V_VP8")
+    total = len(times)
+    claimed = _claimed(information, scale, fps)
+    if not claimed:  # the engine counts the packets
+        return VideoSize(width, height, total, fps)
+    seconds = (np.sort(times) - times[0]) * (scale / _NANOSECONDS)
+    num_frames = frames_wherever_sought(seconds, fps, {claimed})
+    return VideoSize(width, height, num_frames, fps, unreadable=max(num_frames - total, 0))
 
 
 def _video_track(tracks: _Elements) -> _Elements:
@@ -111,35 +116,66 @@ def _video_track(tracks: _Elements) -> _Elements:
     return videos[0]
 
 
-def _timing(information: _Elements, track: _Elements, scale: int) -> tuple[int, float]:
-    """The number of frames that FFmpeg computes, and the frames per second."""
-    if _FRAME_DURATION not in track or _DURATION not in information:
-        raise not_predictable("it has no duration, or none of a frame; the frames must be counted")
+def _rate(track: _Elements) -> float:
+    if _FRAME_DURATION not in track:
+        raise not_predictable("it does not tell the duration of a frame")
     frame_duration = _unsigned(track, _FRAME_DURATION)
-    duration = _float(information, _DURATION)
-    if not (0 < frame_duration < 1 << 62 and 0 < scale <= _NANOSECONDS and 0 < duration < 1 << 32):
-        raise not_predictable(f"a duration of {duration}, with frames of {frame_duration} ns")
+    if not 0 < frame_duration < 1 << 62:
+        raise not_predictable(f"frames of {frame_duration} ns")
     numerator, denominator = reduced(_NANOSECONDS, frame_duration, _MAX_RATE)
     if not numerator or not denominator:
         raise not_predictable(f"frames of {frame_duration} ns")
-    fps = numerator / denominator
+    return numerator / denominator
+
+
+def _claimed(information: _Elements, scale: int, fps: float) -> int:
+    """The number of frames that OpenCV computes from the duration of the file; 0 without one."""
+    if _DURATION not in information:
+        return 0
+    duration = _float(information, _DURATION)
+    if not 0 < duration < 1 << 32:
+        raise not_predictable(f"a duration of {duration}")
     microseconds = int(duration * scale * 1000 / _MICROSECONDS)
-    return int(microseconds / _MICROSECONDS * fps + 0.5), fps
+    return int(microseconds / _MICROSECONDS * fps + 0.5)
 
 
-def _segment(data: bytes) -> _Elements:
-    """The elements of the segment, which must fill the file."""
+def _segment(data: bytes) -> tuple[_Elements, memoryview]:
+    """The elements of the segment by ID, but for those in clusters; and its content."""
     view = memoryview(data)
     name, _, at = _element(view, 0)
     if name != _EBML:
         raise not_predictable("it does not begin with an EBML header")
-    name, start, end = _element(view, at)
-    if name != _SEGMENT or end != len(data):
+    name, start, end = _element(view, at, may_be_cut=True)
+    if name != _SEGMENT or end < len(data):
         raise not_predictable("its segment does not end with the file")
-    return _children(view[start:])
+    elements: _Elements = {}
+    for name, content in _flattened(view[start:], skip_clusters=True):
+        if name not in _OF_CLUSTERS:
+            elements.setdefault(name, []).append(content)
+    return elements, view[start:]
 
 
-def _times(clusters: list[memoryview], track: int, is_vp8: bool) -> list[int]:
+def _flattened(segment: memoryview, *, skip_clusters: bool) -> Iterator[tuple[int, memoryview]]:
+    """The ID and content of each element, those of a cluster behind the cluster, which is empty.
+
+    A live stream does not tell the lengths of its segment and clusters. What is cut off at the end
+    is left out, as readers leave it out.
+
+    Args:
+        segment: the content of the segment.
+        skip_clusters: whether to leave out what is in clusters that tell their length.
+    """
+    at = 0
+    while at < len(segment):
+        name, start, at = _element(segment, at, may_be_cut=True)
+        if name == _CLUSTER:
+            yield name, segment[:0]
+            at = at if skip_clusters and at <= len(segment) else start
+        elif at <= len(segment):
+            yield name, segment[start:at]
+
+
+def _times(segment: memoryview, track: int, is_vp8: bool) -> list[int]:
     """The times at which the track's frames are shown, in the segment's units.
 
     The first time is the earliest. The function walks all blocks, and reads the heads of the
@@ -147,7 +183,7 @@ def _times(clusters: list[memoryview], track: int, is_vp8: bool) -> list[int]:
     """
     times: list[int] = []
     others = 0
-    for time, flags, content in _blocks(clusters):
+    for time, flags, content in _blocks(segment):
         number = content[0] & 0x7F if content[0] & 0x80 else -1
         if number != track:
             others += 1
@@ -160,6 +196,8 @@ def _times(clusters: list[memoryview], track: int, is_vp8: bool) -> list[int]:
         if not times and not flags & _KEY:
             raise not_predictable("its first frame is no key frame")
         times.append(time)
+        if len(times) > _MAX_FRAMES:
+            raise not_predictable(f"more than {_MAX_FRAMES} frames")
     if not times or others > _MAX_BEHIND:
         raise not_predictable(f"{len(times)} frames, and {others} other packets behind them")
     if times[0] != min(times):
@@ -167,25 +205,22 @@ def _times(clusters: list[memoryview], track: int, is_vp8: bool) -> list[int]:
     return times
 
 
-def _blocks(clusters: list[memoryview]) -> Iterator[tuple[int, int, memoryview]]:
+def _blocks(segment: memoryview) -> Iterator[tuple[int, int, memoryview]]:
     """The time, flags and content of each block, in the order of the file."""
-    for cluster in clusters:
-        base = 0
-        for name, content in _walk(cluster):
-            if name == _TIMESTAMP:
-                base = int.from_bytes(content)
-                continue
-            if name == _SIMPLE_BLOCK:
-                block, key = content, 0
-            elif name == _BLOCK_GROUP:
-                group = _children(content)
-                block, key = _only(group, _BLOCK), 0 if _REFERENCE in group else _KEY
-            else:
-                continue
-            if len(block) <= _BLOCK_HEAD:
-                raise not_predictable("an empty frame")
-            time, flags = _TIME_AND_FLAGS.unpack_from(block, 1)
-            yield base + time, flags | key, block
+    base = 0
+    for name, content in _flattened(segment, skip_clusters=False):
+        if name in (_CLUSTER, _TIMESTAMP):
+            base = int.from_bytes(content)
+        if name not in (_SIMPLE_BLOCK, _BLOCK_GROUP):
+            continue
+        block, key = content, 0
+        if name == _BLOCK_GROUP:
+            group = _children(content)
+            block, key = _only(group, _BLOCK), 0 if _REFERENCE in group else _KEY
+        if len(block) <= _BLOCK_HEAD:
+            raise not_predictable("an empty frame")
+        time, flags = _TIME_AND_FLAGS.unpack_from(block, 1)
+        yield base + time, flags | key, block
 
 
 def _children(data: memoryview) -> _Elements:
@@ -203,13 +238,19 @@ def _walk(data: memoryview) -> Iterator[tuple[int, memoryview]]:
         yield name, data[start:at]
 
 
-def _element(data: memoryview, at: int) -> tuple[int, int, int]:
-    """The ID, start of the content, and end of the element at an offset."""
+def _element(data: memoryview, at: int, *, may_be_cut: bool = False) -> tuple[int, int, int]:
+    """The ID, start of the content, and end of the element at an offset.
+
+    The end is behind that of the data if the element is cut off, or does not tell its length.
+    """
+    beyond = len(data) + 1
     try:
         width = 9 - data[at].bit_length()
         start = at + width
         length_width = 9 - data[start].bit_length()
     except IndexError as error:
+        if may_be_cut:
+            return 0, beyond, beyond
         raise not_predictable("it ends within an element, cut short or broken") from error
     if width > _MAX_ID or length_width > _MAX_SIZE:
         raise not_predictable("an element without an ID or a length")
@@ -218,8 +259,12 @@ def _element(data: memoryview, at: int) -> tuple[int, int, int]:
     unknown = (1 << 7 * length_width) - 1
     length = int.from_bytes(data[start:at]) & unknown
     if length == unknown:
-        raise not_predictable("an element of unknown length, as live streams have")
+        if name not in (_SEGMENT, _CLUSTER):
+            raise not_predictable("an element of unknown length")
+        return name, at, beyond
     if length > len(data) - at:
+        if may_be_cut:
+            return name, at, beyond
         raise not_predictable("it ends within an element, cut short or broken")
     return name, at, at + length
 

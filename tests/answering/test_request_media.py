@@ -105,7 +105,7 @@ def test_images_and_videos_take_their_own_places(
         ([{"type": "video"}], [VideoSize(6000, 20, 60, 30.0)], Reason.IMAGE_REFUSED),
         ([{"type": "video"}], [VideoSize(64, 64, 0, 30.0)], Reason.INVALID_REQUEST),
         ([{"type": "video"}], [AudioLength(1, 1)], Reason.INVALID_REQUEST),
-        ([video_url("fragmented")], [], Reason.VIDEO_NOT_PREDICTABLE),
+        ([video_url("two-videos")], [], Reason.VIDEO_NOT_PREDICTABLE),
         ([{"type": "audio"}], [], Reason.UNSUPPORTED_MODALITY),
         ([{"type": "input_audio", "input_audio": {}}], [], Reason.INVALID_REQUEST),
     ],

@@ -41,9 +41,9 @@ REFUSED = {
     "turned-mirrored": "mirrored",
     "turned-transposed": "mirrored",
     "two-videos": "2 video tracks",
-    "webm-cut": "ends within an element",
-    "webm-sound-a-frame-longer": "6 frames, where its durations make 7",
-    "webm-variable": "9 frames, where its durations make 17",
+    "webm-cut-before-its-frames": "0 frames",
+    "webm-rate-not-given": "the duration of a frame",
+    "webm-variable": "may count from",
 }
 
 
