@@ -243,6 +243,13 @@ def other_videos() -> Iterator[tuple[str, bytes]]:
     yield "mp4-part", from_second_group("mp4", b_frames=3)
     yield "mkv-two-videos", video("matroska", tracks=2)
     yield "avi", video("avi", "mpeg4")
+    yield "avi-b-frames", video("avi", frames=12, b_frames=2)
+    yield (
+        "avi-sound",
+        video("avi", "mjpeg", rate=Fraction(30000, 1001), pixels="yuvj420p", sound=0.4),
+    )
+    yield "avi-empty-frames", video("avi", "mjpeg", frames=9, steps=(1, 3), pixels="yuvj420p")
+    yield "avi-cut", video("avi", "mpeg4")[:-20]
     yield "gif", video("gif", "gif", pixels="rgb8")
     yield "gif-25", video("gif", "gif", rate=25, frames=9, pixels="rgb8")
     for name, frames in {"100": 4, "130": 7, "0": 3}.items():

@@ -9,6 +9,7 @@ from typing import BinaryIO, Final
 from mmroute.errors import InexactError, Reason
 from mmroute.images.data_url import MediaSource, read_source
 from mmroute.requests.items import Video, VideoFile, VideoSize, checked_uuid
+from mmroute.videos import avi
 from mmroute.videos.gif import SIGNATURES, read_gif
 from mmroute.videos.header import not_predictable
 from mmroute.videos.matroska import SIGNATURE, read_matroska
@@ -80,6 +81,8 @@ def read_video_header(file: BinaryIO) -> VideoSize:
     if head.startswith(SIGNATURE):
         file.seek(0)
         return read_matroska(file.read())
+    if head.startswith(avi.SIGNATURE):
+        return avi.read_avi(file, size)
     if head.startswith(SIGNATURES):
         file.seek(0)
         return read_gif(file.read())

@@ -1,0 +1,179 @@
+"""AVI: frame count, rate and size from the header, and a count of the chunks of the frames.
+
+Source: Microsoft's "AVI RIFF File Reference"; FFmpeg 8 ``libavformat/avidec.c``.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO, Final
+
+import numpy as np
+
+from mmroute.requests.items import VideoSize
+from mmroute.videos.end_of_file import frames_wherever_sought
+from mmroute.videos.header import not_predictable
+from mmroute.videos.rationals import INT_MAX, reduced
+
+SIGNATURE: Final = b"RIFF"
+"""The first bytes of a file."""
+
+_CHUNK: Final = struct.Struct("<4sI")
+_KIND: Final = 4  # the bytes of a list's kind, behind its head
+_STREAM: Final = struct.Struct("<4s16xIIII")  # kind, scale, rate, start, length
+_PICTURE: Final = struct.Struct("<4xii4x4s")  # width, height, codec
+_ENTRY: Final = struct.Struct("<4sI8x")  # of the index: chunk and flags
+_KEY: Final = 0x10
+_MAX_HEADER: Final = 1 << 20
+_MAX_INDEX: Final = 1 << 26
+_MAX_CHUNKS: Final = 4_000_000
+_MAX_BETWEEN: Final = 2000  # OpenCV looks at 4,096 packets for the next frame
+_PACKET: Final = 1024  # bytes of sound that make at least one packet
+_FRAMES: Final = (b"dc", b"db")
+_MPEG_4: Final = frozenset({b"FMP4", b"MP4V", b"XVID", b"DIVX", b"DX50"})
+_CODECS: Final = _MPEG_4 | {b"MJPG", b"H264", b"X264", b"AVC1", b"MP42", b"MP43", b"DIV3"}
+_PLACEHOLDER: Final = 8  # the most bytes of a frame of MPEG-4 that stands for no picture
+
+
+@dataclass(frozen=True, slots=True)
+class _Stream:
+    """The header of the video stream.
+
+    Attributes:
+        name: the stream's number, as it begins the names of chunks.
+        frames: the number of frames that the header tells.
+        fps: the number of frames per second.
+        width: the width in pixels.
+        height: the height in pixels.
+        codec: the four letters of the codec.
+    """
+
+    name: bytes
+    frames: int
+    fps: float
+    width: int
+    height: int
+    codec: bytes
+
+
+def read_avi(file: BinaryIO, size: int) -> VideoSize:
+    """The header of the one video stream.
+
+    Args:
+        file: the file. Its header, its index and the heads of its chunks are read.
+        size: the size of the file, in bytes.
+
+    Raises:
+        InexactError: `video_not_predictable`.
+    """
+    file.seek(0)
+    head = file.read(12)
+    if head[8:] != b"AVI " or int.from_bytes(head[4:8], "little") + _CHUNK.size != size:
+        raise not_predictable("a RIFF file that is no AVI, is cut, or has more than one part")
+    parts = list(_chunks(file, len(head), size))
+    stream = _video_stream(_read(file, _only(parts, b"hdrl"), _MAX_HEADER))
+    total, places = _frames(file, _only(parts, b"movi"), stream)
+    index = _read(file, _only(parts, b"idx1"), _MAX_INDEX)
+    keys = [
+        flags & _KEY
+        for name, flags in _ENTRY.iter_unpack(index[: len(index) // _ENTRY.size * _ENTRY.size])
+        if name[:2] == stream.name and name[2:] in _FRAMES
+    ]
+    if not 0 < stream.frames == total == len(keys) or not places:
+        raise not_predictable(
+            f"{total} frames, of which its header tells {stream.frames}, its index {len(keys)}"
+        )
+    if not keys[0]:
+        raise not_predictable("its first frame is no key frame")
+    seconds = np.array(places) / stream.fps
+    frames = frames_wherever_sought(seconds, stream.fps, {total})
+    unreadable = max(frames - len(places), 0)
+    return VideoSize(stream.width, stream.height, frames, stream.fps, unreadable=unreadable)
+
+
+def _video_stream(header: bytes) -> _Stream:
+    """The one video stream that the list ``hdrl`` describes."""
+    streams = [header[start:end] for name, start, end in _within(header) if name == b"strl"]
+    found = []
+    for number, stream in enumerate(streams):
+        parts = {name: stream[start:end] for name, start, end in _within(stream)}
+        if parts.get(b"strh", b"")[:4] == b"vids":
+            found.append((number, parts))
+    if len(found) != 1:
+        raise not_predictable(f"{len(found)} video streams")
+    ((number, parts),) = found
+    try:
+        _, scale, rate, start, frames = _STREAM.unpack_from(parts[b"strh"])
+        width, height, codec = _PICTURE.unpack_from(parts.get(b"strf", b""))
+    except struct.error as error:
+        raise not_predictable("the header of its video is too short") from error
+    if codec.upper() not in _CODECS:
+        raise not_predictable(f"codec {codec!r}")
+    if not scale or not rate or start or width <= 0 or not height:
+        raise not_predictable(f"{width}x{height} at {rate}/{scale}, from frame {start}")
+    numerator, denominator = reduced(rate, scale, INT_MAX)
+    fps = numerator / denominator
+    return _Stream(b"%02d" % number, frames, fps, width, abs(height), codec.upper())
+
+
+def _frames(file: BinaryIO, movie: tuple[int, int], stream: _Stream) -> tuple[int, list[int]]:
+    """The number of frames in the list ``movi``, and the numbers of those that are not empty."""
+    total = others = 0
+    places: list[int] = []
+    for name, start, end in _chunks(file, *movie):
+        if name[:2] != stream.name or name[2:] not in _FRAMES:
+            others += 1 + (end - start) // _PACKET
+            continue
+        if others > _MAX_BETWEEN:
+            break
+        if start < end:
+            places.append(total)
+            if stream.codec in _MPEG_4 and end - start <= _PLACEHOLDER:
+                raise not_predictable("it has frames that stand for no picture")
+        total, others = total + 1, 0
+    if others > _MAX_BETWEEN:
+        raise not_predictable("other streams have too many packets between its frames")
+    return total, places
+
+
+def _within(data: bytes) -> Iterator[tuple[bytes, int, int]]:
+    return _chunks(io.BytesIO(data), 0, len(data))
+
+
+def _chunks(file: BinaryIO, at: int, end: int) -> Iterator[tuple[bytes, int, int]]:
+    """The name, start and end of each chunk; for a list its kind, and where its own chunks are."""
+    for _ in range(_MAX_CHUNKS):
+        if at >= end:
+            return
+        file.seek(at)
+        head = file.read(_CHUNK.size + _KIND)
+        if len(head) < _CHUNK.size:
+            raise not_predictable("it ends within the head of a chunk")
+        name, length = _CHUNK.unpack_from(head)
+        start = at + _CHUNK.size
+        at = start + length + length % 2
+        if start + length > end:
+            raise not_predictable(f"it ends before its chunk {name!r}, cut short or broken")
+        if name == b"LIST":
+            yield head[_CHUNK.size :], start + _KIND, start + length
+        else:
+            yield name, start, start + length
+    raise not_predictable(f"more than {_MAX_CHUNKS} chunks")
+
+
+def _only(parts: list[tuple[bytes, int, int]], name: bytes) -> tuple[int, int]:
+    found = [(start, end) for part, start, end in parts if part == name]
+    if len(found) != 1:
+        raise not_predictable(f"{len(found)} chunks {name.decode()!r} where one is needed")
+    return found[0]
+
+
+def _read(file: BinaryIO, place: tuple[int, int], most: int) -> bytes:
+    start, end = place
+    if end - start > most:
+        raise not_predictable(f"a chunk of {end - start} bytes")
+    file.seek(start)
+    return file.read(end - start)
