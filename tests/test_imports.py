@@ -6,7 +6,8 @@ import ast
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Final
@@ -55,8 +56,10 @@ def test_a_package_of_an_extra_is_missing_or_broken(
     assert "which is installed and cannot be imported (its part)" in broken
 
 
-def imports() -> Iterator[tuple[str, str]]:
+@cache
+def imports() -> list[tuple[str, str]]:
     """Each module with one that it imports anywhere, also for types only."""
+    pairs = []
     root = Path(mmroute.__file__).parent
     names = {
         ".".join(file.relative_to(root.parent).with_suffix("").parts).removesuffix(
@@ -69,7 +72,8 @@ def imports() -> Iterator[tuple[str, str]]:
             if isinstance(node, ast.ImportFrom):
                 for imported in node.names:
                     module = f"{node.module}.{imported.name}"
-                    yield name, module if module in names else node.module or ""
+                    pairs.append((name, module if module in names else node.module or ""))
+    return pairs
 
 
 def room(module: str) -> str:

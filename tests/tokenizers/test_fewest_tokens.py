@@ -72,7 +72,7 @@ def test_a_long_text_is_refused_before_it_is_encoded(
         raise AssertionError("it was encoded")
 
     monkeypatch.setattr(type(normalizer.model.tokenizer), "encode", encode)
-    text = KINDS[kind] * ((8 << 20) // len(KINDS[kind]))
+    text = KINDS[kind] * ((2 << 20) // len(KINDS[kind]))
     image = {"type": "image_url", "image_url": {"url": png_url(64, 64)}}
     messages = [{"role": "user", "content": [{"type": "text", "text": text}]}]
     beside = [{"role": "user", "content": [image, {"type": "text", "text": text}]}]
