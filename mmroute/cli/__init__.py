@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import importlib.metadata
 import os
 import re
@@ -11,23 +12,19 @@ import warnings
 from collections.abc import Sequence
 from typing import Final, NoReturn
 
-from mmroute.cli.bench import add_bench
-from mmroute.cli.bundle import add_bundle
-from mmroute.cli.checks import add_doctor, add_spec
 from mmroute.cli.common import EXIT_FAILURE, EXIT_USAGE, adopt_engine, failed, say
-from mmroute.cli.docs import add_docs
-from mmroute.cli.explain import add_explain
-from mmroute.cli.models import add_families, add_resolve
-from mmroute.cli.requests import add_blocks, add_tokens
-from mmroute.cli.serve import add_serve
-from mmroute.cli.texts import add_decode, add_encode
-from mmroute.cli.trace import add_trace
-from mmroute.cli.validate import add_validate
 from mmroute.errors import BlockSizeWarning, MmrouteError, ModelIdWarning, nearest
 
 __all__ = ["main"]
 
 _EXIT_INTERRUPTED: Final = 130  # 128 plus the number of SIGINT, as in shells
+_MODULES: Final = {
+    "tokens": "requests", "blocks": "requests", "resolve": "models", "families": "models",
+    "validate": "validate", "doctor": "checks", "explain": "explain", "spec": "checks",
+    "bench": "bench", "serve": "serve", "bundle": "bundle", "trace": "trace", "encode": "texts",
+    "decode": "texts", "docs": "docs",
+}  # fmt: skip
+"""Command -> the module of this package that has it."""
 
 # Python 3.11 and 3.14 quote the choices in this message; 3.13 does not.
 _INVALID_CHOICE: Final = re.compile(r"invalid choice: '(.*?)'.*\(choose from (.*)\)")
@@ -80,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_FAILURE
     words = sys.argv[1:] if argv is None else argv
     try:
-        arguments, unknown = _parser().parse_known_args(words)
+        arguments, unknown = _parser(next(iter(words), None)).parse_known_args(words)
         arguments.words = words
         if unknown:
             arguments.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
@@ -125,7 +122,12 @@ def _run(arguments: argparse.Namespace) -> int:
     return status
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(command: str | None = None) -> argparse.ArgumentParser:
+    """The parser of one command, because the modules of all take longer to import than most run.
+
+    Args:
+        command: the name of the command; any other text for the parser of all commands.
+    """
     parser = _Parser(
         prog="mmroute",
         description="The token IDs an inference engine will hold for a vision-language request, "
@@ -135,9 +137,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"mmroute {version}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    for add in (
-        add_tokens, add_blocks, add_resolve, add_families, add_validate, add_doctor, add_explain,
-        add_spec, add_bench, add_serve, add_bundle, add_trace, add_encode, add_decode, add_docs,
-    ):  # fmt: skip
-        add(commands)
+    for name in [command] if command in _MODULES else _MODULES:
+        module = importlib.import_module(f"mmroute.cli.{_MODULES[name]}")
+        getattr(module, f"add_{name}")(commands)
     return parser

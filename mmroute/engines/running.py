@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from packaging.version import InvalidVersion, Version
-
 from mmroute.engines.frontends import Frontend
 from mmroute.engines.known import behind_frontend, find_engine
 from mmroute.engines.profile import EngineProfile
@@ -123,6 +121,8 @@ def running_engine(engine: str, said: str) -> RunningEngine:
     >>> running_engine("vllm", "0.34.0").evidence
     <Evidence.UNKNOWN: 'unknown'>
     """
+    from packaging.version import InvalidVersion, Version  # which no model's loading needs
+
     with contextlib.suppress(InvalidVersion, ModelError):
         version = Version(said).public  # without what a build adds to its release: +cu130
         profile = find_engine(f"{engine}=={version}")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import tomllib
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, TypeVar
 
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -27,6 +27,9 @@ from mmroute.placement.rules import placement_rules
 from mmroute.requests.items import IdentityForm, Modality
 from mmroute.tokenizers.engine_classes import FILE
 from mmroute.tokenizers.pipelines import PIPELINES
+
+if TYPE_CHECKING:
+    from packaging.specifiers import SpecifierSet
 
 OWN_PACKAGE: Final = "mmroute"
 _ENGINE: Final = re.compile(r"([a-z][a-z0-9_-]*)(.*)")
@@ -186,7 +189,9 @@ class FamilySpec(FamilyHead):
         spec = self
         for key, laid in self.engine.items():
             engine, versions = _engine_versions(key)
-            if engine == name and versions.contains(version, prereleases=True):
+            if engine == name and (
+                versions is None or versions.contains(version, prereleases=True)
+            ):
                 spec = spec._under(laid)
         return spec
 
@@ -195,8 +200,8 @@ class FamilySpec(FamilyHead):
         return FamilySpec.model_validate(overlaid(plain, laid))
 
 
-def _engine_versions(key: str) -> tuple[str, SpecifierSet]:
-    """The engine of a table, and the versions for which it holds.
+def _engine_versions(key: str) -> tuple[str, SpecifierSet | None]:
+    """The engine of a table, and the versions for which it holds; None for all of them.
 
     >>> _engine_versions("vllm<0.34")
     ('vllm', <SpecifierSet('<0.34')>)
@@ -205,15 +210,14 @@ def _engine_versions(key: str) -> tuple[str, SpecifierSet]:
         ValueError: it names no engine, or no versions.
     """
     found = _ENGINE.fullmatch(key)
-    try:
-        versions = SpecifierSet(found[2]) if found else None
-    except InvalidSpecifier:
-        versions = None
-    if found is None or versions is None:
-        raise ValueError(
-            f"engine.{key}: must be an engine, or one with versions: vllm, 'vllm<0.34'"
-        )
-    return found[1], versions
+    if found and not found[2]:
+        return found[1], None
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet  # takes 10 ms; few need it
+
+    with contextlib.suppress(InvalidSpecifier):
+        if found:
+            return found[1], SpecifierSet(found[2])
+    raise ValueError(f"engine.{key}: must be an engine, or one with versions: vllm, 'vllm<0.34'")
 
 
 def read_spec(text: str, origin: str) -> Mapping[str, Any]:

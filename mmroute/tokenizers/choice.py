@@ -1,12 +1,14 @@
-"""The choice of a model's encoder: made in the background, while the reference already encodes."""
+"""The choice of a model's encoder: made in the background, while the reference encodes."""
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import logging
 import os
-from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from typing import Any, Final
 
 import msgspec
@@ -24,6 +26,8 @@ _LOG: Final = logging.getLogger(__name__)
 # The shortest texts that are cached, in characters. Encoding them takes 0.3 and 0.03 ms.
 _MIN_CACHED_REFERENCE: Final = 1024
 _MIN_CACHED_FASTOKENS: Final = 16384
+# Characters that the reference encodes in 20 ms; a choice takes up to 2 s of a processor.
+_MOST_WITHOUT_A_CHOICE: Final = 1 << 14
 _FLAGS: Final = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
 
 
@@ -46,33 +50,37 @@ def choose_encoder(
     """
     if fast_paths.encoder == EncoderChoice.FASTOKENS:
         return _choose(backend, declared, fast_paths)
-    thread = ThreadPoolExecutor(1, thread_name_prefix="mmroute-encoder")
-    choosing = thread.submit(_choose, backend, declared, fast_paths)
-    thread.shutdown(wait=False)
-    return PendingEncoder(choosing, ReferenceEncoder(backend, "the others are not ready"))
+    choose = functools.partial(_choose, backend, declared, fast_paths)
+    return PendingEncoder(choose, ReferenceEncoder(backend, "the others are not ready"))
 
 
 class PendingEncoder:
     """The reference encoder, until another encoder is chosen.
 
+    The choice takes longer than loading a model, and begins with `chosen`, or with more text than
+    a process has that ends after a request or two.
+
     Args:
-        choosing: the future that yields the chosen encoder.
-        reference: the encoder to use until then. A process that is forked before then keeps it
-            for ever, because the thread that chooses does not run there.
+        choose: makes the choice. It is called once, in a thread.
+        reference: the encoder to use until then. A process that is forked during the choice keeps
+            it for ever, because the thread that chooses does not run there.
     """
 
-    def __init__(self, choosing: Future[Encoder], reference: ReferenceEncoder) -> None:
-        self._choosing = choosing
+    def __init__(self, choose: Callable[[], Encoder], reference: ReferenceEncoder) -> None:
+        self._choose = choose
         self._reference = reference
-        self._process = os.getpid()
+        self._characters = 0
+        self._once = threading.Lock()  # is never released
+        self._process = 0  # the one whose thread chooses
+        self._choosing: Future[Encoder] = Future()
         self._chosen: Encoder | None = None
 
     def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
-        encoder = self._chosen or self._present()
+        encoder = self._chosen or self._present(text)
         return encoder.encode(text, add_special_tokens=add_special_tokens)
 
     def encode_cut(self, text: str) -> tuple[TokenIds, list[tuple[int, int]]]:
-        return (self._chosen or self._present()).encode_cut(text)
+        return (self._chosen or self._present(text)).encode_cut(text)
 
     def stats(self) -> EncoderStats:
         """The chosen encoder's figures; waits until it is chosen."""
@@ -81,12 +89,30 @@ class PendingEncoder:
     def chosen(self) -> Encoder:
         """The chosen encoder; waits until it is chosen."""
         if self._chosen is None:
+            self._begin()
             forked = os.getpid() != self._process and not self._choosing.done()
             self._chosen = self._reference if forked else self._result()
         return self._chosen
 
-    def _present(self) -> Encoder:
+    def _present(self, text: str) -> Encoder:
+        self._characters += len(text)
+        if self._characters > _MOST_WITHOUT_A_CHOICE:
+            self._begin()
         return self.chosen() if self._choosing.done() else self._reference
+
+    def _begin(self) -> None:
+        self._process = self._process or os.getpid()
+        if self._once.acquire(blocking=False):
+            try:
+                threading.Thread(target=self._make, name="mmroute-encoder").start()
+            except RuntimeError as error:  # there are too many threads
+                self._choosing.set_exception(error)
+
+    def _make(self) -> None:
+        try:
+            self._choosing.set_result(self._choose())
+        except BaseException as error:  # noqa: BLE001 - it is raised where somebody waits
+            self._choosing.set_exception(error)
 
     def _result(self) -> Encoder:
         try:

@@ -38,7 +38,10 @@ class FewestTokens:
     """
 
     def __init__(self, entries: Iterable[str]) -> None:
-        joined = "\n".join([entry.replace("\n", " ") for entry in entries])
+        lines = list(entries)
+        joined = "\n".join(lines)
+        if joined.count("\n") >= len(lines):  # an entry has one, which no byte-level one does
+            joined = "\n".join([line.replace("\n", " ") for line in lines])
         self._entries: Final = joined.replace("\ufffd", _ANY_BYTES)
 
     def __call__(self, text: str) -> int:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from mmroute.reuse.fast_paths import EncoderChoice, EncoderStats, FastPaths
 from mmroute.tokenizers.choice import PendingEncoder
 from mmroute.tokenizers.encoders import Encoder
 
+MUCH = "What is in the picture? " * 1000
 LONG = "<|im_start|>user\nwhat is in the picture<|im_end|>\n" * 10
 
 
@@ -40,43 +42,76 @@ class Constant:
 CHOSEN, REFERENCE = [1], [2]
 
 
-class Choosing(Future[Encoder]):
-    """A choice that is made when somebody waits for it."""
-
-    def result(self, timeout: float | None = None) -> Encoder:
-        if not self.done():
-            self.set_result(Constant(*CHOSEN))
-        return super().result(timeout)
-
-
 def answer(encoder: Encoder, text: str) -> list[int]:
     ids: list[int] = encoder.encode(text, add_special_tokens=False).tolist()
     return ids
 
 
-def pending(choosing: Future[Encoder]) -> PendingEncoder:
+def pending(choose: Callable[[], Encoder]) -> PendingEncoder:
     reference: Any = Constant(*REFERENCE)
-    return PendingEncoder(choosing, reference)
+    return PendingEncoder(choose, reference)
 
 
 def test_the_reference_encodes_until_the_choice_is_made() -> None:
     choosing: Future[Encoder] = Future()
-    encoder = pending(choosing)
-    assert answer(encoder, LONG) == REFERENCE
+    encoder = pending(choosing.result)
+    assert answer(encoder, MUCH) == answer(encoder, MUCH) == REFERENCE
     choosing.set_result(Constant(*CHOSEN))
+    assert encoder.stats().engine == "constant"  # waits for the thread
     assert answer(encoder, LONG) == CHOSEN
 
 
-def test_a_choice_that_fails_leaves_the_reference() -> None:
-    choosing: Future[Encoder] = Future()
-    encoder = pending(choosing)
-    choosing.set_exception(RuntimeError("no choice"))
+def test_little_text_begins_no_choice() -> None:
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def choose() -> Encoder:
+        begun.set()
+        goes_on.wait()
+        return Constant(*CHOSEN)
+
+    encoder = pending(choose)
     assert answer(encoder, LONG) == REFERENCE
+    assert not begun.wait(0.2)
+    assert answer(encoder, MUCH) == REFERENCE
+    assert begun.wait(60)
+    goes_on.set()
+
+
+def test_the_choice_is_made_once() -> None:
+    made = []
+
+    def choose() -> Encoder:
+        made.append(1)
+        return Constant(*CHOSEN)
+
+    encoder = pending(choose)
+    with ThreadPoolExecutor(8) as pool:
+        found = [*pool.map(lambda _: encoder.stats().engine, range(64))]
+    assert set(found) == {"constant"}
+    assert len(made) == 1
+    assert answer(encoder, LONG) == CHOSEN
+
+
+def test_a_process_without_threads_keeps_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    encoder = pending(lambda: Constant(*CHOSEN))
+    assert answer(encoder, MUCH) == REFERENCE
+
+
+def test_a_choice_that_fails_leaves_the_reference() -> None:
+    def choose() -> Encoder:
+        raise RuntimeError("no choice")
+
+    encoder = pending(choose)
     assert encoder.stats().engine == "constant"
+    assert answer(encoder, LONG) == REFERENCE
 
 
 def test_counters_wait_for_the_choice() -> None:
-    assert pending(Choosing()).stats().engine == "constant"
+    assert pending(lambda: Constant(*CHOSEN)).stats().engine == "constant"
 
 
 if hasattr(os, "fork"):
@@ -96,14 +131,23 @@ if hasattr(os, "fork"):
     @pytest.mark.process
     def test_a_process_forked_before_the_choice_uses_the_reference() -> None:
         unfinished: Future[Encoder] = Future()
-        encoder = pending(unfinished)
-        assert in_a_forked_process(lambda: answer(encoder, LONG) == REFERENCE)
+        encoder = pending(unfinished.result)
+        assert answer(encoder, MUCH) == REFERENCE
+        assert in_a_forked_process(lambda: answer(encoder, MUCH) == REFERENCE)
+        assert in_a_forked_process(lambda: encoder.stats().engine == "constant")
+        unfinished.set_result(Constant(*CHOSEN))
+
+    @pytest.mark.process
+    def test_a_process_forked_before_a_choice_makes_its_own() -> None:
+        encoder = pending(lambda: Constant(*CHOSEN))
+        assert in_a_forked_process(
+            lambda: bool(encoder.stats()) and answer(encoder, LONG) == CHOSEN
+        )
 
     @pytest.mark.process
     def test_a_process_forked_after_the_choice_uses_what_was_chosen() -> None:
-        made: Future[Encoder] = Future()
-        made.set_result(Constant(*CHOSEN))
-        encoder = pending(made)
+        encoder = pending(lambda: Constant(*CHOSEN))
+        encoder.stats()
         assert in_a_forked_process(lambda: answer(encoder, LONG) == CHOSEN)
 
     @pytest.mark.process
