@@ -110,7 +110,9 @@ class PendingEncoder:
 
     def _make(self) -> None:
         try:
-            self._choosing.set_result(self._choose())
+            choose = self._choose
+            del self._choose  # it holds the tokenizer's JSON
+            self._choosing.set_result(choose())
         except BaseException as error:  # noqa: BLE001 - it is raised where somebody waits
             self._choosing.set_exception(error)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
+import weakref
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -90,6 +92,18 @@ def test_the_choice_is_made_once() -> None:
     assert set(found) == {"constant"}
     assert len(made) == 1
     assert answer(encoder, LONG) == CHOSEN
+
+
+def test_what_chooses_is_not_kept() -> None:
+    def choose() -> Encoder:
+        return Constant(*CHOSEN)
+
+    alive = weakref.ref(choose)
+    encoder = pending(choose)
+    del choose
+    assert encoder.stats().engine == "constant"
+    gc.collect()
+    assert alive() is None
 
 
 def test_a_process_without_threads_keeps_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
