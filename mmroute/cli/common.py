@@ -64,14 +64,24 @@ def add_command(
     return parser
 
 
-def model_arguments(parser: argparse.ArgumentParser, *, several: bool = False) -> None:
+def model_arguments(
+    parser: argparse.ArgumentParser, *, several: bool = False, asks: bool = True
+) -> None:
     """Add MODEL, and the options of its engine."""
     parser.add_argument("model", metavar="MODEL", help=MODEL_HELP)
-    engine_arguments(parser, several=several)
+    engine_arguments(parser, several=several, asks=asks)
 
 
-def engine_arguments(parser: argparse.ArgumentParser, *, several: bool = False) -> None:
-    """Add the options for the model's engine and its settings, or for several engines."""
+def engine_arguments(
+    parser: argparse.ArgumentParser, *, several: bool = False, asks: bool = True
+) -> None:
+    """Add the options for the model's engine and its settings.
+
+    Args:
+        parser: the parser of a command.
+        several: whether there may be several engines.
+        asks: whether a running engine can be asked for its settings.
+    """
     backends = "; repeatable: each line is answered for every one, by its name" if several else ""
     parser.add_argument(
         "--backend",
@@ -97,6 +107,8 @@ def engine_arguments(parser: argparse.ArgumentParser, *, several: bool = False) 
         metavar="FILE",
         help="the engine's configuration file (vllm serve --config); --engine-args win",
     )
+    if not asks:
+        return
     parser.add_argument(
         "--engine",
         metavar="URL",

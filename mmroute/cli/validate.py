@@ -99,7 +99,7 @@ def _validate(arguments: argparse.Namespace) -> int:
         return failed(arguments, wrong)
     if arguments.events is not None:
         report = events_report(arguments, _own_cases)
-        return _print_report(arguments, report)
+        return print_report(arguments, report)
     return _compared(arguments)
 
 
@@ -148,10 +148,10 @@ def _compared(arguments: argparse.Namespace) -> int:
     if arguments.write_vectors is not None:
         fingerprints = check_model(normalizer.model).fingerprints
         write_vectors(arguments.write_vectors, report, oracle, fingerprints)
-    return _print_report(arguments, report)
+    return print_report(arguments, report)
 
 
-def _print_report(arguments: argparse.Namespace, report: Report) -> int:
+def print_report(arguments: argparse.Namespace, report: Report) -> int:
     """Print the report, and return the exit status."""
     if arguments.html is not None:
         arguments.html.write_text(as_page(report), encoding="utf-8")

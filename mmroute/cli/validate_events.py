@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable
+import re
+import shlex
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
-from mmroute.cli.common import output_file
+from mmroute.cli.common import output_file, say, with_progress
 from mmroute.engines.running import RunningEngine
 from mmroute.engines.settings import EngineSettings
 from mmroute.errors import MmrouteError, Reason
@@ -17,12 +20,12 @@ from mmroute.model.resolved import ResolvedModel
 from mmroute.parity.cases import Case
 from mmroute.parity.comparison import Finding, Verdict
 from mmroute.parity.events.comparison import Announced, compare_announced, compare_watched, proposal
-from mmroute.parity.events.recordings import read_recording, write_recording
+from mmroute.parity.events.recordings import read_recording, recorded
 from mmroute.parity.report import Report
 
 _SERVERS: Final = ("http://", "https://")
 _ENDPOINTS: Final = ("tcp://", "ipc://")
-_ENVIRONMENT: Final = "PYTHONHASHSEED="
+_VARIABLE: Final = re.compile(r"[A-Z_]+=")
 _BACKEND: Final = "--backend "
 _ROUNDS: Final = 3
 
@@ -75,60 +78,124 @@ def events_report(arguments: argparse.Namespace, cases: _Cases) -> Report:
     Raises:
         MmrouteError: the model, the server or the recording is not available.
     """
-    model = _resolved(arguments, ())
+    model = resolved(arguments)
     path = Path(arguments.events)
     running: RunningEngine | None = None
     if path.is_file() or arguments.against is not None:
         if path.is_file():
-            announced = read_recording(path)
+            announced: Iterable[Announced] = read_recording(path)
         else:
             running, announced = _sent(arguments, cases, model)
-        if arguments.record is not None:
-            write_recording(arguments.record, announced)
-        compare: _Compare = partial(compare_announced, all_announced=announced)
+        string = "" if running is None else running.model_string
+        found = compared(arguments, model, announced, engine_model=string)
     else:
         from mmroute.parity.events.live import watched  # pyzmq, an extra
 
         compare = partial(compare_watched, batches=watched(arguments.events, arguments.seconds))
-    findings = tuple(compare(model))
-    if not findings:
+        found = Compared(tuple(compare(model)), compare)
+    if not found.findings:
         raise MmrouteError(
             Reason.ORACLE_UNAVAILABLE,
             f"{arguments.events} announced no whole prompt. Was the engine started with "
             "--kv-events-config, and did it get requests meanwhile?",
         )
+    return report_of(arguments, model, found, f"events of {arguments.events}", running)
+
+
+class Compared(NamedTuple):
+    """What a comparison found.
+
+    Attributes:
+        findings: the findings, in the order of the requests.
+        compare: compares the same events with a model of other settings.
+        heard: whether there was any event.
+    """
+
+    findings: tuple[Finding, ...]
+    compare: _Compare
+    heard: bool = True
+
+
+def compared(
+    arguments: argparse.Namespace,
+    model: ResolvedModel,
+    all_announced: Iterable[Announced],
+    *,
+    alone: bool = False,
+    engine_model: str = "",
+) -> Compared:
+    """Compare request by request, as they come; an interrupt ends it, and loses nothing.
+
+    Args:
+        arguments: the arguments of the command, of which `record` is the file to write.
+        model: the model with the settings to check.
+        all_announced: the requests, with the events of each.
+        alone: as for `compare_announced`.
+        engine_model: likewise.
+    """
+    kept: list[Announced] = []
+    if arguments.record is not None:
+        all_announced = recorded(arguments.record, all_announced)
+    compare = partial(compare_announced, alone=alone, engine_model=engine_model)
+    findings: list[Finding] = []
+    try:
+        coming = compare(model, all_announced=_keeping(all_announced, kept))
+        for finding in with_progress(coming, " requests compared", watched=sys.stderr.isatty()):
+            findings.append(finding)  # noqa: PERF402 - those before an interrupt stay
+    except KeyboardInterrupt:
+        say(f"interrupted after {len(kept)} requests: the report is about these")
+    again = partial(compare, all_announced=kept)
+    return Compared(tuple(findings), again, any(one.batches for one in kept))
+
+
+def _keeping(items: Iterable[Announced], into: list[Announced]) -> Iterator[Announced]:
+    for item in items:
+        into.append(item)
+        yield item
+
+
+def report_of(
+    arguments: argparse.Namespace,
+    model: ResolvedModel,
+    found: Compared,
+    oracle: str,
+    running: RunningEngine | None,
+) -> Report:
+    """The report of what was found, with the settings that would remove the differences."""
     return Report(
         model=model.name,
         family=model.family.family,
-        oracle=f"events of {arguments.events}",
-        findings=findings,
+        oracle=oracle,
+        findings=found.findings,
         tokenizer=model.tokenizer,
         engine="" if running is None else str(running),
         warning="" if running is None else running.warning(model.engine),
-        proposal=_proposed(arguments, findings, compare),
+        proposal=_proposed(arguments, found),
     )
 
 
 def _sent(
     arguments: argparse.Namespace, cases: _Cases, model: ResolvedModel
-) -> tuple[RunningEngine, list[Announced]]:
-    """Send the cases to an engine; the engine, and the blocks that it announced."""
+) -> tuple[RunningEngine, Iterable[Announced]]:
+    """Send the cases to an engine; the engine, and the blocks that it announces."""
     from mmroute.parity.events.live import announced_by  # pyzmq, an extra
     from mmroute.parity.oracles.http import HttpOracle  # loads httpcore
 
     oracle = HttpOracle(
         arguments.against, served_model=arguments.served_model, api_key=arguments.api_key
     )
-    sent = announced_by(arguments.events, cases(arguments, model), oracle.generate)
-    return oracle.running, list(sent)
+    return oracle.running, announced_by(arguments.events, cases(arguments, model), oracle.generate)
 
 
-def _resolved(arguments: argparse.Namespace, changes: tuple[str, ...]) -> ResolvedModel:
+def resolved(arguments: argparse.Namespace, changes: tuple[str, ...] = ()) -> ResolvedModel:
     """The model with the settings of the arguments and these changes."""
-    environment = [change for change in changes if change.startswith(_ENVIRONMENT)]
+    environment = [change for change in changes if _VARIABLE.match(change)]
     backends = [c.removeprefix(_BACKEND) for c in changes if c.startswith(_BACKEND)]
-    options = [c for c in changes if not c.startswith((_ENVIRONMENT, _BACKEND))]
-    line = " ".join([*environment, arguments.engine_args, *options])
+    options = [c for c in changes if c not in environment and not c.startswith(_BACKEND)]
+    # Of two values for a variable the last one counts, and variables stand in front.
+    replaced = tuple(change.partition("=")[0] + "=" for change in environment)
+    given = [w for w in shlex.split(arguments.engine_args) if not w.startswith(replaced)]
+    line = " ".join([*environment, shlex.join(given), *options])
     renamed = any(option.startswith("--model ") for option in options)
     return resolve_model(
         arguments.model,
@@ -139,17 +206,17 @@ def _resolved(arguments: argparse.Namespace, changes: tuple[str, ...]) -> Resolv
     )
 
 
-def _proposed(arguments: argparse.Namespace, findings: Iterable[Finding], compare: _Compare) -> str:
+def _proposed(arguments: argparse.Namespace, compared: Compared) -> str:
     """A sentence with the settings to give, and with their effect; empty if there are none."""
     changes: tuple[str, ...] = ()
-    findings = list(findings)
+    findings = list(compared.findings)
     for _ in range(_ROUNDS):  # one wrong setting may hide another one of the same request
         more = tuple(change for change in proposal(findings) if change not in changes)
         if not more:
             break
         changes += more
         try:
-            findings = list(compare(_resolved(arguments, changes)))
+            findings = list(compared.compare(resolved(arguments, changes)))
         except MmrouteError as error:
             return f"proposed: {' '.join(changes)}; with these the model is not loaded: {error}"
     if not changes:

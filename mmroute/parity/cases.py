@@ -71,6 +71,23 @@ class Outcome:
         return not differ and np.array_equal(self.token_ids, other.token_ids)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Served:
+    """What an engine told of a prompt that was sent to it.
+
+    Attributes:
+        refusal: the first words of its refusal; None if it answered.
+        token_ids: the expanded prompt, shape (n,), uint32; None if it is not told.
+        num_tokens: the number of its tokens; None if it is not told.
+        cached_tokens: the number of tokens taken from the cache; None if it is not told.
+    """
+
+    refusal: str | None = None
+    token_ids: TokenIds | None = None
+    num_tokens: int | None = None
+    cached_tokens: int | None = None
+
+
 class UndecidedError(Exception):
     """An oracle does not know the engine's answer to a request; the message says why."""
 

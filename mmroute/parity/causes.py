@@ -62,6 +62,11 @@ class Cause(Word):
     SEED = "seed", "The hashes are those of another PYTHONHASHSEED."
     LAYOUT = "layout", "The hashes have the layout of another version of the engine."
     LOOKAHEAD = "lookahead", "The hashes cover other numbers of tokens behind their block."
+    STORED = (
+        "stored",
+        "The blocks that are stored have other parents, keys or hashes, or are fewer.",
+    )
+    REUSE = "reuse", "The engine takes another number of tokens from its cache."
     HASHES_ONLY = "hashes_only", "The same IDs, and hashes that no setting that was tried gives."
     LORA = "lora", "The engine answered with another adapter, or at another path."
     CACHE_SALT = "cache_salt", "The engine has another cache salt."

@@ -94,6 +94,11 @@ def _rendered_otherwise(
         why = f"The oracle has the prompt with add_special_tokens {str(special).lower()}."
         yield Remedy(Cause.SPECIAL_TOKENS, why), model, request._replace(add_special_tokens=special)
         return
+    for form in ("openai", "string"):
+        why = f"The oracle gives its chat template contents in the form {form!r}."
+        other = replace(model, chat=model.chat.with_content_format(form))
+        remedy = Remedy(Cause.TEMPLATE, why, f"--chat-template-content-format {form}")
+        yield remedy, other, request
     for template in _templates_of(model):
         why = f"The oracle renders the chat template of {template.origin}."
         file = template.origin if template.origin.endswith(".jinja") else ""
@@ -103,11 +108,6 @@ def _rendered_otherwise(
         except MmrouteError:
             continue
         yield Remedy(Cause.TEMPLATE, why, setting), other, request
-    for form in ("openai", "string"):
-        why = f"The oracle gives its chat template contents in the form {form!r}."
-        other = replace(model, chat=model.chat.with_content_format(form))
-        remedy = Remedy(Cause.TEMPLATE, why, f"--chat-template-content-format {form}")
-        yield remedy, other, request
     for switch in _TEMPLATE_SWITCHES:
         text = json.dumps(switch)
         why = f"The oracle renders its chat template with {text}."

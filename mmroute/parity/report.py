@@ -37,6 +37,7 @@ class Report:
         warning: the reason why the engine's version may answer otherwise; empty if it does not.
         proposal: the settings with which more answers would be equal; empty if none are known.
         modalities: the modalities of the model.
+        notes: what to know of how the engine was started, in sentences.
     """
 
     model: str
@@ -49,6 +50,7 @@ class Report:
     warning: str = ""
     proposal: str = ""
     modalities: tuple[Modality, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def verdicts(self) -> Mapping[Verdict, int]:
@@ -86,6 +88,7 @@ def as_json(report: Report) -> dict[str, Any]:
         "uncompared": report.uncompared,
         "verdicts": {verdict.value: report.verdicts[verdict] for verdict in Verdict},
         "kinds": {kind: dict(counts) for kind, counts in by_kind(report.findings).items()},
+        "notes": list(report.notes),
         "known_differences": list(report.known_differences),
         "alternatives": {
             title: shared
@@ -105,6 +108,7 @@ def as_lines(report: Report) -> Iterator[str]:
     yield f"{report.model} ({report.family}) against {report.oracle}"
     if report.engine:
         yield report.engine
+    yield from report.notes
     yield ""
     kinds = by_kind(report.findings)
     width = max([len("KIND"), *map(len, kinds)])

@@ -15,7 +15,8 @@ class ScriptedServer(ThreadingHTTPServer):
     """Keeps what it was asked.
 
     Attributes:
-        routes: path -> status and body: JSON, bytes as they are, or what makes it of the request's.
+        routes: path -> status and body: JSON, bytes as they are, or what makes it of the request's,
+            or makes both.
         more_headers: of every answer.
         delay: seconds before each answer.
         asked: path and body of each request.
@@ -26,8 +27,8 @@ class ScriptedServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+    def __init__(self, port: int = 0) -> None:
+        super().__init__(("127.0.0.1", port), _Handler)
         self.url = f"http://127.0.0.1:{self.server_port}"
         self.delay = 0.0
         self.more_headers: Mapping[str, str] = {}
@@ -94,6 +95,7 @@ class _Handler(BaseHTTPRequestHandler):
         time.sleep(scripted.delay)
         status, answer = scripted.routes.get(self.path, (404, {"detail": "Not Found"}))
         answer = answer(body) if callable(answer) else answer
+        status, answer = answer if isinstance(answer, tuple) else (status, answer)
         content = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
         with scripted.lock:
             scripted.running -= 1

@@ -22,7 +22,7 @@ from mmroute.errors import EventsError
 from mmroute.hashing import event_extra_keys
 from mmroute.kv_events import BlockStored, EventBatch, decode_events
 from mmroute.model.resolve import resolve_model
-from mmroute.parity.cases import Case
+from mmroute.parity.cases import Case, Served
 from mmroute.parity.comparison import Finding, Verdict
 from mmroute.parity.events.comparison import (
     Announced,
@@ -42,7 +42,7 @@ def recorded(setting: str) -> list[Announced]:
         Announced(
             Case(case["id"], "recorded", case["request"]),
             tuple(decode_events(base64.b64decode(payload)) for payload in case["events"]),
-            case.get("refused"),
+            Served(case.get("refused")),
         )
         for case in CASES
         if case["setting"] == setting
@@ -77,7 +77,7 @@ def test_right_settings_are_equal(
     found = findings(setting, arguments)
     assert {f.verdict for f in found} <= {Verdict.EQUAL, Verdict.UNDECIDED}
     assert [f.case.id for f in found if f.verdict is Verdict.UNDECIDED] == [
-        one.case.id for one in recorded(setting) if not one.batches and one.refused is None
+        one.case.id for one in recorded(setting) if not one.batches and one.served.refusal is None
     ]
 
 
@@ -169,7 +169,7 @@ def test_events_without_extra_keys(
     settings = EngineSettings.from_args(f"vllm serve {MODEL}")
     model = resolve_model(str(small_model(MODEL)), engine_settings=settings)
     untold = [
-        Announced(one.case, tuple(map(without_extra_keys, one.batches)), one.refused)
+        Announced(one.case, tuple(map(without_extra_keys, one.batches)), one.served)
         for one in recorded(setting)
         if one.batches
     ]

@@ -70,6 +70,15 @@ class Chains:
         known = [number for number in hashes if number in self._blocks]
         return self._chain(known[-1]) if known else None
 
+    def with_tokens(self, token_ids: TokenIds) -> list[Chain]:
+        """The announced prompts, whole or in part, that begin as these token IDs do."""
+        size = next((len(block.token_ids) for block in self._blocks.values()), 1)
+        starts = range(0, len(token_ids) - size + 1, size)
+        ours = {tuple(token_ids[at : at + size].tolist()) for at in starts}
+        likely = [number for number, block in self._blocks.items() if block.token_ids in ours]
+        chains = [chain for number in likely if (chain := self._chain(number))]
+        return [c for c in chains if np.array_equal(c.token_ids, token_ids[: len(c.token_ids)])]
+
     def _is_whole(self, event: BlockStored) -> bool:
         if not event.block_hashes or event.medium not in (None, "GPU"):
             return False
@@ -86,7 +95,7 @@ class Chains:
             self._blocks[block_hash] = _Block(
                 parent,
                 event.token_ids[at * size : (at + 1) * size],
-                _key(keys[at]) if keys else None,
+                event_keys(keys[at]) if keys else None,
                 keys is not None,
                 event.lora_name,
                 ahead[at] if ahead else (),
@@ -95,12 +104,13 @@ class Chains:
             parent = block_hash
 
     def _chain(self, last: int) -> Chain | None:
-        hashes, blocks = [], []
+        hashes: list[int] = []
+        blocks: list[_Block] = []
         number: int | None = last
         while number is not None:
             block = self._blocks.get(number)
-            if block is None:
-                return None  # the block before was announced before the subscription
+            if block is None or len(hashes) > len(self._blocks):
+                return None  # the block before was announced earlier, or blocks form a circle
             hashes.append(number)
             blocks.append(block)
             number = block.parent
@@ -116,8 +126,8 @@ class Chains:
         )
 
 
-def _key(keys: tuple[object, ...] | None) -> EventKeys:
-    """The extra keys of a block.
+def event_keys(keys: tuple[object, ...] | None) -> EventKeys:
+    """The extra keys of a block, as an event has them.
 
     Raises:
         EventsError: `malformed_events`.

@@ -6,8 +6,8 @@ of the layers before it, so that one wrong setting does not hide another.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
@@ -19,16 +19,17 @@ from mmroute.engines.hashes import Hashes, HashSettings
 from mmroute.engines.vllm.hashes import VllmHashes
 from mmroute.errors import InexactError
 from mmroute.geometry import TokenIds
-from mmroute.hashing import event_extra_keys, num_hashed
+from mmroute.hashing import num_hashed
 from mmroute.kv_events import EventBatch
 from mmroute.model.resolved import ResolvedModel
 from mmroute.pages.alignment import first_difference
-from mmroute.parity.cases import Case, Outcome, UndecidedError
+from mmroute.parity.cases import Case, Outcome, Served, UndecidedError
 from mmroute.parity.causes import Cause, Diagnosis, Remedy
 from mmroute.parity.comparison import Finding, Verdict
 from mmroute.parity.events.chains import Chain, Chains
-from mmroute.parity.events.hashings import HashedWith, hashed_with, tagged
+from mmroute.parity.events.hashings import HashedWith, hashed_with, predicted_keys, tagged
 from mmroute.parity.events.remedies import key_remedies
+from mmroute.parity.events.stored import EngineCache
 from mmroute.parity.oracles.pictures import with_pictures
 from mmroute.parity.remedies import token_remedy
 from mmroute.requests.lines import request_of
@@ -46,6 +47,8 @@ _UNTOLD: Final = (
     "--engine URL asks for."
 )
 
+_NOTHING_TOLD: Final = "none of its blocks was announced: it has no full block, or all were cached"
+
 
 @dataclass(frozen=True, slots=True)
 class Announced:
@@ -54,24 +57,34 @@ class Announced:
     Attributes:
         case: the request.
         batches: the events that came after the request.
-        refused: the engine's refusal; None if the engine answered.
+        served: what the engine's response tells of the prompt.
+        unsent: why the request was not sent; empty if it was.
     """
 
     case: Case
     batches: tuple[EventBatch, ...] = ()
-    refused: str | None = None
+    served: Served = field(default_factory=Served)
+    unsent: str = ""
 
 
 def compare_announced(
-    model: ResolvedModel, all_announced: Iterable[Announced]
+    model: ResolvedModel,
+    all_announced: Iterable[Announced],
+    *,
+    alone: bool = False,
+    engine_model: str = "",
 ) -> Iterator[Finding]:
     """Compare request by request.
 
     Args:
         model: the model with the settings to check.
         all_announced: the requests in their order, with the events of each.
+        alone: whether these are all requests that the engine gets. Then every block that it stores
+            must be predicted, and the tokens that it takes from its cache.
+        engine_model: the engine's model string from its server; empty if not known.
     """
-    yield from map(_Comparison(model).finding, all_announced)
+    comparison = _Comparison(model, alone=alone, engine_model=engine_model)
+    yield from map(comparison.finding, all_announced)
 
 
 def compare_watched(model: ResolvedModel, batches: Iterable[EventBatch]) -> Iterator[Finding]:
@@ -93,8 +106,13 @@ def proposal(findings: Iterable[Finding]) -> tuple[str, ...]:
 
 
 class _Comparison:
-    def __init__(self, model: ResolvedModel) -> None:
+    def __init__(
+        self, model: ResolvedModel, *, alone: bool = False, engine_model: str = ""
+    ) -> None:
         self._model = model
+        self._engine_model = engine_model
+        self._alone = alone
+        self._cache = EngineCache()
         self._chains = Chains()
         # The settings found for one request are tried first for the next one.
         self._found: HashedWith | None = None
@@ -102,24 +120,67 @@ class _Comparison:
 
     def finding(self, one: Announced) -> Finding:
         new = self._chains.enter(one.batches)
+        ours = None
         try:
             request = _request(one.case)
+            routing = answer(self._model, request)
+            ours = _outcome(routing)
+            reused = self._cache.reused_tokens(routing) if self._alone and routing.exact else None
+            self._cache.enter(one.batches)
+            if one.served.refusal is not None:
+                return _refused(one.case, routing, one.served.refusal)
+            chain = _of_request(new, routing) or self._known(routing)
+            if one.served.token_ids is None and chain is None:
+                return _undecided(one.case, ours, one.unsent or _NOTHING_TOLD)
+            if not routing.exact:
+                theirs = one.served.token_ids if chain is None else chain.token_ids
+                note = ours.refusal or ""
+                return Finding(one.case, ours, Outcome(theirs), Verdict.UNNEEDED, note=note)
+            remedies = list(self._differences(one, request, routing, chain, reused))
         except (InexactError, UndecidedError) as error:
-            return _undecided(one.case, Outcome(refusal=str(error)), str(error))
-        routing = answer(self._model, request)
-        if one.refused is not None:
-            return _refused(one.case, routing, one.refused)
-        chain = _of_request(new, routing) or self._known(routing)
-        if chain is None:
-            why = "none of its blocks was announced: it has no full block, or all were cached"
-            return _undecided(one.case, _outcome(routing), why)
-        if not routing.exact:
-            note, theirs = _outcome(routing), Outcome(chain.token_ids)
-            return Finding(one.case, note, theirs, Verdict.UNNEEDED, note=note.refusal or "")
-        try:
-            return self._compared(one.case, request, routing, chain)
-        except InexactError as error:  # the request has no block hashes
-            return _undecided(one.case, _outcome(routing), str(error))
+            return _undecided(one.case, ours or Outcome(refusal=str(error)), str(error))
+        return _found(one, routing, chain, remedies)
+
+    def _differences(
+        self,
+        one: Announced,
+        request: Request,
+        routing: Routing,
+        chain: Chain | None,
+        reused: int | None,
+    ) -> Iterator[Remedy]:
+        """The causes by which an answer to a request differs; none if it is the engine's.
+
+        Raises:
+            InexactError: the request has no block hashes.
+        """
+        told = one.served.token_ids
+        if told is not None and not np.array_equal(routing.token_ids, told):
+            fits = partial(_has_ids, told)
+            yield self._token_remedy(request, routing, told, fits)
+            return
+        problem = self._cache.problem(routing, one.batches, alone=self._alone)
+        if problem:
+            chain = chain or _of_request(self._chains.with_tokens(routing.token_ids), routing)
+            found = () if chain is None else tuple(self._of_blocks(request, routing, chain))
+            why = f"The blocks that the engine stored are not those predicted: {problem}."
+            yield from found or (Remedy(Cause.STORED, why),)
+            return
+        cached = one.served.cached_tokens
+        if reused is not None and cached is not None and reused != cached:
+            why = f"The engine took {cached} tokens from its cache, and mmroute predicted {reused}."
+            yield Remedy(Cause.REUSE, why)
+
+    def _token_remedy(
+        self,
+        request: Request,
+        routing: Routing,
+        theirs: TokenIds,
+        fits: Callable[[Routing], bool],
+    ) -> Remedy:
+        return token_remedy(
+            self._model, request, routing, theirs, fits=fits, arguments_found=self._arguments
+        )
 
     def watched(self, case: Case, chain: Chain) -> Finding:
         """The finding for a prompt of others: its hashes, without token IDs and identities."""
@@ -140,39 +201,25 @@ class _Comparison:
         except (InexactError, ValueError):
             return None
 
-    def _compared(self, case: Case, request: Request, routing: Routing, chain: Chain) -> Finding:
+    def _of_blocks(self, request: Request, routing: Routing, chain: Chain) -> Iterator[Remedy]:
+        """The causes by which announced blocks differ from those of a request."""
         size = chain.block_size
         full = num_hashed(len(routing.token_ids), size, len(chain.ahead)) * size
         length = min(full, len(chain.token_ids))
-        ids = routing.token_ids[:length]
-        ours, theirs = Outcome(ids), Outcome(chain.token_ids)
-        remedies: list[Remedy] = []
-        if size != routing.hashing.settings.block_size:
-            remedies.append(_block_size(size, routing.hashing.settings))
-        if length < full or not np.array_equal(ids, chain.token_ids[:length]):
-            remedy = token_remedy(
-                self._model,
-                request,
-                routing,
-                chain.token_ids,
-                fits=partial(_announced, chain),
-                arguments_found=self._arguments,
-            )
-            remedies.append(remedy)
+        other_size = size != routing.hashing.settings.block_size
+        if other_size:
+            yield _block_size(size, routing.hashing.settings)
+        ours, theirs = routing.token_ids[:length], chain.token_ids[:length]
+        other_ids = length < full or not np.array_equal(ours, theirs)
+        if other_ids:
+            fits = partial(_announced, chain)
+            yield self._token_remedy(request, routing, chain.token_ids, fits)
         if chain.keys is not None:
-            remedies += key_remedies(self._model, request, routing, chain)
-            remedies += self._hash_remedies(routing.hashing, routing.lora, chain)
-        elif not remedies:
+            yield from key_remedies(self._model, request, routing, chain, self._engine_model)
+            yield from self._hash_remedies(routing.hashing, routing.lora, chain)
+        elif not (other_size or other_ids):
             predicted = _with_predicted_keys(chain, routing)
-            remedies += self._hash_remedies(routing.hashing, routing.lora, predicted, _UNTOLD)
-        if not remedies:
-            hashes = tuple(routing.block_hashes().event_ints())
-            if hashes == chain.hashes[: len(hashes)]:
-                return Finding(case, ours, theirs, Verdict.EQUAL)
-            why = "The token IDs and image identities are equal; the images' offsets may differ."
-            remedies.append(Remedy(Cause.RANGES_ONLY, why))
-        diagnosis = Remedy.diagnosis(remedies, first_difference(ids, chain.token_ids[:length]))
-        return Finding(case, ours, theirs, Verdict.SILENT, diagnosis)
+            yield from self._hash_remedies(routing.hashing, routing.lora, predicted, _UNTOLD)
 
     def _hash_remedies(
         self, hashing: Hashes, lora: Lora | None, chain: Chain, unexplained: str = _UNEXPLAINED
@@ -238,6 +285,21 @@ def _refused(case: Case, routing: Routing, refusal: str) -> Finding:
     return Finding(case, ours, theirs, Verdict.SILENT, Diagnosis(Cause.ORACLE_REFUSES, 0, why))
 
 
+def _found(
+    one: Announced, routing: Routing, chain: Chain | None, remedies: Sequence[Remedy]
+) -> Finding:
+    """The finding for a request that both sides answer."""
+    ours = routing.token_ids
+    theirs = one.served.token_ids
+    if theirs is None and chain is not None:
+        length = min(len(ours), len(chain.token_ids))
+        ours, theirs = ours[:length], chain.token_ids
+    if not remedies or theirs is None:
+        return Finding(one.case, Outcome(ours), Outcome(theirs), Verdict.EQUAL)
+    diagnosis = Remedy.diagnosis(remedies, first_difference(ours, theirs))
+    return Finding(one.case, Outcome(ours), Outcome(theirs), Verdict.SILENT, diagnosis)
+
+
 def _undecided(case: Case, ours: Outcome, why: str) -> Finding:
     return Finding(case, ours, None, Verdict.UNDECIDED, note=why)
 
@@ -253,6 +315,10 @@ def _of_request(chains: Sequence[Chain], routing: Routing) -> Chain | None:
         return (len(ours) + 1) * (routing.cache_salt in salts) + first_difference(ours, theirs)
 
     return max(chains, key=alike, default=None)
+
+
+def _has_ids(theirs: TokenIds, routing: Routing) -> bool:
+    return routing.exact and np.array_equal(routing.token_ids, theirs)
 
 
 def _announced(chain: Chain, routing: Routing) -> bool:
@@ -287,8 +353,7 @@ def _with_predicted_keys(chain: Chain, routing: Routing) -> Chain:
     Raises:
         InexactError: the extra keys are not known.
     """
-    hashed = routing.extra_keys(block_size=chain.block_size)
-    keys = (event_extra_keys(hashed) or ()) if tagged(routing.hashing) else hashed
+    keys = predicted_keys(routing, chain.block_size)
     length = len(keys) * chain.block_size
     return replace(
         chain,

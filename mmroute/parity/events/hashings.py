@@ -12,6 +12,7 @@ from typing import Final
 
 import numpy as np
 
+from mmroute.answering.routing import Routing
 from mmroute.engines.hashes import Hashes
 from mmroute.engines.vllm.hashes import VllmHashes
 from mmroute.hashing import (
@@ -19,6 +20,7 @@ from mmroute.hashing import (
     BlockKeys,
     EventKeys,
     ExtraKey,
+    event_extra_keys,
     extra_keys,
     hash_blocks,
     none_hash,
@@ -54,6 +56,16 @@ class HashedWith:
 def tagged(hashing: Hashes) -> bool:
     """Whether extra keys have tags; those of an engine that is not known are taken to have."""
     return not isinstance(hashing, VllmHashes) or hashing.keys is extra_keys
+
+
+def predicted_keys(routing: Routing, block_size: int) -> Sequence[EventKeys]:
+    """The extra keys of each full block, as events have them.
+
+    Raises:
+        InexactError: the extra keys are not known.
+    """
+    hashed = routing.extra_keys(block_size=block_size)
+    return (event_extra_keys(hashed) or ()) if tagged(routing.hashing) else hashed
 
 
 def hashed_with(

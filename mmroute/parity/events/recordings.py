@@ -1,24 +1,26 @@
 """Files of requests, each with the events that came after it.
 
 The format is JSON Lines. Each line has one request: ``id``, ``request`` (as ``mmroute tokens``
-reads it), ``events`` (the payloads of the engine's messages in base64), and ``refused`` (a message)
-if the engine refused it. Other fields and a line of kind ``meta`` are ignored.
+reads it), ``events`` (the payloads of the engine's messages in base64), and what the engine told
+of it: ``refused`` (a message), or ``token_ids``, ``num_tokens`` and ``cached_tokens``. Other fields
+and a line of kind ``meta`` are ignored.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 from pydantic import Base64Bytes, BaseModel, ValidationError
 
 from mmroute.errors import EventsError, Reason, problem
 from mmroute.kv_events import decode_events
-from mmroute.parity.cases import Case, json_objects
+from mmroute.parity.cases import Case, Served, json_objects
 from mmroute.parity.events.comparison import Announced
 from mmroute.parity.oracles.common import OracleError
 
@@ -28,6 +30,13 @@ class _Line(BaseModel):
     request: dict[str, Any]
     events: list[Base64Bytes] = []
     refused: str | None = None
+    token_ids: list[int] | None = None
+    num_tokens: int | None = None
+    cached_tokens: int | None = None
+
+    def served(self) -> Served:
+        ids = None if self.token_ids is None else np.array(self.token_ids, np.uint32)
+        return Served(self.refused, ids, self.num_tokens, self.cached_tokens)
 
 
 def read_recording(path: Path) -> list[Announced]:
@@ -48,19 +57,30 @@ def read_recording(path: Path) -> list[Announced]:
             raise OracleError(f"{where}: {wrong}", Reason.MALFORMED_FILE) from error
         except EventsError as error:
             raise OracleError(f"{where}: {error}", Reason.MALFORMED_FILE) from error
-        found.append(Announced(Case(read.id, "recorded", read.request), batches, read.refused))
+        found.append(Announced(Case(read.id, "recorded", read.request), batches, read.served()))
     return found
 
 
-def write_recording(path: Path, announced: Iterable[Announced]) -> None:
-    """Write requests and their events to a file.
+def recorded(path: Path, all_announced: Iterable[Announced]) -> Iterator[Announced]:
+    """Write requests and their events to a file, each before it is handed on.
 
     Raises:
         OSError: the file cannot be written.
     """
-    lines = []
-    for one in announced:
-        payloads = [base64.b64encode(msgspec.msgpack.encode(b)).decode() for b in one.batches]
-        line = {"id": one.case.id, "request": dict(one.case.request), "events": payloads}
-        lines.append(line if one.refused is None else line | {"refused": one.refused})
-    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+    with path.open("w", encoding="utf-8") as file:
+        for one in all_announced:
+            payloads = [base64.b64encode(msgspec.msgpack.encode(b)).decode() for b in one.batches]
+            ids = one.served.token_ids
+            line = {
+                "id": one.case.id,
+                "request": dict(one.case.request),
+                "events": payloads,
+                "refused": one.served.refusal,
+                "token_ids": None if ids is None else ids.tolist(),
+                "num_tokens": one.served.num_tokens,
+                "cached_tokens": one.served.cached_tokens,
+            }
+            told = {name: value for name, value in line.items() if value is not None}
+            file.write(f"{json.dumps(told)}\n")
+            file.flush()
+            yield one

@@ -14,9 +14,17 @@ from mmroute.requests.request import Request
 
 
 def key_remedies(
-    model: ResolvedModel, request: Request, routing: Routing, chain: Chain
+    model: ResolvedModel, request: Request, routing: Routing, chain: Chain, engine_model: str
 ) -> Iterator[Remedy]:
-    """The causes by which the engine's extra keys differ from the predicted ones."""
+    """The causes by which the engine's extra keys differ from the predicted ones.
+
+    Args:
+        model: the model that predicted them.
+        request: the request.
+        routing: the answer to it.
+        chain: the announced blocks.
+        engine_model: the engine's model string from its server; empty if not known.
+    """
     names, salts = _items_and_salts(chain)
     lora = None if routing.lora is None else routing.lora.name
     if chain.lora_name != lora:
@@ -39,7 +47,7 @@ def key_remedies(
         found = [i.value for i in answer(other, request).identities if i is not None]
         return names == found[: len(names)]
 
-    yield identity_remedy(model, fits)
+    yield identity_remedy(model, fits, engine_model)
 
 
 def _items_and_salts(chain: Chain) -> tuple[list[str], list[str]]:

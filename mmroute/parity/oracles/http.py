@@ -12,11 +12,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+import numpy as np
+from pydantic import BaseModel, ValidationError
+
 from mmroute.engines.frontends import Frontend
 from mmroute.errors import InexactError
 from mmroute.net.remote import Remote
 from mmroute.net.transport import Reply, Transport
-from mmroute.parity.cases import Case, Outcome, Range, UndecidedError
+from mmroute.parity.cases import Case, Outcome, Range, Served, UndecidedError
 from mmroute.parity.oracles.common import (
     OracleError,
     answered,
@@ -111,8 +114,8 @@ class HttpOracle:
                 return self._tokenize(_prompt_body(request, "prompt"))
         raise UndecidedError("vLLM's routes hand token IDs back without the engine's checks")
 
-    def generate(self, case: Case) -> str | None:
-        """Request one token from the engine; the refusal, or None if the engine answered.
+    def generate(self, case: Case) -> Served:
+        """Request one token from the engine.
 
         Raises:
             UndecidedError: the request cannot be sent, or the response is not an engine's.
@@ -123,12 +126,19 @@ class HttpOracle:
                 path, body = _ANSWER_CHAT, _chat_body(request)
             case name:
                 path, body = _ANSWER_PROMPT, _prompt_body(request, name)
+        if body.get("tools"):
+            body["tool_choice"] = "none"  # no tool parser is asked for
         name = (request.get("lora") or {}).get("lora_name", self.model)
-        body |= {"max_tokens": 1, "model": name, **given(request, "cache_salt")}
+        body |= {"max_tokens": 1, "model": name, "return_token_ids": True}
+        body |= given(request, "cache_salt", *_RENDER_FIELDS)
         reply = self._post(path, body)
-        if reply.status == _OK:
-            return None
-        return self._not_ok(path, reply).refusal
+        if reply.status != _OK:
+            return Served(self._not_ok(path, reply).refusal)
+        try:
+            answer = _Answer.model_validate(reply.body)
+        except ValidationError as error:
+            raise self._garbage(path, error) from error
+        return answer.served()
 
     def _chat(self, request: Mapping[str, Any]) -> Outcome:
         body = _chat_body(request) | given(request, *_RENDER_FIELDS)
@@ -228,6 +238,32 @@ class HttpOracle:
             return self._transport.request("POST", path, content)
         except InexactError as error:
             raise UndecidedError(str(error)) from error
+
+
+class _Prompt(BaseModel):
+    prompt_token_ids: list[int] | None = None
+
+
+class _Details(BaseModel):
+    cached_tokens: int | None = None
+
+
+class _Usage(BaseModel):
+    prompt_tokens: int | None = None
+    prompt_tokens_details: _Details | None = None
+
+
+class _Answer(_Prompt):
+    """A response of either route; completions have the prompt's token IDs in their choices."""
+
+    choices: list[_Prompt] = []
+    usage: _Usage = _Usage()
+
+    def served(self) -> Served:
+        found = [p.prompt_token_ids for p in (self, *self.choices) if p.prompt_token_ids]
+        details = self.usage.prompt_tokens_details or _Details()
+        ids = np.array(found[0], np.uint32) if found else None
+        return Served(None, ids, self.usage.prompt_tokens, details.cached_tokens)
 
 
 def _chat_body(request: Mapping[str, Any]) -> dict[str, Any]:

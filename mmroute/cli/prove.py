@@ -1,0 +1,229 @@
+"""``mmroute prove``: start an engine on a shrunken model, and compare what it does with mmroute."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from mmroute.cli.common import (
+    Commands,
+    add_command,
+    adopted_backend,
+    failed,
+    model_arguments,
+    output_file,
+    require_extra,
+    say,
+    show_progress,
+)
+from mmroute.cli.validate import print_report
+from mmroute.cli.validate_events import compared, report_of, resolved
+from mmroute.engines.vllm.serve_command import ServeCommand, parse_command
+from mmroute.model.resolved import ResolvedModel
+from mmroute.model_directory import TOKENIZER_FILES, find_model
+from mmroute.net.remote import Remote
+from mmroute.net.transport import Transport
+from mmroute.parity.cases import Case
+from mmroute.parity.prove.command import (
+    EngineCommand,
+    engine_command,
+    keeps_string,
+    machine_options,
+)
+from mmroute.parity.prove.environment import (
+    NEWEST,
+    PACKAGE,
+    cache_directory,
+    engine_environment,
+    installed_version,
+)
+from mmroute.parity.prove.process import Engine, free_port
+from mmroute.parity.prove.shrinking import shrink, why_large
+from mmroute.parity.report import Report
+
+_EXIT_UNDECIDED: Final = 3
+_PATIENCE: Final = 120.0  # seconds for one request
+_UNHEARD: Final = (
+    "The engine announced no block, so only token IDs were compared: it does not cache prefixes. "
+    "vLLM on a CPU does not for MLA models."
+)
+_PROCESSOR_FILES: Final = ("preprocessor_config.json", "video_preprocessor_config.json",
+                           "generation_config.json", "*.py")  # fmt: skip
+_EPILOG = """\
+The engine gets a copy of the model directory with one or two narrow layers and random weights.
+Token IDs, sizes of images, windows, kinds of layers and block sizes are the model's. It needs
+no GPU and no weights. The first run makes an environment with the engine, with pip and its
+configuration.
+
+Requests are sent one after the other. These are compared: the status, the token IDs, each block
+that the engine stores (hash, parent, tokens, extra keys, group), and the tokens that it takes from
+its cache.
+
+exit status: 0 all equal; 1 a difference; 2 bad usage; 3 nothing could be decided, or the engine did
+not start
+"""
+
+
+def add_prove(commands: Commands) -> None:
+    """Add the command."""
+    prove = add_command(
+        commands,
+        "prove",
+        "start a whole engine on this machine, and compare its answers and KV events",
+        _prove,
+        epilog=_EPILOG,
+    )
+    prove.set_defaults(exit_of_failure=_EXIT_UNDECIDED)
+    model_arguments(prove, asks=False)
+    prove.add_argument(
+        "--router-args",
+        metavar="ARGS",
+        help="what the router is told of the engine, as --engine-args (default: the engine's own)",
+    )
+    prove.add_argument(
+        "--version", default=NEWEST, help=f"the version of {PACKAGE} to run (default: {NEWEST})"
+    )
+    prove.add_argument(
+        "--python",
+        metavar="PATH",
+        type=Path,
+        help="the Python of an environment that has vLLM, also for a GPU",
+    )
+    prove.add_argument("--cases", metavar="FILE", type=Path, help="your own requests")
+    prove.add_argument(
+        "--random", metavar="N", type=int, default=0, help="the number of random requests to add"
+    )
+    prove.add_argument("--seed", type=int, default=0, help="the seed of the random requests")
+    prove.add_argument(
+        "--wait",
+        metavar="SECONDS",
+        type=float,
+        default=300.0,
+        help="how long to wait for the engine's start (default: %(default)g)",
+    )
+    prove.add_argument(
+        "--record", metavar="FILE", type=output_file, help="keep the requests and events"
+    )
+    prove.add_argument(
+        "--html", metavar="FILE", type=output_file, help="write the report as a page"
+    )
+    prove.add_argument(
+        "--log", metavar="FILE", type=output_file, help="keep what the engine writes"
+    )
+    prove.set_defaults(strict=False)
+
+
+def _prove(arguments: argparse.Namespace) -> int:
+    if arguments.random < 0:
+        return failed(arguments, f"--random must be at least 0, found {arguments.random}")
+    require_extra("events", "zmq")
+    given = parse_command(arguments.engine_args, config=arguments.engine_config)
+    arguments.engine_config = None
+    resolved(arguments)  # bad usage is told before an engine is made
+    python = arguments.python or engine_environment(arguments.version, say)
+    version = installed_version(python)
+    with tempfile.TemporaryDirectory(prefix="mmroute-prove-") as directory:
+        return _proved(arguments, given, python, version, Path(directory))
+
+
+def _proved(
+    arguments: argparse.Namespace,
+    given: ServeCommand,
+    python: Path,
+    version: str,
+    directory: Path,
+) -> int:
+    patterns = (*TOKENIZER_FILES, *_PROCESSOR_FILES)
+    files = find_model(arguments.model, revision=arguments.revision, patterns=patterns)
+    string = given.model or arguments.model
+    copy = directory / (string if keeps_string(string) else "model")
+    shrink(files, patterns, copy)
+    port, events = free_port(), f"ipc://{directory}/events"
+    command = engine_command(given, string, copy)
+    notes = [*_notes(command), *why_large(files)]
+    for note in notes:
+        say(note)
+    command = replace(command, options=command.options | machine_options(port, events, files))
+    engine = Engine(
+        python,
+        command.words,
+        environment={"VLLM_CACHE_ROOT": str(cache_directory() / "vllm"), **command.environment},
+        directory=directory,
+        port=port,
+        quickly=arguments.python is None,
+    )
+    with _log_kept(engine, arguments.log), engine:
+        say(f"starts vLLM {version}")
+        took = engine.wait(arguments.wait, lambda seconds: show_progress(f"{seconds:.0f} s"))
+        show_progress("")
+        say(f"it is ready after {took:.0f} s")
+        report = _compared(arguments, command, engine, events)
+        if engine.ended:
+            notes.append(f"The engine ended by itself. {engine.last_words()}")
+    oracle = f"vLLM {version}, running"
+    return print_report(arguments, replace(report, oracle=oracle, notes=(*notes, *report.notes)))
+
+
+def _compared(
+    arguments: argparse.Namespace, command: EngineCommand, engine: Engine, events: str
+) -> Report:
+    """The report of what a running engine answers and announces."""
+    from mmroute.parity.events.live import announced_by  # pyzmq, an extra
+    from mmroute.parity.oracles.http import HttpOracle  # loads httpcore
+
+    oracle = HttpOracle(engine.url, timeout=_PATIENCE)
+    arguments.backend = adopted_backend(oracle.running, arguments.backend)
+    arguments.engine_args = arguments.router_args or _adopted(command, engine.url)
+    model = resolved(arguments)
+    cases = _cases(arguments, model)
+    found = compared(
+        arguments,
+        model,
+        announced_by(events, cases, oracle.generate, salted=False),
+        alone=True,
+        engine_model=oracle.running.model_string,
+    )
+    report = report_of(arguments, model, found, engine.url, oracle.running)
+    unheard = () if found.heard else (_UNHEARD,)
+    return replace(report, modalities=tuple(model.media), notes=unheard)
+
+
+def _notes(command: EngineCommand) -> list[str]:
+    aside = " ".join(command.put_aside)
+    return [
+        *([f"Put aside, as this engine cannot run with it: {aside}"] if aside else []),
+        *command.changed,
+    ]
+
+
+def _adopted(command: EngineCommand, url: str) -> str:
+    """The engine's command line, with the block size that it chose."""
+    from mmroute.remote.server_info import ask_options
+
+    with contextlib.closing(Transport(Remote(url, timeout=10.0))) as transport:
+        reported = parse_command(ask_options(transport).line)
+    return replace(command, options={**command.options, **reported.options}).line
+
+
+def _cases(arguments: argparse.Namespace, model: ResolvedModel) -> Iterator[Case]:
+    from mmroute.parity.prove.cases import proof_cases
+    from mmroute.parity.suite import cases_from_file, random_cases
+
+    own = proof_cases(model) if arguments.cases is None else cases_from_file(arguments.cases)
+    return itertools.chain(own, random_cases(model, arguments.random, arguments.seed))
+
+
+@contextlib.contextmanager
+def _log_kept(engine: Engine, path: Path | None) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        if path is not None:
+            shutil.copy(engine.log, path)

@@ -1,0 +1,93 @@
+"""Runs ``vllm`` so that it starts in seconds: it is run by the engine's Python, without mmroute.
+
+The engine's code is not changed in what it answers. Its processes are forked, where each would
+import everything anew; the picture processor is not warmed up with the largest picture; and a
+torchvision without its compiled part is imported nevertheless. It ends with the program that
+started it, when its standard input ends.
+"""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+KEPT: list[object] = []  # what lives as long as the process
+
+
+def end_with_parent() -> None:
+    """Kill all processes of the engine once standard input ends."""
+
+    def wait() -> None:
+        while os.read(0, 1):
+            pass
+        os.killpg(0, signal.SIGKILL)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def in_fork(function: Callable[[], Any]) -> Any:
+    """The result of a function that runs in a forked process."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            with os.fdopen(write, "wb") as out:
+                pickle.dump(function(), out)
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as answer:
+        found = answer.read()
+    os.waitpid(child, 0)
+    return pickle.loads(found)  # noqa: S301 - written by this program
+
+
+def without_compiled_torchvision() -> None:
+    """Declare the operators of torchvision that its Python part wants, if its own are missing."""
+    import torch
+
+    try:
+        importlib.import_module("torchvision")
+    except RuntimeError:
+        for name in [name for name in sys.modules if name.startswith("torchvision")]:
+            del sys.modules[name]
+        library = torch.library.Library("torchvision", "DEF")
+        KEPT.append(library)
+        for name in ("nms", "qnms"):
+            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+
+
+def start_quickly() -> None:
+    """Fork in place of spawning, and leave the warm-up out."""
+    without_compiled_torchvision()
+    real = multiprocessing.get_context
+
+    def forking(method: str | None = None) -> Any:
+        return real("fork" if method == "spawn" else method)
+
+    vars(multiprocessing)["get_context"] = forking
+    from vllm.model_executor.models import registry
+    from vllm.renderers.base import BaseRenderer
+
+    registry._run_in_subprocess = in_fork  # noqa: SLF001 - it has no other name
+    for name in ("_warmup_mm_processor", "warmup_mm"):
+        if hasattr(BaseRenderer, name):
+            setattr(BaseRenderer, name, lambda *_, **__: None)
+            break
+
+
+if __name__ == "__main__":
+    end_with_parent()
+    if sys.argv[1] == "quickly":
+        start_quickly()
+    sys.argv[:2] = ["vllm"]
+    from vllm.entrypoints.cli.main import main
+
+    main()

@@ -1,0 +1,151 @@
+"""An engine's process: started, waited for, and ended in any case."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from mmroute.errors import InexactError
+from mmroute.net.remote import Remote
+from mmroute.net.transport import Transport
+from mmroute.parity.oracles.common import OracleError
+
+_LAUNCHER: Final = Path(__file__).with_name("launcher.py")
+_ENVIRONMENT: Final[Mapping[str, str]] = {
+    "VLLM_CPU_KVCACHE_SPACE": "1",  # gigabytes
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "OMP_NUM_THREADS": "1",  # a process with more threads cannot be forked
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "DO_NOT_TRACK": "1",
+}
+# Settings of mmroute's own process that would be the engine's.
+_NOT_INHERITED: Final = ("PYTHONHASHSEED", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
+_PATIENCE: Final = 12.0  # seconds for an engine to end by itself
+_POLL: Final = 0.25
+_ERROR: Final = re.compile(r"(\w+Error|error|Exception): ?(.+)")
+_SHOWN: Final = 300
+_WORDS: Final = 3
+_REMEDIES: Final = (
+    ("trust_remote_code", "The model brings its own code: give --trust-remote-code as well."),
+    ("kv cache memory", "The context is too long for this machine: give a --max-model-len."),
+    ("Available memory", "Another program has the memory that the engine needs."),
+    ("max_model_len", "Give a --max-model-len that the model has."),
+    ("No space left", "There is no room on the disk."),
+    ("out of memory", "There is not enough memory."),
+)  # fmt: skip
+
+
+def free_port() -> int:
+    """A TCP port that is free now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Engine:
+    """A running ``vllm serve``; leave the ``with`` statement to end it.
+
+    Args:
+        python: the engine's Python.
+        words: the arguments of ``vllm serve``.
+        environment: variables of its own.
+        directory: where it runs, and where its log is written.
+        port: the port that `words` name.
+        quickly: whether to fork its processes; not for a GPU.
+    """
+
+    def __init__(
+        self,
+        python: Path,
+        words: list[str],
+        *,
+        environment: Mapping[str, str],
+        directory: Path,
+        port: int,
+        quickly: bool,
+    ) -> None:
+        self.url: Final = f"http://127.0.0.1:{port}"
+        self.log: Final = directory / "engine.log"
+        inherited = {n: v for n, v in os.environ.items() if n not in _NOT_INHERITED}
+        how = "quickly" if quickly else "plainly"
+        self._began = time.monotonic()
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(  # noqa: S603 - the user asks for it
+                [python, _LAUNCHER, how, "serve", *words],
+                stdin=subprocess.PIPE,  # the launcher ends the engine when this closes
+                stdout=log,
+                stderr=log,
+                cwd=directory,
+                env={**inherited, **_ENVIRONMENT, **environment},
+                start_new_session=True,
+            )
+
+    def wait(self, seconds: float, waiting: Callable[[float], None]) -> float:
+        """Wait until the engine answers; returns how long it took.
+
+        Args:
+            seconds: the most to wait.
+            waiting: is told now and then how long it has been.
+
+        Raises:
+            OracleError: the engine ended, or is not ready in time; with its own last words.
+        """
+        transport = Transport(Remote(self.url, timeout=2.0, connect_timeout=2.0))
+        with contextlib.closing(transport):
+            while True:
+                passed = time.monotonic() - self._began
+                if self._process.poll() is not None:
+                    raise OracleError(f"the engine did not start. {self.last_words()}")
+                if passed > seconds:
+                    raise OracleError(f"the engine did not start within {seconds:g} s: {self.log}")
+                with contextlib.suppress(InexactError):
+                    if transport.request("GET", "/health").status == HTTPStatus.OK:
+                        return passed
+                waiting(passed)
+                time.sleep(_POLL)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the engine has ended."""
+        return self._process.poll() is not None
+
+    def last_words(self) -> str:
+        """What the log says went wrong, and what can be done about it."""
+        text = self.log.read_text(errors="replace")
+        found = list(dict.fromkeys(m[0][:_SHOWN].strip() for m in _ERROR.finditer(text)))
+        words = found[-_WORDS:] or text.strip().splitlines()[-_WORDS:]
+        remedies = [remedy for mark, remedy in _REMEDIES if any(mark in word for word in words)]
+        told = " | ".join(words) or "It said nothing."
+        return " ".join([f"Its last words: {told}", *remedies, f"Its log: {self.log}"])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for number, patience in ((signal.SIGTERM, _PATIENCE), (signal.SIGKILL, _PATIENCE)):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(patience)
+                break
+        with contextlib.suppress(ProcessLookupError):  # what is left of its children
+            os.killpg(self._process.pid, signal.SIGKILL)
+        if self._process.stdin is not None:
+            self._process.stdin.close()

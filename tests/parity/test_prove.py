@@ -1,0 +1,154 @@
+"""A proof from end to end, with a stand-in for the engine's process."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+from command_line import Finished, run
+
+MODEL = "small-qwen2.5-vl"
+STRING = "org/small-qwen2.5-vl"
+ENGINE = f"PYTHONHASHSEED=0 vllm serve {STRING} --max-model-len 4096"
+CASES = [
+    {"id": "text", "messages": [{"role": "user", "content": "One two three four. " * 30}]},
+    {"id": "again", "messages": [{"role": "user", "content": "One two three four. " * 30}]},
+    {
+        "id": "image",
+        "messages": [{"role": "user", "content": [
+            {"type": "image"}, {"type": "text", "text": "What? " * 40},
+        ]}],
+        "images": [{"width": 112, "height": 84}],
+    },
+]  # fmt: skip
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture
+def model(small_model: Callable[[str], Path]) -> str:
+    return str(small_model(MODEL))
+
+
+@pytest.fixture(scope="session")
+def python(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A program in the place of a Python that has vLLM."""
+    path = tmp_path_factory.mktemp("engine") / "python"
+    stand_in = Path(__file__).parents[1] / "helpers" / "stand_in_engine.py"
+    found = shlex.quote(os.pathsep.join(sys.path))
+    path.write_text(f'#!/bin/sh\nPYTHONPATH={found} exec {sys.executable} {stand_in} "$@"\n')
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.fixture
+def prove(model: str, python: str, tmp_path: Path) -> Callable[..., Finished]:
+    """Prove three requests."""
+    path = tmp_path / "cases.jsonl"
+    path.write_text("\n".join(map(json.dumps, CASES)), encoding="utf-8")
+    return partial(run, "prove", model, "--python", python, "--cases", str(path), "--json")
+
+
+def test_all_requests_of_its_own_are_equal(model: str, python: str, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    given = [model, "--python", python, "--json", "--html", str(page), "--engine-args"]
+    result = run("prove", *given, f"{ENGINE} --tensor-parallel-size 2 --block-size 48")
+    report = json.loads(result.stdout)
+    assert result.status == 0, report["findings"]
+    assert report["verdicts"]["equal"] > 100
+    assert report["verdicts"]["silent"] == report["verdicts"]["unneeded"] == 0
+    assert "--tensor-parallel-size 2" in report["notes"][0]
+    assert "--block-size 48 is 32" in report["notes"][1]
+    assert "--tensor-parallel-size 2" in page.read_text(encoding="utf-8")
+
+
+# What a router is told of the engine, the cause by name, and what is proposed.
+STARTED = f"PYTHONHASHSEED=0 vllm serve {STRING}"
+PLANTED = [
+    ("PYTHONHASHSEED=0 vllm serve org/other --block-size 32", "model_string", f"--model {STRING}"),
+    (f"PYTHONHASHSEED=7 vllm serve {STRING} --block-size 32", "seed", "PYTHONHASHSEED=0"),
+    (STARTED, "block_size", "--block-size 32"),
+    (
+        f"{STARTED} --block-size 32 --chat-template-content-format string",
+        "template",
+        "--chat-template-content-format openai",
+    ),
+]
+
+
+@pytest.mark.parametrize(("told", "cause", "proposed"), PLANTED, ids=[p[1] for p in PLANTED])
+def test_what_a_router_is_told_wrongly_is_found_and_named(
+    told: str, cause: str, proposed: str, prove: Callable[..., Finished]
+) -> None:
+    result = prove("--engine-args", ENGINE, "--router-args", told)
+    report = json.loads(result.stdout)
+    assert result.status == 1
+    assert {found["cause"] for found in report["findings"]} == {cause}
+    assert proposed in report["proposal"]
+    assert "3 of 3 would be equal" in report["proposal"]
+
+
+MIN_PIXELS = {"min_pixels": 200_704}
+
+
+def test_a_changed_spec_is_found(prove: Callable[..., Finished]) -> None:
+    """The engine resizes pictures otherwise than the router's spec says."""
+    wrong = f"{ENGINE} --block-size 32 --mm-processor-kwargs {shlex.quote(json.dumps(MIN_PIXELS))}"
+    result = prove("--engine-args", ENGINE, "--router-args", wrong)
+    (found,) = json.loads(result.stdout)["findings"]
+    assert (found["id"], found["verdict"]) == ("image", "silent")
+    assert found["cause"] in {"processor_argument", "wrong_count"}
+
+
+def test_an_engine_that_does_not_start_tells_why(model: str, python: str, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    result = run(
+        "prove", model, "--python", python, "--engine-args", f"STAND_IN_DIES=1 {ENGINE}",
+        "--log", str(log),
+    )  # fmt: skip
+    assert result.status == 3
+    assert "ValueError: the repository contains custom code" in result.stderr
+    assert "give --trust-remote-code" in result.stderr
+    assert "custom code" in log.read_text(encoding="utf-8")
+
+
+def test_an_interrupt_ends_the_engine_and_loses_nothing(
+    model: str, python: str, tmp_path: Path
+) -> None:
+    number, record = tmp_path / "pid", tmp_path / "record.jsonl"
+    process = subprocess.Popen(
+        [
+            sys.executable, "-m", "mmroute", "prove", model, "--python", python, "--json",
+            "--random", "100000", "--record", str(record),
+            "--engine-args", f"STAND_IN_PID={number} {ENGINE}",
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+    until = time.monotonic() + 60
+    while time.monotonic() < until and not (record.exists() and record.stat().st_size > 10_000):
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    report = json.loads(out)
+    assert "interrupted after" in err
+    assert report["verdicts"]["equal"] > 0
+    assert len(record.read_text(encoding="utf-8").splitlines()) >= report["verdicts"]["equal"]
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(number.read_text(encoding="utf-8")), 0)
+
+
+def test_a_python_without_vllm_is_named(model: str) -> None:
+    result = run("prove", model, "--python", "/bin/false")
+    assert result.status == 3
+    assert "--python /bin/false has no vLLM" in result.stderr
