@@ -44,7 +44,7 @@ class Reason(StrEnum):
     UNSUPPORTED_TOKENIZER = "unsupported_tokenizer"
     """A tokenizer's file is of a kind that is not supported, or a library for it is missing."""
     FAST_ENCODER_UNAVAILABLE = "fast_encoder_unavailable"
-    """fastokens was demanded, and it is not installed or does not give the reference's IDs."""
+    """fastokens is required, and it is not installed or does not give the reference's IDs."""
     SELF_CHECK_FAILED = "tokenizer_self_check_failed"
     """The loaded model failed a check (`self_check`, ``mmroute doctor``)."""
     SPECIAL_TOKEN_SPLIT = "special_token_split"

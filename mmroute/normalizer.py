@@ -71,8 +71,8 @@ class Normalizer:
         Args:
             model: a directory, a hub name, or ``pixtral-12b-2409``, which needs no download.
             backend: the engine whose behaviour is matched; see `mmroute.engines`.
-            model_id: the engine's own model string, on which image identities depend. It is needed
-                only if it differs from `model` and is not in `engine_settings`.
+            model_id: the engine's model string, which image identities cover. It is needed only if
+                it differs from `model` and is not in `engine_settings`.
             revision: a branch, tag or commit on the hub.
             token: the access token for the hub.
             links: the permission to follow http and https links to images, which takes time.
@@ -129,17 +129,18 @@ class Normalizer:
     ) -> Normalizer:
         """The same model for other workers, in a fleet of several engines or versions.
 
-        `normalize_with` answers a request for both. Images are read once, and the prompt is made
-        again only if these workers may hold another one. That is the case for another engine, for
-        settings that change prompts, and for pictures that only one of the engines turns upright.
+        `normalize_with` answers a request for both. Images are read once. The prompt is rendered
+        again only if it may differ: for another engine, for settings that change prompts, and for
+        pictures that only one of the engines turns upright.
 
         Args:
             backend: the engine whose behaviour is matched, such as ``vllm==0.28``.
-            model_id: the engine's own model string; default: that of the settings, else this one's.
+            model_id: the engine's model string; None for the one in the settings, or else the one
+                of this normalizer.
             engine_settings: the options with which the engine was started; None for its defaults.
 
         Raises:
-            ModelError: as `from_pretrained`.
+            ModelError: as for `from_pretrained`.
         """
         from mmroute.model.resolve import with_same_prompts  # jinja2, pydantic
 

@@ -92,7 +92,8 @@ def engine_arguments(
     parser.add_argument(
         "--model-id",
         metavar="NAME",
-        help="the engine's own model string, which its image identities cover (default: MODEL)",
+        help="the engine's model string, which its image identities cover (default: that of "
+        "--engine-args, else MODEL)",
     )
     parser.add_argument("--revision", help="hub branch, tag or commit")
     parser.add_argument(
@@ -105,14 +106,14 @@ def engine_arguments(
     parser.add_argument(
         "--engine-config",
         metavar="FILE",
-        help="the engine's configuration file (vllm serve --config); --engine-args win",
+        help="the engine's configuration file (vllm serve --config); --engine-args take precedence",
     )
     if not asks:
         return
     parser.add_argument(
         "--engine",
         metavar="URL",
-        help="ask this running vLLM how it was started, and take what it tells; --engine-args win",
+        help="ask this running vLLM for its options, and adopt them; --engine-args take precedence",
     )
     parser.add_argument("--api-key", help="the API key of the server that is asked")
 

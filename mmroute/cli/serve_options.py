@@ -36,8 +36,8 @@ def _model_options(parser: argparse.ArgumentParser) -> None:
         metavar="[NAME=]ID",
         action="append",
         default=[],
-        help="the engine's own model string, which image hashes cover; of the model served as "
-        "NAME, or of the one MODEL (default: MODEL as given)",
+        help="the engine's model string, which image identities cover; of the model served as "
+        "NAME, or of the one MODEL (default: that of --engine-args, else MODEL)",
     )
     parser.add_argument("--revision", help="hub branch, tag or commit of the one MODEL")
     parser.add_argument(

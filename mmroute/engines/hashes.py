@@ -1,4 +1,4 @@
-"""How an engine hashes prompts: what a `Routing` asks of it, without knowing the engine."""
+"""The interface by which a `Routing` gets the hashes of its engine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class HashedPrompt(Protocol):
-    """A prompt as hashes cover it; `Routing` is one."""
+    """The parts of a prompt that hashes cover. A `Routing` has them."""
 
     lora: Lora | None
     cache_salt: str | None
@@ -47,23 +47,23 @@ class HashedPrompt(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HashSettings:
-    """What hashes depend on beside the request, as far as it is known of an engine and a model.
+    """The values on which hashes depend besides the request.
 
     Attributes:
         algorithm: a value of `Algorithm`.
-        block_size: tokens under one hash; None if there is no default.
-        block_size_guessed: whether `block_size` is only the commonest default, which is another
-            one on CPUs and with some attention backends.
-        kept_multiple: the engine keeps blocks of a prompt in multiples of so many. It publishes a
-            block behind the last multiple once the blocks after it are full, too.
+        block_size: the number of tokens under one hash; None if there is no default.
+        block_size_guessed: whether `block_size` is only the commonest default, which differs on
+            CPUs and with some attention backends.
+        kept_multiple: the number of blocks in whose multiples the engine keeps a prompt. A block
+            after the last multiple is published when the next multiple is full.
         chosen_by_engine: whether the engine chooses `block_size`: for hybrid models, and under
             context parallelism.
         seed: the engine's PYTHONHASHSEED; None if it is not set.
-        model_id: the engine's model string, which identities of content cover; empty where it
-            does not enter because a server answers, or identities cover none.
+        model_id: the engine's model string, which identities of files cover; empty if a server
+            computes the identities, or if identities do not cover it.
         model_id_guessed: whether `model_id` is only the path from which the model was loaded here.
-        unnamed_in: engines whose prefix cache tells images of this model apart by their features,
-            whatever the caller calls them.
+        unnamed_in: the engines whose prefix cache tells images of this model apart by their
+            features, and ignores the caller's uuids.
     """
 
     algorithm: str = Algorithm.SHA256
@@ -89,15 +89,15 @@ class HashSettings:
             raise InexactError(
                 Reason.BLOCK_SIZE_UNKNOWN,
                 "the engine itself chooses the tokens under one hash for hybrid models and under "
-                "context parallelism; give the worker's, which its BlockStored events "
-                "(BlockIndex.block_size), its log and mostly its metrics (--engine URL) tell",
+                "context parallelism; give the worker's number, which its BlockStored events "
+                "(BlockIndex.block_size), its log and mostly its metrics (--engine URL) have",
             )
         if block_size is None and self.block_size_guessed:
             _warn_of_size(self.model_id, size)
         return size
 
     def num_published(self, num_blocks: int) -> int:
-        """The number of first blocks that the engine publishes of a prompt of so many."""
+        """The number of leading blocks that the engine publishes of a prompt with `num_blocks`."""
         return num_blocks - num_blocks % self.kept_multiple
 
     def warn_of_model_id(self, prompt: HashedPrompt) -> None:
@@ -106,40 +106,40 @@ class HashSettings:
             _warn_of_model_id(self.model_id)
 
     def guesses(self, *, with_media: bool) -> Iterator[str]:
-        """What nobody told, a line each. Hashes of text do not cover the model string."""
+        """A line for each value that is guessed. Hashes of text do not cover the model string."""
         if self.model_id_guessed and with_media:
             yield (
-                f"model_id: the engine's own is taken to be {self.model_id}, as the model was "
-                "named here; --model-id, --engine-args or --engine tell it"
+                f"model_id: the engine's model string is taken to be {self.model_id}, as the model "
+                "was named here; give it by --engine-args, --engine or --model-id"
             )
         if self.block_size_guessed:
             yield (
                 f"block_size: the engine's is taken to be {self.block_size}, the default of most "
-                "GPUs (128 on CPUs); --engine-args or --engine tell it"
+                "GPUs (128 on CPUs); give it by --engine-args or --engine"
             )
         elif self.chosen_by_engine and self.block_size is None:
             yield (
-                "block_size: the engine chooses that of this model, and there are no block hashes "
-                "without it; --engine tells it"
+                "block_size: the engine chooses it for this model, and there are no block hashes "
+                "without it; --engine asks for it"
             )
 
 
 class Hashes(Protocol):
-    """How one version of an engine hashes prompts under its settings. Immutable."""
+    """The functions by which one version of an engine hashes prompts. Immutable."""
 
     @property
     def settings(self) -> HashSettings:
-        """What the hashes depend on beside the request."""
+        """The values on which the hashes depend besides the request."""
 
     def under(
         self, known: HashSettings, engine: EngineSettings, target: Callable[[], ModelFiles]
     ) -> Hashes:
-        """The hashes of the same version under the settings it was started with.
+        """The hashes of the same version with the settings of an engine.
 
         Args:
-            known: what the hashes depend on beside the request.
-            engine: what the engine was started with.
-            target: finds the files of the served model.
+            known: the values on which the hashes depend besides the request.
+            engine: the settings with which the engine was started.
+            target: returns the files of the served model.
 
         Raises:
             ModelError: `invalid_engine_setting`.
@@ -155,7 +155,7 @@ class Hashes(Protocol):
         previous: BlockHashes | None,
         reuse: HashCache | None,
     ) -> BlockHashes:
-        """See `Routing.block_hashes`; None stands for what `settings` have.
+        """See `Routing.block_hashes`; None stands for the value in `settings`.
 
         Args:
             prompt: the prompt to hash.
@@ -166,14 +166,15 @@ class Hashes(Protocol):
             reuse: the cache to look in if `previous` is None.
 
         Raises:
-            InexactError: `unsupported_engine_setting`, `block_size_unknown`; what `prompt` raises.
-            ValueError: as `mmroute.hashing.hash_blocks`.
+            InexactError: `unsupported_engine_setting`, `block_size_unknown`, or an error of
+                `prompt`.
+            ValueError: as for `mmroute.hashing.hash_blocks`.
         """
 
     def extra_keys(
         self, prompt: HashedPrompt, block_size: int | None
     ) -> tuple[tuple[Any, ...] | None, ...]:
-        """See `Routing.extra_keys`. Raises as `block_hashes`."""
+        """See `Routing.extra_keys`. The errors are those of `block_hashes`."""
 
     def announced(
         self, prompt: HashedPrompt, algorithm: str | None, block_size: int | None, seed: str | None
@@ -186,11 +187,11 @@ class Hashes(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RefusedHashes:
-    """Those of an engine whose block hashes cannot be told. See `Hashes`.
+    """The hashes of an engine for which they are refused. See `Hashes`.
 
     Attributes:
-        settings: what is known of the engine all the same.
-        why: what is not covered, as the message of every refusal.
+        settings: the known settings of the engine.
+        why: the message of the refusal.
     """
 
     settings: HashSettings
@@ -201,8 +202,8 @@ class RefusedHashes:
         """See `Hashes`."""
         return replace(self, settings=known)
 
-    def block_hashes(self, prompt: HashedPrompt, *_given: object, **_how: object) -> NoReturn:
-        """See `Hashes`; raises `unsupported_engine_setting`, or why the prompt is inexact."""
+    def block_hashes(self, prompt: HashedPrompt, *_args: object, **_kwargs: object) -> NoReturn:
+        """Raise `unsupported_engine_setting`, or the reason why the prompt is inexact."""
         _ = prompt.token_ids  # raises for an inexact one
         raise InexactError(Reason.UNSUPPORTED_ENGINE_SETTING, self.why)
 
@@ -225,10 +226,10 @@ def _warn_of_model_id(model: str) -> None:
 def _warn_of_size(model: str, size: int) -> None:
     """Say it once for each model, whatever the filter of warnings."""
     warnings.warn(
-        f"block hashes of {model or 'the model'} are of blocks of {size} tokens, which nobody "
-        "told: it is vLLM's default on most GPUs, and 128 is that on CPUs. If the engine's blocks "
-        "have another size, no hash is equal: give it as block_size (--block-size, or "
-        "--engine-args with the engine's), or ask the engine (--engine URL).",
+        f"block hashes of {model or 'the model'} are of blocks of {size} tokens, which is only a "
+        "guess: vLLM's default is 16 on most GPUs, and 128 on CPUs. If the engine's blocks have "
+        "another size, no hash is equal: give it as block_size (--block-size, or --engine-args "
+        "with the engine's command line), or ask the engine (--engine URL).",
         BlockSizeWarning,
         stacklevel=5,
     )

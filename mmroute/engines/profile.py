@@ -1,4 +1,4 @@
-"""Engine profiles: what one engine does in one range of versions, whatever the model."""
+"""Engine profiles: the behaviour of one engine in one range of versions, for all models."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Identify(Protocol):
-    """How the engine tells one item from others."""
+    """The function by which an engine computes the identity of an item."""
 
     def __call__(
         self,
@@ -37,15 +37,15 @@ class Identify(Protocol):
         flags: Mapping[str, bool] = ...,
         algorithm: str = ...,
     ) -> Identity | None:
-        """The identity of an item; None if too little of it is known.
+        """The identity of an item; None if it cannot be computed.
 
         Args:
-            item: image, video or audio.
+            item: the image, video or audio.
             overrides: the request's overrides for the item's modality.
-            frames: the frames of a video's file that are decoded.
-            model_id: the model string the engine was started with.
-            form: what the engine hashes for the model.
-            flags: what it hashes beside the identity.
+            frames: the frames of a video's file that are decoded; None for other items.
+            model_id: the engine's model string.
+            form: the data that the engine hashes for this model.
+            flags: further values that the engine hashes with the item.
             algorithm: the hash algorithm.
 
         Raises:
@@ -54,14 +54,14 @@ class Identify(Protocol):
 
 
 class ChatSource(NamedTuple):
-    """What a model's chat renderer is made of.
+    """The parts of a model from which its chat renderer is made.
 
     Attributes:
         files: the model's files.
-        family: the spec of its family.
+        family: the spec of the model's family.
         tokenizer: the model's tokenizer.
-        geometries: what counts and writes its items.
-        settings: the settings that the engine was started with.
+        geometries: the geometries of its modalities.
+        settings: the settings with which the engine was started.
     """
 
     files: ModelFiles
@@ -73,52 +73,54 @@ class ChatSource(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EngineProfile:
-    """What one engine does whatever the model. Another version is a `replace` of its neighbour.
+    """The behaviour of an engine. Another version's profile is a `replace` of its neighbour.
 
     Attributes:
-        name: the name that a caller gives.
-        version: what the profile was checked on.
-        era: the versions between which nothing that can be seen changed.
-        prompts: the era of prompts: profiles with the same one make the same token IDs of texts
-            and chats, whatever else they do otherwise.
-        proved: versions whose own code gave these answers.
-        read: other releases of the era. Their own code was not run.
-        max_items: items of one modality in one prompt; more are refused.
-        max_image_pixels: the most pixels of one image or frame; a larger one is refused.
+        name: the engine's name, as in ``backend``.
+        version: the version on which the profile was checked.
+        era: the era, which is a range of versions between which nothing observable changed.
+        prompts: the era of prompts. Profiles with the same one make the same token IDs of texts and
+            chats; they may differ in everything else.
+        proved: the versions whose own code gave these answers.
+        read: the other releases of the era, whose code was read and not run.
+        max_items: the most items of one modality in one prompt.
+        max_image_pixels: the most pixels of one image or frame.
         max_decoded_bytes: the most bytes that all items of a request may take when decoded.
-        bytes_per_unit: what counts for that: of each pixel of an image or of a decoded frame, and
-            of each sample of audio.
+        bytes_per_unit: the decoded bytes of one pixel of an image or frame, and of one sample of
+            audio, by modality.
         max_audio_seconds: the most seconds of one recording.
-        max_audio_bytes: the most bytes of one recording, all its channels decoded.
-        min_encoder_cache: features of one item that the engine's encoder cache holds even
-            if no item of the model needs as many by its own configuration.
-        applies_exif_orientation: whether an image is counted as it is shown, or as it is
+        max_audio_bytes: the most bytes of one recording, with all channels decoded.
+        min_encoder_cache: the number of features of one item that the engine's encoder cache holds
+            for every model.
+        applies_exif_orientation: whether an image is counted as it is shown, and not as it is
             stored in its file.
-        load_chat: makes a model's chat renderer. Raises `ModelError`: its chat template cannot be
+        load_chat: makes a model's chat renderer. Raises `ModelError` if the chat template cannot be
             loaded.
-        identify: names items.
-        longest_context: gives a model's longest context; see `mmroute.engines.vllm.context`.
-        hashing: the engine's way to hash prompts, by its defaults.
-        adds_special_tokens: whether to the text of a prompt, which may have items beside it.
-        check_names: refuses names that it confuses, by the named items of a request.
-        check_cache_salt: refuses what its API does.
-        with_defaults: puts its settings into a request that does not say otherwise, which a model's
-            chat renderer will read. Raises `InexactError`: a server of these settings refuses it.
-        processor_kwargs: what reaches the processor of its own ``mm_processor_kwargs``, and of
-            a request's.
-        why_refused: why models of some architectures are not covered, and what to do instead;
-            empty where nothing is known of them.
-        only_checked_families: whether families are refused that were not checked on it.
-        renders: whether its server has the render routes that ``mmroute serve`` speaks.
-        read_mm_hash: what it calls an image by an entry of the request's `mm_hashes`; None where
-            it does not read them.
-        limits: the most items of a modality in one prompt, where it is not `max_items`.
-        media_domains: hosts of links that it follows; empty for all.
-        lora_in_identities: identities of requests to a LoRA adapter begin with its name.
-        processor_cache_off: whether no processed items are kept.
+        identify: computes the identity of an item.
+        longest_context: returns a model's longest context; see `mmroute.engines.vllm.context`.
+        hashing: the functions by which the engine hashes prompts, with its default settings.
+        adds_special_tokens: returns whether special tokens are added to the text of a prompt. Its
+            last argument is whether the prompt has items.
+        check_names: raises `InexactError` for uuids of a request that the engine mixes up.
+        check_cache_salt: raises `InexactError` for a cache salt that the engine's API refuses.
+        with_defaults: puts the defaults of the settings into a request. Raises `InexactError` if a
+            server with these settings refuses the request.
+        processor_kwargs: merges the settings' ``mm_processor_kwargs`` with those of a request, into
+            those that reach the processor.
+        why_refused: returns why a model of these architectures is not covered, and what to do
+            instead; empty if there is no entry for them.
+        only_checked_families: whether families that were not checked on this engine are refused.
+        renders: whether the engine's server has the render routes that ``mmroute serve`` has.
+        read_mm_hash: returns the identity for an entry of the request's `mm_hashes`; None if the
+            engine does not read them.
+        limits: the most items of a modality in one prompt, where it differs from `max_items`.
+        media_domains: the hosts of links that the engine follows; empty for all.
+        lora_in_identities: whether identities of requests to a LoRA adapter begin with its name.
+        processor_cache_off: whether the engine keeps no processed items.
         frontend: the API server in front of the engine.
-        tokenizer_as_written: whether tokenizer.json is taken as it is, and no class rebuilds it.
-        without_media: why no images, videos and audio are covered; empty where they are.
+        tokenizer_as_written: whether the engine reads tokenizer.json as it is, and no class
+            rebuilds it.
+        without_media: the reason why no images, videos and audio are covered; empty if they are.
     """
 
     name: str
@@ -158,23 +160,23 @@ class EngineProfile:
 
     @property
     def backend(self) -> str:
-        """The name by which `mmroute.engines.known.find_engine` gives this version."""
+        """The name by which `mmroute.engines.known.find_engine` finds this version."""
         return f"{self.name}=={self.version}"
 
     @property
     def label(self) -> str:
-        """The engine, its version, and its frontend where that is not the usual one."""
+        """The engine and its version, and the frontend if it is not the Python one."""
         plain = f"{self.name} {self.version}"
         if self.frontend is Frontend.PYTHON:
             return plain
         return f"{plain}, {self.frontend} frontend"
 
     def most(self, modality: Modality) -> int:
-        """Items of a modality in one prompt; more are refused."""
+        """The most items of a modality in one prompt."""
         return self.limits.get(modality, self.max_items)
 
     def under(self, settings: EngineSettings) -> EngineProfile:
-        """The engine as it was started with these settings."""
+        """The profile of the engine with these settings."""
         changes: dict[str, Any] = {
             "min_encoder_cache": settings.max_num_batched_tokens,
             "max_image_pixels": settings.max_image_pixels,

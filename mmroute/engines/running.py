@@ -1,4 +1,4 @@
-"""What is known of the engine that runs: the version that it says it is, against those matched."""
+"""The version of a running engine, and whether its answers are those of a profile."""
 
 from __future__ import annotations
 
@@ -16,29 +16,27 @@ _MOST_SHOWN: Final = 40
 
 
 class Evidence(StrEnum):
-    """How it is known what a version of an engine does."""
+    """The evidence that a version of an engine has the answers of its profile."""
 
     PROVED = "proved"
-    """Its own code gave the answers of its profile, on a CPU."""
+    """The version's own code was run on a CPU, and gave these answers."""
     READ = "read"
-    """A release beside it was run, or functions of one, and has the same rules; it was not run."""
+    """The version was not run. Another release with the same rules was run, or functions of one."""
     UNKNOWN = "unknown"
-    """It is none of the releases that are known, or says none; or it is mmroute that answers in the
-    engine's place."""
+    """The version is not known or not reported, or mmroute answers in the engine's place."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunningEngine:
-    """An engine as it names itself.
+    """An engine as it reports itself.
 
     Attributes:
         engine: ``vllm`` or ``sglang``.
-        version: the version that it states; empty if it states none.
-        evidence: the grounds for what is known of this version.
+        version: the version that it reports; empty if it reports none.
+        evidence: the evidence for the answers of this version.
         profile: the profile for its answers; None if the version is unknown.
         mmroute: the version of mmroute that answers in the engine's place; empty if none does.
-        model_string: the model string it was started with; empty if it was not asked, or does not
-            tell.
+        model_string: the engine's model string; empty if it is not known.
         frontend: the API server in front of the engine.
     """
 
@@ -51,7 +49,7 @@ class RunningEngine:
     frontend: Frontend = Frontend.PYTHON
 
     def behind(self, frontend: Frontend) -> RunningEngine:
-        """The same engine behind one of its frontends, whose answers are known or not."""
+        """The same engine behind another frontend."""
         if frontend is self.frontend:
             return self
         profile = None
@@ -62,7 +60,7 @@ class RunningEngine:
         return replace(self, frontend=frontend, profile=profile, evidence=evidence)
 
     def __str__(self) -> str:
-        """One line: the version, and how it is known."""
+        """One line with the version and the evidence."""
         version = shortened(self.version[:_MOST_SHOWN]) or "of no stated version"
         if self.mmroute:
             return (
@@ -81,11 +79,11 @@ class RunningEngine:
 
     @property
     def backend(self) -> str:
-        """The name by which `find_engine` gives the profile; empty if the version is unknown."""
+        """The name by which `find_engine` finds the profile; empty if the version is unknown."""
         return "" if self.profile is None else self.profile.backend
 
     def warning(self, matched: EngineProfile) -> str:
-        """Why the answers of a profile may not be this engine's; empty if they are.
+        """A warning that the answers of a profile may not be this engine's; empty if they are.
 
         Args:
             matched: the profile by which requests are answered.
@@ -109,12 +107,12 @@ class RunningEngine:
         return ""
 
 
-def running_engine(engine: str, said: str) -> RunningEngine:
-    """What is known of a version.
+def running_engine(engine: str, reported: str) -> RunningEngine:
+    """The engine of a reported version.
 
     Args:
         engine: ``vllm`` or ``sglang``.
-        said: the version as the engine says it; empty if it says none.
+        reported: the version as the engine reports it; empty if it reports none.
 
     >>> print(running_engine("vllm", "0.33.0+cu130"))
     vllm 0.33.0+cu130: proved: its own code gives the answers of 'vllm==0.33.0'
@@ -124,10 +122,10 @@ def running_engine(engine: str, said: str) -> RunningEngine:
     from packaging.version import InvalidVersion, Version  # which no model's loading needs
 
     with contextlib.suppress(InvalidVersion, ModelError):
-        version = Version(said).public  # without what a build adds to its release: +cu130
+        version = Version(reported).public  # without the label of a build, such as +cu130
         profile = find_engine(f"{engine}=={version}")
         if version in profile.proved:
-            return RunningEngine(engine, said, Evidence.PROVED, profile)
+            return RunningEngine(engine, reported, Evidence.PROVED, profile)
         if version in profile.read:
-            return RunningEngine(engine, said, Evidence.READ, profile)
-    return RunningEngine(engine, said, Evidence.UNKNOWN, None)
+            return RunningEngine(engine, reported, Evidence.READ, profile)
+    return RunningEngine(engine, reported, Evidence.UNKNOWN, None)

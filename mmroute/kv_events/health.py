@@ -1,4 +1,4 @@
-"""What an index of blocks knows of its own state, and of the workers that it hears."""
+"""The size of an index of blocks, and the state of its workers."""
 
 from __future__ import annotations
 

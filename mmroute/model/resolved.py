@@ -1,4 +1,4 @@
-"""What is known of a model before the first request."""
+"""The resolved model, which holds everything that is computed before the first request."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """One resolved value and where it was found.
+    """One resolved value and its source.
 
     Attributes:
         name: the name of the value.
         value: the value, as JSON.
-        source: ``FILE:FIELD``, or another way by which it was found.
+        source: ``FILE:FIELD``, or a description of another source.
     """
 
     name: str
@@ -37,19 +37,19 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class MediaRules:
-    """How the items of one modality are counted, and what they replace.
+    """The rules of one modality: counts, placeholders and limits.
 
     Attributes:
-        geometry: makes replacements of items.
-        overridden: the geometry under a request's overrides.
-        target: the token IDs whose place an item takes, unless its replacement says otherwise.
+        geometry: the geometry, which makes the replacements of items.
+        overridden: returns the geometry under a request's overrides.
+        target: the token IDs of the placeholder, unless a replacement has a target of its own.
         max_embeds: the number of features of the largest item with which the engine plans its
             encoder cache.
         max_items: the most items in one prompt.
         only_in_chats: whether the engine refuses items beside a prompt.
-        identity: what the engine hashes of an item that has no name.
+        identity: the data that the engine hashes for an item without a uuid.
         unnamed: the arguments of requests that identities do not cover.
-        identity_flag: what it hashes beside every identity; None for nothing.
+        identity_flag: a further value that the engine hashes with every item; None for none.
     """
 
     geometry: AnyGeometry
@@ -65,25 +65,25 @@ class MediaRules:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedModel:
-    """All that is known of a model before the first request. Immutable.
+    """A model with everything that is computed before the first request. Immutable.
 
     Attributes:
         name: the model as the caller named it.
-        model_id: the engine's own model string, which its image identities cover.
+        model_id: the engine's model string, which its image identities cover.
         commit: the hub commit of the files; None for a directory.
         family: the matching spec.
         engine: the engine that is matched.
         tokenizer: the tokenizer, loaded and checked.
-        chat: renders the messages of a request.
+        chat: the chat renderer.
         media: the rules of each modality that the engine takes for this family.
-        placement: puts replacements into the prompt.
-        hashing: the engine's way to hash its prompts.
+        placement: the rule that puts replacements into the prompt.
+        hashing: the functions by which the engine hashes prompts, with its settings.
         encoder_cache: the number of features of the largest item that the engine is sure to take.
-        settings: the settings that the engine was started with.
+        settings: the settings with which the engine was started.
         max_model_len: the number of tokens of the longest context.
-        max_token_id: the largest ID the engine accepts.
-        origins: every value above with its place.
-        context: what a geometry may know beside a request's items.
+        max_token_id: the largest token ID that the engine accepts.
+        origins: the sources of the values.
+        context: the values that a geometry may use besides a request's items.
     """
 
     name: str
