@@ -1,4 +1,4 @@
-"""What ``mmroute tokens`` and ``mmroute blocks`` answer to one line, ready for JSON."""
+"""The answers of ``mmroute tokens`` and ``mmroute blocks`` to one line, as values for JSON."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ class EngineSettings:
             raise wrong(str(error)) from None
 
     def of_prompts(self) -> EngineSettings:
-        """Without what changes identities and block hashes alone."""
+        """The settings without those that change only identities and block hashes."""
         plain = EngineSettings()
         without = _OF_HASHES if self.frontend is Frontend.RUST else (*_OF_HASHES, *_OF_ANSWERS)
         same = {name: getattr(plain, name) for name in without}

@@ -53,7 +53,7 @@ class _Encoding(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """How an algorithm makes a hash of a block.
+    """The parts of an algorithm: an encoding of blocks, and a digest.
 
     Attributes:
         encoding: objects to bytes.

@@ -32,7 +32,7 @@ def encode_text(text: str) -> bytes:
 def encode_block(
     parent: bytes, token_ids: tuple[int, ...], keys: BlockKeys, ahead: tuple[int, ...] = ()
 ) -> bytes:
-    """What is hashed for one block, behind the hash of its parent.
+    """The bytes that are hashed for one block, its parent's hash among them.
 
     Args:
         parent: the hash of the parent.

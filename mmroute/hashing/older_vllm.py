@@ -63,7 +63,7 @@ def identity_keys(
 
 
 def encode_block(parent: bytes, token_ids: tuple[int, ...], keys: EventKeys) -> bytes:
-    """What is hashed for one block, behind the hash of its parent."""
+    """The bytes that are hashed for one block, its parent's hash among them."""
     # Each text is an object of its own in the engine; pickle refers back to a shared one.
     own = keys and tuple([
         (key[0].encode().decode(), key[1]) if isinstance(key, tuple) else key.encode().decode()

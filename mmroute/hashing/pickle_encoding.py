@@ -58,7 +58,7 @@ def encode_text(text: str) -> bytes:
 def encode_block(
     parent: bytes, token_ids: tuple[int, ...], keys: BlockKeys, ahead: tuple[int, ...] = ()
 ) -> bytes:
-    """What is hashed for one block, behind the hash of its parent.
+    """The bytes that are hashed for one block, its parent's hash among them.
 
     Args:
         parent: the hash of the parent.
@@ -136,7 +136,7 @@ def _integer(value: int) -> bytes:
 
 @lru_cache(maxsize=256)
 def _ending(keys: BlockKeys) -> bytes:
-    """What stands behind the token IDs of a block."""
+    """The bytes after the token IDs of a block."""
     return encode_block(b"", (0,), keys)[_HEAD + len(b"\x94K\0\x85\x94") :]
 
 

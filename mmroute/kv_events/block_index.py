@@ -28,7 +28,7 @@ _GPU: Final = "GPU"
 
 
 class Residency(NamedTuple):
-    """Where a copy of a block is. The event that removes a copy has the fields of the one before.
+    """Where a copy of a block is. The events that store and remove a copy have the same values.
 
     vLLM's `OffloadingEventsTracker` keys by these three as well.
     """

@@ -11,7 +11,7 @@ from mmroute.kv_events.streams import Lost, Restarted
 
 @dataclass(slots=True)
 class WorkerHealth:
-    """What was heard of one worker.
+    """The messages of one worker, counted.
 
     Attributes:
         heard_at: when it was heard of last, in seconds of `time.monotonic`. An idle engine
@@ -47,7 +47,7 @@ class WorkerHealth:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What an index knows of its own state.
+    """The size of an index, and the state of its workers.
 
     Attributes:
         blocks: different blocks in each residency, with those that wait to be swept away.

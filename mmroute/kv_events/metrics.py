@@ -23,7 +23,7 @@ _COUNTERS: Final[Mapping[str, str]] = {
 
 
 class HealthCollector(Collector):
-    """What `BlockIndex.health` says, whenever it is scraped.
+    """The values of `BlockIndex.health`, read at each scrape.
 
     Give it to a registry: ``prometheus_client.REGISTRY.register(HealthCollector(index))``. Needs
     the extra ``serve``.

@@ -1,4 +1,4 @@
-"""Which worker a prompt goes to: the cost of its tokens, of its items, and of the wait.
+"""Chooses the worker for a prompt, by the cost of its tokens and items and of the wait.
 
 `pick` reads no clock and no index: its arguments have all it needs. The unit of every cost is the
 computation of one token of a prompt, so that weights can be measured on one's own workers.
@@ -160,7 +160,7 @@ DEFAULT_WEIGHTS: Final = Weights()
 
 
 class Cost(NamedTuple):
-    """What a prompt costs at a worker, in computed tokens.
+    """The cost of a prompt at a worker, in computed tokens.
 
     Attributes:
         compute: the cost of tokens that are not cached.
@@ -182,7 +182,7 @@ class Cost(NamedTuple):
 
 
 def cost(prompt: Prompt, worker: WorkerState, weights: Weights = DEFAULT_WEIGHTS) -> Cost:
-    """What a prompt costs at a worker.
+    """The cost of a prompt at a worker.
 
     The last token of a prompt is always computed, with the block in which it is. Source: vLLM
     ``v1/core/kv_cache_manager.py`` (`get_computed_blocks`).

@@ -129,7 +129,7 @@ def _template(text: str) -> ChatTemplate:
 
 
 def configured_context(settings: EngineSettings, longest: int) -> int:
-    """The longest context that the engine was given.
+    """The longest context of the engine with its settings.
 
     Raises:
         ModelError: `invalid_engine_setting`: the model has none so long.
@@ -207,7 +207,7 @@ def configured_hashing(
     *,
     guessed: bool,
 ) -> Hashes:
-    """How an engine that was started with these settings hashes the prompts of a model.
+    """The functions by which an engine with these settings hashes the prompts of a model.
 
     Args:
         default: the engine's hashing by its defaults.

@@ -126,7 +126,7 @@ def _from_directory(files: ModelFiles) -> LoadedTokenizer:
 
 
 def _family(files: ModelFiles) -> tuple[FamilySpec | None, tuple[str, ...]]:
-    """How the engine reads this model, if that is known, and what is not sure about it."""
+    """The model's family, if it is known, and notes on what is not certain about it."""
     try:
         return match_family(files), ()
     except ModelError as error:
@@ -214,7 +214,7 @@ def _by_format(files: ModelFiles, kind: FileKind, name: str, family: FamilySpec 
 
 
 def _of_ones_own(name: str) -> Codec | None:
-    """What an entry point of this name, or ``module:Class``, makes; None if it is neither."""
+    """The tokenizer of an entry point or of ``module:Class``; None if the name is neither."""
     installed = importlib.metadata.entry_points(group=ENTRY_POINTS, name=name)
     point = next(iter(installed), None)
     if point is None:

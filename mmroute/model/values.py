@@ -1,4 +1,4 @@
-"""What a family spec asks for, looked up in a model's files, and where each value was found."""
+"""Looks up the values of a family spec in a model's files, and records their sources."""
 
 from __future__ import annotations
 

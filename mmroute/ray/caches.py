@@ -28,7 +28,7 @@ _FULL: Final = 256  # messages read at once; if there are so many, more may be w
 
 
 class Endpoints(NamedTuple):
-    """Where a replica publishes its events.
+    """The addresses of a replica's events.
 
     Attributes:
         events: the address of the events, such as ``tcp://10.0.0.7:5557``.

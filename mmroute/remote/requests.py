@@ -41,7 +41,7 @@ class RenderRequest:
 
 
 def chat_request(model: str, request: Request) -> RenderRequest:
-    """A chat as a request to a server.
+    """A request to a server, for a chat.
 
     Raises:
         InexactError: `invalid_request`, `unsupported_modality`, `image_count_mismatch`;
@@ -69,7 +69,7 @@ def chat_request(model: str, request: Request) -> RenderRequest:
 
 
 def prompt_request(model: str, request: Request) -> RenderRequest:
-    """A prompt, as text or token IDs, as a request to a server.
+    """A request to a server, for a prompt of text or token IDs.
 
     Raises:
         InexactError: `invalid_request`; `remote_inexpressible` if it has images.

@@ -300,7 +300,7 @@ def check_text(name: str, text: str) -> None:
 
 
 def check_items(name: str, items: object, kinds: tuple[type[Item], ...]) -> None:
-    """Check the items given beside a prompt or messages.
+    """Check the items of a request that are not in its messages.
 
     Args:
         name: the field of the request.

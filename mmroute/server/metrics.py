@@ -200,7 +200,7 @@ class Metrics:
 
 
 class _Histogram(Collector):
-    """A histogram, for the event loop alone. The library's takes five times as long for a value."""
+    """A histogram for use in the event loop. The library's takes five times as long for a value."""
 
     def __init__(
         self,

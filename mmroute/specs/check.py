@@ -175,7 +175,7 @@ def _fields_at(path: Collection[Any]) -> list[str]:
 
 
 def _media_problems(raw: Mapping[str, Any]) -> Iterator[SpecProblem]:
-    """What the tables of the modalities lack, or give and their grid or layout does not know."""
+    """The values that a modality's table lacks, or that its grid or layout does not know."""
     given = raw.get("tokens")
     tokens = given if isinstance(given, dict) else {}
     rendered = raw.get("placement") == "rendered"

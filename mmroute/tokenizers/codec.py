@@ -28,7 +28,7 @@ class Codec(Protocol):
 
     @property
     def special_tokens(self) -> Mapping[str, int]:
-        """The tokens that `decode` leaves out where it is asked to, and their IDs."""
+        """The tokens that `decode` leaves out with `skip_special_tokens`, and their IDs."""
 
     def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
         """Token IDs of a text, shape (n,), uint32.

@@ -18,7 +18,7 @@ from mmroute.tokenizers.fingerprint import fingerprint
 
 @final
 class LoadedTokenizer:
-    """A tokenizer, whatever it was loaded from. Immutable, and safe to share between threads.
+    """A tokenizer of any format. Immutable, and safe to share between threads.
 
     Attributes:
         source: the name or path that the caller gave.
@@ -66,7 +66,7 @@ class LoadedTokenizer:
 
     @property
     def special_tokens(self) -> Mapping[str, int]:
-        """The tokens that `decode` leaves out where it is asked to, and their IDs."""
+        """The tokens that `decode` leaves out with `skip_special_tokens`, and their IDs."""
         return MappingProxyType(self._codec.special_tokens)
 
     @property

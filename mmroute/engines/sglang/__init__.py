@@ -1,1 +1,1 @@
-"""What SGLang does before its scheduler sees a request."""
+"""The rules of SGLang, up to the point where a request enters its scheduler."""

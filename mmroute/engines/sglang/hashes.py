@@ -1,4 +1,4 @@
-"""How SGLang hashes prompts: by pages of IDs that have pad values, and not by blocks."""
+"""The hashes of SGLang, which cover pages of token IDs with pad values."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ _HASH: Final = re.compile(r"[0-9A-Fa-f]{16}")
 
 
 def identity_of_hash(entry: Any, form: IdentityForm) -> Identity | None:
-    """What an entry of ``mm_hashes`` makes of an image; None if the engine does not read it."""
+    """The identity of an image by its entry of ``mm_hashes``; None if SGLang ignores the entry."""
     try:
         number = int(entry, 16)  # as the engine reads it
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Which chat messages SGLang's API accepts, and what of them it keeps.
+"""The schema of chat messages in SGLang's API: what it accepts, and what it keeps.
 
 Source: SGLang ``srt/entrypoints/openai/protocol.py``. Keys that a type does not name are
 dropped.

@@ -26,7 +26,7 @@ _LENGTH: Final = struct.Struct("<Q")
 
 
 def read_header(path: Path, wanted: Callable[[str], bool]) -> dict[str, Any]:
-    """The values of the keys that are wanted: numbers, texts, and lists of them.
+    """The values of some keys: numbers, texts, and lists of them.
 
     Args:
         path: the file.

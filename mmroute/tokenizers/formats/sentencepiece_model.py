@@ -110,7 +110,7 @@ class SentencePieceCodec:
         return piece
 
     def offsets(self, text: str, *, add_special_tokens: bool) -> None:
-        """None: the library's offsets are those of the normalized text, not of the given one."""
+        """None, because the library's offsets are those of the normalized text."""
 
 
 def processor(model: bytes, *, described_as: str) -> Any:
