@@ -74,7 +74,7 @@ class MediaSpec(Strict):
 
 
 def media_problems(
-    modality: str, media: Mapping[str, Any], tokens: Collection[str], *, rendered: bool
+    modality: str, media: Mapping[str, Any], tokens: Collection[str], *, placement: str
 ) -> Iterator[tuple[str, str]]:
     """What a table of one modality lacks, or gives and its grid or layout does not know.
 
@@ -82,7 +82,7 @@ def media_problems(
         modality: the name of the table.
         media: the table as TOML has it, so that a mistake elsewhere does not hide these.
         tokens: names of the spec's tokens.
-        rendered: whether prompts hold their items already, so that nothing is searched for.
+        placement: the rule by which items take their places.
 
     Yields:
         The place in the table, and what is wrong there.
@@ -93,7 +93,7 @@ def media_problems(
         yield from unknown
         return
     values, words = media.get("values") or {}, media.get("words") or {}
-    yield from _target_problems(media, words, tokens, rendered=rendered)
+    yield from _target_problems(media, words, tokens, placement=placement)
     numbers = GRIDS.fields(str(grid))
     yield from _field_problems("values", values, numbers, f"the grid {grid}")
     own_words = {**LAYOUTS.fields(str(layout))}
@@ -139,14 +139,14 @@ def _target_problems(
     words: Mapping[str, Any],
     tokens: Collection[str],
     *,
-    rendered: bool,
+    placement: str,
 ) -> Iterator[tuple[str, str]]:
     target, chat_text = media.get("target"), media.get("chat_text")
     given = [target, media.get("target_text"), words.get("target")]
     count = sum(one is not None for one in given)
-    if rendered and count:
+    if placement == "rendered" and count:
         yield "target", "must be absent: the renderer puts items in, and nothing is searched for"
-    elif not rendered and count != 1:
+    elif count > 1 or (not count and placement not in ("rendered", "start")):
         yield "target", "must be given, or else one of target_text and words.target"
     if isinstance(target, str) and target not in tokens:
         hint = did_you_mean(target, tokens)

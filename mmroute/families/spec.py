@@ -168,10 +168,11 @@ class FamilySpec(FamilyHead):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        rendered = self.placement == "rendered"
         for modality, spec in self.media.items():
             table = spec.model_dump(exclude_unset=True)
-            for place, message in media_problems(modality, table, self.tokens, rendered=rendered):
+            for place, message in media_problems(
+                modality, table, self.tokens, placement=self.placement
+            ):
                 raise ValueError(f"{modality}.{place}: {message}")
         for key, laid in self.engine.items():
             _engine_versions(key)

@@ -14,6 +14,7 @@ from mmroute.placement.blank_lines import MergedBlankLines
 from mmroute.placement.exact_targets import ExactRule
 from mmroute.placement.expansion import Placement
 from mmroute.placement.numbered_tags import NumberedTags
+from mmroute.placement.start import AtStart
 from mmroute.placement.targets import AudioBesideVideo, RenderedByTokenizer, Targets
 from mmroute.plugins import installed, load
 from mmroute.tokenizers import Tokenizer
@@ -44,6 +45,7 @@ _OWN: Final[Mapping[str, PlacementRule]] = {
     "merged_blank_lines": MergedBlankLines,
     "numbered_tags": NumberedTags,
     "rendered": RenderedByTokenizer,
+    "start": AtStart,
     "exact_pads": ExactRule(words=("<image>", "<|placeholder|>")),
     "exact_rows": ExactRule(words=("<placeholder>",)),
     "exact_in_text": ExactRule(in_text=True),

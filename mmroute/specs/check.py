@@ -178,11 +178,11 @@ def _media_problems(raw: Mapping[str, Any]) -> Iterator[SpecProblem]:
     """The values that a modality's table lacks, or that its grid or layout does not know."""
     given = raw.get("tokens")
     tokens = given if isinstance(given, dict) else {}
-    rendered = raw.get("placement") == "rendered"
+    placement = str(raw.get("placement", "targets"))
     for modality in Modality:
         media = raw.get(modality)
         if isinstance(media, dict):
-            for place, message in media_problems(modality, media, tokens, rendered=rendered):
+            for place, message in media_problems(modality, media, tokens, placement=placement):
                 whole = place if place.startswith("tokens.") else f"{modality}.{place}"
                 found = media.get(place)
                 yield SpecProblem(whole, "" if found is None else quoted(found), message)

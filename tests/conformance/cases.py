@@ -83,6 +83,9 @@ FAMILY_PLACEHOLDERS: dict[str, str | None] = {
     "small-audio-flamingo-3": None,
     "small-fun-asr": None,
     "small-fire-red-asr-2": None,
+    "small-paligemma": "<image>",
+    "small-blip-2": "<image>",
+    "small-openvla": "<image>",
     # Text only; of the last the chats are rendered by Python code, and refused.
     "small-llama": None,
     "small-qwen3-next": None,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from small_audio_families import AUDIO_FAMILIES
+from small_inserted_families import INSERTED_FAMILIES
 from small_models import CHAT_OPENAI, LLAMA, SIGLIP, Files
 from small_native_families import NATIVE_FAMILIES
 from small_own_families import OWN_FAMILIES
@@ -345,6 +346,7 @@ FAMILY_MODELS: Final[Mapping[str, Callable[[], Files]]] = {
     **REMOTE_FAMILIES,
     **QWEN_FAMILIES,
     **VLLM_FAMILIES,
+    **INSERTED_FAMILIES,
     **TEXT_FAMILIES,
 }
 """Name -> its files: JSON values, or text for a template."""

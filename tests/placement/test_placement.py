@@ -7,8 +7,10 @@ import random
 import numpy as np
 import pytest
 
+from mmroute.errors import InexactError
 from mmroute.geometry import Replacement
 from mmroute.placement.expansion import Insertion, find_sequence, splice
+from mmroute.placement.start import AtStart
 from mmroute.placement.targets import RenderedByTokenizer
 from mmroute.requests.items import Modality
 
@@ -53,3 +55,28 @@ def test_images_already_in_the_prompt_are_found_in_order() -> None:
     prompt = np.array([1, 7, 8, 2, 7, 8], dtype=np.uint32)
     expansion = RenderedByTokenizer().expand(prompt, [one, other])
     assert [(p.offset, p.length) for p in expansion.placeholders] == [(1, 2), (4, 2)]
+
+
+@pytest.mark.parametrize(
+    ("target", "ending", "prompt", "expanded"),
+    [
+        ((), None, [5, 6], [7, 7, 5, 6]),
+        ((), None, [], [7, 7]),
+        ((1,), None, [1, 5], [1, 7, 7, 5]),
+        ((), 9, [5, 6], [7, 7, 5, 6, 9]),
+        ((), 9, [5, 9], [7, 7, 5, 9]),
+    ],
+)
+def test_an_item_is_put_in_at_the_start(
+    target: tuple[int, ...], ending: int | None, prompt: list[int], expanded: list[int]
+) -> None:
+    one = image(0, [7, 7])._replace(target=target)
+    found = AtStart(ending).expand(np.array(prompt, dtype=np.uint32), [one])
+    assert found.token_ids.tolist() == expanded
+    assert [(p.offset, p.length) for p in found.placeholders] == [(len(target), 2)]
+
+
+def test_a_prompt_that_does_not_begin_as_it_must_is_refused() -> None:
+    one = image(0, [7, 7])._replace(target=(1,))
+    with pytest.raises(InexactError, match="placeholders for 0 of 1 images"):
+        AtStart().expand(np.array([5, 1], dtype=np.uint32), [one])
