@@ -86,6 +86,9 @@ FAMILY_PLACEHOLDERS: dict[str, str | None] = {
     "small-paligemma": "<image>",
     "small-blip-2": "<image>",
     "small-openvla": "<image>",
+    "small-muse-spark": "<|patch|>",
+    "small-mimo-v2-omni": "<|image_pad|>",
+    "small-dots3-note": "<|img|><|imgpad|><|endofimg|>",
     # Text only; of the last the chats are rendered by Python code, and refused.
     "small-llama": None,
     "small-qwen3-next": None,
@@ -106,6 +109,9 @@ FAMILY_MEDIA: dict[str, tuple[str, ...]] = {
     "small-audio-flamingo-3": ("audio",),
     "small-fun-asr": ("audio",),
     "small-fire-red-asr-2": ("audio",),
+    "small-muse-spark": ("video", "audio"),
+    "small-mimo-v2-omni": ("video", "audio"),
+    "small-dots3-note": ("audio",),
 }
 
 _SIZES = (

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from small_models import CHAT_OPENAI, LLAMA, Files
-from small_tokenizers import byte_level
+from small_tokenizers import byte_level, special_ids
 
 _CHAT: Final = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 _NORMALIZED: Final = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
@@ -15,6 +15,11 @@ _TOKENIZER: Final = {
     "eos_token": "<|im_end|>",
     "pad_token": "<|endoftext|>",
     "tokenizer_class": "Qwen2Tokenizer",
+}
+_TEXT_SIZES: Final = {
+    **{name: value for name, value in LLAMA.items() if name != "model_type"},
+    "head_dim": 16,
+    "max_position_embeddings": 16384,
 }
 _QWEN3: Final = {**LLAMA, "head_dim": 16, "model_type": "qwen3", "max_position_embeddings": 16384}
 
@@ -161,6 +166,152 @@ def _deepseek_v4(*, nested: bool, **vision: Any) -> Files:
     }
 
 
+def _muse_spark() -> Files:
+    special = (
+        "<|patch|>", "<|image_start|>", "<|image_end|>", "<|video|>", "<|vid_start|>",
+        "<|vid_end|>", "<|vid_frame_separator|>", "<|audio|>", "<|soft_audio_start|>",
+        "<|soft_audio_end|>",
+    )  # fmt: skip
+    layers = {"hidden_act": "gelu", "hidden_size": 64, "num_attention_heads": 4}
+    return {
+        "config.json": {
+            "architectures": ["MuseSparkForConditionalGeneration"],
+            "model_type": "muse_spark",
+            "projector_hidden_size": 64,
+            "out_hidden_size": 256,
+            "text_config": {
+                **_TEXT_SIZES,
+                "attention_bias": False,
+                "hidden_act": "silu",
+                "layer_rope_theta": [10000, 10000],
+                "layer_types": ["full_attention"] * 2,
+                "mlp_layer_types": ["dense"] * 2,
+                "num_shared_experts": 0,
+                "rope_parameters": {"rope_type": "default", "rope_theta": 10000},
+            },
+            "vision_config": {
+                **layers,
+                "layer_types": ["full_attention"] * 2,
+                "merge_size": 2,
+                "num_hidden_layers": 2,
+                "patch_size": 14,
+                "patch_temporal": 2,
+                "rope_parameters": {"rope_type": "axial"},
+            },
+            "audio_config": {
+                "depths": [1, 1],
+                "hidden_act": "gelu",
+                "hidden_sizes": [32, 64],
+                "num_hidden_layers": 2,
+                "out_hidden_size": 64,
+                "patch_sizes": [40, 24],
+            },
+        },
+        "tokenizer.json": byte_level((*_CHAT, *special)),
+        "tokenizer_config.json": {**_TOKENIZER, "tokenizer_class": "PreTrainedTokenizerFast"},
+        "processor_config.json": {
+            "processor_class": "MuseSparkProcessor",
+            "feature_extractor": {"sampling_rate": 16000},
+            "image_processor": {"max_image_tokens": 300},
+            "video_processor": {"fps": 1.5, "max_video_frame_tokens": 60, "num_frames": 20},
+        },
+        "chat_template.jinja": _chat("<|patch|>", video="<|video|>", audio="<|audio|>"),
+    }
+
+
+_PLAIN: Final = """from transformers import PretrainedConfig
+
+
+class SmallConfig(PretrainedConfig):
+    model_type = "MODEL_TYPE"
+    has_no_defaults_at_init = True
+"""
+
+
+def _mimo() -> Files:
+    special = (
+        "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>", "<|video_start|>",
+        "<|video_end|>", "<|audio_pad|>", "<|mimo_audio_start|>", "<|mimo_audio_end|>",
+    )  # fmt: skip
+    tokenizer = byte_level((*_CHAT, *special))
+    ids = special_ids(tokenizer)
+    names = (
+        "vision_start", "vision_end", "image", "video", "video_start", "video_end", "audio",
+        "audio_start", "audio_end",
+    )  # fmt: skip
+    tokens = {f"{name}_token_id": ids[text] for name, text in zip(names, special, strict=True)}
+    return {
+        "config.json": {
+            "architectures": ["MiMoV2OmniForCausalLM"],
+            "model_type": "mimo_v2",
+            "auto_map": {"AutoConfig": "configuration_small.SmallConfig"},
+            **_TEXT_SIZES,
+            "processor_config": {
+                **tokens,
+                "image_min_pixels": 9000,
+                "image_max_pixels": 500000,
+                "video_max_pixels": 90000,
+                "video_total_max_pixels": 400000,
+            },
+            "vision_config": {
+                "patch_size": 14,
+                "spatial_merge_size": 2,
+                "temporal_patch_size": 2,
+                "tokens_per_second": 2,
+            },
+        },
+        "configuration_small.py": _PLAIN.replace("MODEL_TYPE", "mimo_v2"),
+        "tokenizer.json": tokenizer,
+        "tokenizer_config.json": _TOKENIZER,
+        "chat_template.jinja": _chat(
+            "<|vision_start|><|image_pad|><|vision_end|>",
+            video="<|vision_start|><|video_pad|><|vision_end|>",
+            audio="<|mimo_audio_start|><|audio_pad|><|mimo_audio_end|>",
+        ),
+    }
+
+
+def _dots3() -> Files:
+    special = (
+        "<|img|>", "<|imgpad|>", "<|endofimg|>", "<|audio_comp_start|>", "<|audio_comp_pad|>",
+        "<|audio_comp_end|>", "<|video_pad|>",
+    )  # fmt: skip
+    experts = {
+        "kv_lora_rank": 16,
+        "q_lora_rank": 16,
+        "qk_nope_head_dim": 16,
+        "qk_rope_head_dim": 16,
+        "v_head_dim": 16,
+        "n_routed_experts": 4,
+    }
+    vision = {
+        **_NORMALIZED,
+        "image_details": {"auto": {"max_pixels": 600000}, "high": {"max_pixels": 900000}},
+        "max_pixels": 800000,
+        "merge_size": 2,
+        "min_pixels": 20000,
+        "patch_size": 14,
+        "temporal_patch_size": 1,
+    }
+    sizes = {name: value for name, value in _TEXT_SIZES.items() if name != "head_dim"}
+    return {
+        "config.json": {
+            "architectures": ["Dots3NoteForCausalLM"],
+            "model_type": "dots3_note",
+            **sizes,
+            **experts,
+            "audio_config": {"chunk_seconds": 30, "merge_factor": 2, "use_conv2d_stem": True},
+            "vision_config": {"hidden_size": 64, "patch_size": 14},
+        },
+        "tokenizer.json": byte_level((*_CHAT, *special)),
+        "tokenizer_config.json": {**_TOKENIZER, "tokenizer_class": "PreTrainedTokenizerFast"},
+        "preprocessor_config.json": {"vision_config": vision},
+        "chat_template.jinja": _chat(
+            "".join(special[:3]), audio="".join(special[3:6]), video=special[6]
+        ),
+    }
+
+
 OWN_FAMILIES: Final[Mapping[str, Callable[[], Files]]] = {
     "small-ovis-2.5": lambda: _ovis(
         "Ovis2_5", "ovis2_5", added=False, patch_size=16, hidden_stride=2, temporal_patch_size=1
@@ -178,6 +329,9 @@ OWN_FAMILIES: Final[Mapping[str, Callable[[], Files]]] = {
         nested=True, num_hidden_layers=2, hidden_size=64, num_attention_heads=4, patch_size=14,
         downsample_ratio=3, max_image_tokens=300, min_pixels=30000,
     ),
+    "small-muse-spark": _muse_spark,
+    "small-mimo-v2-omni": _mimo,
+    "small-dots3-note": _dots3,
     "small-unlimited-ocr": lambda: _deepseek("UnlimitedOCRForCausalLM", "unlimited-ocr"),
 }  # fmt: skip
 """Name -> its files."""

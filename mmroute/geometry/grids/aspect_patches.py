@@ -1,7 +1,9 @@
-"""Muse Glimmer: the patch grid closest to the image's aspect ratio under a token limit.
+"""Muse Glimmer and Muse Spark: the patch grid closest to the aspect ratio under a token limit.
 
 Sources: transformers ``models/muse_glimmer/image_processing_muse_glimmer.py``
 (`smart_resize`), vLLM ``model_executor/models/muse_glimmer.py``. Checked with both.
+vLLM ``models/muse_spark/common/processor.py`` (``find_resize_target``,
+``_preprocess_single_video``). Checked with it.
 """
 
 from __future__ import annotations
@@ -10,8 +12,11 @@ import itertools
 import math
 from dataclasses import dataclass
 
-from mmroute.geometry.grid import CachePlan, Count, OneByOne
-from mmroute.requests.items import ImageSize
+import numpy as np
+
+from mmroute.errors import item_refused
+from mmroute.geometry.grid import CachePlan, Count, OneByOne, SampledVideos
+from mmroute.requests.items import ImageSize, VideoSize
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,19 +40,113 @@ class AspectPatches(OneByOne[ImageSize]):
 
     def count(self, image: ImageSize) -> Count:
         side = self.patch_size * self.merge_size
-        rows, columns = image.height / side, image.width / side
-        if rows * columns > self.max_image_tokens:
-            aspect = columns / rows
-            rows = (self.max_image_tokens / aspect) ** 0.5
-            columns = rows * aspect
-        grids = [
-            (r, c)
-            # Of equally close grids the engine takes the first in the order of this very set.
-            for r, c in set(itertools.product(_around(rows), _around(columns)))
-            if min(r, c) >= 1 and r * c <= self.max_image_tokens
-        ] or [(max(1, round(rows)), max(1, round(columns)))]
-        best = min(grids, key=lambda grid: abs(grid[0] / grid[1] - image.height / image.width))
+        exact = _within(image.height / side, image.width / side, self.max_image_tokens)
+        best = _least_distorted(*exact, image.height / image.width, self.max_image_tokens)
+        if best is None:
+            best = max(1, round(exact[0])), max(1, round(exact[1]))
         return Count(whole=best[0] * best[1] * self.merge_size**2 // self.counted_merge_size**2)
+
+
+@dataclass(frozen=True, slots=True)
+class NearestPatches(OneByOne[ImageSize]):
+    """Likewise, or the nearest grid within the limit.
+
+    Attributes:
+        patch_size: side of a patch, in pixels.
+        merge_size: patches along one side of a token.
+        max_tokens: the most tokens of an image.
+    """
+
+    patch_size: int
+    merge_size: int
+    max_tokens: int
+
+    def max_embeds(self, _: CachePlan) -> int:
+        return self.max_tokens
+
+    def count(self, image: ImageSize) -> Count:
+        side = self.patch_size * self.merge_size
+        return Count(whole=_nearest(image.height, image.width, side, self.max_tokens))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NearestFrames(SampledVideos):
+    """Groups of frames, each of which has the tokens of one frame.
+
+    Attributes:
+        patch_size: side of a patch, in pixels.
+        merge_size: patches along one side of a token.
+        max_tokens: the most tokens of a frame.
+        group: frames of a group.
+        fps: frames a second that the processor takes of those that were decoded.
+        max_frames: the most frames that it takes.
+    """
+
+    patch_size: int
+    merge_size: int
+    max_tokens: int
+    group: int
+    fps: float
+    max_frames: int
+
+    def max_embeds(self, _: CachePlan) -> int:
+        return self.max_frames // self.group * self.max_tokens
+
+    def count(self, video: VideoSize) -> Count:
+        frames = self.frames(video)
+        if frames.fps <= 0:
+            raise item_refused(video, "its frame rate is unknown")
+        held = len(frames.indices)
+        wanted = int(frames.total * self.fps / frames.fps)
+        count = min(max(wanted, self.group), self.max_frames, held)
+        count = max(self.group, count // self.group * self.group)
+        taken = list(frames.indices)
+        if held > count:
+            taken = [taken[at] for at in np.linspace(0, held - 1, count, dtype=int)]
+        times = [index / frames.fps for index in taken[:: self.group]]
+        groups = max(1, len(taken) // self.group)
+        side = self.patch_size * self.merge_size
+        tokens = _nearest(video.height, video.width, side, self.max_tokens)
+        return Count(groups, 1, tokens, times=tuple(times[:groups]))
+
+
+def _within(rows: float, columns: float, most: int) -> tuple[float, float]:
+    """Rows and columns of the same aspect, shrunk to the limit."""
+    return _of_area(rows, columns, most) if rows * columns > most else (rows, columns)
+
+
+def _of_area(rows: float, columns: float, area: int) -> tuple[float, float]:
+    aspect = columns / rows
+    rows = (area / aspect) ** 0.5
+    return rows, rows * aspect
+
+
+def _least_distorted(
+    rows: float, columns: float, aspect: float, most: int
+) -> tuple[int, int] | None:
+    """The grid of the closest aspect around the exact one; None if none is within the limit."""
+    grids = [
+        (r, c)
+        # Of equally close grids the engine takes the first in the order of this very set.
+        for r, c in set(itertools.product(_around(rows), _around(columns)))
+        if min(r, c) >= 1 and r * c <= most
+    ]
+    return min(grids, key=lambda grid: abs(grid[0] / grid[1] - aspect), default=None)
+
+
+def _nearest(height: int, width: int, side: int, most: int) -> int:
+    """Tokens of the grid of the closest aspect, or else of the nearest one within the limit."""
+    rows, columns = _within(height / side, width / side, most)
+    if rows * columns < 1:
+        rows, columns = _of_area(rows, columns, 1)
+    best = _least_distorted(rows, columns, height / width, most)
+    if best is not None:
+        return best[0] * best[1]
+    all_rows = np.arange(1, most + 1)
+    all_columns = np.clip(round(columns), 1, most // all_rows)
+    distances = ((all_rows - rows) * side) ** 2 + ((all_columns - columns) * side) ** 2
+    nearest = int(np.argmin(distances))
+    return int(all_rows[nearest] * all_columns[nearest])
 
 
 def _around(length: float) -> tuple[int, int]:

@@ -8,13 +8,17 @@ Checked with them.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from mmroute.audios.header import resampled_length
 from mmroute.errors import item_refused
 from mmroute.geometry.grid import CachePlan, Count, OneByOne
 from mmroute.requests.items import AudioLength
+
+_STEMS: Final[Mapping[bool | None, int]] = {None: 1, False: 2, True: 8}
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +27,9 @@ class StridedAudio(OneByOne[AudioLength]):
 
     Attributes:
         sampling_rate: samples a second that the model is given.
-        hop_length: samples from one frame to the next.
+        hop_length: samples from one frame to the next, times all `hop_factors`.
+        stem: whether a hop is of eight frames for a convolution in two dimensions, or of two for
+            one in one; None: of one.
         steps: each as (padding at both sides, kernel, stride), as of a convolution.
         frames: which frames there are: those that begin within the audio, one more than fit, or
             those whose window fits.
@@ -38,13 +44,16 @@ class StridedAudio(OneByOne[AudioLength]):
         chunk_seconds: seconds of a chunk; 0: the audio is not cut.
         max_seconds: seconds that are used, in whole chunks.
         each_chunk: whether each chunk takes the steps for itself.
-        planned_samples: samples of the audio that the engine plans its encoder cache with.
+        planned_tokens: tokens of the audio that the engine plans its encoder cache with.
+        planned_samples: or its samples.
         planned_seconds: its seconds instead.
     """
 
     sampling_rate: int
-    hop_length: int
-    steps: tuple[tuple[int, int, int], ...]
+    hop_length: int = 1
+    hop_factors: tuple[int, ...] = ()
+    stem: bool | None = None
+    steps: tuple[tuple[int, int, int], ...] = ()
     frames: Literal["begun", "centred", "whole"] = "begun"
     window: int = 0
     stacked: int = 1
@@ -57,10 +66,13 @@ class StridedAudio(OneByOne[AudioLength]):
     chunk_seconds: int = 0
     max_seconds: int = 0
     each_chunk: bool = False
+    planned_tokens: int = 0
     planned_samples: int = 0
     planned_seconds: int = 0
 
     def max_embeds(self, _: CachePlan) -> int:
+        if self.planned_tokens:
+            return self.planned_tokens
         return self._tokens(self.planned_samples or self.planned_seconds * self.sampling_rate)
 
     def count(self, audio: AudioLength) -> Count:
@@ -84,12 +96,13 @@ class StridedAudio(OneByOne[AudioLength]):
         return self._after_steps(whole * self._frames(chunk) + self._frames(rest))
 
     def _frames(self, samples: int) -> int:
+        hop = self.hop_length * math.prod(self.hop_factors) * _STEMS[self.stem]
         match self.frames:
             case "begun":
-                return -(-samples // self.hop_length)
+                return -(-samples // hop)
             case "centred":
-                return samples // self.hop_length + 1
-        return max(0, (samples - self.window) // self.hop_length + 1)
+                return samples // hop + 1
+        return max(0, (samples - self.window) // hop + 1)
 
     def _after_steps(self, frames: int) -> int:
         frames = -(-frames // self.stacked)

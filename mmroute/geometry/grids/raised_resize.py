@@ -1,0 +1,179 @@
+"""MiMo-V2-Omni and Dots3 Note: Qwen-VL's resize, with rules of their own for the shortest sides.
+
+Sources: vLLM ``transformers_utils/processors/mimo_v2_omni.py`` (``_smart_resize``,
+``process_video``), ``model_executor/models/mimo_v2_omni.py`` and
+``models/dots3_note/common/processor.py`` (``resized_size``). Checked with them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from mmroute.errors import image_refused
+from mmroute.geometry.grid import CachePlan, Count, OneByOne, SampledVideos
+from mmroute.geometry.grids.smart_resize import check_aspect, smart_resize
+from mmroute.requests.items import ImageSize, VideoSize
+
+_MAX_ASPECT: Final = 200
+_PLANNED_FRAMES: Final = 14
+_LEAST_PART: Final = 4  # of a token's side that a side of an image has at least
+
+
+@dataclass(frozen=True, slots=True)
+class RaisedResize(OneByOne[ImageSize]):
+    """An image with a side shorter than a token is enlarged, whatever its aspect.
+
+    Attributes:
+        patch_size: pixels along one side of a patch.
+        merge_size: patches along one side of a token.
+        min_tokens: the fewest tokens, where `min_pixels` is None.
+        max_tokens: the most, where `max_pixels` is None.
+        min_pixels: smallest area after the resize, in pixels.
+        max_pixels: largest area.
+    """
+
+    patch_size: int
+    merge_size: int
+    min_tokens: int
+    max_tokens: int
+    min_pixels: int | None = None
+    max_pixels: int | None = None
+
+    @property
+    def _limits(self) -> tuple[int, int]:
+        unit = (self.patch_size * self.merge_size) ** 2
+        return self.min_pixels or self.min_tokens * unit, self.max_pixels or self.max_tokens * unit
+
+    def max_embeds(self, _: CachePlan) -> int:
+        """The most tokens that make a rectangle which is not too thin."""
+        most = self._limits[1] // (self.patch_size * self.merge_size) ** 2
+        return next((n for n in range(most, 0, -1) if _is_rectangle(n)), 1)
+
+    def count(self, image: ImageSize) -> Count:
+        return Count(*self.resized(image.height, image.width, self._limits[1]))
+
+    def resized(self, height: int, width: int, max_pixels: int) -> tuple[int, int]:
+        """Rows and columns of tokens.
+
+        Raises:
+            InexactError: `image_refused`.
+        """
+        factor = self.patch_size * self.merge_size
+        if min(height, width) >= factor:
+            check_aspect(height, width)
+        elif height < width:
+            height, width = factor, int(width * factor / height)
+        else:
+            height, width = int(height * factor / width), factor
+        return smart_resize(
+            height,
+            width,
+            factor=factor,
+            min_pixels=self._limits[0],
+            max_pixels=max_pixels,
+            least_shrunk=0,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaisedVideo(SampledVideos):
+    """Pairs of frames, each with its second, as if the engine had one frame for each second.
+
+    Attributes:
+        patch_size: as in `RaisedResize`, and the next three.
+        merge_size: likewise.
+        min_tokens: likewise.
+        max_tokens: likewise.
+        min_pixels: smallest area of a frame after the resize, in pixels.
+        max_pixels: largest area.
+        image_max_pixels: largest area of an image, with which the engine plans.
+        total_tokens: the most tokens of all frames, where `total_pixels` is None.
+        total_pixels: largest area of all frames together.
+        group: frames of a group.
+        planned_rate: frames that the engine plans with for each frame.
+    """
+
+    patch_size: int
+    merge_size: int
+    min_tokens: int
+    max_tokens: int
+    min_pixels: int | None = None
+    max_pixels: int | None = None
+    image_max_pixels: int | None = None
+    total_tokens: int
+    total_pixels: int | None = None
+    group: int
+    planned_rate: int
+
+    def max_embeds(self, plan: CachePlan) -> int:
+        frames = 1
+        while self._planned(frames + 1, plan) <= plan.max_model_len and frames < _PLANNED_FRAMES:
+            frames += 1
+        return self._planned(frames, plan)
+
+    def _planned(self, frames: int, plan: CachePlan) -> int:
+        counted = frames * self.planned_rate if frames > 1 else frames
+        return -(-counted // self.group) * plan.largest_image
+
+    def count(self, video: VideoSize) -> Count:
+        frames = len(self.frames(video).indices)
+        unit = (self.patch_size * self.merge_size) ** 2
+        least = self.min_pixels or self.min_tokens * unit
+        most = self.max_pixels or self.max_tokens * unit
+        total = self.total_pixels or self.total_tokens * unit
+        image = RaisedResize(
+            self.patch_size, self.merge_size, self.min_tokens, self.max_tokens, least, most
+        )
+        shared = max(least, min(total * self.group // max(frames, 1), most))
+        rows, columns = image.resized(video.height, video.width, shared)
+        groups = -(-frames // self.group)
+        times = tuple(float(at * self.group) for at in range(groups))
+        return Count(groups, 1, rows * columns, times=times)
+
+
+@dataclass(frozen=True, slots=True)
+class RegrownResize(OneByOne[ImageSize]):
+    """An image that is enlarged beyond the largest area is shrunk again.
+
+    Attributes:
+        patch_size: pixels along one side of a patch.
+        merge_size: patches along one side of a token.
+        min_pixels: smallest area after the resize, in pixels.
+        max_pixels: largest area.
+        planned_pixels: the area that the engine plans its encoder cache with.
+    """
+
+    patch_size: int
+    merge_size: int
+    min_pixels: int
+    max_pixels: int
+    planned_pixels: int
+
+    def max_embeds(self, _: CachePlan) -> int:
+        return self.planned_pixels // (self.patch_size * self.merge_size) ** 2
+
+    def count(self, image: ImageSize) -> Count:
+        factor = self.patch_size * self.merge_size
+        if min(image.height, image.width) < factor // _LEAST_PART:
+            raise image_refused(image, f"a side is shorter than {factor // _LEAST_PART} pixels")
+        check_aspect(image.height, image.width)
+        rows, columns = smart_resize(
+            image.height,
+            image.width,
+            factor=factor,
+            min_pixels=self.min_pixels,
+            max_pixels=self.max_pixels,
+            least_rounded=1,
+        )
+        if rows * columns * factor**2 > self.max_pixels:
+            shrink = math.sqrt(rows * factor * columns * factor / self.max_pixels)
+            rows = max(1, math.floor(rows * factor / shrink / factor))
+            columns = max(1, math.floor(columns * factor / shrink / factor))
+        return Count(rows, columns)
+
+
+def _is_rectangle(tokens: int) -> bool:
+    rows = next(n for n in range(math.isqrt(tokens), 0, -1) if not tokens % n)
+    return tokens // rows / rows <= _MAX_ASPECT
