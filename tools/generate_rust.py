@@ -35,21 +35,31 @@ CONTEXT = 4096
 START = 60  # seconds
 
 
+def binary() -> Path:
+    """The frontend's program."""
+    spec = importlib.util.find_spec("vllm")
+    assert spec is not None
+    assert spec.submodule_search_locations
+    return Path(spec.submodule_search_locations[0]) / "vllm-rs"
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
 class Frontend:
     """A running ``vllm-rs render``."""
 
     def __init__(self, directory: Path, *options: str) -> None:
-        spec = importlib.util.find_spec("vllm")
-        assert spec is not None
-        assert spec.submodule_search_locations
-        binary = Path(spec.submodule_search_locations[0]) / "vllm-rs"
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         address = ("--host", "127.0.0.1", "--port", str(self.port))
         limit = ("--max-model-len", str(CONTEXT))
         self.process = subprocess.Popen(
-            [str(binary), "render", directory.name, *address, *limit, *options],
+            [str(binary()), "render", directory.name, *address, *limit, *options],
             cwd=directory.parent,  # so that the model string is the directory's name
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

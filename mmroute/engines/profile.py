@@ -120,7 +120,10 @@ class EngineProfile:
         frontend: the API server in front of the engine.
         tokenizer_as_written: whether the engine reads tokenizer.json as it is, and no class
             rebuilds it.
-        without_media: the reason why no images, videos and audio are covered; empty if they are.
+        as_served: returns the family as the frontend takes it, by the model's files, the version
+            and the model string; None if the family's spec holds without change.
+        without_media: the reason why media that a family lacks are refused; empty if the engine
+            does not take them.
     """
 
     name: str
@@ -156,6 +159,7 @@ class EngineProfile:
     processor_cache_off: bool = False
     frontend: Frontend = Frontend.PYTHON
     tokenizer_as_written: bool = False
+    as_served: Callable[[FamilySpec, ModelFiles, str, str], FamilySpec] | None = None
     without_media: str = ""
 
     @property

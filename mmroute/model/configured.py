@@ -49,6 +49,17 @@ def check_covered(family: FamilySpec, engine: EngineProfile, settings: EngineSet
             f"--tokenizer-mode {settings.tokenizer_mode}",
             "it names a renderer of vLLM's Rust frontend, which is not covered",
         )
+    if engine.frontend is Frontend.RUST and (
+        settings.mm_processor_kwargs
+        or settings.media_io_kwargs
+        or settings.lora_in_identities
+        or settings.identity_algorithm != "blake3"
+    ):
+        raise _unsupported(
+            "--mm-processor-kwargs, --media-io-kwargs, --mm-hasher-algorithm or "
+            "--enable-tower-connector-lora",
+            "vLLM's Rust frontend does not start with it",
+        )
     if not engine.only_checked_families:
         return
     if settings != EngineSettings():

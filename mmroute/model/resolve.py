@@ -135,8 +135,8 @@ def resolve_files(
     settings = settings or EngineSettings()
     check_covered(family, engine, settings)
     engine = engine.under(settings)
-    if engine.without_media:
-        family = family.model_copy(update={str(modality): None for modality in Modality})
+    if engine.as_served is not None:
+        family = engine.as_served(family, files, engine.version, model_id or files.name)
     values = Values(files, family.family)
     resolver = _Resolver(files, family, engine, fast_paths or FastPaths(), settings, values)
     return resolver.resolve(model_id)

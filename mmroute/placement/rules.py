@@ -15,7 +15,7 @@ from mmroute.placement.exact_targets import ExactRule
 from mmroute.placement.expansion import Placement
 from mmroute.placement.numbered_tags import NumberedTags
 from mmroute.placement.start import AtStart
-from mmroute.placement.targets import AudioBesideVideo, RenderedByTokenizer, Targets
+from mmroute.placement.targets import AudioBesideVideo, RenderedByTokenizer, Targets, TargetsAlone
 from mmroute.plugins import installed, load
 from mmroute.tokenizers import Tokenizer
 
@@ -41,6 +41,7 @@ class PlacementRule(Protocol):
 _OWN: Final[Mapping[str, PlacementRule]] = {
     "targets": Targets,
     "aligned_targets": AlignedTargets,
+    "targets_alone": TargetsAlone,
     "audio_beside_video": AudioBesideVideo,
     "merged_blank_lines": MergedBlankLines,
     "numbered_tags": NumberedTags,

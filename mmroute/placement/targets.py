@@ -17,6 +17,7 @@ from mmroute.placement.expansion import (
     find_replacements,
     match_targets,
     splice,
+    too_few,
 )
 from mmroute.requests.items import Modality
 from mmroute.tokenizers import Tokenizer
@@ -43,6 +44,26 @@ class Targets:
             return splice(ids, matches, insertions)
         expanded = expand_via_text(self.tokenizer, ids, insertions)
         return Expansion(expanded, find_replacements(expanded, insertions))
+
+
+@dataclass(frozen=True, slots=True)
+class TargetsAlone:
+    """`Targets` for a frontend that does not look again where it finds too few.
+
+    Source: vLLM ``rust/src/chat/src/multimodal/expand.rs`` (`expand_prompt_token_ids`).
+    """
+
+    keeps_prefix: ClassVar = True
+
+    @classmethod
+    def build(cls, _tokenizer: Tokenizer, _tokens: Mapping[str, int]) -> TargetsAlone:
+        return cls()
+
+    def expand(self, ids: TokenIds, insertions: Sequence[Insertion]) -> Expansion:
+        matches = match_targets(ids, insertions)
+        if len(matches) < len(insertions):
+            raise too_few(len(matches), insertions)
+        return splice(ids, matches, insertions)
 
 
 @dataclass(frozen=True, slots=True)

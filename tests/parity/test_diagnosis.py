@@ -65,7 +65,10 @@ def with_geometry(normalizer: Normalizer, **changes: Any) -> Normalizer:
     geometry: Any = images.geometry
     wrong = replace(geometry, grid=replace(geometry.grid, **changes))
     images = replace(images, geometry=wrong)
-    return Normalizer(replace(normalizer.model, media={Modality.IMAGE: images}))
+    # The Rust frontend does not start with such a setting, so it is no other explanation.
+    settings = replace(normalizer.model.settings, mm_processor_kwargs=changes)
+    media = {Modality.IMAGE: images}
+    return Normalizer(replace(normalizer.model, media=media, settings=settings))
 
 
 # The diagnosis: each fault is planted in mmroute, or in the oracle's answer

@@ -3,17 +3,20 @@
 Sources: transformers ``image_processing_utils.py`` (`select_best_resolution`), vLLM
 ``model_executor/models/llava.py``, ``llava_next.py``, ``llava_onevision.py``,
 ``granite4_vision.py``, ``clip.py``, ``siglip.py`` and ``vision.py``
-(`get_num_selected_vision_tokens`). Checked with both.
+(`get_num_selected_vision_tokens`). Checked with both. Single precision is that of the
+crate llm-multimodal, compared with vLLM's running Rust frontend.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Final, Literal
+from typing import Any, Final, Literal
+
+import numpy as np
 
 from mmroute.geometry.grid import CachePlan, Count, OneByOne
 from mmroute.requests.items import ImageSize
@@ -40,6 +43,8 @@ class AnyRes(OneByOne[ImageSize]):
         largest: (width, height) in pixels of the image the engine plans its memory with; None:
             the best of the resolutions.
         downsample_rate: tokens along one side of the grid for each patch, such as ``4/8``.
+        single_precision: whether sizes are computed in single precision, and what is kept of a side
+            is rounded and not cut off.
     """
 
     vision_encoder: VisionEncoder
@@ -50,6 +55,7 @@ class AnyRes(OneByOne[ImageSize]):
     max_tiles: int | None = None
     largest: tuple[int, int] | None = None
     downsample_rate: str = "1"
+    single_precision: bool = False
 
     def __post_init__(self) -> None:
         if self.pinpoints is None:
@@ -68,12 +74,11 @@ class AnyRes(OneByOne[ImageSize]):
         base = selected_tokens(self.vision_encoder, grid, self.select_strategy)
         if self.pinpoints is None:
             return Count(whole=base)
-        height, width = best_resolution(image, self.pinpoints)
-        rows, columns = unpadded_grid(
-            image,
-            rows=grid * (height // self.image_size),
-            columns=grid * (width // self.image_size),
-        )
+        number = np.float32 if self.single_precision else float
+        height, width = best_resolution(image, self.pinpoints, number)
+        rows, columns = grid * (height // self.image_size), grid * (width // self.image_size)
+        unpadded = rounded_grid if self.single_precision else unpadded_grid
+        rows, columns = unpadded(image, rows=rows, columns=columns)
         if self.max_tiles is not None:
             ratio = math.sqrt(rows * columns / (self.max_tiles * grid**2))
             if ratio > _SHRINK_ABOVE:
@@ -87,10 +92,19 @@ def _grid(image_size: int, patch_size: int, downsample_rate: str) -> int:
     return int(image_size // patch_size * Fraction(downsample_rate))
 
 
-def best_resolution(image: ImageSize, pinpoints: Sequence[tuple[int, int]]) -> tuple[int, int]:
+def best_resolution(
+    image: ImageSize,
+    pinpoints: Sequence[tuple[int, int]],
+    number: Callable[[int], Any] = float,
+) -> tuple[int, int]:
     """The (height, width) that keeps most of the image's pixels, then wastes least; else the first.
 
     An image so thin that no resolution keeps a pixel of it is not refused: the smallest is taken.
+
+    Args:
+        image: the image.
+        pinpoints: the resolutions, each (height, width).
+        number: the type in which scales are computed.
 
     >>> best_resolution(ImageSize(640, 480), [(336, 672), (672, 336), (672, 672)])
     (672, 672)
@@ -98,8 +112,8 @@ def best_resolution(image: ImageSize, pinpoints: Sequence[tuple[int, int]]) -> t
 
     def fit(resolution: tuple[int, int]) -> tuple[int, int]:
         height, width = resolution
-        scale = min(width / image.width, height / image.height)
-        scaled = int(image.width * scale) * int(image.height * scale)
+        scale = min(number(width) / number(image.width), number(height) / number(image.height))
+        scaled = int(number(image.width) * scale) * int(number(image.height) * scale)
         kept = min(scaled, image.width * image.height)
         return kept, kept - width * height
 
@@ -117,6 +131,23 @@ def unpadded_grid(image: ImageSize, *, rows: int, columns: int) -> tuple[int, in
         return rows - 2 * ((rows - kept) // 2), columns
     kept = int(round(image.width * (rows / image.height), 7))
     return rows, columns - 2 * ((columns - kept) // 2)
+
+
+def rounded_grid(image: ImageSize, *, rows: int, columns: int) -> tuple[int, int]:
+    """As `unpadded_grid`, in single precision, with what is kept rounded to the nearest.
+
+    >>> rounded_grid(ImageSize(500, 10), rows=24, columns=96)
+    (2, 96)
+    """
+    width, height, across, down = map(np.float32, (image.width, image.height, columns, rows))
+    if width / height > across / down:
+        return rows - 2 * int((down - _nearest(height * (across / width))) // 2), columns
+    return rows, columns - 2 * int((across - _nearest(width * (down / height))) // 2)
+
+
+def _nearest(value: np.float32) -> int:
+    """The nearest integer; of a half the greater one."""
+    return math.floor(float(value) + 0.5)
 
 
 def selected_tokens(encoder: VisionEncoder, grid: int, strategy: SelectStrategy) -> int:

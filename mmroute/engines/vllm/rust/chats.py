@@ -28,12 +28,12 @@ _HARMONY: Final = "gpt_oss"
 
 
 def load_chat(source: ChatSource) -> Chat:
-    """The chat renderer of one model, whose family does not matter to the frontend.
+    """The chat renderer of one model, whose family matters for its images alone.
 
     Raises:
         ModelError: `invalid_config_field`: the frontend does not load the model.
     """
-    files, settings = source.files, source.settings
+    files, settings, images = source.files, source.settings, source.family.image
     text = template_source(files)
     model_type = _model_type(files.object("config.json"))
     if model_type in _NATIVE:
@@ -55,6 +55,7 @@ def load_chat(source: ChatSource) -> Chat:
         special_tokens=source.tokenizer.template_tokens,
         default_kwargs=settings.chat_template_kwargs,
         parsers=choose_parsers(settings, source.tokenizer),
+        image_text="" if images is None else images.chat_text or "",
     )
 
 

@@ -17,7 +17,7 @@ from openai_harmony import Message as HarmonyMessage
 from mmroute.chat.conversation import ParsedChat
 from mmroute.chat.renderer import Chat
 from mmroute.engines.vllm import harmony
-from mmroute.engines.vllm.rust.messages import Message, read_messages
+from mmroute.engines.vllm.rust.messages import Message, images_of, read_messages
 from mmroute.engines.vllm.rust.options import check_options, tools_of_request
 from mmroute.errors import InexactError, Reason, invalid, quoted
 from mmroute.geometry import TokenIds
@@ -54,7 +54,8 @@ class RustHarmonyChat(Chat):
     def read(self, request: Request, cache: ChatCache | None = None) -> ParsedChat:
         messages = read_messages(request.messages)
         check_options(request, messages)
-        return ParsedChat([{"message": message} for message in messages], [()] * len(messages), {})
+        told = [{"message": message} for message in messages]
+        return ParsedChat(told, [()] * len(messages), images_of(messages))
 
     def render(self, chat: ParsedChat, items: Items, request: Request) -> TokenIds:
         if request.continue_final_message:

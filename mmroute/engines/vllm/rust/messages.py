@@ -12,16 +12,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, TypeAlias
 
+from mmroute.chat.parts import MediaPart
 from mmroute.engines.vllm.rust.json_values import read_json
 from mmroute.errors import InexactError, Reason, invalid, quoted
+from mmroute.requests.items import Modality
 
-_MEDIA: Final = frozenset({"image_url", "video_url", "audio_url", "input_audio"})
+_IMAGE: Final = "image_url"
+# A part that takes the next of the request's `images`, which the engine does not know.
+_NUMBERED: Final = frozenset({"type", "uuid"})
+_DETAILS: Final = (None, "auto", "low", "high")  # without effect
+_MEDIA: Final = frozenset({"video_url", "audio_url", "input_audio"})
 _REASONING: Final = ("reasoning", "reasoning_content", "thinking")
 # Of a message in the body of a request: the body itself, and the list of messages.
 _MESSAGE_DEPTH: Final = 2
 
-Texts: TypeAlias = "str | list[str]"
-"""The content of a message: a text, or the texts of its parts."""
+Content: TypeAlias = "str | list[str | MediaPart]"
+"""The content of a message: a text, or its parts, which are texts and images."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +59,7 @@ class Message:
     """
 
     role: str
-    content: Texts
+    content: Content
     reasoning: str = ""
     calls: Sequence[Call] = ()
     call_id: str = ""
@@ -62,19 +68,31 @@ class Message:
     @property
     def text(self) -> str:
         """The texts of the content, without anything between them."""
-        return self.content if isinstance(self.content, str) else "".join(self.content)
+        return self._joined("")
 
-    def for_template(self, content_format: str) -> dict[str, Any]:
+    @property
+    def images(self) -> list[MediaPart]:
+        """The images of the content."""
+        return [part for part in self.content if isinstance(part, MediaPart)]
+
+    def for_template(self, content_format: str, image_text: str = "") -> dict[str, Any]:
         """The message as a template gets it.
+
+        Args:
+            content_format: what the template takes: ``string`` or ``openai``.
+            image_text: what stands for an image in a string.
 
         Raises:
             InexactError: `chat_template_failed`: arguments of a call are no JSON.
         """
-        told: dict[str, Any] = {"role": self.role, "content": self.text}
+        told: dict[str, Any] = {"role": self.role, "content": self._joined(image_text)}
         if content_format == "openai":
             joined = self.role == "assistant" or isinstance(self.content, str)
-            texts = [self.text] if joined else self.content
-            told["content"] = [{"type": "text", "text": text} for text in texts]
+            parts = [self.text] if joined else self.content
+            told["content"] = [
+                {"type": "text", "text": part} if isinstance(part, str) else {"type": "image"}
+                for part in parts
+            ]
         if self.tools:
             told["tools"] = self.tools
         if self.reasoning:
@@ -85,12 +103,25 @@ class Message:
             told["tool_call_id"] = self.call_id
         return told
 
+    def _joined(self, image_text: str) -> str:
+        if isinstance(self.content, str):
+            return self.content
+        return "".join(part if isinstance(part, str) else image_text for part in self.content)
+
+
+def images_of(messages: Sequence[Message]) -> dict[Modality, list[MediaPart]]:
+    """The images of all messages, in their order and numbered; nothing if there are none."""
+    images = [image for message in messages for image in message.images]
+    numbered = [image._replace(number=number) for number, image in enumerate(images, 1)]
+    return {Modality.IMAGE: numbered} if numbered else {}
+
 
 def read_messages(given: object) -> list[Message]:
     """Check the messages of a request.
 
     Raises:
-        InexactError: `invalid_request`; `unsupported_modality` for media, which are not covered.
+        InexactError: `invalid_request`; `unsupported_modality` for videos and audio, which are not
+            covered.
     """
     if not isinstance(given, list | tuple) or not given:
         raise invalid(f"messages must be a list of at least one message, found {quoted(given)}")
@@ -151,13 +182,13 @@ def _assistant(message: Mapping[str, Any], where: str) -> Message:
     if listed is not None and not isinstance(listed, list):
         raise invalid(f"{where}.tool_calls must be a list, found {quoted(listed)}")
     calls = [_call(each, f"{where}.tool_calls[{i}]") for i, each in enumerate(listed or ())]
-    texts: Texts = [] if content is None else _content(content, where, only_text=True)
+    texts: Content = [] if content is None else _content(content, where, only_text=True)
     if not (reasoning or calls or isinstance(texts, str) or texts):
         raise invalid(f"{where} has neither content, nor reasoning, nor tool calls")
     return Message("assistant", texts, reasoning=reasoning, calls=calls)
 
 
-def _content(content: object, where: str, *, only_text: bool = False) -> Texts:
+def _content(content: object, where: str, *, only_text: bool = False) -> Content:
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
@@ -165,19 +196,39 @@ def _content(content: object, where: str, *, only_text: bool = False) -> Texts:
     return [_part(part, f"{where}.content[{i}]", only_text) for i, part in enumerate(content)]
 
 
-def _part(part: object, where: str, only_text: bool) -> str:
+def _part(part: object, where: str, only_text: bool) -> str | MediaPart:
     if not isinstance(part, Mapping):
         raise invalid(f"{where} must be an object, found {quoted(part)}")
     kind = part.get("type")
     if kind == "text":
         return _text(part, "text", where)
+    if kind == _IMAGE and not only_text:
+        return _image(part, where)
+    if kind == Modality.IMAGE and part.keys() <= _NUMBERED and not only_text:
+        return MediaPart(Modality.IMAGE, 0, None, _uuid(part, where), {}, part)
     if isinstance(kind, str) and kind in _MEDIA and not only_text:
         raise InexactError(
             Reason.UNSUPPORTED_MODALITY,
-            f"{where} is of type {kind}: images, videos and audio are not covered for vLLM's Rust "
-            "frontend, which resizes and names them otherwise than the Python one",
+            f"{where} is of type {kind}: videos and audio are not covered for vLLM's Rust "
+            "frontend, which samples and names them otherwise than the Python one",
         )
-    raise invalid(f"{where} is of type {quoted(kind)}; the engine takes text there")
+    raise invalid(f"{where} is of type {quoted(kind)}, which the engine does not take there")
+
+
+def _image(part: Mapping[str, Any], where: str) -> MediaPart:
+    image = part.get(_IMAGE)
+    if not isinstance(image, Mapping):
+        raise invalid(f"{where}.{_IMAGE} must be an object with a url, found {quoted(image)}")
+    if image.get("detail") not in _DETAILS:
+        raise invalid(
+            f"{where}.{_IMAGE}.detail must be auto, low or high, found {quoted(image['detail'])}"
+        )
+    url = _text(image, "url", f"{where}.{_IMAGE}")
+    return MediaPart(Modality.IMAGE, 0, url, _uuid(part, where), {}, part)
+
+
+def _uuid(part: Mapping[str, Any], where: str) -> str | None:
+    return None if part.get("uuid") is None else _text(part, "uuid", where)
 
 
 def _call(given: object, where: str) -> Call:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from mmroute.engines.frontends import Frontend
 from mmroute.engines.vllm.profile import VLLM
+from mmroute.engines.vllm.rust.families import as_served
+from mmroute.engines.vllm.rust.identity import file_identity
 
 if TYPE_CHECKING:
     from mmroute.chat import Chat
@@ -36,8 +38,12 @@ VLLM_RUST: Final = replace(
     load_chat=_load_chat,
     with_defaults=_with_defaults,
     tokenizer_as_written=True,
+    identify=file_identity,
+    applies_exif_orientation=False,
+    max_image_pixels=1 << 26,  # eight bytes each fill what its decoder may take
+    as_served=as_served,
     without_media=(
-        "images, videos and audio are not covered for vLLM's Rust frontend, which resizes and "
-        "names them otherwise than the Python one"
+        "the Rust frontend takes no such media for a model of this string and family, or it was "
+        "not compared; docs/frontends.md lists what is covered"
     ),
 )

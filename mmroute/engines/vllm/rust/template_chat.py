@@ -16,7 +16,7 @@ from mmroute.chat.minijinja import MinijinjaTemplate
 from mmroute.chat.renderer import Chat
 from mmroute.chat.template import ChatTemplate
 from mmroute.engines.vllm.rust.json_values import read_json
-from mmroute.engines.vllm.rust.messages import read_messages
+from mmroute.engines.vllm.rust.messages import images_of, read_messages
 from mmroute.engines.vllm.rust.options import check_options, template_kwargs, tools_of_request
 from mmroute.engines.vllm.rust.parsers import Parsers
 from mmroute.engines.vllm.rust.template_files import as_read
@@ -38,6 +38,7 @@ class RustChat(Chat):
         special_tokens: ``bos_token`` and the like, which templates may write.
         default_kwargs: variables for the template where a request does not set them.
         parsers: the parsers that belong to the model's name. Chats are refused without them.
+        image_text: what stands for an image in a template that takes strings.
     """
 
     template: MinijinjaTemplate | None
@@ -45,6 +46,7 @@ class RustChat(Chat):
     special_tokens: Mapping[str, str]
     default_kwargs: Mapping[str, Any]
     parsers: Parsers
+    image_text: str
 
     @property
     def content_format(self) -> str:
@@ -77,8 +79,8 @@ class RustChat(Chat):
         self.parsers.check(with_tools=check_options(request, messages))
         if self.template is None:
             raise InexactError(Reason.CHAT_TEMPLATE_MISSING, self.why_none)
-        told = [message.for_template(self.content_format) for message in messages]
-        return ParsedChat(told, [()] * len(told), {})
+        told = [message.for_template(self.content_format, self.image_text) for message in messages]
+        return ParsedChat(told, [()] * len(told), images_of(messages))
 
     def render(self, chat: ParsedChat, items: Items, request: Request) -> str:
         if self.template is None:

@@ -1,0 +1,130 @@
+"""Which models vLLM's Rust frontend takes images for, and what of their families is otherwise.
+
+The frontend counts images by a crate, ``llm-multimodal``. The crate has specs of its own, and takes
+the first that matches the model string or ``model_type``. A family's table ``engine.vllm-rust``
+says where its values differ from those of the Python frontend.
+
+Source: vLLM ``rust/src/chat/src/multimodal/models.rs``, ``rust/src/chat/src/multimodal.rs``
+(`resolve_vision_lanes`). What each model string matches was asked of the running frontend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from mmroute.model_directory import FieldRef
+
+if TYPE_CHECKING:
+    from mmroute.families.spec import FamilySpec
+    from mmroute.model_directory import ModelFiles
+
+_ENGINE: Final = "vllm-rust"
+"""The engine of the tables in family specs."""
+
+
+@dataclass(frozen=True, slots=True)
+class CrateSpec:
+    """One spec of the crate.
+
+    Attributes:
+        families: the families that are counted by it, as far as they were compared.
+        model_types: the values of ``model_type`` that it matches.
+        names: it also matches a model string that has all parts of one of these, in any case.
+        unless: parts of model strings that it does not match.
+    """
+
+    families: frozenset[str] = frozenset()
+    model_types: frozenset[str] = frozenset()
+    names: tuple[tuple[str, ...], ...] = ()
+    unless: tuple[str, ...] = ()
+
+    def matches(self, name: str, model_type: object) -> bool:
+        """Whether the spec matches a model string in lower case, or a model type."""
+        if any(part in name for part in self.unless):
+            return False
+        return model_type in self.model_types or any(
+            all(part in name for part in parts) for parts in self.names
+        )
+
+
+_SPECS: Final = (
+    # Those that are not covered come first: where one matches, nothing is promised.
+    CrateSpec(names=tuple((part,) for part in (
+        "deepseek", "gemma", "glm", "inkling", "minimax", "muse", "nemotron", "qwen3-asr",
+        "qwen3_asr", "qwen3-omni", "qwen3_omni", "step5-vl", "step5_vl", "tml",
+    ))),
+    CrateSpec(frozenset({"step-3-vl"}), frozenset({"step3_vl"}), (("step3-vl",), ("step3_vl",))),
+    CrateSpec(frozenset({"kimi-k2.5"}), frozenset({"kimi_k25"}), (("kimi",),)),
+    CrateSpec(frozenset({"llama-4"}), frozenset({"llama4"}), (("llama-4",), ("llama4",))),
+    CrateSpec(frozenset({"llava-next"}), frozenset({"llava_next"})),
+    CrateSpec(
+        frozenset({"llava-1.5", "llava-onevision"}),
+        frozenset({"llava"}),
+        (("llava",),),
+        unless=("llava-next", "llava_next"),
+    ),
+    CrateSpec(
+        frozenset({"qwen3-vl", "qwen3.5"}),
+        frozenset({"qwen3_vl", "qwen3_5", "qwen3_5_moe"}),
+        (("qwen3", "vl"), ("qwen3.5",), ("qwen3.6",)),
+    ),
+    CrateSpec(
+        frozenset({"qwen2-vl", "qwen2.5-vl"}), frozenset({"qwen2_vl"}), (("qwen", "vl"),)
+    ),
+    CrateSpec(frozenset({"phi-3-vision"}), frozenset({"phi3_v"}), (("phi", "vision"),)),
+)  # fmt: skip
+"""The crate's specs in its order, as far as they are known."""
+
+_PREPROCESSOR: Final = "preprocessor_config.json:"
+_VISION: Final = "config.json:vision_config."
+_SQUARE: Final = (
+    (f"{_PREPROCESSOR}size.height", f"{_VISION}image_size"),
+    (f"{_PREPROCESSOR}size.shortest_edge", f"{_VISION}image_size"),
+    (f"{_PREPROCESSOR}patch_size", f"{_VISION}patch_size"),
+)
+_AGREE: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
+    "llama-4": _SQUARE[:1],
+    "llava-1.5": _SQUARE,
+    "llava-next": _SQUARE,
+    "llava-onevision": _SQUARE,
+}
+"""By family, fields that the frontend reads, and those that the engine reads in their place. A
+model is covered where they agree."""
+
+_CROPS: Final = 16
+"""The tiles of Phi-3-vision, whatever its file says. The engine plans with those of the file."""
+
+
+def as_served(family: FamilySpec, files: ModelFiles, version: str, model: str) -> FamilySpec:
+    """A family as the frontend takes it: with images or without, never with videos and audio.
+
+    Args:
+        family: the family as the engine takes it.
+        files: the model's files.
+        version: the version of vLLM.
+        model: the model string.
+    """
+    model_type = files.object("config.json").get("model_type")
+    spec = next((spec for spec in _SPECS if spec.matches(model.lower(), model_type)), CrateSpec())
+    unserved = {"image": None, "video": None, "audio": None}
+    if family.image is None or family.family not in spec.families or not _agrees(family, files):
+        return family.model_copy(update=unserved)
+    served = family.for_engine(_ENGINE, version)
+    if served.image is None:
+        return served.model_copy(update=unserved)
+    in_chats = served.image.model_copy(update={"only_in_chats": True})
+    return served.model_copy(update={**unserved, "image": in_chats, "placement": "targets_alone"})
+
+
+def _agrees(family: FamilySpec, files: ModelFiles) -> bool:
+    def value(ref: str) -> object:
+        return files.lookup(FieldRef.parse(ref))[1]
+
+    if family.family == "phi-3-vision" and value(f"{_PREPROCESSOR}num_crops") != _CROPS:
+        return False
+    pairs = _AGREE.get(family.family, ())
+    return all(value(one) in (None, value(other)) for one, other in pairs) and all(
+        value(other) is not None for _, other in pairs
+    )

@@ -1,0 +1,107 @@
+"""Images under vLLM's Rust frontend: its own answers (``vectors/rust/media``), and ours."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from paths import VECTORS
+from rust_media_cases import MODELS, SIZES
+from small_models import SMALL_MODELS, fingerprint
+
+from mmroute import Normalizer, Routing
+from mmroute.engines.frontends import Frontend
+from mmroute.engines.settings import EngineSettings
+from mmroute.requests.lines import request_of
+
+FOLDER = VECTORS / "rust" / "media"
+RUST = EngineSettings(frontend=Frontend.RUST, max_model_len=8192)
+
+# Answered by the frontend, and refused here by name.
+REFUSED = {
+    "small-phi-3.5-vision": {f"{width}x{height}" for width, height in SIZES},  # see `_CROPS`
+    "small-qwen2.5-vl": {
+        "file-cut-jpeg-last-byte",
+        "file-tiff",
+        "file-tiff-exif-6",
+        "file-tiff-gray-lzw",
+        "file-tiff-xmp-6",
+        "png-without-1",
+        "png-without-4",
+    },
+}
+REFUSED_STRINGS: set[str] = set()
+
+pytestmark = pytest.mark.conformance
+
+
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    _, *lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    return lines
+
+
+def expected(line: dict[str, Any]) -> dict[str, Any] | None:
+    expect: dict[str, Any] = line["expect"]
+    return None if "refused" in expect else expect
+
+
+def answered(routing: Routing) -> dict[str, Any] | None:
+    if not routing.exact:
+        return None
+    runs: list[list[int]] = []
+    for token in routing.token_ids.tolist():
+        if runs and runs[-1][0] == token:
+            runs[-1][1] += 1
+        else:
+            runs.append([token, 1])
+    images = [
+        [
+            str(identity),
+            placed.offset,
+            placed.length,
+            [list(run) for run in placed.embed_runs or ((True, placed.length),)],
+        ]
+        for placed, identity in zip(routing.placeholders, routing.identities, strict=True)
+    ]
+    return {"token_runs": runs, "images": images}
+
+
+def differences(normalizer: Normalizer, lines: list[dict[str, Any]]) -> tuple[set[str], set[str]]:
+    """The requests that are answered otherwise, and those that are refused without need."""
+    wrong, refused = set(), set()
+    for line in lines:
+        fields = {k: v for k, v in line.items() if k not in ("id", "expect", "model", "name")}
+        ours, theirs = answered(normalizer.answer(request_of(fields))), expected(line)
+        if ours is None and theirs is not None:
+            refused.add(line["id"])
+        elif ours != theirs:
+            wrong.add(line["id"])
+    return wrong, refused
+
+
+@pytest.mark.parametrize(("model", "name"), MODELS.items())
+def test_requests(model: str, name: str, small_model: Callable[[str], Path]) -> None:
+    path = FOLDER / f"{model}.jsonl"
+    meta = json.loads(path.read_text(encoding="utf-8").partition("\n")[0])
+    assert meta["fingerprint"] == fingerprint(SMALL_MODELS[model]())
+    normalizer = Normalizer.from_pretrained(small_model(model), model_id=name, engine_settings=RUST)
+    wrong, refused = differences(normalizer, lines_of(path))
+    assert wrong == set()
+    assert refused == REFUSED.get(model, set())
+
+
+def test_model_strings(small_model: Callable[[str], Path]) -> None:
+    """Which models the frontend takes images for depends on the string they are served by."""
+    wrong, refused = set(), set()
+    for line in lines_of(FOLDER / "names.jsonl"):
+        normalizer = Normalizer.from_pretrained(
+            small_model(line["model"]), model_id=line["name"], engine_settings=RUST
+        )
+        one, other = differences(normalizer, [line])
+        wrong |= one
+        refused |= other
+    assert wrong == set()
+    assert refused == REFUSED_STRINGS

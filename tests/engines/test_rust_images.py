@@ -1,0 +1,56 @@
+"""Which models vLLM's Rust frontend takes images for, and which settings it does not start with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_models import SMALL_MODELS, write_model
+
+from mmroute import EngineSettings, ImageSize, Normalizer
+from mmroute.engines.frontends import Frontend
+from mmroute.errors import ModelError
+
+CHAT = [{"role": "user", "content": [{"type": "image"}]}]
+
+
+def loaded(directory: Path, name: str) -> Normalizer:
+    settings = EngineSettings(frontend=Frontend.RUST)
+    return Normalizer.from_pretrained(directory, model_id=name, engine_settings=settings)
+
+
+def changed(directory: Path, **values: Any) -> None:
+    path = directory / "preprocessor_config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**config, **values}), encoding="utf-8")
+
+
+def test_sides_on_which_frontend_and_engine_do_not_agree(
+    tmp_path: Path,
+) -> None:
+    """The frontend counts by the preprocessor's side, the engine by the encoder's."""
+    directory = write_model(SMALL_MODELS["small-llava-1.5"](), tmp_path / "llava")
+    size = ImageSize(30, 40)
+    assert loaded(directory, "llava").normalize(messages=CHAT, images=[size]).exact
+    changed(directory, size={"shortest_edge": 448})
+    assert not loaded(directory, "llava").normalize(messages=CHAT, images=[size]).exact
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"mm_processor_kwargs": {"max_pixels": 3136}},
+        {"media_io_kwargs": {"image": {"image_mode": "RGB"}}},
+        {"lora_in_identities": True},
+        {"identity_algorithm": "sha256"},
+    ],
+)
+def test_settings_it_does_not_start_with(
+    setting: dict[str, Any], small_model: Callable[[str], Path]
+) -> None:
+    settings = EngineSettings(frontend=Frontend.RUST, **setting)
+    with pytest.raises(ModelError, match="does not start with it"):
+        Normalizer.from_pretrained(small_model("small-qwen2.5-vl"), engine_settings=settings)

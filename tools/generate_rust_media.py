@@ -1,0 +1,205 @@
+"""Compute what vLLM's Rust frontend makes of requests with images, for `rust_media_cases`.
+
+Run it from the repository's root in an environment of vLLM 0.33.0, whose wheel has ``vllm-rs``:
+
+    python tools/generate_rust_media.py
+
+The whole frontend runs (``vllm-rs serve``). In place of the engine there is a process that answers
+its handshake and writes down the requests that the frontend hands on: their token IDs, and the name
+and place of each image. Nothing in the answers is computed here.
+
+Source: vLLM ``rust/src/engine-core-client/src/mock_engine.py``, ``protocol/handshake.rs``,
+``protocol/request.rs`` and ``protocol/output.rs``, whose messages these are.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import itertools
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import generate_rust  # which puts tests/ on the path
+import msgspec
+import zmq
+
+CONTEXT: Final = 8192
+_IDENTITY: Final = bytes(2)  # of the engine of rank 0
+_ADD, _UTILITY = b"\0", b"\3"
+_READY: Final = {
+    "max_model_len": CONTEXT, "num_gpu_blocks": 4096, "block_size": 16, "dp_stats_address": None,
+    "dtype": "float32", "vllm_version": generate_rust.VERSION, "world_size": 1,
+    "data_parallel_size": 1, "tensor_parallel_size": 1, "pipeline_parallel_size": 1,
+    "decode_context_parallel_size": 1, "data_parallel_rank": 0, "max_num_seqs": 256,
+    "max_num_batched_tokens": 8192, "instance_id": "listener", "supports_lora": False,
+    "max_loras": 0, "kv_cache_size_tokens": None, "kv_cache_max_concurrency": None,
+}  # fmt: skip
+
+
+class Listener:
+    """An engine that answers every request with one token."""
+
+    def __init__(self, port: int) -> None:
+        self._request: list[Any] | None = None
+        self._frames: list[bytes] = []
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, args=(port,), daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closed = True
+        self._thread.join()
+
+    def take(self) -> list[Any] | None:
+        """The request that came since the last call, as the frontend sent it."""
+        request, self._request = self._request, None
+        return request
+
+    def _run(self, port: int) -> None:
+        context = zmq.Context()
+        handshake = _connected(context, zmq.DEALER, f"tcp://127.0.0.1:{port}")
+        handshake.send(_status("HELLO"))
+        addresses = msgspec.msgpack.decode(handshake.recv())["addresses"]
+        requests = _connected(context, zmq.DEALER, addresses["inputs"][0])
+        requests.send(msgspec.msgpack.encode(_READY))
+        answers = _connected(context, zmq.PUSH, addresses["outputs"][0])
+        handshake.send(_status("READY"))
+        while not self._closed:
+            if requests.poll(50):
+                kind, *frames = requests.recv_multipart()
+                if (answer := self._answer(kind, frames)) is not None:
+                    answers.send(msgspec.msgpack.encode(answer))
+        context.destroy(linger=0)
+
+    def _answer(self, kind: bytes, frames: list[bytes]) -> list[Any] | None:
+        body = msgspec.msgpack.decode(frames[0])
+        if kind == _UTILITY:
+            _, call, method, *_ = body
+            result = ["generate"] if method == "get_supported_tasks" else None
+            return [0, [], None, time.time(), [call, None, [None, result]]]
+        if kind != _ADD:
+            return None
+        self._frames, self._request = frames, body
+        name, finished = body[0], 1
+        return [0, [[name, [1], None, None, None, finished]], None, time.time(), None, [name]]
+
+    def images(self, request: list[Any]) -> list[list[Any]]:
+        """Of each image of the last request: its name, offset, length, and runs of features."""
+        return [
+            [
+                feature["identifier"],
+                feature["mm_position"]["offset"],
+                feature["mm_position"]["length"],
+                [
+                    [bool(flag), len(list(run))]
+                    for flag, run in itertools.groupby(self._mask(feature["mm_position"]))
+                ],
+            ]
+            for feature in request[2] or ()
+        ]
+
+    def _mask(self, position: dict[str, Any]) -> bytes:
+        raw = position["is_embed"][2]
+        return self._frames[raw] if isinstance(raw, int) else bytes(raw.data)
+
+
+class Frontend(generate_rust.Frontend):
+    """A running ``vllm-rs serve``, and the engine behind it."""
+
+    def __init__(self, directory: Path, name: str) -> None:
+        handshake = generate_rust.free_port()
+        self.port = generate_rust.free_port()
+        self.name = name
+        self.process = subprocess.Popen(
+            [
+                str(generate_rust.binary()), "serve", name, "--host", "127.0.0.1",
+                "--port", str(self.port), "--handshake-host", "127.0.0.1",
+                "--handshake-port", str(handshake), "--data-parallel-size", "1",
+                "--data-parallel-size-local", "0",
+            ],
+            cwd=directory,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        self.engine = Listener(handshake)
+        self._wait()
+
+    def answer(self, case: dict[str, Any]) -> dict[str, Any]:
+        """What it makes of a chat: ``token_runs`` and ``images``, or ``refused``."""
+        body = {"model": self.name, "max_tokens": 1, **case}
+        status, reply = self.request("POST", "/v1/chat/completions", body)
+        request = self.engine.take()
+        if request is None:
+            message = reply.get("error", {}).get("message") if isinstance(reply, dict) else reply
+            return {"refused": f"{status} {message}"[:120]}
+        runs = [[token, len(list(run))] for token, run in itertools.groupby(request[1])]
+        return {"token_runs": runs, "images": self.engine.images(request)}
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.engine.close()
+
+
+def _connected(context: zmq.Context[Any], kind: int, address: str) -> Any:
+    opened = context.socket(kind)
+    if kind == zmq.DEALER:
+        opened.setsockopt(zmq.IDENTITY, _IDENTITY)
+    opened.connect(address)
+    return opened
+
+
+def _status(status: str) -> bytes:
+    message = {"status": status, "local": False, "headless": True, "parallel_config_hash": None}
+    return msgspec.msgpack.encode(message)
+
+
+@contextmanager
+def serving(files: dict[str, Any], name: str) -> Iterator[Frontend]:
+    """The frontend of a small model, by a model string."""
+    from small_models import write_model
+
+    with tempfile.TemporaryDirectory() as folder:
+        write_model(files, Path(folder) / name)
+        frontend = Frontend(Path(folder), name)
+        try:
+            yield frontend
+        finally:
+            frontend.close()
+
+
+def main() -> None:
+    """Write one file for each model, and one for model strings."""
+    from rust_media_cases import MODELS, NAMES, image, picture, requests
+    from small_models import SMALL_MODELS, fingerprint
+
+    if importlib.metadata.version("vllm") != generate_rust.VERSION:
+        raise SystemExit(f"this needs vLLM {generate_rust.VERSION}")
+    for model, string in MODELS.items():
+        files = SMALL_MODELS[model]()
+        with serving(files, string) as frontend:
+            lines = [
+                {"id": name, **case, "expect": frontend.answer(case)}
+                for name, case in requests(model).items()
+            ]
+        meta = {"model": model, "fingerprint": fingerprint(files), "vllm": generate_rust.VERSION}
+        generate_rust.write(f"media/{model}.jsonl", [meta, *lines])
+    asked = {"messages": [{"role": "user", "content": [image(picture(500, 84))]}]}
+    lines = []
+    for model, name in NAMES:
+        with serving(SMALL_MODELS[model](), name) as frontend:
+            expect = frontend.answer(asked)
+        lines.append(
+            {"id": f"{model} as {name}", "model": model, "name": name, **asked, "expect": expect}
+        )
+    generate_rust.write("media/names.jsonl", [{"vllm": generate_rust.VERSION}, *lines])
+
+
+if __name__ == "__main__":
+    main()
