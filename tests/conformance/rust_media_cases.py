@@ -7,7 +7,7 @@ import io
 from typing import Any, Final
 
 from image_cases import image_files
-from PIL import Image
+from PIL import ExifTags, Image
 
 MODELS: Final = {
     **{name: name for name in (
@@ -21,8 +21,10 @@ SIZES: Final = (
     (1, 1), (1, 2), (10, 500), (500, 10), (1, 200), (1, 201), (57, 56), (640, 480), (300, 41),
     (84, 700), (778, 430), (705, 1184), (471, 363), (1123, 476),
 )  # fmt: skip
-FILES_MODEL: Final = "small-qwen2.5-vl"
-"""The model that is asked with every file and every form of a message."""
+MESSAGES_MODEL: Final = "small-qwen2.5-vl"
+"""The model that is asked with every form of a message."""
+FILES_MODEL: Final = "small-llava-next"
+"""The model that is asked with every file: it counts an upright image otherwise than a flat one."""
 
 NAMES: Final = (
     ("small-qwen2.5-vl", "mine"), ("small-qwen2.5-vl", "My-QWEN/of-VL"),
@@ -53,7 +55,8 @@ def image(data: bytes, **more: Any) -> dict[str, Any]:
 def requests(model: str) -> dict[str, dict[str, Any]]:
     """The requests to one model, by name."""
     sizes = {f"{w}x{h}": _user(image(picture(w, h)), _text("What?")) for w, h in SIZES}
-    return {**sizes, **_messages(), **_files()} if model == FILES_MODEL else sizes
+    more = {MESSAGES_MODEL: _messages, FILES_MODEL: _files}
+    return {**sizes, **(more[model]() if model in more else {})}
 
 
 def _text(text: str) -> dict[str, Any]:
@@ -72,8 +75,23 @@ def _files() -> dict[str, dict[str, Any]]:
     flipped = bytearray(png)
     flipped[len(png) // 2] ^= 1
     ends = {f"png-without-{count}": png[:-count] for count in (1, 4, 5, 8, 12, 40)}
-    files = {**whole, **ends, "png-flipped": bytes(flipped), "no-bytes": b""}
+    files = {**whole, **ends, "png-flipped": bytes(flipped), "jpeg-exif-twice": _two_exifs()}
     return {name: _user(image(data)) for name, data in files.items()}
+
+
+def _two_exifs() -> bytes:
+    """A JPEG file that is to be turned by its first EXIF data, and not by its second."""
+    parts = []
+    for orientation in (6, 1):
+        exif, file = Image.Exif(), io.BytesIO()
+        exif[ExifTags.Base.Orientation] = orientation
+        Image.new("L", (90, 40)).save(file, "JPEG", exif=exif)
+        start = file.getvalue().index(b"\xff\xe1")
+        end = start + 2 + int.from_bytes(file.getvalue()[start + 2 : start + 4], "big")
+        parts.append(file.getvalue()[start:end])
+    plain = io.BytesIO()
+    Image.new("L", (90, 40)).save(plain, "JPEG")
+    return plain.getvalue()[:2] + b"".join(parts) + plain.getvalue()[2:]
 
 
 def _messages() -> dict[str, dict[str, Any]]:

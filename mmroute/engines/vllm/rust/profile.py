@@ -39,7 +39,6 @@ VLLM_RUST: Final = replace(
     with_defaults=_with_defaults,
     tokenizer_as_written=True,
     identify=file_identity,
-    applies_exif_orientation=False,
     max_image_pixels=1 << 26,  # eight bytes each fill what its decoder may take
     as_served=as_served,
     without_media=(
