@@ -52,13 +52,13 @@ class Architecture:
     @property
     def checked(self) -> str:
         """The engine versions on which its families were checked."""
-        found = {
+        versions_checked = {
             f"{name} {version}"
             for spec in self.families
             for name, versions in spec.checked.items()
             for version in versions
         }
-        return ", ".join(sorted(found))
+        return ", ".join(sorted(versions_checked))
 
 
 def architectures() -> Iterator[Architecture]:

@@ -79,7 +79,7 @@ class SpecReport:
         report = {
             "file": self.file,
             "valid": self.valid,
-            "problems": [dataclasses.asdict(found) for found in self.problems],
+            "problems": [dataclasses.asdict(each) for each in self.problems],
             "family": spec.family if spec else None,
             "title": spec.title if spec else None,
             "match": {str(ref): list(v) for ref, v in spec.match.items()} if spec else {},
@@ -105,8 +105,8 @@ def check_spec(file: Path, *, model: str | None = None) -> SpecReport:
     except tomllib.TOMLDecodeError as error:
         place = _TOML_PLACE.search(str(error))
         words = _TOML_PLACE.sub("", str(error))
-        found = SpecProblem(place[1] if place else "the file", "", f"not TOML: {words}")
-        return SpecReport(str(file), (found,))
+        invalid = SpecProblem(place[1] if place else "the file", "", f"not TOML: {words}")
+        return SpecReport(str(file), (invalid,))
     except (OSError, UnicodeDecodeError) as error:
         return SpecReport(str(file), (SpecProblem("the file", "", f"cannot be read: {error}"),))
     together = list(_media_problems(raw))
@@ -121,15 +121,15 @@ def check_spec(file: Path, *, model: str | None = None) -> SpecReport:
     try:
         resolved = _resolve(spec, model)
     except MmrouteError as error:
-        found = SpecProblem(f"model {model}", "", f"{error.reason}: {error}")
-        return SpecReport(str(file), (found,), spec)
+        invalid = SpecProblem(f"model {model}", "", f"{error.reason}: {error}")
+        return SpecReport(str(file), (invalid,), spec)
     return SpecReport(str(file), (), spec, resolved)
 
 
 def _field_problem(error: Mapping[str, Any]) -> SpecProblem:
     """One of pydantic's errors, with a suggestion if the field has few possible values."""
     *parents, last = loc = error["loc"] or ("the file",)
-    place, found = ".".join(map(str, loc)), quoted(error["input"])
+    place, value = ".".join(map(str, loc)), quoted(error["input"])
     if not error["loc"]:
         return SpecProblem(place, "", problem(error))
     match error["type"]:
@@ -145,7 +145,7 @@ def _field_problem(error: Mapping[str, Any]) -> SpecProblem:
             message = f"must be one of {', '.join(known)}{near}"
         case _:
             message = _in_words(error["msg"])
-    return SpecProblem(place, found, message)
+    return SpecProblem(place, value, message)
 
 
 def _in_words(message: str) -> str:
@@ -176,16 +176,16 @@ def _fields_at(path: Collection[Any]) -> list[str]:
 
 def _media_problems(raw: Mapping[str, Any]) -> Iterator[SpecProblem]:
     """The values that a modality's table lacks, or that its grid or layout does not know."""
-    given = raw.get("tokens")
-    tokens = given if isinstance(given, dict) else {}
+    table = raw.get("tokens")
+    tokens = table if isinstance(table, dict) else {}
     placement = str(raw.get("placement", "targets"))
     for modality in Modality:
         media = raw.get(modality)
         if isinstance(media, dict):
             for place, message in media_problems(modality, media, tokens, placement=placement):
-                whole = place if place.startswith("tokens.") else f"{modality}.{place}"
-                found = media.get(place)
-                yield SpecProblem(whole, "" if found is None else quoted(found), message)
+                path = place if place.startswith("tokens.") else f"{modality}.{place}"
+                value = media.get(place)
+                yield SpecProblem(path, "" if value is None else quoted(value), message)
 
 
 def _value_problems(spec: FamilySpec) -> Iterator[SpecProblem]:
@@ -246,8 +246,8 @@ def _collisions(spec: FamilySpec) -> Iterator[SpecProblem]:
             yield SpecProblem("family", quoted(spec.family), message)
         if _may_both_match(spec, other):
             message = f"a model may match this and the family {other.family} at once"
-            found = ", ".join(f"{ref} {' or '.join(v)}" for ref, v in spec.match.items())
-            yield SpecProblem("match", found, message)
+            match = ", ".join(f"{ref} {' or '.join(v)}" for ref, v in spec.match.items())
+            yield SpecProblem("match", match, message)
 
 
 def _may_both_match(spec: FamilySpec, other: FamilySpec) -> bool:
@@ -279,8 +279,8 @@ def _resolve(spec: FamilySpec, model: str) -> ResolvedModel:
 
 
 def _unmatched(spec: FamilySpec, files: ModelFiles) -> str:
-    found = {ref: files.lookup(ref)[1] for ref in spec.match}
+    values = {ref: files.lookup(ref)[1] for ref in spec.match}
     return ", ".join(
-        f"{ref} is {quoted(found[ref])}, wanted {' or '.join(allowed)}"
+        f"{ref} is {quoted(values[ref])}, wanted {' or '.join(allowed)}"
         for ref, allowed in spec.match.items()
     )

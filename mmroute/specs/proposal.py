@@ -196,21 +196,21 @@ def propose(files: ModelFiles, oracle: Oracle, cases: Sequence[Case]) -> Proposa
 
 def _item_lengths(decided: Sequence[tuple[Case, Outcome]]) -> dict[tuple[int, int], int]:
     """The number of tokens of an image by its size, from the requests with one image."""
-    found = {}
+    by_size = {}
     for case, outcome in decided:
         images, lengths = case.request.get("images", ()), _lengths(outcome)
         if len(images) == 1 and lengths and "mm_processor_kwargs" not in case.request:
-            found[images[0]["width"], images[0]["height"]] = lengths[0]
-    return dict(list(found.items())[:_SHOWN_LENGTHS])
+            by_size[images[0]["width"], images[0]["height"]] = lengths[0]
+    return dict(list(by_size.items())[:_SHOWN_LENGTHS])
 
 
 def _renamed(known: dict[str, Any], files: ModelFiles) -> dict[str, Any]:
     """A known spec with the name and the match of another model, and no checked versions."""
-    found = {place: files.lookup(FieldRef.parse(place))[1] for place in _MATCHED_BY}
-    name = str(found[_MATCHED_BY[0]] or "new")
+    values = {place: files.lookup(FieldRef.parse(place))[1] for place in _MATCHED_BY}
+    name = str(values[_MATCHED_BY[0]] or "new")
     match = {
         place: [str(one) for one in (value if isinstance(value, list) else [value])]
-        for place, value in found.items()
+        for place, value in values.items()
         if value is not None
     }
     spec = known | {"family": name, "title": name, "match": match, "checked": {}}

@@ -35,11 +35,11 @@ def parse_messages(request: Request) -> ParsedChat:
                 Reason.UNSUPPORTED_FIELD,
                 f"{name}: the engine's token IDs depend on it, and it is not covered",
             )
-    given: object = request.messages
-    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Sequence):
-        raise invalid(f"messages must be a list, found {type(given).__name__}")
+    messages_sent: object = request.messages
+    if isinstance(messages_sent, str | bytes | Mapping) or not isinstance(messages_sent, Sequence):
+        raise invalid(f"messages must be a list, found {type(messages_sent).__name__}")
     try:
-        checked = CHAT.validate_python([_with_whole_images(message) for message in given])
+        checked = CHAT.validate_python([_with_image_urls(message) for message in messages_sent])
     except ValidationError as error:
         raise invalid(f"messages.{problem(error.errors()[0])}") from error
     messages: list[dict[str, Any]] = []
@@ -53,15 +53,15 @@ def parse_messages(request: Request) -> ParsedChat:
     return ParsedChat(messages, contents, {Modality.IMAGE: media} if media else {})
 
 
-def _with_whole_images(message: object) -> object:
+def _with_image_urls(message: object) -> object:
     """A message whose parts of type "image" have the form that the API knows."""
     content = message.get("content") if isinstance(message, Mapping) else None
     if not isinstance(message, Mapping) or not isinstance(content, list):
         return message
-    return {**message, "content": [_with_whole_image(part) for part in content]}
+    return {**message, "content": [_with_image_url(part) for part in content]}
 
 
-def _with_whole_image(part: object) -> object:
+def _with_image_url(part: object) -> object:
     if not isinstance(part, Mapping):
         return part
     kind = part.get("type")
