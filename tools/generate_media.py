@@ -332,20 +332,63 @@ def recordings() -> Iterator[tuple[str, bytes]]:
     yield "opus-16k", recording("OGG", "OPUS", 7001, 16000, 2)
     yield "opus-cut", recording("OGG", "OPUS", 7001, 48000)[:-9]
     yield "opus-twice", recording("OGG", "OPUS", 701, 48000) * 2
+    m4a = in_mp4(44100, 9000)
+    yield "m4a", m4a
+    yield "m4a-stereo", in_mp4(48000, 5000, layout="stereo")
+    yield "m4a-edited", edited(m4a, (100, 1500))
+    yield "m4a-edited-twice", edited(m4a, (50, 1024), (50, 4000))
+    yield "m4a-two-frames", edited(in_mp4(22050, 500), (20, 1024))
+    yield "m4a-not-edited", edited(m4a, (0, 0)).replace(b"edts", b"free")
+    yield "m4a-fragmented", in_mp4(44100, 9000, movflags="frag_keyframe+empty_moov")
+    yield "m4a-cut", m4a[:-20]
+    yield "m4a-rate-may-double", m4a.replace(b"\x56\xe5\0", b"\x56\xe5\x80")
+    yield "alac", in_mp4(44100, 5000, codec="alac")
+    yield "mp4-sound", video(sound=0.3)
+    yield "mp4-without-sound", video()
     yield "aiff", recording("AIFF", "PCM_16", 100, 8000)
     yield "empty", b""
     yield "text", b"not a recording"
 
 
-def as_soundfile_reads(data: bytes) -> dict[str, int] | None:
+def in_mp4(
+    rate: int, samples: int, codec: str = "aac", layout: str = "mono", movflags: str = ""
+) -> bytes:
+    import av
+
+    path = Path(tempfile.mkdtemp()) / "file"
+    options = {"movflags": movflags} if movflags else {}
+    with av.open(str(path), "w", format="ipod", options=options) as output:
+        stream = output.add_stream(codec, rate=rate, layout=layout)
+        resampler = av.AudioResampler(stream.codec_context.format.name, layout, rate)
+        frame = av.AudioFrame.from_ndarray(np.zeros((1, samples), np.float32), "fltp", "mono")
+        frame.rate, frame.pts = rate, 0
+        for ready in resampler.resample(frame):
+            output.mux(stream.encode(ready))
+        output.mux(stream.encode(None))
+    return path.read_bytes()
+
+
+def as_audio_reads(data: bytes) -> dict[str, int] | None:
     """As vLLM 0.33.0 reads audio (``multimodal/media/audio.py``); None where it cannot."""
+    import av
     import soundfile
 
     try:
         wave, rate = soundfile.read(io.BytesIO(data), always_2d=True)
+        return {"num_samples": wave.shape[0], "sampling_rate": rate, "channels": wave.shape[1]}
     except soundfile.LibsndfileError:
+        pass
+    try:
+        with av.open(io.BytesIO(data)) as container:
+            stream = container.streams.audio[0]
+            return {
+                "num_samples": sum(frame.samples for frame in container.decode(stream)),
+                "sampling_rate": stream.rate,
+                "channels": stream.channels,
+                "needs_ffmpeg": True,
+            }
+    except (av.FFmpegError, IndexError):
         return None
-    return {"num_samples": wave.shape[0], "sampling_rate": rate, "channels": wave.shape[1]}
 
 
 def write(path: Path, files: Iterator[tuple[str, bytes]], read: Callable[[bytes], object]) -> None:
@@ -361,4 +404,4 @@ def write(path: Path, files: Iterator[tuple[str, bytes]], read: Callable[[bytes]
 
 if __name__ == "__main__":
     write(ROOT / "videos" / "files.jsonl", chain(videos(), other_videos()), as_opencv_reads)
-    write(ROOT / "audios" / "files.jsonl", recordings(), as_soundfile_reads)
+    write(ROOT / "audios" / "files.jsonl", recordings(), as_audio_reads)

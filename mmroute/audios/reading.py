@@ -6,11 +6,12 @@ import io
 from dataclasses import replace
 from typing import BinaryIO, Final
 
-from mmroute.audios import flac, mp3, ogg, wav
+from mmroute.audios import flac, mp3, mp4, ogg, wav
 from mmroute.audios.header import not_predictable
 from mmroute.errors import InexactError, Reason
 from mmroute.images.data_url import MediaSource, read_source
 from mmroute.requests.items import AudioLength, checked_uuid
+from mmroute.videos.mp4 import FIRST_BOXES
 
 _MAX_BYTES: Final = 25 << 20  # the engine's default limit for a file
 
@@ -22,7 +23,7 @@ def read_audio(source: MediaSource, *, uuid: str | None = None) -> AudioLength:
     from the decoded samples, so the identity is known only if there is a uuid.
 
     Args:
-        source: the bytes, data URL or path of a WAV, FLAC, MP3, Ogg Vorbis or Opus file.
+        source: the bytes, data URL or path of a WAV, FLAC, MP3, Ogg Vorbis, Opus, M4A or MP4 file.
         uuid: the client's own name for the audio.
 
     Raises:
@@ -54,15 +55,19 @@ def audio_in(file: BinaryIO, uuid: str | None) -> AudioLength:
             f"the engine takes audio files of at most {_MAX_BYTES} bytes, found {size}",
         )
     file.seek(0)
-    head = file.read(4)
-    if head == wav.SIGNATURE:
+    head = file.read(8)
+    if head[:4] == wav.SIGNATURE:
         audio = wav.read_wav(file, size)
-    elif head == flac.SIGNATURE:
+    elif head[:4] == flac.SIGNATURE:
         audio = flac.read_flac(file, size)
-    elif head == ogg.SIGNATURE:
+    elif head[:4] == ogg.SIGNATURE:
         audio = ogg.read_ogg(file, size)
     elif head[:3] == mp3.ID3 or head[:2] in mp3.SYNC:
         audio = mp3.read_mp3(file, size)
+    elif head[4:] in FIRST_BOXES:
+        audio = mp4.read_mp4(file, size)
     else:
-        raise not_predictable(f"it is none of WAV, FLAC, MP3 and Ogg, but begins with {head!r}")
+        raise not_predictable(
+            f"it is none of WAV, FLAC, MP3, Ogg and MP4, but begins with {head!r}"
+        )
     return replace(audio, uuid=uuid)

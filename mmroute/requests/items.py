@@ -132,6 +132,7 @@ class AudioLength:
         sampling_rate: the number of samples per second.
         uuid: the client's own name for the audio; None if it sent none.
         channels: the number of channels, which most models mix into one.
+        needs_ffmpeg: whether FFmpeg reads the file, and libsndfile does not.
     """
 
     modality: ClassVar = Modality.AUDIO
@@ -139,6 +140,7 @@ class AudioLength:
     sampling_rate: int
     uuid: str | None = None
     channels: int = 1
+    needs_ffmpeg: bool = False
 
     @property
     def size(self) -> AudioLength:

@@ -50,7 +50,7 @@ def read_mp4(file: BinaryIO, size: int) -> VideoSize:
     tracks = layout.movie.all(b"trak")
     if _has_cover(layout.movie):
         raise not_predictable("it has cover art, which is a video track as well")
-    videos = [track for track in tracks if _handler(track) == b"vide"]
+    videos = [track for track in tracks if handler(track) == b"vide"]
     if len(videos) != 1:
         raise not_predictable(f"{len(videos)} video tracks")
     others = [track for track in tracks if track is not videos[0]]
@@ -66,14 +66,14 @@ def _read_track(track: Box, others: list[Box], layout: Layout) -> VideoSize:
     width, height = _size(tables.only(b"stsd"))
     if _turned(track.only(b"tkhd")):
         width, height = height, width
-    scale, movie_scale = _time_scale(track), _movie_scale(layout.movie.only(b"mvhd"))
+    scale, movie_scale = time_scale(track), _movie_scale(layout.movie.only(b"mvhd"))
     samples = read_samples(tables, sum(end - start for start, end in layout.media))
     claimed = len(samples.durations)
     edits = read_edits(track)
     if layout.fragments:
         if claimed and any(edit.start > 0 for edit in edits):
             raise not_predictable("it has an edit list, and fragments behind its first frames")
-        samples = _with_fragments(samples, track, layout)
+        samples = with_fragments(samples, track, layout)
     fps = _rate(samples, scale)
     samples.check(layout.media)
     shown = samples.shown if layout.fragments else shown_after(samples, edits, movie_scale, scale)
@@ -106,7 +106,8 @@ def _check_decoder(tables: Box, samples: Samples) -> None:
         raise not_predictable("its decoder may lose frames out of order")
 
 
-def _with_fragments(described: Samples, track: Box, layout: Layout) -> Samples:
+def with_fragments(described: Samples, track: Box, layout: Layout) -> Samples:
+    """The samples that ``moov`` describes, and those in fragments behind them."""
     after = int(described.durations.sum())
     fragments = read_fragments(layout, _track_id(track), after=after)
     return described if fragments is None else described.followed_by(fragments)
@@ -137,7 +138,7 @@ def _claims(tracks: list[Box], layout: Layout, fps: float) -> set[int]:
     movie_scale = _movie_scale(layout.movie.only(b"mvhd"))
     spans: list[list[tuple[float, int]]] = []  # for each track: starts and lengths
     for track in tracks:
-        scale = _time_scale(track)
+        scale = time_scale(track)
         fragments = read_fragments(layout, _track_id(track), after=0)
         if fragments is None:
             continue
@@ -170,7 +171,8 @@ def _track_id(track: Box) -> int:
     return header.unpack("I", 20 if header.unpack("B")[0] == 1 else 12)[0]
 
 
-def _handler(track: Box) -> bytes:
+def handler(track: Box) -> bytes:
+    """The kind of a track, such as ``vide`` and ``soun``."""
     box = track.only(b"mdia", b"hdlr")
     return struct.pack(">I", *box.unpack("I", 8))
 
@@ -213,7 +215,7 @@ def _matrix(box: Box, offset: int) -> tuple[int, ...]:
     return a, b, c, d
 
 
-def _time_scale(track: Box) -> int:
+def time_scale(track: Box) -> int:
     """The time units per second of a track."""
     media_header = track.only(b"mdia", b"mdhd")
     longer = media_header.unpack("B")[0] == 1
@@ -251,7 +253,7 @@ def _check_interleaving(video: Box, others: list[Box]) -> None:
         return
     delay = delay_of(read_edits(video))
     length = _seconds(video)
-    step = int(_times(video)[:, 1].max()) / _time_scale(video)
+    step = int(_times(video)[:, 1].max()) / time_scale(video)
     between = 0.0
     for count, track in zip(packets, others, strict=True):
         seconds = _seconds(track)
@@ -284,4 +286,4 @@ def _times(track: Box) -> Integers:
 
 def _seconds(track: Box) -> float:
     times = _times(track)
-    return float(times[:, 0] @ times[:, 1]) / _time_scale(track)
+    return float(times[:, 0] @ times[:, 1]) / time_scale(track)

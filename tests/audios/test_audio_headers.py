@@ -15,8 +15,13 @@ from mmroute.requests.items import AudioLength
 FILES = media_files("audios")
 REFUSED = {
     "aiff": "none of WAV",
+    "alac": "codec b'alac'",
     "empty": "none of WAV",
     "flac-cut": "does not end with the last of 9001 samples",
+    "m4a-cut": "do not describe one track",
+    "m4a-edited-twice": "several edits",
+    "m4a-rate-may-double": "may double its rate",
+    "mp4-without-sound": "0 tracks of sound",
     "mp3-cut": "its sound ends -50 bytes before the file does",
     "mp3-untagged": "no Xing or Info tag",
     "opus-cut": "ends within a page",
@@ -61,7 +66,7 @@ def test_flac_blocks_of_no_sample_are_refused() -> None:
         header(bytes(data))
 
 
-@pytest.mark.parametrize("name", ["wav-note", "flac", "mp3-notes", "vorbis", "opus"])
+@pytest.mark.parametrize("name", ["wav-note", "flac", "mp3-notes", "vorbis", "opus", "m4a"])
 def test_a_damaged_header_is_read_or_refused(name: str) -> None:
     refused = []
     for file in FILES[name].damaged(1_000, within=400):

@@ -26,6 +26,12 @@ def test_after_resampling_the_end_of_a_chunk_is_not_certain(samples: int, rate: 
     assert caught.value.reason is Reason.AUDIO_NOT_PREDICTABLE
 
 
+def test_a_file_that_libsndfile_does_not_read_is_refused() -> None:
+    with pytest.raises(InexactError, match="libsndfile") as caught:
+        VOXTRAL.count(AudioLength(16_000, 16_000, needs_ffmpeg=True))
+    assert caught.value.reason is Reason.ITEM_REFUSED
+
+
 def test_more_than_one_channel_is_refused_as_by_mistral_common() -> None:
     with pytest.raises(InexactError, match="takes one channel, not 2") as caught:
         count(16_000, 16_000, channels=2)

@@ -60,6 +60,8 @@ class PaddedAudio(OneByOne[AudioLength]):
         return int(-(-chunks * self._chunk // (self.sampling_rate // self.frame_rate)))
 
     def count(self, audio: AudioLength) -> Count:
+        if audio.needs_ffmpeg:
+            raise item_refused(audio, "mistral-common cannot read its file with libsndfile")
         if audio.channels != 1:
             raise item_refused(audio, f"mistral-common takes one channel, not {audio.channels}")
         samples = resampled_length(audio.num_samples, audio.sampling_rate, self.sampling_rate)

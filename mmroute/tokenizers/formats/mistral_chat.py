@@ -60,8 +60,8 @@ class _CountedAudioEncoder:
 
     def __call__(self, content: AudioChunk | AudioURLChunk) -> AudioEncoding:
         url = content.url if isinstance(content, AudioURLChunk) else str(content.input_audio)
-        samples, rate, channels = map(int, url.removeprefix(_SIZE_URL).split("x"))
-        audio = AudioLength(samples, rate, channels=channels)
+        samples, rate, channels, needs_ffmpeg = map(int, url.removeprefix(_SIZE_URL).split("x"))
+        audio = AudioLength(samples, rate, channels=channels, needs_ffmpeg=bool(needs_ffmpeg))
         return AudioEncoding(tokens=[self._begin, *self._tokens_of(audio)], audio=None)
 
 
@@ -138,7 +138,8 @@ class MistralChatEncoder:
             audio: the number of samples and their rate.
             inline: whether the client sent base64 and not a URL. System messages take base64 only.
         """
-        url = f"{_SIZE_URL}{audio.num_samples}x{audio.sampling_rate}x{audio.channels}"
+        numbers = audio.num_samples, audio.sampling_rate, audio.channels, int(audio.needs_ffmpeg)
+        url = _SIZE_URL + "x".join(map(str, numbers))
         if inline:
             return {"type": "input_audio", "input_audio": {"data": url}}
         return {"type": "audio_url", "audio_url": {"url": url}}
