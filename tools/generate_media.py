@@ -100,6 +100,14 @@ def _gif(delays: list[int]) -> bytes:
     return file.getvalue()
 
 
+def _still(kind: str, mode: str = "RGB") -> bytes:
+    from PIL import Image
+
+    file = io.BytesIO()
+    Image.new(mode, SIZE).save(file, kind)
+    return file.getvalue()
+
+
 def from_second_group(container: str, **kinds: Any) -> bytes:
     """A part of a file, begun where frames come that need those before it."""
     import av
@@ -177,18 +185,6 @@ def videos() -> Iterator[tuple[str, bytes]]:
     yield "sound-shorter", video(frames=30, sound=0.1)
     yield "sound-much-longer", video(codec="libvpx-vp9", rate=1, sound=200)
     yield "two-videos", video(tracks=2)
-    yield "fragmented", video(movflags="frag_keyframe+empty_moov")
-    for name, flags in {
-        "b-frames": "frag_keyframe+empty_moov",
-        "first-in-moov": "frag_keyframe",
-        "index": "dash+frag_keyframe",
-        "index-of-several": "frag_keyframe+empty_moov+default_base_moof+global_sidx",
-        "negative-offsets": "frag_keyframe+empty_moov+negative_cts_offsets",
-    }.items():
-        yield f"fragmented-{name}", video(frames=15, b_frames=2, group=5, movflags=flags)
-    fragments = "frag_keyframe+empty_moov"
-    yield "fragmented-sound", video(movflags=fragments, frames=15, b_frames=2, sound=0.5)
-    yield "fragmented-variable", video(movflags=fragments, frames=15, steps=(1, 1, 4), group=5)
     yield "hevc", video(codec="libx265")
     yield "vp9", video(codec="libvpx-vp9")
     yield "av1", video(codec="libsvtav1")
@@ -220,6 +216,26 @@ def videos() -> Iterator[tuple[str, bytes]]:
     yield "bytes-behind", plain + b"\0\1\2\3"
     yield "no-moov", plain[: find(plain, b"moov")[0]]
     yield "no-key-frame-table", plain.replace(b"stss", b"free")
+
+
+def parts_of_videos() -> Iterator[tuple[str, bytes]]:
+    yield "fragmented", video(movflags="frag_keyframe+empty_moov")
+    for name, flags in {
+        "b-frames": "frag_keyframe+empty_moov",
+        "first-in-moov": "frag_keyframe",
+        "index": "dash+frag_keyframe",
+        "index-of-several": "frag_keyframe+empty_moov+default_base_moof+global_sidx",
+        "negative-offsets": "frag_keyframe+empty_moov+negative_cts_offsets",
+    }.items():
+        yield f"fragmented-{name}", video(frames=15, b_frames=2, group=5, movflags=flags)
+    fragments = "frag_keyframe+empty_moov"
+    yield "fragmented-sound", video(movflags=fragments, frames=15, b_frames=2, sound=0.5)
+    yield "fragmented-variable", video(movflags=fragments, frames=15, steps=(1, 1, 4), group=5)
+    first = video(frames=30, movflags="faststart", group=10)
+    yield "cut-in-the-middle", first[: len(first) // 2 + 300]
+    yield "cut-b-frames", video(frames=30, b_frames=2, movflags="faststart")[:-200]
+    yield "cut-mpeg4", video(codec="mpeg4", rate=25, movflags="faststart")[:-20]
+    yield "cut-fragment", video(frames=15, movflags="frag_keyframe+empty_moov+skip_trailer")[:-9]
 
 
 def other_videos() -> Iterator[tuple[str, bytes]]:
@@ -258,6 +274,11 @@ def other_videos() -> Iterator[tuple[str, bytes]]:
     yield "gif-bytes-behind", _gif([100, 100]) + b"end"
     yield "gif-cut", _gif([100, 100])[:-5]
     yield "mpegts", video("mpegts")
+    for kind in ("PNG", "JPEG"):
+        yield f"still-{kind}", (still := _still(kind))
+        yield f"still-{kind}-bytes-behind", still + b"behind"
+    yield "still-JPEG-cmyk", _still("JPEG", "CMYK")
+    yield "apng", video("apng", "apng", pixels="rgb24")
     yield "empty", b""
     yield "text", b"not a video " * 20
 
@@ -403,5 +424,9 @@ def write(path: Path, files: Iterator[tuple[str, bytes]], read: Callable[[bytes]
 
 
 if __name__ == "__main__":
-    write(ROOT / "videos" / "files.jsonl", chain(videos(), other_videos()), as_opencv_reads)
+    write(
+        ROOT / "videos" / "files.jsonl",
+        chain(videos(), parts_of_videos(), other_videos()),
+        as_opencv_reads,
+    )
     write(ROOT / "audios" / "files.jsonl", recordings(), as_audio_reads)

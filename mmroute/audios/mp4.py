@@ -49,6 +49,8 @@ def read_mp4(file: BinaryIO, size: int) -> AudioLength:
     """
     try:
         layout = read_layout(file, size)
+        if layout.cut_at is not None:
+            raise not_predictable("it is cut")
         tracks = [track for track in layout.movie.all(b"trak") if handler(track) == b"soun"]
         if len(tracks) != 1:
             raise not_predictable(f"{len(tracks)} tracks of sound")

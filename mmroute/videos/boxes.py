@@ -89,35 +89,35 @@ class Layout:
         media: the start and end of each ``mdat`` box's content in the file, in bytes.
         fragments: the offset in the file, and the content, of each ``moof`` box.
         indexes: the content of each ``sidx`` box.
+        cut_at: the size of the file in bytes if it ends within its last ``mdat`` box; else None.
     """
 
     movie: Box
     media: list[tuple[int, int]]
     fragments: list[tuple[int, Box]]
     indexes: list[Box]
+    cut_at: int | None
 
 
 def read_layout(file: BinaryIO, size: int) -> Layout:
     """Walk the boxes at the top level, and read all but the media.
 
     Raises:
-        InexactError: `video_not_predictable` if the boxes do not fill the file.
+        InexactError: `video_not_predictable` if the boxes do not fill the file. The last one may
+            be media that are cut.
     """
     at, movies, media, fragments, indexes = 0, [], [], [], []
-    room = _MAX_MOOV
+    room, cut_at = _MAX_MOOV, None
     for _ in range(_MAX_TOP_LEVEL):
         if at == size:
             break
         name, start, end = _top_level_box(file, at, size)
         if name == b"mdat":
+            cut_at, end = (size, size) if end > size else (None, end)
             media.append((start, end))
         elif name in _READ:
             room -= end - start
-            if room < 0:
-                raise not_predictable(f"a box {name.decode()!r} of {end - start} bytes")
-            file.seek(start)
-            data = file.read(end - start)
-            box = Box(data, 0, len(data))
+            box = _content(file, name, start, end, room)
             if name == b"moov":
                 movies.append(box)
             elif name == b"sidx":
@@ -129,7 +129,15 @@ def read_layout(file: BinaryIO, size: int) -> Layout:
         raise not_predictable(f"more than {_MAX_TOP_LEVEL} boxes at the top level")
     if len(movies) != 1:
         raise not_predictable(f"{len(movies)} boxes 'moov' where one is needed")
-    return Layout(movies[0], media, fragments, indexes)
+    return Layout(movies[0], media, fragments, indexes, cut_at)
+
+
+def _content(file: BinaryIO, name: bytes, start: int, end: int, room: int) -> Box:
+    if room < 0:
+        raise not_predictable(f"a box {name.decode()!r} of {end - start} bytes")
+    file.seek(start)
+    data = file.read(end - start)
+    return Box(data, 0, len(data))
 
 
 def _top_level_box(file: BinaryIO, at: int, size: int) -> tuple[bytes, int, int]:
@@ -144,6 +152,6 @@ def _top_level_box(file: BinaryIO, at: int, size: int) -> tuple[bytes, int, int]
         length = size - at
     elif length == 1:
         length, start = int.from_bytes(head[_HEADER.size :]), _LONG_HEADER
-    if not start <= length <= size - at:
+    if length < start or (length > size - at and name != b"mdat"):
         raise not_predictable(f"it ends before its box {name!r}, cut short or broken")
     return name, at + start, at + length

@@ -16,7 +16,7 @@ import numpy as np
 
 from mmroute.requests.items import VideoSize
 from mmroute.videos.boxes import Box, Integers, Layout, read_layout
-from mmroute.videos.edits import delay_of, read_edits, shown_after
+from mmroute.videos.edits import Edit, delay_of, read_edits, shown_after
 from mmroute.videos.end_of_file import frames_at_end, frames_wherever_sought
 from mmroute.videos.fragments import end_of_index, read_fragments
 from mmroute.videos.header import not_predictable
@@ -32,7 +32,9 @@ _MAX_DELAY: Final = 40  # a decoder holds back so many frames, for its threads a
 _PCM_PACKET: Final = 1024  # samples
 _MICROSECONDS: Final = 1_000_000
 _MAX_DELTA: Final = 1 << 31  # FFmpeg reads larger deltas as corrections
-_CODECS: Final = frozenset({b"avc1", b"avc3", b"hvc1", b"hev1", b"vp09", b"mp4v", b"jpeg"})
+_STRICT_CODECS: Final = frozenset({b"avc1", b"avc3", b"hvc1", b"hev1"})
+_CODECS: Final = _STRICT_CODECS | {b"vp09", b"mp4v", b"jpeg"}
+_INTERLEAVED: Final = 0.5  # seconds; FFmpeg reads in the order of the file within one second
 _ONE: Final = 1 << 16  # 1 in 16.16 fixed point
 _FRACTION_BITS: Final = 14  # the last column of a matrix is in 2.30 fixed point
 # The first two columns of a display matrix: a, b, c, d.
@@ -67,14 +69,11 @@ def _read_track(track: Box, others: list[Box], layout: Layout) -> VideoSize:
     if _turned(track.only(b"tkhd")):
         width, height = height, width
     scale, movie_scale = time_scale(track), _movie_scale(layout.movie.only(b"mvhd"))
-    samples = read_samples(tables, sum(end - start for start, end in layout.media))
-    claimed = len(samples.durations)
     edits = read_edits(track)
-    if layout.fragments:
-        if claimed and any(edit.start > 0 for edit in edits):
-            raise not_predictable("it has an edit list, and fragments behind its first frames")
-        samples = with_fragments(samples, track, layout)
+    samples, claimed = _samples(tables, track, edits, layout)
     fps = _rate(samples, scale)
+    if layout.cut_at is not None:
+        samples = _before_cut(samples, track, others, layout.cut_at)
     samples.check(layout.media)
     shown = samples.shown if layout.fragments else shown_after(samples, edits, movie_scale, scale)
     total, visible = len(samples.shown), len(shown)
@@ -99,6 +98,42 @@ def _read_track(track: Box, others: list[Box], layout: Layout) -> VideoSize:
         raise not_predictable("its rate varies, and an edit list changes when it begins")
     num_frames = frames_at_end(samples, scale, fps, start=0 if starts else start)
     return VideoSize(width, height, num_frames, fps)
+
+
+def _before_cut(samples: Samples, track: Box, others: list[Box], cut_at: int) -> Samples:
+    """The frames that are whole in a file that is cut.
+
+    A decoder of H.264 or HEVC refuses a frame that is cut, as OpenCV expects if no frame is then
+    held back. Other decoders may make a picture of it.
+    """
+    whole = samples.before(cut_at)
+    total = len(whole.durations)
+    if not total or total == len(samples.durations):
+        raise not_predictable("it is cut before its first frame, or behind its last")
+    if samples.starts[total] < cut_at:
+        (codec,) = track.only(b"mdia", b"minf", b"stbl", b"stsd").within(skip=8)
+        if codec not in _STRICT_CODECS or (whole.shown != whole.decoded).any():
+            raise not_predictable("it is cut within a frame, which a decoder may show")
+    last = whole.decoded[-1] / time_scale(track)
+    for other in others:
+        heard = read_samples(other.only(b"mdia", b"minf", b"stbl"), cut_at)
+        lost = heard.decoded[heard.ends > cut_at] / time_scale(other)
+        if len(lost) and lost[0] < last - _INTERLEAVED:
+            raise not_predictable("it is cut, and its sound is behind its picture")
+    return whole
+
+
+def _samples(tables: Box, track: Box, edits: list[Edit], layout: Layout) -> tuple[Samples, int]:
+    """All frames, and the number of those that ``moov`` describes."""
+    samples = read_samples(tables, sum(end - start for start, end in layout.media))
+    claimed = len(samples.durations)
+    if not layout.fragments:
+        return samples, claimed
+    if layout.cut_at is not None:
+        raise not_predictable("it is cut within a fragment")
+    if claimed and any(edit.start > 0 for edit in edits):
+        raise not_predictable("it has an edit list, and fragments behind its first frames")
+    return with_fragments(samples, track, layout), claimed
 
 
 def _check_decoder(tables: Box, samples: Samples) -> None:

@@ -14,6 +14,7 @@ from mmroute.videos.gif import SIGNATURES, read_gif
 from mmroute.videos.header import not_predictable
 from mmroute.videos.matroska import SIGNATURE, read_matroska
 from mmroute.videos.mp4 import FIRST_BOXES, read_mp4
+from mmroute.videos.still import JPEG, PNG, read_still
 
 _FRAME_LIST: Final = "data:video/jpeg;base64,"
 DEFAULT_FRAMES: Final = 32  # the frames of a list that the engine reads by default
@@ -29,8 +30,9 @@ def read_video(
     because the engine computes the identity from them.
 
     Args:
-        source: the bytes, data URL or path of an MP4, MOV, WebM, Matroska or GIF file; or a list of
-            frames, ``data:video/jpeg;base64,FRAME,FRAME,...``.
+        source: the bytes, data URL or path of an MP4, MOV, WebM, Matroska, AVI or GIF file, or of a
+            PNG or JPEG picture, which is a video of one frame; or a list of frames,
+            ``data:video/jpeg;base64,FRAME,FRAME,...``.
         uuid: the client's own name for the video.
         max_frames: the most frames that the engine reads from a list of frames; -1 for all.
 
@@ -68,7 +70,7 @@ def read_video_header(file: BinaryIO) -> VideoSize:
 
     Args:
         file: the seekable file, at any position. Only the header of an MP4 or MOV file is read;
-            a WebM, Matroska or GIF file is read whole.
+            of an AVI file the heads of all chunks; other files are read whole.
 
     Raises:
         InexactError: `video_not_predictable`.
@@ -86,4 +88,9 @@ def read_video_header(file: BinaryIO) -> VideoSize:
     if head.startswith(SIGNATURES):
         file.seek(0)
         return read_gif(file.read())
-    raise not_predictable(f"it is none of MP4, MOV, WebM, Matroska and GIF, but begins {head!r}")
+    if head.startswith((PNG, JPEG)):
+        file.seek(0)
+        return read_still(file.read())
+    raise not_predictable(
+        f"it is none of MP4, MOV, WebM, Matroska, AVI, GIF, PNG and JPEG, but begins {head!r}"
+    )

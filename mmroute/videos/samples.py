@@ -58,6 +58,20 @@ class Samples:
         keys = self.key_indices(), others.key_indices() + len(self.durations)
         return Samples(durations, decoded, shown, starts, ends, np.concatenate(keys))
 
+    def before(self, end: int) -> Samples:
+        """The first frames, up to the first that does not end before an offset in the file."""
+        beyond = (self.ends > end).nonzero()[0]
+        first = slice(int(beyond[0]) if len(beyond) else len(self.ends))
+        keys = self.key_indices()
+        return Samples(
+            self.durations[first],
+            self.decoded[first],
+            self.shown[first],
+            self.starts[first],
+            self.ends[first],
+            keys[keys < first.stop],
+        )
+
     def key_indices(self) -> Integers:
         """The indices of the key frames, ascending."""
         return np.arange(len(self.durations)) if self.keys is None else self.keys
@@ -84,7 +98,7 @@ def read_samples(tables: Box, room: int) -> Samples:
     constant, count = (box := tables.only(b"stsz")).unpack("II", 4)
     if count != total:
         raise not_predictable(f"{count} samples, and times for {total}")
-    if total > room or constant > room:
+    if total > room or constant > room:  # also of a file that is cut
         raise not_predictable(f"{total} frames in {room} bytes")
     durations = np.repeat(times[:, 1], times[:, 0])
     sizes = np.full(count, constant) if constant else box.table(1, offset=8)[:, 0]
