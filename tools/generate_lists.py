@@ -10,6 +10,7 @@ Runs in an environment with vLLM, without a GPU under ``VLLM_TARGET_DEVICE=cpu``
 from __future__ import annotations
 
 import argparse
+import importlib
 import importlib.metadata
 import inspect
 import json
@@ -83,12 +84,35 @@ def template_parameters() -> dict[str, Any]:
     }
 
 
+def multimodal_architectures() -> dict[str, Any]:
+    """The multimodal architectures, and those whose layers have several kinds of state.
+
+    A class that needs a package which is not installed is not looked into.
+    """
+    from vllm.model_executor.models import registry
+
+    found: dict[str, set[str]] = {"hybrid": set(), "not_imported": set()}
+    for name, (module, class_name) in registry._MULTIMODAL_MODELS.items():
+        path = module if module.startswith("vllm.") else f"vllm.model_executor.models.{module}"
+        try:
+            model = getattr(importlib.import_module(path), class_name)
+        except ImportError:
+            found["not_imported"].add(name)
+        else:
+            found["hybrid"].update([name] if getattr(model, "is_hybrid", False) else [])
+    return {
+        "multimodal": sorted(registry._MULTIMODAL_MODELS),
+        **{kind: sorted(names) for kind, names in found.items()},
+    }
+
+
 def _parameters(function: Callable[..., Any]) -> list[str]:
     named = inspect.signature(function).parameters.values()
     return sorted(one.name for one in named if one.kind is not one.VAR_KEYWORD)
 
 
 FILES: Final[Mapping[str, tuple[Callable[[], dict[str, Any]], tuple[str, ...]]]] = {
+    "engines/vllm/architectures.json": (multimodal_architectures, ("vLLM",)),
     "engines/vllm/serve_options.json": (serve_options, ("vLLM",)),
     "tokenizers/engine_classes.json": (tokenizer_classes, ("vLLM", "transformers")),
     "chat/template_parameters.json": (template_parameters, ("vLLM", "transformers")),

@@ -51,7 +51,8 @@ CONFIG_FIELDS: Final[Mapping[str, Callable[[object], bool]]] = {
 }  # fmt: skip
 """Typed fields of the models' configurations. A value of the right type changes no prompt."""
 OF_LOADERS: Final = frozenset({
-    "SPECIAL_TOKENS_ATTRIBUTES", "add_prefix_space", "add_tokens", "added_tokens_decoder",
+    "SPECIAL_TOKENS_ATTRIBUTES", "add_bos_token", "add_eos_token", "add_prefix_space", "add_tokens",
+    "added_tokens_decoder",
     "added_tokens_encoder", "additional_special_tokens", "all_special_ids", "all_special_tokens",
     "allow_global_per_layer_attribute_access", "apply_chat_template", "architectures", "args",
     "attention_bias", "attention_dropout", "attn_implementation", "attribute_map", "audio_config",

@@ -1,7 +1,7 @@
 """vLLM's KV events: which blocks were stored and removed.
 
 `decode_events` reads what vLLM's ZMQ publisher sends as the last frame of a message: msgpack of a
-``KVEventBatch``. Source: vLLM 0.33.0 ``distributed/kv_events.py``; 0.23.0 and before wrote
+``KVEventBatch``. Source: vLLM ``distributed/kv_events.py``; 0.23.0 and before wrote
 events as arrays.
 """
 
@@ -146,7 +146,7 @@ _ROW_DECODER: Final = msgspec.msgpack.Decoder(_RowBatch)
 
 
 def decode_events(payload: bytes) -> EventBatch:
-    """The batch in one payload; fields that vLLM 0.33.0 does not have are ignored.
+    """The batch in one payload; fields that vLLM does not have are ignored.
 
     Raises:
         EventsError: `malformed_events`: the payload is no batch, or has an event of unknown type.
@@ -157,7 +157,7 @@ def decode_events(payload: bytes) -> EventBatch:
     except (ValueError, RecursionError) as error:  # an unknown field may be nested to any depth
         with contextlib.suppress(ValueError, RecursionError):
             return _ROW_DECODER.decode(payload).as_batch()
-        message = f"{len(payload)} bytes are no KV event batch of vLLM 0.33.0: {error}"
+        message = f"{len(payload)} bytes are no KV event batch of vLLM: {error}"
         raise EventsError(Reason.MALFORMED_EVENTS, message[:_MESSAGE_LENGTH]) from error
 
 

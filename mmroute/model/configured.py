@@ -262,7 +262,7 @@ def _kept_multiple(
     The layers with the smaller pages get blocks of more tokens, and a prefix is kept where a block
     of each kind ends.
 
-    Source: vLLM 0.33.0 ``v1/core/kv_cache_utils.py`` (`unify_kv_cache_spec_page_size`),
+    Source: vLLM ``v1/core/kv_cache_utils.py`` (`unify_kv_cache_spec_page_size`),
     ``v1/core/kv_cache_coordinator.py`` (`HybridKVCacheCoordinator`).
     """
     if not family.kv_pages or not settings.hybrid_groups:

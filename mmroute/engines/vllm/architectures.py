@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.resources
+import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -30,22 +31,19 @@ class Register(BaseModel):
 
     Attributes:
         engine: its name and version.
-        covered: architectures that a shipped family spec matches.
+        names: all of them, in alphabetical order. A family spec matches those that are not refused.
+        hybrid: those whose layers have several kinds of state, so far as the engine's classes of
+            them could be imported.
         covered_by: architecture -> family, where its models declare no architecture.
-        refused: the others, by the kind of reason.
+        refused: those that are refused, by the kind of reason.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     engine: str
-    covered: tuple[str, ...]
+    names: tuple[str, ...]
+    hybrid: frozenset[str]
     covered_by: Mapping[str, str]
     refused: Mapping[str, Refusal]
-
-    @property
-    def names(self) -> list[str]:
-        """All architectures, in alphabetical order."""
-        refused = (name for refusal in self.refused.values() for name in refusal.architectures)
-        return sorted([*self.covered, *self.covered_by, *refused], key=str.lower)
 
     def refusal(self, names: Sequence[object]) -> Refusal | None:
         """Why one of these architectures is refused, if one is."""
@@ -58,5 +56,12 @@ class Register(BaseModel):
 @cache
 def register() -> Register:
     """The architectures of vLLM."""
-    file = importlib.resources.files("mmroute.engines.vllm") / "architectures.toml"
-    return Register.model_validate(tomllib.loads(file.read_text(encoding="utf-8")))
+    package = importlib.resources.files("mmroute.engines.vllm")
+    listed = json.loads((package / "architectures.json").read_text(encoding="utf-8"))
+    told = tomllib.loads((package / "architectures.toml").read_text(encoding="utf-8"))
+    return Register(
+        engine=f"vllm {listed['read']['vLLM']}",
+        names=tuple(sorted(listed["multimodal"], key=str.lower)),
+        hybrid=listed["hybrid"],
+        **told,
+    )

@@ -13,6 +13,7 @@ from importlib.metadata import version
 from typing import Any, Final
 
 from mmroute.chat.template import ChatTemplate
+from mmroute.engines.vllm.profile import VLLM
 from mmroute.errors import quoted
 from mmroute.model_directory import ModelFiles
 from mmroute.parity.cases import Case, Outcome, UndecidedError
@@ -56,7 +57,7 @@ KNOWN_DIFFERENCES: Final[tuple[tuple[tuple[str, ...], str, str, str], ...]] = (
 def known_differences(family: str) -> tuple[str, ...]:
     """The requests in which processor and engine differ and neither is wrong, in words."""
     return tuple(
-        f"requests {requests}: {oracle} here, {engine} in vLLM 0.33.0"
+        f"requests {requests}: {oracle} here, {engine} in vLLM {VLLM.version}"
         for families, requests, oracle, engine in KNOWN_DIFFERENCES
         if not families or family in families
     )
