@@ -51,8 +51,16 @@ class Chat(Protocol):
         """Whether the engine drops the items of a chat, and renders its texts alone."""
         return False
 
-    def with_template(self, template: ChatTemplate) -> Chat:
-        """The same renderer with another template for all requests."""
+    def with_template(self, source: str, origin: str) -> Chat:
+        """The same renderer with another template for all requests.
+
+        Args:
+            source: the template's text.
+            origin: the file it comes from, or the option.
+
+        Raises:
+            ModelError: `malformed_file`: it is no template.
+        """
         return self
 
     def with_content_format(self, content_format: str) -> Chat:

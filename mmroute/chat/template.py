@@ -23,7 +23,6 @@ from jinja2.runtime import Context, LoopContext
 from jinja2.utils import Namespace
 
 from mmroute.chat.addresses import FILTER, NotReproducibleError, guard, guarded
-from mmroute.chat.content_format import detect_content_format
 from mmroute.errors import InexactError, Reason, malformed
 
 CONTINUE_TAG: Final = "CONTINUE_FINAL_MESSAGE_TAG "
@@ -188,7 +187,8 @@ class ChatTemplate:
     Attributes:
         source: the template's text.
         origin: the file (and field) it comes from.
-        content_format: ``openai`` or ``string``; see `mmroute.chat.content_format`.
+        content_format: the form in which the engine gives it message contents: ``openai``, their
+            parts, or ``string``.
         variables: the names the template reads without setting them.
         knows_developer: whether it tells the role "developer" from others.
     """
@@ -201,15 +201,25 @@ class ChatTemplate:
     _compiled: jinja2.Template = field(repr=False)
 
     @classmethod
-    def compile(cls, source: str, origin: str) -> ChatTemplate:
+    def compile(
+        cls,
+        source: str,
+        origin: str,
+        content_format_of: Callable[[nodes.Template], str] = lambda _: "string",
+    ) -> ChatTemplate:
         """Parse and compile.
+
+        Args:
+            source: the template's text.
+            origin: the file (and field) it comes from.
+            content_format_of: the engine's rule for `content_format`, by the syntax tree.
 
         Raises:
             ModelError: `malformed_file` if it is not a jinja2 template.
         """
         try:
             tree = environment().parse(source)
-            content_format = detect_content_format(tree)
+            content_format = content_format_of(tree)
             variables = frozenset(jinja2.meta.find_undeclared_variables(tree))
             compiled = environment().from_string(tree)
             compiled.globals = {}  # `pieces_of` gives them, and a context goes through all of these

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from mmroute.chat import Chat
-from mmroute.chat.template import ChatTemplate
 from mmroute.engines.frontends import Frontend
 from mmroute.engines.hashes import Hashes
 from mmroute.engines.profile import EngineProfile
@@ -117,17 +116,18 @@ def configured_chat(chat: Chat, settings: EngineSettings, model: str) -> Chat:
     if template is not None:
         if chat.templates is None:
             raise _unsupported("--chat-template", f"{model} is rendered without a template")
-        chat = chat.with_template(_template(template))
+        chat = chat.with_template(*_template(template))
     if settings.content_format is not None:
         chat = chat.with_content_format(settings.content_format)
     return chat
 
 
-def _template(text: str) -> ChatTemplate:
+def _template(text: str) -> tuple[str, str]:
+    """The text of a template, and where it comes from."""
     if _OF_TEMPLATES & set(text):
-        return ChatTemplate.compile(text, "--chat-template")
+        return text, "--chat-template"
     try:
-        source = Path(text).read_text(encoding="utf-8")
+        return Path(text).read_text(encoding="utf-8"), text
     except OSError as error:
         raise ModelError(
             Reason.MISSING_FILE,
@@ -136,7 +136,6 @@ def _template(text: str) -> ChatTemplate:
         ) from error
     except UnicodeDecodeError as error:
         raise malformed(f"{text} is not UTF-8: {error}") from error
-    return ChatTemplate.compile(source, text)
 
 
 def configured_context(settings: EngineSettings, longest: int) -> int:

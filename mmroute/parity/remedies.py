@@ -15,7 +15,6 @@ import numpy as np
 
 from mmroute.answering.pipeline import answer, geometry_of, prepare
 from mmroute.answering.routing import Routing
-from mmroute.chat.template import ChatTemplate
 from mmroute.engines.frontends import Frontend
 from mmroute.engines.settings import EngineSettings
 from mmroute.errors import InexactError, MmrouteError
@@ -99,12 +98,12 @@ def _rendered_otherwise(
         other = replace(model, chat=model.chat.with_content_format(form))
         remedy = Remedy(Cause.TEMPLATE, why, f"--chat-template-content-format {form}")
         yield remedy, other, request
-    for template in _templates_of(model):
-        why = f"The oracle renders the chat template of {template.origin}."
-        file = template.origin if template.origin.endswith(".jinja") else ""
+    for source, origin in _templates_of(model):
+        why = f"The oracle renders the chat template of {origin}."
+        file = origin if origin.endswith(".jinja") else ""
         setting = f"--chat-template {shlex.quote(str(Path(model.name) / file))}" if file else ""
         try:
-            other = replace(model, chat=model.chat.with_template(template))
+            other = replace(model, chat=model.chat.with_template(source, origin))
         except MmrouteError:
             continue
         yield Remedy(Cause.TEMPLATE, why, setting), other, request
@@ -134,28 +133,23 @@ def _behind_frontend(
         return None
 
 
-def _templates_of(model: ResolvedModel) -> Iterator[ChatTemplate]:
-    """All chat templates: those that were loaded, and the others in the directory."""
-    yield from (model.chat.templates or {}).values()
+def _templates_of(model: ResolvedModel) -> Iterator[tuple[str, str]]:
+    """All chat templates, those that were loaded and the others in the directory, by origin."""
+    yield from ((each.source, each.origin) for each in (model.chat.templates or {}).values())
     # The files of a hub name would have to be fetched again, so only loaded templates are used.
     if not Path(model.name).is_dir():
         return
-    files = find_model(model.name)
-    for origin, source in _sources(files):
-        try:
-            yield ChatTemplate.compile(source, origin)
-        except MmrouteError:
-            continue
+    yield from _sources(find_model(model.name))
 
 
 def _sources(files: ModelFiles) -> Iterator[tuple[str, str]]:
     for name in files.names():
         if name.endswith(".jinja"):
-            yield name, files.text(name)
+            yield files.text(name), name
     for name in _TEMPLATE_FIELDS:
         found = files.object(name).get("chat_template") if files.has(name) else None
         if isinstance(found, str):
-            yield f"{name}:chat_template", found
+            yield found, f"{name}:chat_template"
 
 
 def _processor_arguments(

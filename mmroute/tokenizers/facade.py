@@ -9,7 +9,8 @@ from typing import Final, final
 
 import numpy as np
 
-from mmroute.chat.template_files import chat_templates, check_one_template
+from mmroute.chat.template import ChatTemplate
+from mmroute.chat.template_files import check_one_template, default_template
 from mmroute.geometry import TokenIds
 from mmroute.model_directory import ModelFiles
 from mmroute.tokenizers.codec import Codec, Loaded
@@ -87,8 +88,8 @@ class LoadedTokenizer:
         if self._embedded_template is not None or self._model_files is None:
             return self._embedded_template
         check_one_template(self._model_files)
-        template, _ = chat_templates(self._model_files)
-        return None if template is None else template.source
+        found = default_template(self._model_files)
+        return None if found is None else ChatTemplate.compile(*found).source
 
     def encode(self, text: str, *, add_special_tokens: bool = False) -> TokenIds:
         """Token IDs of a text, shape (n,), uint32.

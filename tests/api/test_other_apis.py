@@ -20,7 +20,6 @@ from mmroute import EngineSettings
 from mmroute.api.vllm import ApiError, Cost, release_of, schema_of
 from mmroute.api.vllm.messages import AnthropicMessagesRequest
 from mmroute.api.vllm.messages_rules import messages_rules
-from mmroute.chat.template import ChatTemplate
 from mmroute.normalizer import Normalizer
 from mmroute.server import ModelSource, ServerSettings
 from mmroute.server.bodies import LONG_STRUCTURE, Body, check_body, check_text
@@ -255,7 +254,7 @@ def test_json_of_any_depth_gets_an_answer_or_an_error(
 
 
 def rules_of(normalizer: Normalizer, template: str, *options: str) -> Any:
-    chat = normalizer.model.chat.with_template(ChatTemplate.compile(template, "a test"))
+    chat = normalizer.model.chat.with_template(template, "a test")
     return messages_rules(replace(normalizer, model=replace(normalizer.model, chat=chat)), options)
 
 

@@ -12,8 +12,8 @@ from small_models import Files
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from mmroute import ImageSize, Normalizer, Reason
-from mmroute.chat.template import ChatTemplate
 from mmroute.engines.vllm.messages import parse_chat
+from mmroute.engines.vllm.templates import compile_template
 from mmroute.model_directory import EMBEDDED_MODEL, find_model
 from mmroute.requests.items import Modality
 from mmroute.requests.request import Request
@@ -56,18 +56,18 @@ STRING = [
 
 @pytest.mark.parametrize("source", OPENAI)
 def test_templates_that_loop_over_parts(source: str) -> None:
-    assert ChatTemplate.compile(source, "a test").content_format == "openai"
+    assert compile_template(source, "a test").content_format == "openai"
 
 
 @pytest.mark.parametrize("source", STRING)
 def test_templates_that_do_not(source: str) -> None:
-    assert ChatTemplate.compile(source, "a test").content_format == "string"
+    assert compile_template(source, "a test").content_format == "string"
 
 
 def render(source: str, messages: list[Any], **options: Any) -> str:
     options = {"add_generation_prompt": False, "continue_final_message": False, **options}
     variables = options.pop("variables", {})
-    return ChatTemplate.compile(source, "a test").render(messages, variables=variables, **options)
+    return compile_template(source, "a test").render(messages, variables=variables, **options)
 
 
 def test_the_environment_is_transformers_own() -> None:

@@ -17,8 +17,8 @@ from mmroute.chat import cache, resumable
 from mmroute.chat.cache import ChatCache, proved
 from mmroute.chat.rendered import Continued
 from mmroute.chat.resumable import ResumableTemplate
-from mmroute.chat.template import ChatTemplate
 from mmroute.engines.vllm.hf_chat import HfChat
+from mmroute.engines.vllm.templates import compile_template
 from mmroute.errors import InexactError, Reason
 from mmroute.requests.items import Modality
 from mmroute.requests.request import Request
@@ -78,7 +78,7 @@ def everything_is_kept() -> Iterator[None]:
 
 
 def chat_of(source: str) -> HfChat:
-    template = ChatTemplate.compile(source, "chat_template.jinja")
+    template = compile_template(source, "chat_template.jinja")
     return HfChat(template, template, {"bos_token": "<s>"}, {Modality.IMAGE: "<image>"})
 
 
@@ -238,7 +238,7 @@ LOOP: Final = "{% for m in messages %}{{ m.content }}{% endfor %}"
     ],
 )  # fmt: skip
 def test_which_templates_go_on(source: str, found: tuple[int, int] | None) -> None:
-    template = proved(ChatTemplate.compile(source, "chat_template.jinja"))
+    template = proved(compile_template(source, "chat_template.jinja"))
     assert (None if template is None else (template.fewest, template.ahead)) == found
 
 
@@ -246,7 +246,7 @@ def test_a_template_that_writes_probe_chats_otherwise_is_rendered_whole(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     looks_at_nothing_behind(monkeypatch)
-    template = ChatTemplate.compile(AHEAD, "chat_template.jinja")
+    template = compile_template(AHEAD, "chat_template.jinja")
     assert proved(template) is None
     assert "chat_template.jinja is rendered whole: a probe chat went wrong" in caplog.text
 

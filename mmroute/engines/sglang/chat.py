@@ -17,7 +17,11 @@ from mmroute.chat.cache import ChatCache
 from mmroute.chat.conversation import ParsedChat
 from mmroute.chat.renderer import Chat, check_api_fields
 from mmroute.chat.template import ChatTemplate
-from mmroute.chat.template_files import chat_templates, check_one_template
+from mmroute.chat.template_files import (
+    check_one_template,
+    default_template,
+    tokenizer_templates,
+)
 from mmroute.chat.template_parameters import TRANSFORMERS
 from mmroute.engines.profile import ChatSource
 from mmroute.engines.sglang.messages import parse_messages
@@ -42,8 +46,8 @@ def load_chat(source: ChatSource) -> SglangChat:
     """
     files, tokenizer, family = source.files, source.tokenizer, source.family
     check_one_template(files)
-    template, tool_template = chat_templates(files)
-    template = template or tool_template
+    found = default_template(files) or tokenizer_templates(files).get("tool_use")
+    template = None if found is None else ChatTemplate.compile(*found)
     if template is not None and not any(word in template.source for word in _MEDIA_WORDS):
         raise ModelError(
             Reason.INVALID_CONFIG_FIELD,
@@ -86,8 +90,8 @@ class SglangChat(Chat):
     def request_fields(self) -> frozenset[str]:
         return frozenset({"reasoning_effort", "thinking"})
 
-    def with_template(self, template: ChatTemplate) -> SglangChat:
-        return replace(self, template=template)
+    def with_template(self, source: str, origin: str) -> SglangChat:
+        return replace(self, template=ChatTemplate.compile(source, origin))
 
     def read(self, request: Request, cache: ChatCache | None = None) -> ParsedChat:
         return parse_messages(request)

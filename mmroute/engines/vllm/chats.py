@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 from mmroute.chat import Chat, ParsedChat
 from mmroute.chat.cache import ChatCache
-from mmroute.chat.template_files import chat_templates, check_one_template
+from mmroute.chat.template_files import check_one_template
 from mmroute.engines.profile import ChatSource
 from mmroute.engines.vllm.hf_chat import HfChat
 from mmroute.engines.vllm.kimi_k3_chat import KimiK3Chat
 from mmroute.engines.vllm.messages import parse_chat
+from mmroute.engines.vllm.templates import chat_templates
 from mmroute.errors import InexactError, ModelError, Reason, SpecError, did_you_mean, needs_extra
 from mmroute.geometry import ModelContext, TokenIds
 from mmroute.plugins import installed, load

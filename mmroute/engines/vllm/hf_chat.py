@@ -13,6 +13,7 @@ from mmroute.chat.renderer import Chat
 from mmroute.chat.template import ChatTemplate
 from mmroute.engines.vllm.defaults import own_template_kwargs
 from mmroute.engines.vllm.messages import parse_chat, to_conversation
+from mmroute.engines.vllm.templates import compile_template
 from mmroute.engines.vllm.tools import normalize_tools
 from mmroute.errors import InexactError, Reason, invalid, quoted
 from mmroute.requests.items import Items, Modality
@@ -63,7 +64,8 @@ class HfChat(Chat):
         given = {"default": self.template, "tool_use": self.tool_template}
         return {name: template for name, template in given.items() if template is not None}
 
-    def with_template(self, template: ChatTemplate) -> HfChat:
+    def with_template(self, source: str, origin: str) -> HfChat:
+        template = compile_template(source, origin)
         return replace(self, template=template, tool_template=template)
 
     def with_content_format(self, content_format: str) -> HfChat:

@@ -18,6 +18,7 @@ from mmroute.chat.renderer import Chat, check_api_fields
 from mmroute.chat.template import ChatTemplate
 from mmroute.engines.vllm.hf_chat import OWN_PARAMETERS, objects_of, template_kwargs, tools_of
 from mmroute.engines.vllm.messages import parse_chat, to_conversation
+from mmroute.engines.vllm.templates import compile_template
 from mmroute.errors import invalid, quoted
 from mmroute.requests.items import Items, Modality
 from mmroute.requests.request import Request
@@ -59,8 +60,8 @@ class KimiK3Chat(Chat):
         """The engine hands them to the template."""
         return frozenset({"response_format", "tool_choice"})
 
-    def with_template(self, template: ChatTemplate) -> KimiK3Chat:
-        return replace(self, template=template)
+    def with_template(self, source: str, origin: str) -> KimiK3Chat:
+        return replace(self, template=compile_template(source, origin))
 
     def read(self, request: Request, cache: ChatCache | None = None) -> ParsedChat:
         return parse_chat(request)

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from mmroute.chat.template import ChatTemplate
 from mmroute.engines.vllm.profile import VLLM
+from mmroute.engines.vllm.templates import compile_template
 from mmroute.errors import quoted
 from mmroute.model_directory import ModelFiles
 from mmroute.parity.cases import Case, Outcome, UndecidedError
@@ -112,7 +113,7 @@ class TransformersOracle:
             text = getattr(owner, "chat_template", None)
             if self._template is None and isinstance(text, str):
                 self._renderer: Any = owner
-                self._template = ChatTemplate.compile(text, "the processor")
+                self._template = compile_template(text, "the processor")
         parameters = inspect.signature(self._processor.__call__).parameters.values()
         self._takes_options = any(p.kind is p.VAR_KEYWORD for p in parameters)
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from mmroute.chat.conversation import ParsedChat
 from mmroute.chat.minijinja import MinijinjaTemplate
 from mmroute.chat.renderer import Chat
-from mmroute.chat.template import ChatTemplate
 from mmroute.engines.vllm.rust.json_values import read_json
 from mmroute.engines.vllm.rust.messages import images_of, read_messages
 from mmroute.engines.vllm.rust.options import check_options, template_kwargs, tools_of_request
@@ -63,11 +62,10 @@ class RustChat(Chat):
     def request_fields(self) -> frozenset[str]:
         return frozenset({"tool_choice"})
 
-    def with_template(self, template: ChatTemplate) -> RustChat:
-        source = template.source
-        if Path(template.origin).is_file():
+    def with_template(self, source: str, origin: str) -> RustChat:
+        if Path(origin).is_file():
             source = as_read(source)
-        return replace(self, template=MinijinjaTemplate.compile(source, template.origin))
+        return replace(self, template=MinijinjaTemplate.compile(source, origin))
 
     def with_content_format(self, content_format: str) -> RustChat:
         if self.template is None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mmroute import ModelError, Reason
-from mmroute.chat.template_files import chat_templates
+from mmroute.engines.vllm.templates import chat_templates
 from mmroute.model_directory import find_model
 
 JINJA, LEGACY = "chat_template.jinja", "chat_template.json"
