@@ -100,7 +100,7 @@ def best_covering_grid(
     """Columns and rows of the first grid that has most of the aspect ratio and of the area.
 
     >>> best_covering_grid(ImageSize(1280, 720), tile_size=512, min_tiles=1, max_tiles=12)
-    (2, 1)
+    (4, 2)
     """
     aspect, area = image.width / image.height, image.width * image.height
     best, most = (1, 1), float("-inf")
