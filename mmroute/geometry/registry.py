@@ -22,6 +22,7 @@ _GRIDS: Final[Mapping[str, str]] = {
     "clipped_resize": "clipped_resize:ClippedResize",
     "clipped_video": "clipped_resize:ClippedVideo",
     "closest_tiles": "closest_tiles:ClosestTiles",
+    "covering_tiles": "covering_tiles:CoveringTiles",
     "crops_of_few": "view_and_crops:CropsOfFew",
     "crops_of_one": "view_and_crops:CropsOfOne",
     "fit_square": "fit_square:FitSquare",

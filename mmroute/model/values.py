@@ -78,17 +78,20 @@ class Values:
         it then lacks a side, or has sides of two forms. Source: transformers
         ``image_processing_utils.py`` (`VALID_SIZE_DICT_KEYS`).
         """
-        form = next((form for form in _SIZES if ref.path[-1] in form), None)
-        if form is None:
+        if not any(ref.path[-1] in form for form in _SIZES):
             return
+        forms = [form for form in _SIZES if any(place.path[-1] in form for place in places)]
         size = FieldRef(ref.file, ref.path[:-1])
         present, value = self.files.lookup(size)
         has_replacement = any(self.files.lookup(place)[0] for place in places)
-        if present and not (has_replacement and isinstance(value, dict) and value.keys() <= form):
+        sides = value.keys() if isinstance(value, dict) else None
+        known = sides is not None and any(sides <= form for form in forms)
+        if present and not (has_replacement and known):
+            wanted = ", or ".join([" and ".join(sorted(form)) for form in forms])
             raise ModelError(
                 Reason.INVALID_CONFIG_FIELD,
                 f"{self.files.name}: {size} is {quoted(value)}. The family {self.family} is "
-                f"covered with {' and '.join(sorted(form))} there; with other sizes the engine "
+                f"covered with {wanted} there; with other sizes the engine "
                 "does not start, or counts otherwise.",
             )
 

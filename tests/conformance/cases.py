@@ -89,6 +89,8 @@ FAMILY_PLACEHOLDERS: dict[str, str | None] = {
     "small-muse-spark": "<|patch|>",
     "small-mimo-v2-omni": "<|image_pad|>",
     "small-dots3-note": "<|img|><|imgpad|><|endofimg|>",
+    "small-ovis": "<image>",
+    "small-cohere-compass": "<|IMAGE_PAD|>",
     # Text only; of the last the chats are rendered by Python code, and refused.
     "small-llama": None,
     "small-qwen3-next": None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from small_models import CHAT_OPENAI, LLAMA, Files
+from small_models import CHAT_OPENAI, LLAMA, SIGLIP, Files
 from small_tokenizers import byte_level, special_ids
 
 _CHAT: Final = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
@@ -312,6 +312,59 @@ def _dots3() -> Files:
     }
 
 
+def _ovis_1() -> Files:
+    tokenizer = byte_level((*_CHAT, "<|image_pad|>"))
+    backbone = {"model_type": "siglip_vision_model", **SIGLIP, "image_size": 112, "patch_size": 14}
+    return {
+        "config.json": {
+            "architectures": ["Ovis"],
+            "model_type": "ovis",
+            "hidden_size": 64,
+            "llm_config": {**LLAMA, "model_type": "qwen2", "max_position_embeddings": 16384},
+            "visual_tokenizer_config": {
+                "model_type": "siglip_visual_tokenizer",
+                "backbone_config": backbone,
+                "hidden_stride": 2,
+            },
+        },
+        "tokenizer.json": tokenizer,
+        "tokenizer_config.json": _TOKENIZER,
+        "preprocessor_config.json": {
+            **_NORMALIZED,
+            "image_processor_type": "SiglipImageProcessor",
+            "size": {"height": 112, "width": 112},
+        },
+        "chat_template.jinja": _chat("<image>\n"),
+    }
+
+
+def _compass() -> Files:
+    special = ("<|VISION_START|>", "<|IMAGE_PAD|>", "<|VISION_END|>", "<|VIDEO_PAD|>")
+    tokenizer = byte_level((*_CHAT, *special))
+    ids = special_ids(tokenizer)
+    return {
+        "config.json": {
+            "architectures": ["CohereCompassForConditionalGeneration"],
+            "model_type": "cohere_compass",
+            "image_token_id": ids["<|IMAGE_PAD|>"],
+            "video_token_id": ids["<|VIDEO_PAD|>"],
+            "vision_start_token_id": ids["<|VISION_START|>"],
+            "vision_end_token_id": ids["<|VISION_END|>"],
+            "text_config": {**_TEXT_SIZES, "model_type": "cohere_compass_text"},
+            "vision_config": {"model_type": "cohere_compass_vision", "patch_size": 14},
+        },
+        "tokenizer.json": tokenizer,
+        "tokenizer_config.json": {**_TOKENIZER, "tokenizer_class": "PreTrainedTokenizerFast"},
+        "preprocessor_config.json": {
+            **_NORMALIZED,
+            "image_processor_type": "CohereCompassImageProcessor",
+            "processor_class": "CohereCompassProcessor",
+            "size": {"shortest_edge": 6000, "longest_edge": 600000},
+        },
+        "chat_template.jinja": _chat("<|VISION_START|><|IMAGE_PAD|><|VISION_END|>"),
+    }
+
+
 OWN_FAMILIES: Final[Mapping[str, Callable[[], Files]]] = {
     "small-ovis-2.5": lambda: _ovis(
         "Ovis2_5", "ovis2_5", added=False, patch_size=16, hidden_stride=2, temporal_patch_size=1
@@ -332,6 +385,8 @@ OWN_FAMILIES: Final[Mapping[str, Callable[[], Files]]] = {
     "small-muse-spark": _muse_spark,
     "small-mimo-v2-omni": _mimo,
     "small-dots3-note": _dots3,
+    "small-ovis": _ovis_1,
+    "small-cohere-compass": _compass,
     "small-unlimited-ocr": lambda: _deepseek("UnlimitedOCRForCausalLM", "unlimited-ocr"),
 }  # fmt: skip
 """Name -> its files."""
