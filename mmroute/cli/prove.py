@@ -182,7 +182,7 @@ def _compared(
     arguments.backend = adopted_backend(oracle.running, arguments.backend)
     arguments.engine_args = arguments.router_args or _adopted(command, engine.url)
     model = resolved(arguments)
-    cases = _cases(arguments, model)
+    cases = itertools.takewhile(lambda _: not engine.ended, _cases(arguments, model))
     found = compared(
         arguments,
         model,

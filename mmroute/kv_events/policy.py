@@ -142,9 +142,9 @@ class Weights:
             default follows llm-d's scorer, which counts a token in CPU memory as 0.8 of a token in
             GPU memory.
         feature: the cost of encoding one position of an item.
-        request: the cost of each request that the worker has already. With the default, a worker
-            that holds 2,560 tokens of the prompt is preferred until it has ten requests more than
-            another.
+        request: each request that the worker has already. None takes a quarter of what the prompt
+            costs without any cache, and 256 at most. Then a worker that holds all of a short
+            prompt is preferred until it has four requests more than another.
         least_share: a worker that holds less than this part of a prompt's blocks counts as one
             that holds nothing. A prefix that all prompts share, such as a system prompt, would
             otherwise gather all of them at one worker.
@@ -152,11 +152,13 @@ class Weights:
 
     fetched_token: float = 0.2
     feature: float = 1.0
-    request: float = 256.0
+    request: float | None = None
     least_share: float = 0.5
 
 
 DEFAULT_WEIGHTS: Final = Weights()
+_REQUEST_SHARE: Final = 0.25
+_MOST_PER_REQUEST: Final = 256.0
 
 
 class Cost(NamedTuple):
@@ -208,7 +210,7 @@ def cost(prompt: Prompt, worker: WorkerState, weights: Weights = DEFAULT_WEIGHTS
         prompt.tokens - cached,
         fetched * weights.fetched_token,
         encoded * weights.feature,
-        worker.requests * weights.request,
+        worker.requests * _per_request(prompt, weights),
     )
 
 
@@ -251,19 +253,27 @@ def pick(
     best = next(names, None)
     if best is None:
         raise ValueError("there is no worker to pick")
-    least_cost = cost(prompt, workers[best], weights)
+    least_cost, per_request = cost(prompt, workers[best], weights), _per_request(prompt, weights)
     least = least_cost.total, workers[best].requests
     for name in names:
         state = workers[name]
         # Most workers cannot win, which takes a fifth of the time of all their costs to see.
         computed = prompt.tokens - min(state.held, most) * prompt.block_size
-        if (computed + state.requests * weights.request, state.requests) >= least:
+        if (computed + state.requests * per_request, state.requests) >= least:
             continue
         there = cost(prompt, state, weights)
         if (there.total, state.requests) < least:
             best, least_cost, least = name, there, (there.total, state.requests)
     nothing = cost(prompt, WorkerState(requests=least[1]), weights)
     return Choice(best, least_cost, least_cost.total < nothing.total)
+
+
+def _per_request(prompt: Prompt, weights: Weights) -> float:
+    """What a request costs that is at a worker already."""
+    if weights.request is not None:
+        return weights.request
+    encoded = sum(item.features for item in prompt.items) * weights.feature
+    return min(_MOST_PER_REQUEST, _REQUEST_SHARE * (prompt.tokens + encoded))
 
 
 def _most_cached(prompt: Prompt) -> int:

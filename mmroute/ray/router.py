@@ -54,7 +54,7 @@ class BlockHashRouter(RequestRouter):  # type: ignore[misc]  # Ray has no types 
         engine_args: str = "",
         served_names: tuple[str, ...] = (),
         least_share: float = 0.5,
-        request_tokens: float = 256.0,
+        request_tokens: float | None = None,
         encoder_cache: int = 2048,
         max_staleness: float = 5.0,
         expect_seconds: float = 5.0,
@@ -72,7 +72,7 @@ class BlockHashRouter(RequestRouter):  # type: ignore[misc]  # Ray has no types 
                 `engine_args`, else `model`. Requests with other names have no exact answer.
             least_share: see `mmroute.kv_events.policy.Weights`.
             request_tokens: the cost of each request that a replica already has, in tokens of a
-                prompt (`Weights.request`).
+                prompt; None for a part of the prompt (`Weights.request`).
             encoder_cache: the size of each replica's encoder cache, in positions that receive
                 features. The default is the least size in vLLM.
             max_staleness: a number of seconds; see `ReplicaCaches`.

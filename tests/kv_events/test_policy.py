@@ -132,3 +132,73 @@ def test_the_encoder_cache_evicts_what_was_unused_for_longest() -> None:
         item = draw.randrange(8)
         assert cache.use(item, 3) == (item in list(dict.fromkeys(reversed(used)))[:3])
         used.append(item)
+
+
+def simulated(
+    tokens: int, request: float | None, *, hot: float = 0.0, load: float = 0.9
+) -> tuple[float, float, int]:
+    """A fleet of eight workers, each of which computes one prompt after the other.
+
+    Args:
+        tokens: the length of each prompt, all of which but the last block may be cached.
+        request: the weight of a request.
+        hot: the part of all prompts that are one and the same; the others are of 64 sessions.
+        load: how busy the fleet would be without any cache.
+
+    Returns:
+        The hit rate, the mean time to the first token in times of an uncached prompt, and by how
+        many requests one worker ever was ahead of another.
+    """
+    draw, weights, prompt = (
+        random.Random(0),
+        Weights(request=request),
+        Prompt(Tokens(tokens), Tokens(16)),
+    )
+    most = Blocks((tokens - 1) // 16)
+    held: list[dict[int, None]] = [{} for _ in range(8)]  # sessions, the oldest first
+    ends: list[list[float]] = [[] for _ in range(8)]
+    now = hits = waited = 0.0
+    ahead = 0
+    for _ in range(2000):
+        now += draw.expovariate(load * 8 / tokens)
+        session = 0 if draw.random() < hot else draw.randrange(64)
+        ends = [[end for end in own if end + tokens / 2 > now] for own in ends]  # of decoding
+        states = {
+            w: blocks(most if session in held[w] else 0, len(ends[w]))
+            for w in draw.sample(range(8), 8)
+        }
+        worker = pick(prompt, states, weights).worker
+        cached = states[worker].held * 16
+        held[worker].pop(session, None)
+        held[worker][session] = None
+        if len(held[worker]) > 12:
+            del held[worker][next(iter(held[worker]))]
+        ends[worker].append(max([now, *ends[worker]]) + tokens - cached)
+        waited += ends[worker][-1] - now
+        hits += cached
+        ahead = max(ahead, max(map(len, ends)) - min(map(len, ends)))
+    return hits / (2000 * tokens), waited / (2000 * tokens), ahead
+
+
+@pytest.mark.parametrize("tokens", [40, 200, 1000, 8000])
+def test_the_default_finds_caches_of_prompts_of_any_length(tokens: int) -> None:
+    """As many as without any weight of requests, while no worker runs ahead of the others."""
+    hits, waited, ahead = simulated(tokens, None)
+    best, _, _ = simulated(tokens, 0)
+    assert hits > best - 0.02
+    assert waited < 0.3
+    assert ahead <= 6
+
+
+def test_the_default_does_not_gather_a_prompt_that_many_send_at_one_worker() -> None:
+    gathered, spread = (simulated(40, request, hot=0.8, load=4) for request in (0, None))
+    assert gathered[2] > 1000
+    assert spread[2] <= 6
+
+
+def test_a_weight_of_many_tokens_scatters_short_prompts() -> None:
+    hits, waited, _ = simulated(40, 256)
+    by_default, sooner, _ = simulated(40, None)
+    assert hits < 0.5
+    assert by_default > 0.75
+    assert sooner < waited / 2

@@ -8,7 +8,7 @@ from typing import Any, Final
 from mmroute.model.resolved import ResolvedModel
 from mmroute.parity.cases import Case
 from mmroute.parity.conversations import IMAGE, as_prompt, part, takes_chats, user
-from mmroute.parity.oracles.pictures import data_url
+from mmroute.parity.oracles.pictures import data_url, has_media
 from mmroute.parity.suite import built_in_cases
 from mmroute.requests.items import Modality
 
@@ -39,7 +39,7 @@ def _repeated(model: ResolvedModel) -> Iterator[Case]:
     for name, request in chats:
         if takes_chats(model):
             yield Case(f"repeated-{name}", "repeated", request)
-        elif not request.get("images"):
+        elif not has_media(request["messages"]):
             kept = {k: v for k, v in request.items() if k == "cache_salt"}
             yield Case(f"repeated-{name}", "repeated", {**as_prompt(model, request), **kept})
     ids = list(range(100, 356))

@@ -76,12 +76,13 @@ _TEXT_SIZES: Final[Mapping[str, int]] = {
     **dict.fromkeys(("mtp_num_hidden_layers", "num_nextn_predict_layers"), 0),
     "max_position_embeddings": _LONGEST_CONTEXT,
 }  # fmt: skip
-# What transformers' class fills in where config.json is silent.
+# What the model's class fills in where config.json is silent.
 _CLASS_DEFAULTS: Final[Mapping[str, Mapping[str, int]]] = {
     "gemma3_text": {
         "head_dim": 256, "num_attention_heads": 8, "num_key_value_heads": 4,
         "sliding_window_pattern": 6,
     },
+    "intern_vit_6b": {"qk_normalization": False},
     "gemma3n_text": {"head_dim": 256, "num_attention_heads": 8, "num_key_value_heads": 2},
 }  # fmt: skip
 
@@ -129,13 +130,16 @@ def shrunk_config(config: _Config) -> _Config:
     config = json.loads(json.dumps(config))
     for part in _parts(config):
         part.pop("quantization_config", None)
+        for name, value in _CLASS_DEFAULTS.get(str(part.get("model_type")), {}).items():
+            part.setdefault(name, value)
     model = config.get("thinker_config", config)
     towers = [model[name] for name in _TOWERS if isinstance(model.get(name), dict)]
     deepest = max((len(tower.get("deepstack_visual_indexes") or ()) for tower in towers), default=0)
     text = next((model[name] for name in _TEXTS if isinstance(model.get(name), dict)), model)
     width = _shrink_text(text, max(2, deepest))
-    if text is not model and "hidden_size" in model:
-        model["hidden_size"] = width
+    for name in ("hidden_size", "num_hidden_layers"):  # some repeat them for the whole
+        if name in model:
+            model[name] = text[name]
     for tower in towers:
         _shrink_tower(tower, width, max(2, deepest))
     return config
@@ -161,8 +165,6 @@ def _parts(config: _Config) -> Iterator[_Config]:
 
 def _shrink_text(text: _Config, least_layers: int) -> int:
     """Shrink a language model in place; returns its width."""
-    for name, value in _CLASS_DEFAULTS.get(str(text.get("model_type")), {}).items():
-        text.setdefault(name, value)
     heads = text.get("num_attention_heads") or 32
     own_head = text.get("head_dim")
     head = max(_LEAST_HEAD, own_head or (text.get("hidden_size") or 4096) // heads)
