@@ -85,14 +85,23 @@ class Frames(NamedTuple):
         return [index / self.fps for index in self.indices]
 
 
+_READ_BY_ALL: Final = frozenset({"fps", "num_frames"})
 _FIELDS: Final[Mapping[Sampler, frozenset[str]]] = {
-    Sampler.QWEN2_VL: frozenset({"fps", "num_frames", "min_frames", "max_frames"}),
-    Sampler.QWEN3_VL: frozenset({"fps", "num_frames", "min_frames", "max_frames"}),
-    Sampler.OPENCV_DYNAMIC: frozenset({"fps", "num_frames", "max_duration"}),
-    Sampler.GLM46V: frozenset({"fps", "num_frames"}),
-    Sampler.OPENCV: frozenset({"fps", "num_frames"}),
-    Sampler.MINIMAX_M3_VL: frozenset({"fps", "num_frames"}),
+    Sampler.QWEN2_VL: _READ_BY_ALL | {"min_frames", "max_frames"},
+    Sampler.QWEN3_VL: _READ_BY_ALL | {"min_frames", "max_frames"},
+    Sampler.OPENCV_DYNAMIC: _READ_BY_ALL | {"max_duration"},
+    Sampler.GLM46V: _READ_BY_ALL,
+    Sampler.OPENCV: _READ_BY_ALL,
+    Sampler.MINIMAX_M3_VL: _READ_BY_ALL,
 }
+# Names that choose a decoder or set its options, that only lists of frames have, or that are those
+# of parameters of the engine's own functions. A reader ignores all other names.
+_NOT_IGNORED: Final = frozenset({
+    "backend", "cls", "data", "decoded_budget", "device", "do_sample_frames", "duration",
+    "frames_indices", "hw_decoders", "image_io", "max_height", "max_width", "num_ffmpeg_threads",
+    "pool_size", "seek_mode", "self", "source", "target", "temporal_patch_size", "timeout_sec",
+    "total_num_frames", "video_backend",
+})  # fmt: skip
 _MAX_FRAMES: Final = 2_000_000  # 18 hours at 30 a second
 _MAX_RATE: Final = 1e6
 _MAX_FPS: Final = 1000  # that is asked for
@@ -107,20 +116,26 @@ _GLM_FPS: Final = ((30, 3.0), (300, 1.0), (_MAX_GLM_SECONDS, 0.5))
 
 
 def sampling_of(sampler: Sampler, media_io: Mapping[str, Any]) -> Sampling:
-    """What a request asks of a sampler.
+    """What a request asks of a sampler, which ignores names that it does not read.
 
     Raises:
         InexactError: `unsupported_processor_kwargs` for what was not observed.
     """
+    asked = {}
     for name, value in media_io.items():
-        if name not in _FIELDS[sampler]:
+        if name in _NOT_IGNORED:
             raise _unsupported(name, value, f"one of {', '.join(sorted(_FIELDS[sampler]))}")
+        if name == "frame_recovery" and not isinstance(value, bool):
+            raise _unsupported(name, value, "true or false")
+        if name not in _FIELDS[sampler]:
+            continue
+        asked[name] = value
         if name == "fps":
             if type(value) not in (int, float) or not 0 < value <= _MAX_FPS:
                 raise _unsupported(name, value, f"a positive number up to {_MAX_FPS}")
         elif not (type(value) is int and (value > 0 or (name == "num_frames" and value == -1))):
             raise _unsupported(name, value, "a positive integer")
-    return Sampling(**media_io)
+    return Sampling(**asked)
 
 
 def sample(sampler: Sampler, video: VideoSize, sampling: Sampling) -> Frames:

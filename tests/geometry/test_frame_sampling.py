@@ -90,12 +90,21 @@ def test_what_the_engine_refuses(
         {"num_frames": 0},
         {"num_frames": 1.5},
         {"backend": "x"},
+        {"frames_indices": [0]},
+        {"frame_recovery": 1},
+        {"data": "x"},
     ],
 )
 def test_what_was_not_observed_is_refused(asked: dict[str, Any]) -> None:
     with pytest.raises(InexactError) as caught:
         sampling_of(Sampler.OPENCV, asked)
     assert caught.value.reason is Reason.UNSUPPORTED_PROCESSOR_KWARGS
+
+
+def test_names_that_a_sampler_does_not_read_are_ignored() -> None:
+    asked = {"fps": 2, "max_frames": 3, "max_duration": 0.5, "frame_recovery": True, "other": None}
+    assert sampling_of(Sampler.OPENCV, asked) == Sampling(fps=2)
+    assert sampling_of(Sampler.QWEN3_VL, asked | {"max_duration": -1}) == Sampling(2, max_frames=3)
 
 
 def test_a_list_of_frames_is_taken_whole() -> None:
