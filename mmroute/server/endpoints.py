@@ -50,7 +50,6 @@ _SERVER_ERROR: Final = 500
 _LONG_BODY: Final = 1 << 20
 _LONG_TEXT: Final = 1 << 20
 _SMALL_BLOCK: Final = 16
-_ID_DIGITS: Final = 16  # of those in an answer, as in vLLM's
 _TIMED_ONE_OF: Final = 16
 _BLOCK_PARAMETERS: Final = ("block_size", "algorithm", "hashes")
 
@@ -162,11 +161,11 @@ class Endpoints:
             blocks = _block_form(query, self._settings.hash_seed) if query else None
             body = Body(raw)
             structure = check_body(body, self._settings)
-            parse = functools.partial(self._parse, read, body, exchange, blocks, structure)
             if structure > LONG_STRUCTURE or len(raw) > _LONG_BODY:
+                parse = functools.partial(self._parse, read, body, exchange, blocks, structure)
                 later = functools.partial(self._parse_first, parse, exchange)
             else:
-                pool, run = parse()
+                pool, run = self._parse(read, body, exchange, blocks, structure)
                 if pool is None:
                     return self._answered(exchange, run())
                 later = functools.partial(self._run, pool, run, exchange)
@@ -235,11 +234,7 @@ class Endpoints:
         watch = self._models.watch
         watch.start(runs=next(self._requests) % _TIMED_ONE_OF == 0)
         model = self._models.find(request.model)
-        client_id = exchange.head.header(b"x-request-id") or None
-
-        def own_id() -> str:
-            return exchange.entry.request_id[:_ID_DIGITS]
-
+        own_id, client_id = exchange.entry.own_id, exchange.client_id or None
         try:
             reply = request.answer(Call(model, self._options, client_id, own_id, blocks))
         except ApiError as error:

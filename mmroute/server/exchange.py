@@ -56,16 +56,18 @@ class Exchange:
 
     Attributes:
         began: the time of the performance counter when the head was complete.
+        client_id: the same as the argument.
         entry: the fields of the request's log line.
     """
 
-    __slots__ = ("_body", "began", "entry", "head", "reservation", "route")
+    __slots__ = ("_body", "began", "client_id", "entry", "head", "reservation", "route")
 
     def __init__(self, head: Head, route: Route, reservation: Reservation, client_id: str) -> None:
         self.head = head
         self.route = route
         self.reservation = reservation
         self.began = time.perf_counter()
+        self.client_id = client_id
         self.entry = LogEntry(client_id)
         self._body: bytes | io.BytesIO = b""
 

@@ -17,6 +17,7 @@ from typing import Any, Final
 _LOG: Final = logging.getLogger("mmroute.server")
 _LONGEST_ID: Final = 128
 _ID_BYTES: Final = 16  # of a random ID
+_DIGITS_OF_ANSWERS: Final = 16  # as in vLLM's
 _FAILURE: Final = 500
 
 
@@ -46,6 +47,10 @@ class LogEntry:
             # It need not be secret; the system's own random numbers cost as much as a small answer.
             self._id = random.randbytes(_ID_BYTES).hex()
         return self._id
+
+    def own_id(self) -> str:
+        """As much of `request_id` as an answer has if its client sent none."""
+        return self.request_id[:_DIGITS_OF_ANSWERS]
 
 
 class JsonLines(logging.Formatter):

@@ -152,8 +152,7 @@ class Service:
         if response.media_type is not None:
             headers["content-type"] = response.media_type
         if self.settings.request_id_headers:
-            client_id = exchange.head.header(b"x-request-id")
-            headers["x-request-id"] = client_id or exchange.entry.request_id
+            headers["x-request-id"] = exchange.client_id or exchange.entry.request_id
         if self.drain.begun or self.drain.leaving:
             headers["connection"] = "close"
         return headers
