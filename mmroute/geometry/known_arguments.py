@@ -124,7 +124,7 @@ HARMLESS_OF_VIDEOS: Final[Mapping[str, Callable[[object], bool]]] = {
 }
 """What all video processors know. They check it where there is no video, too."""
 HARMFUL: Final = frozenset({
-    "audio", "backend", "chunk_length", "cls", "config", "dither",
+    "audio", "backend", "chunk_length", "cls", "config", "convert_to_rgb", "dither",
     "feature_extractor", "feature_size", "gguf_file", "hop_length", "image_grid_pinpoints",
     "image_processor", "images", "input_data_format", "max_length", "n_fft", "padding_value",
     "return_tensors", "revision", "sampling_rate", "self", "size", "subfolder", "text",

@@ -151,6 +151,10 @@ REFUSED: dict[str, tuple[dict[str, Any], Reason]] = {
         {"messages": ASK, "images": [SIZE], "mm_processor_kwargs": {"return_tensors": "np"}},
         Reason.UNSUPPORTED_PROCESSOR_KWARGS,
     ),
+    "an argument on which image processors fail": (
+        {"messages": ASK, "images": [SIZE], "mm_processor_kwargs": {"convert_to_rgb": True}},
+        Reason.UNSUPPORTED_PROCESSOR_KWARGS,
+    ),
     "a filter that torch does not have": (
         {"messages": ASK, "images": [SIZE], "mm_processor_kwargs": {"resample": 4}},
         Reason.UNSUPPORTED_PROCESSOR_KWARGS,

@@ -91,6 +91,9 @@ FAMILY_PLACEHOLDERS: dict[str, str | None] = {
     "small-dots3-note": "<|img|><|imgpad|><|endofimg|>",
     "small-ovis": "<image>",
     "small-cohere-compass": "<|IMAGE_PAD|>",
+    "small-nvlm-d": "<image>\n",
+    "small-isaac": "<image>",
+    "small-moondream3": "<|endoftext|><image>",
     # Text only; of the last the chats are rendered by Python code, and refused.
     "small-llama": None,
     "small-qwen3-next": None,

@@ -249,6 +249,57 @@ def _bagel() -> Files:
     )
 
 
+def _nvlm() -> Files:
+    tiles = ("<tile_1>", "<tile_2>", "<tile_global_thumbnail>")
+    files = model_files(
+        "NVLM_D",
+        "NVLM_D",
+        ("<Image>", "</Image>", "<|vision_pad|>", *tiles),
+        "<image>{{ '\\n' }}",
+        config={**_DYNAMIC, "llm_config": _QWEN2},
+        tokenizer_config={"tokenizer_class": "Qwen2Tokenizer"},
+    )
+    return with_code(files)
+
+
+def _isaac() -> Files:
+    return model_files(
+        "IsaacForConditionalGeneration",
+        "isaac",
+        ("<|image_pad|>", "<image>"),
+        "<image>",
+        config={
+            **TEXT,
+            "model_type": "isaac",
+            "max_sequence_length": 16384,
+            "pixel_shuffle_scale": 2,
+            "rope_scaling": {"rope_type": "default", "mrope_section": [2, 3, 3]},
+            "video_patch_size": 16,
+            "vision_max_num_patches": 6144,
+            "vision_min_num_patches": 256,
+            "vision_config": {"hidden_size": 64, "patch_size": 16, "num_hidden_layers": 2},
+            "vision_token": "<image>",
+        },
+        tokenizer_config={"tokenizer_class": "Qwen2Tokenizer"},
+    )
+
+
+def _moondream3() -> Files:
+    return model_files(
+        "HfMoondream",
+        "moondream3",
+        ("<|md_reserved_0|>", "<|md_reserved_1|>", "<|md_reserved_2|>"),
+        "<|endoftext|><image>",
+        config={
+            "config": {
+                "text": {"dim": 64, "n_heads": 4, "n_layers": 2, "vocab_size": 640},
+                "vision": {"enc_dim": 64, "enc_n_layers": 2},
+            },
+        },
+        tokenizer_config={"bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>"},
+    )
+
+
 VLLM_FAMILIES: Final[Mapping[str, Callable[[], Files]]] = {
     "small-qianfan-ocr": _qianfan,
     "small-skywork-r1v": _skywork,
@@ -259,5 +310,8 @@ VLLM_FAMILIES: Final[Mapping[str, Callable[[], Files]]] = {
     "small-aria": _aria,
     "small-glm-4v": _glm4v,
     "small-bagel": _bagel,
+    "small-nvlm-d": _nvlm,
+    "small-isaac": _isaac,
+    "small-moondream3": _moondream3,
 }
 """Name -> its files."""

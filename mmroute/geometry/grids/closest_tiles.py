@@ -64,8 +64,9 @@ class ClosestTiles(OneByOne[ImageSize]):
                 image, tile_size=self.tile_size, min_tiles=self.min_tiles, max_tiles=self.max_tiles
             )
         tile = self._tokens_per_tile()
-        whole = tile if self.thumbnail and columns * rows != 1 else 0
-        return Count(rows, columns, tile, whole)
+        if columns * rows == 1:
+            return Count(whole=tile)
+        return Count(rows, columns, tile, whole=tile * self.thumbnail)
 
     def _tokens_per_tile(self) -> int:
         if self.tokens_per_tile is not None:

@@ -61,6 +61,23 @@ class Enclosed:
         return Replacement(np.concatenate(parts))
 
 
+@dataclass(frozen=True, slots=True)
+class Stretched:
+    """A target of several tokens, the last of which is repeated; all take features: Moondream 3.
+
+    Attributes:
+        text: the target.
+    """
+
+    text: Words
+
+    def replacement(
+        self, count: Count, _item: object, _number: int, _context: ModelContext
+    ) -> Replacement:
+        repeated = filled(self.text[-1], count.total - 1)
+        return Replacement(np.concatenate((_array(self.text[:1]), repeated)))
+
+
 def _framed(before: TokenIds, fill: int, count: int, after: TokenIds) -> Replacement:
     """Features between words.
 

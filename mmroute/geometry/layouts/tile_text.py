@@ -28,7 +28,7 @@ class TileText:
 
     Attributes:
         fill: the token of a feature position.
-        tile: a tile, with ``{row}`` and ``{col}`` from 1.
+        tile: a tile, with ``{row}``, ``{col}`` and ``{position}`` (among all tiles), all from 1.
         whole: the whole item; empty: there are only tiles.
         whole_beside_tiles: the whole item if it is cut; None: the same.
         whole_first: whether the whole item comes before its tiles.
@@ -63,7 +63,12 @@ class TileText:
         """The replacement with one feature position for each part."""
         tiles = self.between_rows.join(
             [
-                "".join([self.tile.format(row=row, col=column) for column in range(1, columns + 1)])
+                "".join(
+                    [
+                        self.tile.format(row=row, col=column, position=(row - 1) * columns + column)
+                        for column in range(1, columns + 1)
+                    ]
+                )
                 for row in range(1, rows + 1)
             ]
         )

@@ -1,0 +1,77 @@
+"""Isaac: the scale is searched for at which an image has as many patches as it may.
+
+Source: vLLM ``transformers_utils/processors/isaac.py`` (`get_image_size_for_max_num_patches`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from mmroute.errors import image_refused
+from mmroute.geometry.grid import CachePlan, Count, OneByOne
+from mmroute.requests.items import ImageSize
+
+_PRECISION: Final = 1e-5
+_LARGEST_SCALE: Final = 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class SearchedScale(OneByOne[ImageSize]):
+    """Rows and columns of tokens, both rounded up, after the scale was found by halving.
+
+    Attributes:
+        patch_size: side of a patch, in pixels.
+        merge_size: patches along one side of a token.
+        min_patches: patches of the smallest image.
+        max_patches: patches of the largest image.
+        largest: pixels of the largest image that is taken.
+        planned_patches: patches of the image that the engine plans its encoder cache with.
+        planned_merge: patches along one side of a token of that image.
+    """
+
+    patch_size: int
+    merge_size: int
+    min_patches: int
+    max_patches: int
+    largest: int
+    planned_patches: int
+    planned_merge: int
+
+    def max_embeds(self, _: CachePlan) -> int:
+        return self.planned_patches // self.planned_merge**2
+
+    def count(self, image: ImageSize) -> Count:
+        if image.width * image.height > self.largest:
+            raise image_refused(image, f"it has more than {self.largest} pixels")
+        patches = self._patches(image, 1.0)
+        if patches < self.min_patches:
+            low, high = 1.0, _LARGEST_SCALE
+            while high - low >= _PRECISION:
+                middle = (low + high) / 2
+                if self._patches(image, middle) >= self.min_patches:
+                    high = middle
+                else:
+                    low = middle
+            return Count(*self._grid(image, high))
+        if patches <= self.max_patches:
+            return Count(*self._grid(image, 1.0))
+        low, high = _PRECISION / 10, 1.0
+        while high - low >= _PRECISION:
+            middle = (low + high) / 2
+            if self._patches(image, middle) <= self.max_patches:
+                low = middle
+            else:
+                high = middle
+        return Count(*self._grid(image, low))
+
+    def _patches(self, image: ImageSize, scale: float) -> int:
+        rows, columns = self._grid(image, scale)
+        return rows * columns * self.merge_size**2
+
+    def _grid(self, image: ImageSize, scale: float) -> tuple[int, int]:
+        """Rows and columns of tokens at a scale."""
+        factor = self.patch_size * self.merge_size
+        rows = max(1, math.ceil(scale * image.height / factor))
+        return rows, max(1, math.ceil(scale * image.width / factor))
