@@ -4,6 +4,9 @@ Run it from the repository's root in an environment of vLLM 0.33.0, whose wheel 
 
     python tools/generate_rust_media.py
 
+An environment of vLLM 0.32.0 with the same program gives the requests whose answers are others
+there.
+
 The whole frontend runs (``vllm-rs serve``). In place of the engine there is a process that answers
 its handshake and writes down the requests that the frontend hands on: their token IDs, and the name
 and place of each image. Nothing in the answers is computed here.
@@ -16,6 +19,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import itertools
+import json
 import subprocess
 import tempfile
 import threading
@@ -175,30 +179,49 @@ def serving(files: dict[str, Any], name: str) -> Iterator[Frontend]:
 
 
 def main() -> None:
-    """Write one file for each model, and one for model strings."""
+    """Write one file for each model, and one for model strings; or one for another version."""
     from rust_media_cases import MODELS, NAMES, image, picture, requests
     from small_models import SMALL_MODELS, fingerprint
 
-    if importlib.metadata.version("vllm") != generate_rust.VERSION:
-        raise SystemExit(f"this needs vLLM {generate_rust.VERSION}")
+    version = importlib.metadata.version("vllm").partition("+")[0]
+    asked: dict[str, list[dict[str, Any]]] = {}
     for model, string in MODELS.items():
-        files = SMALL_MODELS[model]()
-        with serving(files, string) as frontend:
-            lines = [
+        with serving(SMALL_MODELS[model](), string) as frontend:
+            asked[model] = [
                 {"id": name, **case, "expect": frontend.answer(case)}
                 for name, case in requests(model).items()
             ]
-        meta = {"model": model, "fingerprint": fingerprint(files), "vllm": generate_rust.VERSION}
+    if version != generate_rust.VERSION:
+        others = [
+            {"model": model, "id": line["id"], "expect": line["expect"]}
+            for model, lines in asked.items()
+            for line, known in zip(lines, read(model), strict=True)
+            if told(line["expect"]) != told(known["expect"])
+        ]
+        generate_rust.write(f"media/{version}.jsonl", [{"vllm": version}, *others])
+        return
+    for model, lines in asked.items():
+        meta = {"model": model, "fingerprint": fingerprint(SMALL_MODELS[model]()), "vllm": version}
         generate_rust.write(f"media/{model}.jsonl", [meta, *lines])
-    asked = {"messages": [{"role": "user", "content": [image(picture(500, 84))]}]}
+    case = {"messages": [{"role": "user", "content": [image(picture(500, 84))]}]}
     lines = []
     for model, name in NAMES:
         with serving(SMALL_MODELS[model](), name) as frontend:
-            expect = frontend.answer(asked)
-        lines.append(
-            {"id": f"{model} as {name}", "model": model, "name": name, **asked, "expect": expect}
-        )
-    generate_rust.write("media/names.jsonl", [{"vllm": generate_rust.VERSION}, *lines])
+            expect = frontend.answer(case)
+        line = {"id": f"{model} as {name}", "model": model, "name": name}
+        lines.append({**line, **case, "expect": expect})
+    generate_rust.write("media/names.jsonl", [{"vllm": version}, *lines])
+
+
+def read(model: str) -> list[dict[str, Any]]:
+    """The answers of the version that all requests were sent to."""
+    text = (generate_rust.FOLDER / "media" / f"{model}.jsonl").read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()[1:]]
+
+
+def told(expect: dict[str, Any]) -> dict[str, Any]:
+    """An answer without the words of a refusal."""
+    return {"refused": True} if "refused" in expect else expect
 
 
 if __name__ == "__main__":

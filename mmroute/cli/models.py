@@ -96,7 +96,8 @@ def _families(arguments: argparse.Namespace) -> int:
         items = ", ".join(spec.media) or "-"
         rows.append((spec.family, items, spec.title, checked, spec.package))
     print_table(rows)
-    print(f"\nBehind {VLLM_RUST.label}: texts of these families, and no images, videos or audio.")
+    images = ", ".join(spec.family for spec in specs if "vllm-rust" in spec.engine)
+    print(f"\nBehind {VLLM_RUST.label}: texts of these families, and images of {images}.")
     return 0
 
 

@@ -9,7 +9,7 @@ from mmroute.engines.frontends import Frontend
 from mmroute.engines.profile import EngineProfile
 from mmroute.engines.sglang.profile import SGLANG
 from mmroute.engines.vllm.profile import VLLM
-from mmroute.engines.vllm.rust.profile import VLLM_RUST
+from mmroute.engines.vllm.rust.profile import RUST_ERAS
 from mmroute.engines.vllm.versions import find_version
 from mmroute.errors import ModelError, Reason, nearest
 
@@ -56,10 +56,13 @@ def behind_frontend(engine: EngineProfile, frontend: Frontend) -> EngineProfile:
     """
     if frontend == engine.frontend:
         return engine
-    if engine.backend == VLLM_RUST.backend:
-        return VLLM_RUST
+    covered = [profile for profile in RUST_ERAS if profile.name == engine.name]
+    for profile in covered:
+        if engine.version in (profile.version, profile.version.rpartition(".")[0]):
+            return profile
     raise ModelError(
         Reason.UNSUPPORTED_ENGINE_SETTING,
         f"VLLM_USE_RUST_FRONTEND: the Rust frontend of {engine.backend} is not covered, only that "
-        f"of {VLLM_RUST.backend}; requests to this engine cannot be answered exactly",
+        f"of {' and '.join(profile.backend for profile in RUST_ERAS)}; requests to this engine "
+        "cannot be answered exactly",
     )

@@ -21,22 +21,23 @@ FOLDER = VECTORS / "rust" / "media"
 RUST = EngineSettings(frontend=Frontend.RUST, max_model_len=8192)
 
 # Answered by the frontend, and refused here by name.
+OF_FILES = {
+    "file-cut-jpeg-last-byte",
+    "file-jpeg-exif-6-unwritable",
+    "file-jpeg-xmp-8",
+    "file-png-exif-6-behind",
+    "file-png-xmp-6",
+    "jpeg-exif-twice",
+    "file-tiff",
+    "file-tiff-exif-6",
+    "file-tiff-gray-lzw",
+    "file-tiff-xmp-6",
+    "png-without-1",
+    "png-without-4",
+}
 REFUSED = {
     "small-phi-3.5-vision": {f"{width}x{height}" for width, height in SIZES},  # see `_CROPS`
-    "small-llava-next": {
-        "file-cut-jpeg-last-byte",
-        "file-jpeg-exif-6-unwritable",
-        "file-jpeg-xmp-8",
-        "file-png-exif-6-behind",
-        "file-png-xmp-6",
-        "jpeg-exif-twice",
-        "file-tiff",
-        "file-tiff-exif-6",
-        "file-tiff-gray-lzw",
-        "file-tiff-xmp-6",
-        "png-without-1",
-        "png-without-4",
-    },
+    "small-llava-next": OF_FILES,
 }
 
 pytestmark = pytest.mark.conformance
@@ -95,6 +96,24 @@ def test_requests(model: str, name: str, small_model: Callable[[str], Path]) -> 
     wrong, refused = differences(normalizer, lines_of(path))
     assert wrong == set()
     assert refused == REFUSED.get(model, set())
+
+
+@pytest.mark.parametrize(("model", "name"), MODELS.items())
+def test_requests_of_an_earlier_version(
+    model: str, name: str, small_model: Callable[[str], Path]
+) -> None:
+    others = {
+        line["id"]: {"expect": line["expect"]}
+        for line in lines_of(FOLDER / "0.32.0.jsonl")
+        if line["model"] == model
+    }
+    lines = [line | others.get(line["id"], {}) for line in lines_of(FOLDER / f"{model}.jsonl")]
+    normalizer = Normalizer.from_pretrained(
+        small_model(model), backend="vllm==0.32.0", model_id=name, engine_settings=RUST
+    )
+    wrong, refused = differences(normalizer, lines)
+    assert wrong == set()
+    assert refused <= OF_FILES
 
 
 def test_model_strings(small_model: Callable[[str], Path]) -> None:

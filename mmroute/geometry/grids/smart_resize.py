@@ -38,6 +38,7 @@ class SmartResize(OneByOne[ImageSize]):
         short_sides: what is done first to an image with a side shorter than a token: nothing
             (``kept``), both sides are scaled up (``enlarged``), or one after the other is
             (``enlarged_in_turn``).
+        least_rounded: the fewest tokens along a side that is rounded to the nearest.
         least_shrunk: the fewest tokens along a side that is shrunk to stay within `max_pixels`.
         counted_resized: whether the engine counts as if all images were resized.
         row_ends: whether each row has one token more.
@@ -55,6 +56,7 @@ class SmartResize(OneByOne[ImageSize]):
     fixed_merge: int | None = None
     frames: int = 1
     short_sides: Literal["kept", "enlarged", "enlarged_in_turn"] = "kept"
+    least_rounded: int = 0
     least_shrunk: int = 1
     counted_resized: bool = False
     row_ends: bool = False
@@ -104,6 +106,7 @@ class SmartResize(OneByOne[ImageSize]):
             min_pixels=self.min_pixels,
             max_pixels=self.max_pixels,
             frames=self.frames,
+            least_rounded=self.least_rounded,
             least_shrunk=self.least_shrunk,
         )
 

@@ -33,12 +33,14 @@ class CrateSpec:
         model_types: the values of ``model_type`` that it matches.
         names: it also matches a model string that has all parts of one of these, in any case.
         unless: parts of model strings that it does not match.
+        since: the first version of vLLM that has the spec.
     """
 
     families: frozenset[str] = frozenset()
     model_types: frozenset[str] = frozenset()
     names: tuple[tuple[str, ...], ...] = ()
     unless: tuple[str, ...] = ()
+    since: str = "0.32.0"
 
     def matches(self, name: str, model_type: object) -> bool:
         """Whether the spec matches a model string in lower case, or a model type."""
@@ -55,7 +57,12 @@ _SPECS: Final = (
         "deepseek", "gemma", "glm", "inkling", "minimax", "muse", "nemotron", "qwen3-asr",
         "qwen3_asr", "qwen3-omni", "qwen3_omni", "step5-vl", "step5_vl", "tml",
     ))),
-    CrateSpec(frozenset({"step-3-vl"}), frozenset({"step3_vl"}), (("step3-vl",), ("step3_vl",))),
+    CrateSpec(
+        frozenset({"step-3-vl"}),
+        frozenset({"step3_vl"}),
+        (("step3-vl",), ("step3_vl",)),
+        since="0.33.0",
+    ),
     CrateSpec(frozenset({"kimi-k2.5"}), frozenset({"kimi_k25"}), (("kimi",),)),
     CrateSpec(frozenset({"llama-4"}), frozenset({"llama4"}), (("llama-4",), ("llama4",))),
     CrateSpec(frozenset({"llava-next"}), frozenset({"llava_next"})),
@@ -93,8 +100,8 @@ _AGREE: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
 """By family, fields that the frontend reads, and those that the engine reads in their place. A
 model is covered where they agree."""
 
-_CROPS: Final = 16
-"""The tiles of Phi-3-vision, whatever its file says. The engine plans with those of the file."""
+_PROCESSOR: Final = "processor_config.json"
+_IMAGE_PROCESSOR: Final = "image_processor"  # which 0.32.0 does not read there
 
 
 def as_served(family: FamilySpec, files: ModelFiles, version: str, model: str) -> FamilySpec:
@@ -108,21 +115,29 @@ def as_served(family: FamilySpec, files: ModelFiles, version: str, model: str) -
     """
     model_type = files.object("config.json").get("model_type")
     spec = next((spec for spec in _SPECS if spec.matches(model.lower(), model_type)), CrateSpec())
-    unserved = {"image": None, "video": None, "audio": None}
-    if family.image is None or family.family not in spec.families or not _agrees(family, files):
-        return family.model_copy(update=unserved)
     served = family.for_engine(_ENGINE, version)
-    if served.image is None:
-        return served.model_copy(update=unserved)
+    if (
+        served.image is None
+        or family.family not in spec.families
+        or version < spec.since
+        or not _agrees(served, files)
+        or (version == "0.32.0" and _IMAGE_PROCESSOR in files.object(_PROCESSOR))
+    ):
+        return family.model_copy(update={"image": None, "video": None, "audio": None})
     in_chats = served.image.model_copy(update={"only_in_chats": True})
-    return served.model_copy(update={**unserved, "image": in_chats, "placement": "targets_alone"})
+    return served.model_copy(
+        update={"image": in_chats, "video": None, "audio": None, "placement": "targets_alone"}
+    )
 
 
 def _agrees(family: FamilySpec, files: ModelFiles) -> bool:
+    """Whether the engine plans with the numbers that the frontend counts with."""
+
     def value(ref: str) -> object:
         return files.lookup(FieldRef.parse(ref))[1]
 
-    if family.family == "phi-3-vision" and value(f"{_PREPROCESSOR}num_crops") != _CROPS:
+    crops = family.image.values.get("num_crops") if family.image else None
+    if crops and not crops.sources and value(f"{_PREPROCESSOR}num_crops") != crops.default:
         return False
     pairs = _AGREE.get(family.family, ())
     return all(value(one) in (None, value(other)) for one, other in pairs) and all(

@@ -14,14 +14,19 @@ from mmroute.engines.vllm.rust.image_files import check_file
 from mmroute.requests.items import Identity, IdentitySource, ImageFile, Item
 
 
-def file_identity(item: Item, **_known: Any) -> Identity | None:
+def file_identity(item: Item, *, turned: bool = True, **_known: Any) -> Identity | None:
     """See `mmroute.engines.profile.Identify`: the digest of the file alone, without the model.
+
+    Args:
+        item: the item.
+        turned: whether the frontend applies the orientation of a file.
+        _known: what other engines hash.
 
     Raises:
         InexactError: `image_unreadable`: the frontend does not decode the file, or it is not sure.
     """
     if isinstance(item, ImageFile):
-        check_file(item)
+        check_file(item, turned=turned)
     uuid = item.size.uuid
     if uuid is not None:
         return Identity(uuid, IdentitySource.UUID)

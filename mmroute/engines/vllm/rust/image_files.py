@@ -30,8 +30,12 @@ _ORIENTATION: Final = (0x112, 3, 1)  # the tag, as one short integer
 _TURNED: Final = range(5, 9)
 
 
-def check_file(image: ImageFile) -> None:
+def check_file(image: ImageFile, *, turned: bool) -> None:
     """Refuse a file that the frontend refuses, or may read otherwise than Pillow.
+
+    Args:
+        image: the file.
+        turned: whether the frontend applies the orientation of a file.
 
     Raises:
         InexactError: `image_unreadable`.
@@ -44,12 +48,15 @@ def check_file(image: ImageFile) -> None:
         raise _unreadable("wants all chunks of a PNG file, with their checksums")
     if data.startswith(_BMP) and int.from_bytes(data[_BMP_SIZE], "little") > len(data):
         raise _unreadable("wants all rows of a BMP file, and their padding")
-    width, height = image.stored.width, image.stored.height
-    if width == height:
-        return
+    if turned and image.stored.width != image.stored.height:
+        _check_orientation(image)
+
+
+def _check_orientation(image: ImageFile) -> None:
+    data, stored = image.data, image.stored
     if data.count(_EXIF_OF_JPEG) > 1:  # Pillow takes the first, the decoder another
         raise _unreadable("may take the orientation of another part of this file; send it upright")
-    turned = (image.size.width, image.size.height) != (width, height)
+    turned = (image.size.width, image.size.height) != (stored.width, stored.height)
     if (turned or any(mark in data for mark in _EXIF_MARKS)) and turned != _is_turned(data):
         raise _unreadable("finds another orientation in this file than Pillow; send it upright")
 

@@ -1,4 +1,4 @@
-"""vLLM 0.33.0 behind its Rust frontend, by the defaults of that server.
+"""vLLM 0.33.0 and 0.32.0 behind their Rust frontends, by the defaults of those servers.
 
 What the engine itself does is the same. What the frontend does, from messages to token IDs and to
 the names of images, is not.
@@ -7,12 +7,14 @@ the names of images, is not.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from mmroute.engines.frontends import Frontend
 from mmroute.engines.vllm.profile import VLLM
 from mmroute.engines.vllm.rust.families import as_served
 from mmroute.engines.vllm.rust.identity import file_identity
+from mmroute.engines.vllm.versions import find_version
 
 if TYPE_CHECKING:
     from mmroute.chat import Chat
@@ -31,18 +33,25 @@ def _with_defaults(request: Request, _settings: EngineSettings, _chat: Chat) -> 
     return request  # its chats know the settings themselves
 
 
-VLLM_RUST: Final = replace(
-    VLLM,
-    frontend=Frontend.RUST,
-    prompts="vllm-rust",
-    load_chat=_load_chat,
-    with_defaults=_with_defaults,
-    tokenizer_as_written=True,
-    identify=file_identity,
-    max_image_pixels=1 << 26,  # eight bytes each fill what its decoder may take
-    as_served=as_served,
-    without_media=(
+_FRONTEND: Final[dict[str, Any]] = {
+    "frontend": Frontend.RUST,
+    "prompts": "vllm-rust",
+    "load_chat": _load_chat,
+    "with_defaults": _with_defaults,
+    "tokenizer_as_written": True,
+    "identify": file_identity,
+    "max_image_pixels": 1 << 26,  # eight bytes each fill what its decoder may take
+    "as_served": as_served,
+    "without_media": (
         "the Rust frontend takes no such media for a model of this string and family, or it was "
         "not compared; docs/frontends.md lists what is covered"
     ),
-)
+}
+VLLM_RUST: Final = replace(VLLM, **_FRONTEND)
+_V0_32: Final = {
+    "prompts": "vllm-rust-0.32",
+    "identify": partial(file_identity, turned=False),
+    "applies_exif_orientation": False,
+}
+RUST_ERAS: Final = (VLLM_RUST, replace(find_version("0.32.0"), **(_FRONTEND | _V0_32)))
+"""The newest first."""
