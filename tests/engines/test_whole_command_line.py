@@ -131,7 +131,7 @@ def test_the_rust_frontend_is_another_profile(
     assert texts[0] == texts[1] == rust.normalize(messages=joined).token_ids.tolist()
 
 
-@pytest.mark.parametrize("backend", ["vllm==0.32.0", "sglang"])
+@pytest.mark.parametrize("backend", ["vllm==0.31.0", "sglang"])
 def test_the_rust_frontend_of_other_engines_is_refused_by_name(
     backend: str, small_model: Callable[[str], Path]
 ) -> None:

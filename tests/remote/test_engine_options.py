@@ -80,7 +80,7 @@ def test_the_rust_frontend_tells_itself(server: ScriptedServer) -> None:
     assert "rust frontend: proved" in str(running)
     assert "VLLM_USE_RUST_FRONTEND=1" in running.warning(VLLM)
     assert running.warning(VLLM_RUST) == ""
-    server.routes["/version"] = 200, {"version": "0.32.0", "rust_frontend_version": "0.32.0"}
+    server.routes["/version"] = 200, {"version": "0.31.0", "rust_frontend_version": "0.31.0"}
     assert ask_engine(Transport(Remote(server.url))).evidence is Evidence.UNKNOWN
 
 
