@@ -251,9 +251,18 @@ def _collisions(spec: FamilySpec) -> Iterator[SpecProblem]:
 
 
 def _may_both_match(spec: FamilySpec, other: FamilySpec) -> bool:
-    """Whether a model may match both specs: they read the same fields, with common values."""
+    """Whether a model may match both specs: they read the same fields, with common values.
+
+    It cannot if one of them wants a field that no model of the other has.
+    """
+    if _excludes(spec, other) or _excludes(other, spec):
+        return False
     shared = spec.match.keys() & other.match.keys()
     return bool(shared) and all(_agree(spec.match[ref], other.match[ref]) for ref in shared)
+
+
+def _excludes(spec: FamilySpec, other: FamilySpec) -> bool:
+    return any(other.match.get(ref) for ref in spec.without)
 
 
 def _agree(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
