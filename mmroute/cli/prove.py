@@ -191,7 +191,7 @@ def _compared(
         engine_model=oracle.running.model_string,
     )
     report = report_of(arguments, model, found, engine.url, oracle.running)
-    unheard = () if found.heard else (_UNHEARD,)
+    unheard = () if found.heard or engine.ended else (_UNHEARD,)
     return replace(report, modalities=tuple(model.media), notes=unheard)
 
 

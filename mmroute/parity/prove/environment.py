@@ -21,7 +21,8 @@ NEWEST: Final = "0.32.0"
 """The version of `PACKAGE` to run where none is given."""
 
 _READY: Final = "ready"  # the file that says that an environment is whole
-_BESIDE: Final = ("timm", "num2words")  # what vLLM asks for when it loads some models
+# What vLLM asks for when it loads some models, or reads audio.
+_BESIDE: Final = ("timm", "num2words", "av", "soundfile")
 _OPTIONAL: Final = ("torchaudio", "torchcodec")
 _LAST_LINES: Final = 3
 _SHOWN: Final = 200

@@ -109,7 +109,7 @@ class Engine:
                 if self._process.poll() is not None:
                     raise OracleError(f"the engine did not start. {self.last_words()}")
                 if passed > seconds:
-                    raise OracleError(f"the engine did not start within {seconds:g} s: {self.log}")
+                    raise OracleError(f"the engine did not start within {seconds:g} s (--wait)")
                 with contextlib.suppress(InexactError):
                     if transport.request("GET", "/health").status == HTTPStatus.OK:
                         return passed
@@ -128,7 +128,7 @@ class Engine:
         words = found[-_WORDS:] or text.strip().splitlines()[-_WORDS:]
         remedies = [remedy for mark, remedy in _REMEDIES if any(mark in word for word in words)]
         told = " | ".join(words) or "It said nothing."
-        return " ".join([f"Its last words: {told}", *remedies, f"Its log: {self.log}"])
+        return " ".join([f"Its last words: {told}", *remedies, "--log FILE keeps all of them."])
 
     def __enter__(self) -> Self:
         return self
