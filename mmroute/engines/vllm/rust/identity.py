@@ -10,7 +10,6 @@ from typing import Any
 
 from blake3 import blake3
 
-from mmroute.engines.vllm.rust.image_files import check_file
 from mmroute.requests.items import Identity, IdentitySource, ImageFile, Item
 
 
@@ -26,6 +25,8 @@ def file_identity(item: Item, *, turned: bool = True, **_known: Any) -> Identity
         InexactError: `image_unreadable`: the frontend does not decode the file, or it is not sure.
     """
     if isinstance(item, ImageFile):
+        from mmroute.engines.vllm.rust.image_files import check_file  # takes 20 ms: Pillow
+
         check_file(item, turned=turned)
     uuid = item.size.uuid
     if uuid is not None:
