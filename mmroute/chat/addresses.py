@@ -35,6 +35,11 @@ class NotReproducibleError(BaseException):
     """
 
 
+def _no_text(value: object) -> NoReturn:
+    kind = type(value).__name__
+    raise NotReproducibleError(f"the text of a {kind}, an address that each process has anew")
+
+
 class _Addressed:
     """A value that may be used, and not written."""
 
@@ -42,8 +47,7 @@ class _Addressed:
         self._value = value
 
     def _refuse(self, *_: object) -> NoReturn:
-        kind = type(self._value).__name__
-        raise NotReproducibleError(f"the text of a {kind}, an address that each process has anew")
+        _no_text(self._value)
 
     __format__ = __repr__ = __str__ = _refuse
 
@@ -62,6 +66,11 @@ class _Called(_Addressed):
 class _Walked(_Addressed):
     def __iter__(self) -> Iterator[Any]:
         return map(_guarded, self._value)
+
+
+def unwritten(kind: type) -> type:
+    """The same class, but a template may not write its objects."""
+    return type(kind.__name__, (kind,), {"__module__": kind.__module__, "__repr__": _no_text})
 
 
 def _guarded(value: Any) -> Any:

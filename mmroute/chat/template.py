@@ -20,9 +20,9 @@ import jinja2.parser
 import jinja2.sandbox
 from jinja2 import nodes
 from jinja2.runtime import Context, LoopContext
-from jinja2.utils import Namespace
+from jinja2.utils import Cycler, Joiner, Namespace
 
-from mmroute.chat.addresses import FILTER, NotReproducibleError, guard, guarded
+from mmroute.chat.addresses import FILTER, NotReproducibleError, guard, guarded, unwritten
 from mmroute.errors import InexactError, Reason, malformed
 
 CONTINUE_TAG: Final = "CONTINUE_FINAL_MESSAGE_TAG "
@@ -131,6 +131,7 @@ def environment() -> jinja2.Environment:
     )
     made.filters["tojson"] = _tojson
     made.globals["raise_exception"] = raise_exception
+    made.globals["cycler"], made.globals["joiner"] = unwritten(Cycler), unwritten(Joiner)
     for name in ("strftime_now", "lipsum"):
         made.globals[name] = not_reproducible(name)
     made.filters[FILTER] = guarded

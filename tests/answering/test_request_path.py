@@ -126,6 +126,7 @@ def test_a_template_that_raises_is_a_reason(
         "{{ messages | map(attribute='items') | join }}",
         "{{ messages | reverse }}",
         "{{ raise_exception }}",
+        "{{ joiner() }}{{ cycler('a') | string }}",
     ],
 )
 def test_a_template_that_no_other_process_renders_so_is_a_reason(
@@ -159,13 +160,14 @@ def test_a_template_may_use_what_it_must_not_write(changed_model: Callable[..., 
         files["chat_template.json"] = {
             "chat_template": "{% set each = messages[0].items %}{% if each and each is callable %}"
             "{% for key, value in each() | reverse | map('reverse') | map('list') %}"
-            "{{ key }}{{ value }}{% endfor %}{{ messages[0]['keys']() | list | first }}{% endif %}"
+            "{{ key }}{{ value }}{% endfor %}{{ cycler('a').next() }}{{ joiner('b')() }}"
+            "{{ messages[0]['keys']() | list | first }}{% endif %}"
         }
 
     model = Normalizer.from_pretrained(str(changed_model("small-qwen2.5-vl", change)))
     routing = model.normalize(messages=[{"role": "user", "content": "dog"}])
     text = model.model.tokenizer.decode(routing.token_ids.tolist())
-    assert text.replace(" ", "") == "dogcontentuserrolerole"
+    assert text.replace(" ", "") == "dogcontentuserrolearole"
 
 
 def test_numpy_ids_are_read_and_answers_are_read_only(
