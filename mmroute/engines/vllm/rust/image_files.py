@@ -11,8 +11,6 @@ import struct
 from typing import Final
 from zlib import crc32
 
-from PIL import Image
-
 from mmroute.errors import InexactError, Reason
 from mmroute.requests.items import ImageFile
 
@@ -76,6 +74,8 @@ def _has_whole_chunks(data: bytes) -> bool:
 
 def _is_turned(data: bytes) -> bool:
     """Whether the EXIF data before the picture turn it; those of XMP do not count."""
+    from PIL import Image  # slow to import, and only files need it
+
     with Image.open(io.BytesIO(data)) as image:
         exif = image.info.get("exif", b"").removeprefix(_EXIF_OF_JPEG)
     order = _BYTE_ORDERS.get(exif[:4])
