@@ -51,6 +51,7 @@ _GRIDS: Final[Mapping[str, str]] = {
     "strided_audio": "strided_audio:StridedAudio",
     "thumbnail_tiles": "thumbnail_tiles:ThumbnailTiles",
     "token_budget": "token_budget:TokenBudget",
+    "two_pass_tiles": "two_pass_tiles:TwoPassTiles",
     "view_and_crops": "view_and_crops:ViewAndCrops",
     "windows": "windows:Windows",
 }

@@ -94,6 +94,7 @@ FAMILY_PLACEHOLDERS: dict[str, str | None] = {
     "small-nvlm-d": "<image>\n",
     "small-isaac": "<image>",
     "small-moondream3": "<|endoftext|><image>",
+    "small-h2ovl": "<image>",
     # Text only; of the last the chats are rendered by Python code, and refused.
     "small-llama": None,
     "small-qwen3-next": None,

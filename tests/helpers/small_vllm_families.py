@@ -66,6 +66,17 @@ def _skywork() -> Files:
     return with_code(files)
 
 
+def _h2ovl() -> Files:
+    files = model_files(
+        "H2OVLChatModel",
+        "h2ovl_chat",
+        _TILES,
+        "<image>\n",
+        config={**_DYNAMIC, "use_msac": True, "llm_config": _QWEN2},
+    )
+    return with_code(files)
+
+
 def _eagle(**config: Any) -> Files:
     files = model_files(
         "Eagle2_5_VLForConditionalGeneration",
@@ -303,6 +314,7 @@ def _moondream3() -> Files:
 VLLM_FAMILIES: Final[Mapping[str, Callable[[], Files]]] = {
     "small-qianfan-ocr": _qianfan,
     "small-skywork-r1v": _skywork,
+    "small-h2ovl": _h2ovl,
     "small-eagle-2.5": _eagle,
     "small-llama-nemotron-nano-vl": _nemotron,
     "small-step-vl": _step_vl,

@@ -6,6 +6,7 @@ Sources: vLLM ``transformers_utils/processors/internvl.py`` and ``nemotron_vl.py
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -79,14 +80,22 @@ def closest_grid(
 ) -> tuple[int, int]:
     """Columns and rows of the grid whose aspect ratio is closest; (1, 1) if there is no grid.
 
-    Of two equally close ones, the one of more tiles if the image has more than half its pixels.
-
     >>> closest_grid(ImageSize(1280, 720), tile_size=448, min_tiles=1, max_tiles=12)
     (4, 2)
     """
+    return closest_of(image, grids(min_tiles, max_tiles), tile_size)
+
+
+def closest_of(
+    image: ImageSize, choices: Sequence[tuple[int, int]], tile_size: int
+) -> tuple[int, int]:
+    """Likewise, of some grids.
+
+    Of two equally close ones, the one of more tiles if the image has more than half its pixels.
+    """
     aspect, area = image.width / image.height, image.width * image.height
     best, least = (1, 1), float("inf")
-    for columns, rows in grids(min_tiles, max_tiles):
+    for columns, rows in choices:
         difference = abs(aspect - columns / rows)
         if difference < least:
             best, least = (columns, rows), difference
