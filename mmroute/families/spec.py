@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import tomllib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, TypeVar
+from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -28,11 +27,9 @@ from mmroute.requests.items import IdentityForm, Modality
 from mmroute.tokenizers.engine_classes import FILE
 from mmroute.tokenizers.pipelines import PIPELINES
 
-if TYPE_CHECKING:
-    from packaging.specifiers import SpecifierSet
-
 OWN_PACKAGE: Final = "mmroute"
-_ENGINE: Final = re.compile(r"([a-z][a-z0-9_-]*)(.*)")
+_VERSION: Final = r"(?:[<>]=?|[=!]=)\d+(?:\.\d+)*(?:rc\d+)?"
+_ENGINE: Final = re.compile(rf"([a-z][a-z0-9_-]*)((?:{_VERSION}(?:,{_VERSION})*)?)")
 _Part = TypeVar("_Part", bound="FamilyHead")
 
 
@@ -190,9 +187,7 @@ class FamilySpec(FamilyHead):
         spec = self
         for key, laid in self.engine.items():
             engine, versions = _engine_versions(key)
-            if engine == name and (
-                versions is None or versions.contains(version, prereleases=True)
-            ):
+            if engine == name and _contain(versions, version):
                 spec = spec._under(laid)
         return spec
 
@@ -201,24 +196,29 @@ class FamilySpec(FamilyHead):
         return FamilySpec.model_validate(overlaid(plain, laid))
 
 
-def _engine_versions(key: str) -> tuple[str, SpecifierSet | None]:
-    """The engine of a table, and the versions for which it holds; None for all of them.
+def _engine_versions(key: str) -> tuple[str, str]:
+    """The engine of a table, and the versions for which it holds; empty for all of them.
 
     >>> _engine_versions("vllm<0.34")
-    ('vllm', <SpecifierSet('<0.34')>)
+    ('vllm', '<0.34')
 
     Raises:
         ValueError: it names no engine, or no versions.
     """
     found = _ENGINE.fullmatch(key)
-    if found and not found[2]:
-        return found[1], None
-    from packaging.specifiers import InvalidSpecifier, SpecifierSet  # takes 10 ms; few need it
+    if not found:
+        raise ValueError(
+            f"engine.{key}: must be an engine, or one with versions: vllm, 'vllm<0.34'"
+        )
+    return found[1], found[2]
 
-    with contextlib.suppress(InvalidSpecifier):
-        if found:
-            return found[1], SpecifierSet(found[2])
-    raise ValueError(f"engine.{key}: must be an engine, or one with versions: vllm, 'vllm<0.34'")
+
+def _contain(versions: str, version: str) -> bool:
+    if not versions:
+        return True
+    from packaging.specifiers import SpecifierSet  # takes 10 ms; few models need it
+
+    return SpecifierSet(versions).contains(version, prereleases=True)
 
 
 def read_spec(text: str, origin: str) -> Mapping[str, Any]:
