@@ -92,7 +92,8 @@ _SQUARE: Final = (
     (f"{_PREPROCESSOR}patch_size", f"{_VISION}patch_size"),
 )
 _AGREE: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
-    "llama-4": _SQUARE[:1],
+    # Without its patch token the frontend takes another one.
+    "llama-4": (*_SQUARE[:1], ("config.json:image_token_index",) * 2),
     "llava-1.5": _SQUARE,
     "llava-next": _SQUARE,
     "llava-onevision": _SQUARE,
