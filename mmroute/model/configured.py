@@ -59,18 +59,17 @@ def check_covered(family: FamilySpec, engine: EngineProfile, settings: EngineSet
             "--enable-tower-connector-lora",
             "vLLM's Rust frontend does not start with it",
         )
-    if not engine.only_checked_families:
-        return
-    if settings != EngineSettings():
+    if engine.only_checked_families and settings != EngineSettings():
         raise ModelError(
             Reason.UNSUPPORTED_ENGINE_SETTING,
             f"settings of an engine are read from vLLM's options; {engine.name} has others.",
         )
-    if engine.name not in family.checked:
-        why = family.refused or "it was not checked on it"
+    unchecked = engine.only_checked_families and engine.name not in family.checked
+    if unchecked or family.refused:
         raise ModelError(
             Reason.UNKNOWN_FAMILY,
-            f"The family {family.family} is not covered for {engine.name}: {why}.",
+            f"The family {family.family} is not covered for {engine.label}: "
+            f"{family.refused or 'it was not checked on it'}.",
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import operator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,13 @@ from mmroute import ImageSize, InexactError, ModelError, Normalizer, Reason, Rou
 from mmroute.engines.known import find_engine
 from mmroute.engines.vllm.hashes import VllmHashes
 from mmroute.engines.vllm.versions import ERAS
+from mmroute.families.matching import match_family
 from mmroute.geometry import Overrides
 from mmroute.hashing import HashedItem
 from mmroute.hashing.vllm import hash_older_blocks
 from mmroute.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, decode_events
+from mmroute.model.resolve import resolve_files
+from mmroute.model_directory import find_model
 from mmroute.requests.items import IdentityForm, ImageFile
 from mmroute.requests.request import Lora
 
@@ -160,3 +164,13 @@ def test_events_of_arrays_are_read_as_those_of_maps() -> None:
         BlockRemoved((7,), "GPU"),
         AllBlocksCleared(),
     )
+
+
+def test_a_family_may_be_refused_for_some_versions(small_model: Callable[[str], Path]) -> None:
+    files = find_model(str(small_model("small-qwen2.5-vl")))
+    table = {"vllm<0.33": {"refused": "its processor was another"}}
+    family = match_family(files).model_copy(update={"engine": table})
+    assert resolve_files(files, family, find_engine("vllm==0.33.0"), "m").engine.version == "0.33.0"
+    with pytest.raises(ModelError, match=r"not covered for vllm 0\.32\.0: its processor") as caught:
+        resolve_files(files, family, find_engine("vllm==0.32.0"), "m")
+    assert caught.value.reason is Reason.UNKNOWN_FAMILY
