@@ -28,7 +28,7 @@ MODEL = "Qwen/Qwen2.5-VL-3B-Instruct"
 TRACE = re.compile(
     r"```sh\n(?P<commands>.*?make_trace.*?)```\n\n```text\n(?P<shown>.*?)```", re.DOTALL
 )
-NOT_RUN = re.compile(r"<!-- not run: .+ -->\n```python\n(?P<code>.*?)```", re.DOTALL)
+NOT_RUN = re.compile(r"<!-- not run: [^\n]+ -->\n```python\n(?P<code>.*?)```", re.DOTALL)
 
 
 def run_block(page: str, containing: str, replaced: Mapping[str, str]) -> dict[str, Any]:

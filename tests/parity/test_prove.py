@@ -121,13 +121,22 @@ def test_an_engine_that_does_not_start_tells_why(model: str, python: str, tmp_pa
     assert "custom code" in log.read_text(encoding="utf-8")
 
 
+# A process that a shell starts in the background ignores the signal, and so do its own.
+INTERRUPTIBLE = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from mmroute.__main__ import run
+run()
+"""
+
+
 def test_an_interrupt_ends_the_engine_and_loses_nothing(
     model: str, python: str, tmp_path: Path
 ) -> None:
     number, record = tmp_path / "pid", tmp_path / "record.jsonl"
     process = subprocess.Popen(
         [
-            sys.executable, "-m", "mmroute", "prove", model, "--python", python, "--json",
+            sys.executable, "-c", INTERRUPTIBLE, "prove", model, "--python", python, "--json",
             "--random", "100000", "--record", str(record),
             "--engine-args", f"STAND_IN_PID={number} {ENGINE}",
         ],
