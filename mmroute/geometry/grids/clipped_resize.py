@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from mmroute.geometry.grid import CachePlan, Count, OneByOne, SampledVideos
-from mmroute.geometry.grids.smart_resize import smart_resize
+from mmroute.geometry.grids.smart_resize import MAX_ASPECT, smart_resize
 from mmroute.requests.items import ImageSize, VideoSize
 
-_MAX_ASPECT: Final = 200
 _PLANNED_SIDE: Final = 1792  # of the image that the engine plans its encoder cache with
 _ENDS: Final = 2  # tokens of the indicators in front of the features and behind them
 
@@ -67,7 +66,7 @@ def _clipped(height: int, width: int, factor: int) -> tuple[int, int]:
     ((28, 200), (30, 6000))
     """
     if min(height, width) >= factor:
-        return min(height, _MAX_ASPECT * width), min(width, _MAX_ASPECT * height)
+        return min(height, MAX_ASPECT * width), min(width, MAX_ASPECT * height)
     if height < width:
         return factor, round(factor / height * width)
     return round(factor / width * height), factor

@@ -13,10 +13,9 @@ from typing import Final
 
 from mmroute.errors import image_refused
 from mmroute.geometry.grid import CachePlan, Count, OneByOne, SampledVideos
-from mmroute.geometry.grids.smart_resize import check_aspect, smart_resize
+from mmroute.geometry.grids.smart_resize import MAX_ASPECT, check_aspect, smart_resize
 from mmroute.requests.items import ImageSize, VideoSize
 
-_MAX_ASPECT: Final = 200
 _PLANNED_FRAMES: Final = 14
 _LEAST_PART: Final = 4  # of a token's side that a side of an image has at least
 
@@ -42,17 +41,18 @@ class RaisedResize(OneByOne[ImageSize]):
     max_pixels: int | None = None
 
     @property
-    def _limits(self) -> tuple[int, int]:
+    def limits(self) -> tuple[int, int]:
+        """The smallest and the largest area after the resize, in pixels."""
         unit = (self.patch_size * self.merge_size) ** 2
         return self.min_pixels or self.min_tokens * unit, self.max_pixels or self.max_tokens * unit
 
     def max_embeds(self, _: CachePlan) -> int:
         """The most tokens that make a rectangle which is not too thin."""
-        most = self._limits[1] // (self.patch_size * self.merge_size) ** 2
+        most = self.limits[1] // (self.patch_size * self.merge_size) ** 2
         return next((n for n in range(most, 0, -1) if _is_rectangle(n)), 1)
 
     def count(self, image: ImageSize) -> Count:
-        return Count(*self.resized(image.height, image.width, self._limits[1]))
+        return Count(*self.resized(image.height, image.width, self.limits[1]))
 
     def resized(self, height: int, width: int, max_pixels: int) -> tuple[int, int]:
         """Rows and columns of tokens.
@@ -71,7 +71,7 @@ class RaisedResize(OneByOne[ImageSize]):
             height,
             width,
             factor=factor,
-            min_pixels=self._limits[0],
+            min_pixels=self.limits[0],
             max_pixels=max_pixels,
             least_shrunk=0,
         )
@@ -88,7 +88,6 @@ class RaisedVideo(SampledVideos):
         max_tokens: likewise.
         min_pixels: smallest area of a frame after the resize, in pixels.
         max_pixels: largest area.
-        image_max_pixels: largest area of an image, with which the engine plans.
         total_tokens: the most tokens of all frames, where `total_pixels` is None.
         total_pixels: largest area of all frames together.
         group: frames of a group.
@@ -101,7 +100,6 @@ class RaisedVideo(SampledVideos):
     max_tokens: int
     min_pixels: int | None = None
     max_pixels: int | None = None
-    image_max_pixels: int | None = None
     total_tokens: int
     total_pixels: int | None = None
     group: int
@@ -119,15 +117,14 @@ class RaisedVideo(SampledVideos):
 
     def count(self, video: VideoSize) -> Count:
         frames = len(self.frames(video).indices)
-        unit = (self.patch_size * self.merge_size) ** 2
-        least = self.min_pixels or self.min_tokens * unit
-        most = self.max_pixels or self.max_tokens * unit
-        total = self.total_pixels or self.total_tokens * unit
-        image = RaisedResize(
-            self.patch_size, self.merge_size, self.min_tokens, self.max_tokens, least, most
-        )
+        frame = RaisedResize(
+            self.patch_size, self.merge_size,
+            self.min_tokens, self.max_tokens, self.min_pixels, self.max_pixels,
+        )  # fmt: skip
+        least, most = frame.limits
+        total = self.total_pixels or self.total_tokens * (self.patch_size * self.merge_size) ** 2
         shared = max(least, min(total * self.group // max(frames, 1), most))
-        rows, columns = image.resized(video.height, video.width, shared)
+        rows, columns = frame.resized(video.height, video.width, shared)
         groups = -(-frames // self.group)
         times = tuple(float(at * self.group) for at in range(groups))
         return Count(groups, 1, rows * columns, times=times)
@@ -176,4 +173,4 @@ class RegrownResize(OneByOne[ImageSize]):
 
 def _is_rectangle(tokens: int) -> bool:
     rows = next(n for n in range(math.isqrt(tokens), 0, -1) if not tokens % n)
-    return tokens // rows / rows <= _MAX_ASPECT
+    return tokens // rows / rows <= MAX_ASPECT

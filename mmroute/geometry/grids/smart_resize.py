@@ -19,7 +19,8 @@ from mmroute.errors import image_refused
 from mmroute.geometry.grid import CachePlan, Count, OneByOne
 from mmroute.requests.items import ImageSize
 
-_MAX_ASPECT: Final = 200
+MAX_ASPECT: Final = 200
+"""One side of an image is at most so many times the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +129,8 @@ def check_aspect(height: int, width: int) -> None:
     Raises:
         InexactError: `image_refused` if one side is more than 200 times the other.
     """
-    if max(height, width) / min(height, width) > _MAX_ASPECT:
-        why = f"one side is more than {_MAX_ASPECT} times the other"
+    if max(height, width) / min(height, width) > MAX_ASPECT:
+        why = f"one side is more than {MAX_ASPECT} times the other"
         raise image_refused(f"{width}x{height}", why)
 
 
