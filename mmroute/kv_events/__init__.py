@@ -10,7 +10,7 @@ from mmroute.kv_events.events import (
     EventBatch,
     decode_events,
 )
-from mmroute.kv_events.health import Health, WorkerHealth
+from mmroute.kv_events.health import Health, SubscriberState, WorkerHealth
 from mmroute.kv_events.ranks import WorkerRank
 from mmroute.kv_events.streams import Lost, Position, Received, Restarted, Source
 from mmroute.lazy import lazily
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AllBlocksCleared", "BlockIndex", "BlockRemoved", "BlockStored", "EventBatch", "Health", "Lost",
-    "Position", "Received", "Residency", "Restarted", "Source", "Subscriber", "WorkerHealth",
-    "WorkerRank", "decode_events",
+    "Position", "Received", "Residency", "Restarted", "Source", "Subscriber",
+    "SubscriberState", "WorkerHealth", "WorkerRank", "decode_events",
 ]  # fmt: skip
 
 

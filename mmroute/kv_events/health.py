@@ -60,3 +60,21 @@ class Health:
     bytes: int
     ranks: int
     workers: dict[str, WorkerHealth]
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriberState:
+    """The connections of one subscriber, and what it received.
+
+    Attributes:
+        endpoint: the address of the events, as it was given to the subscriber.
+        connected: the number of publishers that are connected now.
+        replays: whether replays are answered, as far as is known; None without a replay endpoint.
+        health: the messages, counted. Until the first one, `WorkerHealth.heard_at` is the time at
+            which the subscriber was made.
+    """
+
+    endpoint: str
+    connected: int
+    replays: bool | None
+    health: WorkerHealth

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from mmroute.kv_events.block_index import BlockIndex
 from mmroute.kv_events.health import WorkerHealth
+
+if TYPE_CHECKING:
+    from mmroute.kv_events.subscriber import Subscriber  # pyzmq, an extra
 
 __all__ = ["HealthCollector"]
 
@@ -30,10 +33,15 @@ class HealthCollector(Collector):
 
     Args:
         index: the index.
+        subscribers: the subscriber of each worker, by the worker's name in the index. Workers may
+            be added and removed later.
     """
 
-    def __init__(self, index: BlockIndex) -> None:
+    def __init__(
+        self, index: BlockIndex, subscribers: Mapping[str, Subscriber] | None = None
+    ) -> None:
         self._index = index
+        self._subscribers = {} if subscribers is None else subscribers
 
     def collect(self) -> Iterable[Metric]:
         health, now = self._index.health(), time.monotonic()
@@ -51,6 +59,14 @@ class HealthCollector(Collector):
         yield from (silence, lag)
         for name, text in _COUNTERS.items():
             yield _worker_counter(name, text, health.workers)
+        connected = _worker_gauge("connected", "Publishers that the subscriber is connected to")
+        replays = _worker_gauge("replays_answered", "Whether the worker answers replays")
+        for worker, subscriber in list(self._subscribers.items()):
+            state = subscriber.state()
+            connected.add_metric((worker,), state.connected)
+            if state.replays is not None:
+                replays.add_metric((worker,), state.replays)
+        yield from (connected, replays)
 
 
 def _worker_gauge(name: str, text: str) -> GaugeMetricFamily:

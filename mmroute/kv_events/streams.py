@@ -69,12 +69,20 @@ class Lost(NamedTuple):
 
     Blocks that were removed in one of them seem to be held for ever. Forget the worker's blocks
     unless they may be held in error.
+
+    Attributes:
+        source: the publisher.
+        first: the number of the first batch.
+        last: the number of the last batch.
+        why: the cause, in words.
+        endpoint: the address of the publisher's events, as it was given to the subscriber.
     """
 
     source: Source
     first: int
     last: int
     why: str
+    endpoint: str
 
 
 class Restarted(NamedTuple):
@@ -99,6 +107,7 @@ class _Stream:
     """One publisher's sequence numbers."""
 
     source: Source
+    endpoint: str
     next: int = 0
     last_time: float = float("-inf")
 
@@ -111,7 +120,7 @@ class _Stream:
             yield self.restarted()
         if new.sequence > self.next:
             why = "they were not received, and no replay has them"
-            yield Lost(self.source, self.next, new.sequence - 1, why)
+            yield Lost(self.source, self.next, new.sequence - 1, why, self.endpoint)
         self.next, self.last_time = new.sequence + 1, new.changes.ts
         yield Received(self.source, new.sequence, new.changes, new.payload)
 
@@ -126,15 +135,17 @@ class Streams:
     """All publishers that one subscriber hears, or the one that it can ask for replays.
 
     Attributes:
-        replays: whether there is a publisher that can be asked; then there is no other.
+        replays: whether there is a publisher that answers replays; then there is no other.
         most_waiting: bytes of messages kept while a replay runs. More are let go, and asked for
             again.
         taken: the place of each publisher up to which another subscriber took its batches.
+        endpoint: the address of the events, for messages.
     """
 
     replays: bool = False
     most_waiting: int = 64 << 20
     taken: Mapping[Source, Position] = field(default_factory=dict)
+    endpoint: str = ""
     _streams: dict[Source, _Stream] = field(default_factory=dict)
     _waiting: list[_Arrived] = field(default_factory=list)
     _waiting_bytes: int = 0
@@ -146,7 +157,7 @@ class Streams:
 
     def __post_init__(self) -> None:
         for source, (sequence, ts) in self.taken.items():
-            self._streams[source] = _Stream(source, sequence + 1, ts)
+            self._streams[source] = _Stream(source, self.endpoint, sequence + 1, ts)
         self._has_given = bool(self.taken)
         self.check()  # what was published before anybody listened
 
@@ -216,13 +227,20 @@ class Streams:
             yield stream.restarted()  # another process has other batches by the same numbers
             self._ask(0)
 
+    def give_up(self) -> Iterator[Message]:
+        """What follows where replays are not answered: nothing waits for one from now on."""
+        self.replays = False
+        yield from self.ended()
+
     def ended(self) -> Iterator[Message]:
-        """What follows where a replay has ended, or does not come."""
+        """What follows where a replay has ended."""
         self._asking = False
         waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
         for at, new in enumerate(waiting):
             stream = self._stream(new.source)
-            if new.sequence > stream.next > self._asked:  # missed while the replay ran
+            if (
+                self.replays and new.sequence > stream.next > self._asked
+            ):  # missed while the replay ran
                 for later in waiting[at:]:
                     self._wait(later)
                 self._ask(stream.next)
@@ -230,7 +248,7 @@ class Streams:
             yield from stream.put(new)
 
     def _stream(self, source: Source) -> _Stream:
-        return self._streams.setdefault(source, _Stream(source))
+        return self._streams.setdefault(source, _Stream(source, self.endpoint))
 
     def _wait(self, new: _Arrived) -> None:
         if self._waiting_bytes < self.most_waiting:
@@ -250,7 +268,7 @@ class Streams:
     def _arrived(self, frames: Sequence[bytes]) -> _Arrived | Lost:
         if len(frames) != _FRAMES or len(frames[1]) != _NUMBER_BYTES:
             why = f"a message of {len(frames)} frames, where vLLM's publisher sends {_FRAMES}"
-            return Lost(Source("", 0), 0, 0, why)
+            return Lost(Source("", 0), 0, 0, why, self.endpoint)
         topic, number = frames[0].decode("utf-8", "replace"), int.from_bytes(frames[1], "big")
         try:
             changes = decode_changes(frames[2])
@@ -264,5 +282,5 @@ class Streams:
         for stream in of_topic:  # the payload would tell the rank
             if stream.next == number:
                 stream.next = number + 1
-                return Lost(stream.source, number, number, why)
-        return Lost(Source(topic, 0), number, number, why)
+                return Lost(stream.source, number, number, why, self.endpoint)
+        return Lost(Source(topic, 0), number, number, why, self.endpoint)

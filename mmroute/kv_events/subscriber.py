@@ -6,21 +6,26 @@ It only moves frames between sockets and `Streams`, which says what they mean.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Final, Self
 
 try:
     import zmq
+    from zmq.utils.monitor import parse_monitor_message
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
         "subscribing to events needs pyzmq: pip install 'mmroute[events]'", name="zmq"
     ) from error
 
-from mmroute.kv_events.streams import Message, Position, Source, Streams
+from mmroute.kv_events.health import SubscriberState, WorkerHealth
+from mmroute.kv_events.streams import Message, Position, Received, Source, Streams
 
+_LOG: Final = logging.getLogger(__name__)
 _TICK: Final = 0.25  # seconds between two looks at whether it was closed
-_REPLAY_TIMEOUT: Final = 5.0  # seconds after which a replay that does not go on is given up
+_REPLAY_TIMEOUT: Final = 5.0  # seconds without a part of a replay after which it is given up
 _SILENCE: Final = 10.0  # seconds without a message, after which the publisher is asked
 _MOST_AT_ONCE: Final = 256
 # A flood waits in these queues, and then its publisher drops messages, which are asked for again.
@@ -37,7 +42,9 @@ class Subscriber:
     """Receives KV events, in their order. Iterate over it, with ``for`` or ``async for``.
 
     It connects, and connects again, in the background. What was published before, and what was
-    missed, it asks the publisher's replay endpoint for. Use it in one thread at a time.
+    missed, it asks the publisher's replay endpoint for. While that endpoint does not answer, new
+    events are given without waiting for it. Connections that end, and replays that are not
+    answered, are logged with the endpoint. Use it in one thread at a time.
 
     Args:
         endpoint: the publisher's address, such as ``tcp://worker-0:5557``. The engine calls it
@@ -65,15 +72,23 @@ class Subscriber:
         if bind and replay_endpoint is not None:
             raise ValueError("replays are of one publisher, and many may connect to what is bound")
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._streams = Streams(replays=replay_endpoint is not None, taken=taken or {})
-        self._replay_endpoint = replay_endpoint or ""
+        self._streams = Streams(
+            replays=replay_endpoint is not None, taken=taken or {}, endpoint=endpoint
+        )
+        self._endpoint = endpoint
+        self._replay_endpoint = replay_endpoint
         self._deadline = 0.0
         self._heard = time.monotonic()
+        self._health = WorkerHealth()
+        self._connected = 0
         self._replays: zmq.Socket[bytes] | None = None
+        self._refusals: zmq.Socket[bytes] | None = None
         self._closing = False
         self._events = self._socket(zmq.SUB)
         self._events.setsockopt(zmq.SUBSCRIBE, topic.encode())
-        self._connections = self._events.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED)
+        self._connections = self._events.get_monitor_socket(
+            zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
+        )
         try:
             self._events.bind(endpoint) if bind else self._events.connect(endpoint)
             self._ask()
@@ -84,31 +99,21 @@ class Subscriber:
     def receive(self, timeout: float) -> list[Message]:
         """What has arrived, after waiting so many seconds for the first of it; may be empty."""
         messages: list[Message] = []
-        poller = zmq.Poller()
-        poller.register(self._connections, zmq.POLLIN)
-        poller.register(self._events, zmq.POLLIN)
-        if self._replays is not None:
-            poller.register(self._replays, zmq.POLLIN)
-        for socket, _ in poller.poll(int(timeout * 1000)):
-            if socket is self._connections:
-                # Who is connected to again may be another process, whatever number it goes on with.
-                list(_frames(socket))
-                self._streams.check()
-                continue
-            self._heard = time.monotonic()
-            for frames in _frames(socket):
-                if socket is self._events:
-                    messages += self._streams.received(frames)
-                else:
-                    self._deadline = time.monotonic() + _REPLAY_TIMEOUT
-                    messages += self._streams.replayed(frames[1:])  # an empty frame comes first
+        for socket in self._ready(timeout):
+            messages += self._taken(socket)
         if self._streams.is_replaying and time.monotonic() > self._deadline:
-            messages += self._streams.ended()
+            messages += self._give_up(f"no answer for {_REPLAY_TIMEOUT:g} seconds")
         if time.monotonic() > self._heard + _SILENCE:
             self._heard = time.monotonic()
             self._streams.check()
         self._ask()
+        self._count(messages)
         return messages
+
+    def state(self) -> SubscriberState:
+        """Whether the publisher is connected and answers replays, and what was heard of it."""
+        replays = None if self._replay_endpoint is None else self._streams.replays
+        return SubscriberState(self._endpoint, self._connected, replays, replace(self._health))
 
     def __iter__(self) -> Iterator[Message]:
         while not self._closing:
@@ -132,17 +137,77 @@ class Subscriber:
         self._closing = True
         self._context.destroy()
 
+    def _ready(self, timeout: float) -> list[zmq.Socket[bytes]]:
+        poller = zmq.Poller()
+        for socket in (self._connections, self._events, self._replays, self._refusals):
+            if socket is not None:
+                poller.register(socket, zmq.POLLIN)
+        return [socket for socket, _ in poller.poll(int(timeout * 1000))]
+
+    def _taken(self, socket: zmq.Socket[bytes]) -> Iterator[Message]:
+        """What follows from that which has arrived at one socket."""
+        if socket is self._refusals:
+            yield from self._give_up("the connection is refused")
+        elif socket is self._connections:
+            self._note_connections()
+        elif socket is self._events:
+            self._heard = time.monotonic()
+            for frames in _frames(socket):
+                yield from self._streams.received(frames)
+        elif self._streams.replays:
+            self._heard = time.monotonic()
+            self._deadline = self._heard + _REPLAY_TIMEOUT
+            for frames in _frames(socket):
+                yield from self._streams.replayed(frames[1:])  # an empty frame comes first
+        else:  # the request that was given up is answered after all
+            _LOG.info("%s: replays are answered again", self._replay_endpoint)
+            self._streams.replays = True
+            self._streams.check()
+
+    def _note_connections(self) -> None:
+        for frames in _frames(self._connections):
+            if parse_monitor_message(frames)["event"] == zmq.EVENT_DISCONNECTED:
+                self._connected = max(0, self._connected - 1)  # also ends without a handshake
+                _LOG.warning("%s: the connection has ended", self._endpoint)
+            else:
+                # Who is connected to again may be another process, whatever number it goes on with.
+                self._connected += 1
+                self._streams.replays = self._replay_endpoint is not None
+                self._streams.check()
+
+    def _give_up(self, why: str) -> Iterator[Message]:
+        """Wait for no replay until one is answered. The request stays, and zmq connects again."""
+        self._stop_watching()
+        if self._connected:  # a worker that is not there has no replays either
+            _LOG.warning("%s: replays are not answered: %s", self._replay_endpoint, why)
+        return self._streams.give_up()
+
     def _ask(self) -> None:
         """Ask for the replay that is wanted, on a socket on which no earlier one can arrive."""
         number = self._streams.take_request()
-        if number is None:
+        if number is None or self._replay_endpoint is None:
             return
+        self._stop_watching()
         if self._replays is not None:
             self._replays.close()
         self._replays = self._socket(zmq.DEALER)
+        self._refusals = self._replays.get_monitor_socket(zmq.EVENT_CONNECT_RETRIED)
         self._replays.connect(self._replay_endpoint)
         self._replays.send_multipart([b"", number])
         self._deadline = time.monotonic() + _REPLAY_TIMEOUT
+
+    def _count(self, messages: Iterable[Message]) -> None:
+        for message in messages:
+            if isinstance(message, Received):
+                self._health.enter(message.changes.ts)
+            else:
+                self._health.interrupt(message)
+
+    def _stop_watching(self) -> None:
+        if self._replays is not None and self._refusals is not None:
+            self._replays.disable_monitor()
+            self._refusals.close()
+            self._refusals = None
 
     def _socket(self, kind: int) -> zmq.Socket[bytes]:
         socket = self._context.socket(kind)

@@ -116,7 +116,7 @@ def test_blocks_elsewhere_tell_nothing_of_the_groups() -> None:
 def test_a_new_process_may_have_other_blocks() -> None:
     index = BlockIndex()
     index.apply("w", announced(GEMMA))
-    index.apply("w", Lost(Source("", 0), 1, 2, "no replay"))
+    index.apply("w", Lost(Source("", 0), 1, 2, "no replay", "tcp://w:5557"))
     assert index.block_size("w") == 16
     index.apply("w", Restarted(Source("", 0)))
     assert index.block_size("w") is None

@@ -61,7 +61,7 @@ def test_a_loss_and_a_restart_are_counted_and_forget_what_was_held() -> None:
     index.apply("w", batch(*BLOCKS, rank=1))
     index.apply("w", received(0, *BLOCKS))
     index.apply("v", received(0, *BLOCKS))
-    index.apply("w", Lost(SOURCE, 1, 3, "it was lost"))
+    index.apply("w", Lost(SOURCE, 1, 3, "it was lost", "tcp://w:5557"))
     assert (held(index), held(index, rank=1), held(index, "v")) == (0, 0, 6)
     index.apply("w", received(4, *BLOCKS[:2]))
     assert held(index) == 2
@@ -89,7 +89,7 @@ def test_lag_and_silence_and_expiry(clock: list[float]) -> None:
 def test_metrics(clock: list[float]) -> None:
     index = BlockIndex()
     index.apply("w", received(0, *BLOCKS, ts=4999.0))
-    index.apply("w", Lost(SOURCE, 1, 3, "it was lost"))
+    index.apply("w", Lost(SOURCE, 1, 3, "it was lost", "tcp://w:5557"))
     clock[0] = 107.0
     registry = CollectorRegistry()
     registry.register(HealthCollector(index))

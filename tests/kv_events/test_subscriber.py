@@ -8,15 +8,18 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from typing import Any
+from unittest.mock import ANY
 
 import msgspec
 import pytest
 import zmq
 from comparison import read_vectors
 from paths import VECTORS
+from prometheus_client import CollectorRegistry, generate_latest
 from scripted_publisher import Worker
 
 from mmroute.kv_events import BlockIndex, Lost, Received, Restarted, Subscriber
+from mmroute.kv_events.metrics import HealthCollector
 from mmroute.kv_events.streams import Message
 
 pytestmark = pytest.mark.process
@@ -86,6 +89,78 @@ def test_a_new_process_is_seen_that_goes_on_with_the_next_number(worker: Worker)
             assert told([*others, *taken(subscriber, 1)]) == [0, 1, 2]
         finally:
             another.close()
+
+
+def test_events_do_not_wait_for_a_replay_endpoint_that_is_dead(
+    worker: Worker, caplog: pytest.LogCaptureFixture
+) -> None:
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as closed:
+        closed.bind("tcp://127.0.0.1:*")
+        dead = closed.getsockopt_string(zmq.LAST_ENDPOINT)
+    with Subscriber(worker.endpoint, replay_endpoint=dead) as subscriber:
+        assert taken_until_subscribed(worker, subscriber) == []
+        worker.publish(PAYLOADS[0])
+        start = time.monotonic()
+        assert told(taken(subscriber, 1)) == [0]
+        worker.publish(PAYLOADS[1], heard=False)
+        worker.publish(PAYLOADS[2])
+        lost, received = taken(subscriber, 2)
+        assert time.monotonic() - start < 2
+        assert isinstance(received, Received)
+        assert lost == Lost(received.source, 1, 1, ANY, worker.endpoint)
+        state = subscriber.state()
+        assert (state.connected, state.replays) == (1, False)
+        assert (state.health.batches, state.health.gaps, state.health.lost_batches) == (2, 1, 1)
+        registry = CollectorRegistry()
+        registry.register(HealthCollector(BlockIndex(), {"w": subscriber}))
+        metrics = generate_latest(registry).decode().splitlines()
+        assert 'mmroute_index_worker_connected{worker="w"} 1.0' in metrics
+        assert 'mmroute_index_worker_replays_answered{worker="w"} 0.0' in metrics
+    assert f"{dead}: replays are not answered: the connection is refused" in caplog.text
+
+
+def test_a_replay_endpoint_that_comes_back_is_asked_again(worker: Worker) -> None:
+    """Its thread hangs first, and then answers what was asked long ago."""
+    worker.ending.set()
+    worker.thread.join()
+    with Subscriber(worker.endpoint, replay_endpoint=worker.replay_endpoint) as subscriber:
+        subscriber._deadline = 0  # as if five seconds had gone by
+        assert taken_until_subscribed(worker, subscriber) == []
+        subscriber._deadline = 0
+        worker.publish(PAYLOADS[0])
+        assert told(taken(subscriber, 1)) == [0]
+        assert subscriber.state().replays is False
+        worker.publish(PAYLOADS[1], heard=False)
+        worker.ending.clear()
+        worker.thread = threading.Thread(target=worker.answer)
+        worker.thread.start()
+        assert told(taken(subscriber, 1)) == [1]
+        assert subscriber.state().replays is True
+
+
+def test_a_worker_that_ends_is_logged_with_its_endpoint(
+    worker: Worker, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Subscriber(worker.endpoint) as subscriber:
+        taken_until_subscribed(worker, subscriber)
+        assert (subscriber.state().connected, subscriber.state().replays) == (1, None)
+        worker.close()
+        deadline = time.monotonic() + 10
+        while subscriber.state().connected and time.monotonic() < deadline:
+            subscriber.receive(0.1)
+        assert subscriber.state().connected == 0
+    assert f"{worker.endpoint}: the connection has ended" in caplog.text
+
+
+def taken_until_subscribed(worker: Worker, subscriber: Subscriber) -> list[Message]:
+    """The messages until the worker has the subscription, and the subscriber knows of it."""
+    found: list[Message] = []
+    deadline = time.monotonic() + 10
+    while not (worker.events.poll(0) and subscriber.state().connected):
+        assert time.monotonic() < deadline
+        found += subscriber.receive(0.05)
+    worker.events.recv()
+    return found
 
 
 def test_asyncio_receives_the_same(worker: Worker) -> None:
