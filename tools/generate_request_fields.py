@@ -27,6 +27,7 @@ _CLASSES: Final[Mapping[str, tuple[str, ...]]] = {
     "/v1/chat/completions/render": ("ChatCompletionRequest",),
     "/v1/completions/render": ("CompletionRequest",),
     "/v1/messages/render": ("AnthropicMessagesRequest",),
+    "/v1/messages/count_tokens": ("AnthropicCountTokensRequest",),
     "/v1/responses/render": ("ResponsesRequest",),
 }
 
@@ -39,7 +40,8 @@ def main() -> None:
     known = [(_release(path.name), _classes(path)) for path in releases]
     for route, names in _CLASSES.items():
         assert route in ROUTES
-        rows = list(_rows([(release, _fields(found, names)) for release, found in known]))
+        every = [(release, _fields(found, names)) for release, found in known]
+        rows = list(_rows([one for one in every if one[1]]))  # of those that have the route
         if rows:
             lines += [f'["{route}"]', *rows, ""]
     _TABLE.write_text("\n".join(lines))

@@ -21,9 +21,11 @@ from mmroute.api.vllm import ApiError, Cost, release_of, schema_of
 from mmroute.api.vllm.messages import AnthropicMessagesRequest
 from mmroute.api.vllm.messages_rules import messages_rules
 from mmroute.normalizer import Normalizer
-from mmroute.server import ModelSource, ServerSettings
+from mmroute.server import InexactPolicy, ModelSource, ServerSettings
 from mmroute.server.bodies import LONG_STRUCTURE, Body, check_body, check_text
 
+COUNT_TOKENS: Final = "/v1/messages/count_tokens"
+INPUT_TOKENS: Final = "/v1/responses/input_tokens"
 URL: Final = png_url(100, 60)
 SOURCE: Final = {"type": "base64", "media_type": "image/png", "data": URL.partition(",")[2]}
 IMAGE: Final = {"type": "image_url", "image_url": {"url": URL}}
@@ -128,6 +130,34 @@ def test_what_is_told_beside_the_prompt(client: TestClient) -> None:
     assert found["request_id"].startswith("resp_")
     assert (found["stream_options"], found["parse_context"]) == (None, None)
     assert answered(client, RESPONSES, {"input": "a", "request_id": "r"})["request_id"] == "r"
+
+
+def test_requests_are_counted_as_they_are_rendered(client: TestClient) -> None:
+    rendered = len(answered(client, MESSAGES, AS_MESSAGES)["token_ids"])
+    body = {name: value for name, value in AS_MESSAGES.items() if name != "max_tokens"}
+    for more in ({}, {"thinking": {"type": "enabled", "budget_tokens": 2000}}, {"max_tokens": 0}):
+        # vLLM 0.33.0: AnthropicCountTokensResponse.
+        assert answered(client, COUNT_TOKENS, body | more) == {
+            "input_tokens": rendered,
+            "context_management": {"original_input_tokens": rendered},
+        }
+    found = answered(client, INPUT_TOKENS, AS_ITEMS)
+    rendered = len(answered(client, RESPONSES, AS_ITEMS)["token_ids"])
+    # OpenAI's server: object and input_tokens.
+    assert found == {"object": "response.input_tokens", "input_tokens": rendered}
+
+
+def test_a_part_of_a_prompt_is_not_counted(small_model: Callable[[str], Path]) -> None:
+    source = ModelSource(str(small_model("small-llava-1.5")), ("a",))
+    link = {"type": "input_image", "image_url": "http://example.com/a.png"}
+    items = {"input": [{"role": "user", "content": [{"type": "input_text", "text": "a"}, link]}]}
+    of_link = {"type": "image", "source": {"type": "url", "url": link["image_url"]}}
+    text = {"type": "text", "text": "a"}
+    chat = {"model": "a", "messages": [{"role": "user", "content": [text, of_link]}]}
+    with serving([source], ServerSettings(inexact=InexactPolicy.TEXT_PREFIX)) as client:
+        assert client.post(RESPONSES, json=items).status_code == 200
+        for path, body in ((INPUT_TOKENS, items), (COUNT_TOKENS, chat)):
+            assert client.post(path, json=body).status_code == 422
 
 
 def test_block_hashes_are_those_of_the_chat(client: TestClient) -> None:

@@ -1,13 +1,14 @@
 """What the routes answer, in vLLM's key order.
 
 Source: vLLM ``entrypoints/scale_out/token_in_token_out/protocol.py`` (`GenerateRequest`,
-`MultiModalFeatures`, `ParseContext`), ``entrypoints/serve/tokenize/protocol.py`` and
-``entrypoints/serve/engine/protocol.py`` (`ErrorResponse`).
+`MultiModalFeatures`, `ParseContext`), ``entrypoints/serve/tokenize/protocol.py``,
+``entrypoints/anthropic/protocol.py`` and ``entrypoints/serve/engine/protocol.py``
+(`ErrorResponse`).
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, NotRequired, TypeAlias
+from typing import Annotated, Any, Literal, NotRequired, TypeAlias
 
 import numpy as np
 from pydantic import WithJsonSchema
@@ -37,6 +38,26 @@ class DetokenizeResponse(TypedDict):
     """The text of token IDs."""
 
     prompt: str
+
+
+class ContextManagement(TypedDict):
+    """The tokens before any context management, of which vLLM does none."""
+
+    original_input_tokens: int
+
+
+class AnthropicCountTokensResponse(TypedDict):
+    """The tokens of a request of the Anthropic Messages API."""
+
+    input_tokens: int
+    context_management: ContextManagement
+
+
+class InputTokens(TypedDict):
+    """The tokens of a request of the OpenAI Responses API, as OpenAI's own server answers."""
+
+    object: Literal["response.input_tokens"]
+    input_tokens: int
 
 
 class PlaceholderRange(TypedDict):

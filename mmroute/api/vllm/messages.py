@@ -1,4 +1,4 @@
-"""Requests of the Anthropic Messages API: ``/v1/messages/render``.
+"""Requests of the Anthropic Messages API: ``/v1/messages/render``, ``/v1/messages/count_tokens``.
 
 They have vLLM's names, defaults, laxness and order of fields.
 
@@ -8,11 +8,12 @@ Source: vLLM ``entrypoints/anthropic/protocol.py`` and ``entrypoints/anthropic/s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Final, Literal, Self
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 
-from pydantic import BaseModel, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, Field, field_validator, model_validator
 
+from mmroute.api.vllm.answers import AnthropicCountTokensResponse
 from mmroute.api.vllm.call import Call, Reply
 from mmroute.api.vllm.chat_completion import ChatCompletionRequest
 from mmroute.api.vllm.chat_parts import function_tool
@@ -51,10 +52,25 @@ _COPIED: Final = (
 )  # fmt: skip
 
 
+def _check_model(model: str) -> str:
+    if not model:
+        raise ValueError("Model is required")
+    return model
+
+
+def _check_system(system: Content | None) -> Content | None:
+    check_no_tool_changes(system)
+    return system
+
+
+_Model: TypeAlias = Annotated[str, AfterValidator(_check_model)]
+_System: TypeAlias = Annotated[Content | None, AfterValidator(_check_system)]
+
+
 class AnthropicMessagesRequest(BaseModel):
     """Body of ``/v1/messages/render``."""
 
-    model: str
+    model: _Model
     messages: list[AnthropicMessage]
     max_tokens: int
     metadata: dict[str, Any] | None = None
@@ -62,7 +78,7 @@ class AnthropicMessagesRequest(BaseModel):
     thinking: Thinking | None = None
     stop_sequences: Annotated[list[str], Field(max_length=4)] | None = None
     stream: bool | None = False
-    system: Content | None = None
+    system: _System = None
     temperature: float | None = None
     tool_choice: AnthropicToolChoice | None = None
     tools: list[AnthropicTool] | None = None
@@ -77,13 +93,6 @@ class AnthropicMessagesRequest(BaseModel):
     vllm_xargs: ExtraArgs = None
     chat_template_kwargs: dict[str, Any] | None = None
 
-    @field_validator("model")
-    @classmethod
-    def _check_model(cls, model: str) -> str:
-        if not model:
-            raise ValueError("Model is required")
-        return model
-
     @field_validator("max_tokens")
     @classmethod
     def _check_max_tokens(cls, most: int) -> int:
@@ -91,19 +100,10 @@ class AnthropicMessagesRequest(BaseModel):
             raise ValueError("max_tokens must be positive")
         return most
 
-    @field_validator("system")
-    @classmethod
-    def _check_system(cls, system: Content | None) -> Content | None:
-        check_no_tool_changes(system)
-        return system
-
     _check_first = before_fields(use_mm_kwargs_alias)
 
     def cost(self, size: int) -> Cost:
-        sources = list(self._sources())
-        urls = [source.get("url") for source in sources if source.get("type") == "url"]
-        base64 = [source.get("data") for source in sources if source.get("type") != "url"]
-        return cost_beside_files(size, urls, base64)
+        return _cost(size, self.messages)
 
     def answer(self, call: Call) -> Reply:
         return self.to_chat(call.model.messages_rules()).answer(call)
@@ -173,14 +173,6 @@ class AnthropicMessagesRequest(BaseModel):
                 for tool in tools
             ]
 
-    def _sources(self) -> Iterator[dict[str, Any]]:
-        for message in self.messages:
-            for block in message.content if isinstance(message.content, list) else ():
-                found = [block.source] if block.type == "image" else []
-                if block.type == "tool_result" and message.role == "user":
-                    found = [item.get("source") for item in typed_parts(block.content, "image")]
-                yield from (source for source in found if isinstance(source, dict))
-
     @model_validator(mode="after")
     def _check_budget(self) -> Self:
         prefill = (self.kv_transfer_params or {}).get("do_remote_decode")
@@ -190,3 +182,47 @@ class AnthropicMessagesRequest(BaseModel):
         if thinking.budget_tokens >= self.max_tokens:
             raise ValueError("thinking.budget_tokens must be less than max_tokens")
         return self
+
+
+class AnthropicCountTokensRequest(BaseModel):
+    """Body of ``/v1/messages/count_tokens``."""
+
+    model: _Model
+    messages: list[AnthropicMessage]
+    output_config: AnthropicOutputConfig | None = None
+    system: _System = None
+    thinking: Thinking | None = None
+    tool_choice: AnthropicToolChoice | None = None
+    tools: list[AnthropicTool] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+    def cost(self, size: int) -> Cost:
+        return _cost(size, self.messages)
+
+    def answer(self, call: Call) -> Reply:
+        request = AnthropicMessagesRequest.model_construct(max_tokens=None, **dict(self))
+        chat = request.to_chat(call.model.messages_rules())
+        call.model.chats.check_chat(chat, call.options, call.model.model)
+        routing = chat.routing(call)
+        count = len(routing.token_ids)
+        answer: AnthropicCountTokensResponse = {
+            "input_tokens": count,
+            "context_management": {"original_input_tokens": count},
+        }
+        return Reply(answer, [routing])
+
+
+def _cost(size: int, messages: Sequence[AnthropicMessage]) -> Cost:
+    sources = list(_sources(messages))
+    urls = [source.get("url") for source in sources if source.get("type") == "url"]
+    base64 = [source.get("data") for source in sources if source.get("type") != "url"]
+    return cost_beside_files(size, urls, base64)
+
+
+def _sources(messages: Sequence[AnthropicMessage]) -> Iterator[dict[str, Any]]:
+    for message in messages:
+        for block in message.content if isinstance(message.content, list) else ():
+            found = [block.source] if block.type == "image" else []
+            if block.type == "tool_result" and message.role == "user":
+                found = [item.get("source") for item in typed_parts(block.content, "image")]
+            yield from (source for source in found if isinstance(source, dict))

@@ -33,6 +33,8 @@ _OTHERWISE: Final[Mapping[str, Mapping[Release, Mapping[str, Any]]]] = {
     "/v1/responses/render": {(0, 28): _STOP},
 }
 """Path -> release, the newest first -> fields that are of another type before it, with defaults."""
+_SAME_FIELDS: Final = {"/v1/responses/input_tokens": "/v1/responses/render"}
+"""Path -> the one whose requests have the same fields."""
 
 
 class Differences(NamedTuple):
@@ -56,6 +58,7 @@ def differences(path: str, release: Release) -> Differences:
         path: the path of the route.
         release: the release.
     """
+    path = _SAME_FIELDS.get(path, path)
     unknown, refused = set[str](), set[str]()
     for name, (first, *end) in _known().get(path, {}).items():
         if end and first <= release < end[0]:

@@ -1,4 +1,6 @@
-"""Requests of the OpenAI Responses API: ``/v1/responses/render``.
+"""Requests of the OpenAI Responses API: ``/v1/responses/render``, ``/v1/responses/input_tokens``.
+
+vLLM has no route that counts; the answer is that of OpenAI's own server.
 
 They have vLLM's names, defaults, laxness and order of fields.
 
@@ -9,10 +11,12 @@ Source: vLLM ``entrypoints/openai/responses/protocol.py`` (`ResponsesRequest`,
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
 
 from pydantic import BaseModel, BeforeValidator, Field
 
+from mmroute.api.vllm.answers import InputTokens
 from mmroute.api.vllm.call import Call, Reply
 from mmroute.api.vllm.chat_completion import ChatCompletionRequest, chat_answer, template_kwargs
 from mmroute.api.vllm.chat_rules import check_template, describe_to_parser
@@ -226,6 +230,20 @@ class ResponsesRequest(BaseModel):
             case ResponseFormatTextJSONSchemaConfig(json_schema=schema):
                 return StructuredOutputsParams(json=schema)
         return None
+
+
+class InputTokensRequest(ResponsesRequest):
+    """Body of ``/v1/responses/input_tokens``."""
+
+    def answer(self, call: Call) -> Reply:
+        # A part of a prompt has no count of the whole.
+        whole = call._replace(options=replace(call.options, text_prefix=False), blocks=None)
+        reply = super().answer(whole)
+        answer: InputTokens = {
+            "object": "response.input_tokens",
+            "input_tokens": len(reply.body["token_ids"]),
+        }
+        return Reply(answer, reply.routings)
 
 
 _SHARED: Final = ChatCompletionRequest.model_fields.keys() & ResponsesRequest.model_fields.keys()

@@ -8,14 +8,20 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import create_model
 
-from mmroute.api.vllm.answers import DetokenizeResponse, GenerateRequest, TokenizeResponse
+from mmroute.api.vllm.answers import (
+    AnthropicCountTokensResponse,
+    DetokenizeResponse,
+    GenerateRequest,
+    InputTokens,
+    TokenizeResponse,
+)
 from mmroute.api.vllm.call import ApiRequest
 from mmroute.api.vllm.chat_completion import ChatCompletionRequest
 from mmroute.api.vllm.completion import CompletionRequest
 from mmroute.api.vllm.derender import DerenderRequest
-from mmroute.api.vllm.messages import AnthropicMessagesRequest
+from mmroute.api.vllm.messages import AnthropicCountTokensRequest, AnthropicMessagesRequest
 from mmroute.api.vllm.releases import Release, differences
-from mmroute.api.vllm.responses import ResponsesRequest
+from mmroute.api.vllm.responses import InputTokensRequest, ResponsesRequest
 from mmroute.api.vllm.tokenization import DetokenizeRequest, TokenizeRequest
 from mmroute.api.vllm.validation import Schema
 
@@ -43,6 +49,13 @@ ROUTES: Final[Mapping[str, Route]] = {
     ),
     "/v1/responses/render": Route(
         "The prompt of a request of the OpenAI Responses API", ResponsesRequest, GenerateRequest
+    ),
+    "/v1/messages/count_tokens": Route(
+        "The tokens of a request of the Anthropic Messages API", AnthropicCountTokensRequest,
+        AnthropicCountTokensResponse,
+    ),
+    "/v1/responses/input_tokens": Route(
+        "The tokens of a request of the OpenAI Responses API", InputTokensRequest, InputTokens
     ),
     "/v1/chat/completions/derender": Route(
         "The answers to a chat, by the fallback", DerenderRequest, dict[str, Any]
