@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, TypeAlias
 
-from mmroute.api.vllm import ApiError
 from mmroute.server.exchange import CLIENT_HAS_GONE, Exchange
 from mmroute.server.front.drain import Drain
 from mmroute.server.front.http import Head, Response
@@ -92,19 +91,19 @@ async def respond(service: Service, scope: _Message, receive: _Receive, send: _S
 
 
 async def _response(service: Service, exchange: Exchange, receive: _Receive) -> Response:
+    refusal = service.expect(exchange)
+    more = refusal is None
     try:
-        exchange.expect()
         async with asyncio.timeout(service.settings.request_timeout):
-            more = True
             while more:
                 message = await receive()
                 if message["type"] == "http.disconnect":
                     raise _ClientHasGoneError
-                exchange.take(message.get("body", b""))
-                more = message.get("more_body", False)
+                refusal = service.take(exchange, message.get("body", b""))
+                more = refusal is None and message.get("more_body", False)
     except TimeoutError:
         return service.late(exchange)
-    except ApiError as error:
-        return service.refuse(exchange, error)
+    if refusal is not None:
+        return refusal
     answer = service.answer(exchange)
     return answer if isinstance(answer, Response) else await service.wait(exchange, answer)

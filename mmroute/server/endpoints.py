@@ -31,10 +31,10 @@ from mmroute.hashing import Algorithm, none_hash
 from mmroute.requests.items import Modality
 from mmroute.server.bodies import LONG_STRUCTURE, Body, check_body, check_text, parse_body
 from mmroute.server.capacity import Capacity
-from mmroute.server.errors import query_parameters
+from mmroute.server.errors import error_response, query_parameters
 from mmroute.server.exchange import Answer, Deferred, Exchange
 from mmroute.server.fallback import Fallback
-from mmroute.server.front.http import Head, Response, error_response, json_response
+from mmroute.server.front.http import Head, Response, json_response
 from mmroute.server.metrics import Metrics
 from mmroute.server.models import Models
 from mmroute.server.settings import ServerSettings

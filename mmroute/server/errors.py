@@ -8,7 +8,12 @@ from urllib.parse import parse_qs
 
 from mmroute.api.vllm import ApiError, bad_request
 from mmroute.errors import did_you_mean, quoted
-from mmroute.server.front.http import NO_HEADERS
+from mmroute.server.front.http import NO_HEADERS, Response, json_response
+
+
+def error_response(error: ApiError, headers: Mapping[str, str] = NO_HEADERS) -> Response:
+    """The response to a request that is answered with an error."""
+    return json_response(error.body(), error.status, {**error.headers, **headers})
 
 
 def too_large(what: str, limit: str, headers: Mapping[str, str] = NO_HEADERS) -> ApiError:

@@ -12,10 +12,10 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from mmroute.api.vllm import ApiError
 from mmroute.health.tested_versions import version_of
 from mmroute.server.capacity import Capacity
-from mmroute.server.errors import query_parameters
+from mmroute.server.errors import error_response, query_parameters
 from mmroute.server.exchange import Exchange
 from mmroute.server.front.drain import Drain
-from mmroute.server.front.http import Response, error_response, json_response
+from mmroute.server.front.http import Response, json_response
 from mmroute.server.metrics import Metrics
 from mmroute.server.models import Models, ModelStatus
 from mmroute.server.openapi import openapi

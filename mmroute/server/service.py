@@ -14,11 +14,12 @@ from mmroute.api.vllm import ROUTES, ApiError, bad_request
 from mmroute.server.admin import AdminRoutes
 from mmroute.server.capacity import Capacity, Reservation
 from mmroute.server.endpoints import Endpoints
+from mmroute.server.errors import error_response
 from mmroute.server.exchange import Answer, Deferred, Exchange, Route, readable
 from mmroute.server.fallback import Fallback
 from mmroute.server.fallback_version import watch_fallback
 from mmroute.server.front.drain import Drain
-from mmroute.server.front.http import Head, Response, error_response, json_response
+from mmroute.server.front.http import Head, Response, json_response
 from mmroute.server.logs import log_request
 from mmroute.server.metrics import Metrics
 from mmroute.server.models import Models
@@ -125,7 +126,7 @@ class Service:
         try:
             return exchange.route.answer(exchange)
         except RecursionError:
-            return self.refuse(exchange, _too_deep())
+            return self._endpoints.refuse(exchange, _too_deep())
         except Exception:  # noqa: BLE001 - one request must not end the others
             return _failed(exchange)
 
@@ -134,13 +135,25 @@ class Service:
         try:
             return await answer()
         except RecursionError:
-            return self.refuse(exchange, _too_deep())
+            return self._endpoints.refuse(exchange, _too_deep())
         except Exception:  # noqa: BLE001 - likewise
             return _failed(exchange)
 
-    def refuse(self, exchange: Exchange, error: ApiError) -> Response:
-        """The response to a request whose body is too large or does not arrive."""
-        return self._endpoints.refuse(exchange, error)
+    def expect(self, exchange: Exchange) -> Response | None:
+        """The response to a request whose head announces too long a body; None for any other."""
+        try:
+            exchange.expect()
+        except ApiError as error:
+            return self._endpoints.refuse(exchange, error)
+        return None
+
+    def take(self, exchange: Exchange, part: bytes | memoryview) -> Response | None:
+        """Take the next part of a body; the response if it is over a limit, else None."""
+        try:
+            exchange.take(part)
+        except ApiError as error:
+            return self._endpoints.refuse(exchange, error)
+        return None
 
     def late(self, exchange: Exchange) -> Response:
         """The response to a request whose body did not arrive in time."""

@@ -15,7 +15,6 @@ from http import HTTPStatus
 from time import perf_counter
 from typing import Final
 
-from mmroute.api.vllm import ApiError
 from mmroute.server.exchange import CLIENT_HAS_GONE, Deferred, Exchange
 from mmroute.server.front.http import Response
 from mmroute.server.front.listening import ConnectionLimits, Share
@@ -239,10 +238,9 @@ class Connection(asyncio.BufferedProtocol):
         if parser.complete:
             self._answer(exchange)
             return True
-        try:
-            exchange.expect()
-        except ApiError as error:
-            self._answer_early(exchange, self._service.refuse(exchange, error))
+        refusal = self._service.expect(exchange)
+        if refusal is not None:
+            self._answer_early(exchange, refusal)
             return False
         return self._take_body(exchange)
 
@@ -250,10 +248,9 @@ class Connection(asyncio.BufferedProtocol):
         """Take the received part of a body; False if more must arrive first."""
         parser = self._parser
         part = parser.body()
-        try:
-            exchange.take(part)
-        except ApiError as error:
-            self._answer_early(exchange, self._service.refuse(exchange, error))
+        refusal = self._service.take(exchange, part)
+        if refusal is not None:
+            self._answer_early(exchange, refusal)
             return False
         if parser.complete:
             self._answer(exchange)

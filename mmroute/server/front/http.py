@@ -10,8 +10,6 @@ from typing import Final
 import numpy as np
 import orjson
 
-from mmroute.api.vllm import ApiError
-
 NO_HEADERS: Final[Mapping[str, str]] = {}
 
 
@@ -64,8 +62,3 @@ def json_response(
     except TypeError:  # orjson writes no lone surrogate, and no integer of more than 64 bits
         raw = json.dumps(value, default=np.ndarray.tolist).encode()
     return Response(status, raw, headers, "application/json")
-
-
-def error_response(error: ApiError, headers: Mapping[str, str] = NO_HEADERS) -> Response:
-    """The response to a request that is answered with an error."""
-    return json_response(error.body(), error.status, {**error.headers, **headers})
