@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from mmroute.errors import invalid
 from mmroute.geometry import Overrides
 from mmroute.requests.items import (
     Identity,
-    IdentityForm,
     ImageFile,
     ImageSize,
     Item,
@@ -49,14 +47,10 @@ def identities_of(
         frames_of: returns the frames of a video that are decoded.
 
     Raises:
-        InexactError: `invalid_request` for uuids that the engine refuses or mixes up, or an error
-            of the engine's `Identify` and `check_names`.
+        InexactError: an error of the engine's `Identify` or `check_names`.
     """
     if request.mm_hashes and model.engine.read_mm_hash is not None:
         return _by_mm_hashes(model, request.mm_hashes, placeholders)
-    for modality, listed in items.items():
-        if model.media[modality].identity is IdentityForm.VISION_CHUNK:
-            _check_all_or_none_named(modality, listed)
     waiting = {modality: iter(listed) for modality, listed in items.items()}
     overrides: dict[Modality, Overrides] = {}
     named: list[tuple[Item, Identity]] = []
@@ -78,7 +72,8 @@ def identities_of(
             named.append((item, identity))
         identities.append(identity)
     if named:
-        model.engine.check_names(named)
+        forms = {modality: model.media[modality].identity for modality in items}
+        model.engine.check_names(named, items, forms)
     return tuple(identities)
 
 
@@ -112,12 +107,10 @@ def _identity(
 
 
 def _overrides(model: ResolvedModel, request: Request, modality: Modality) -> Overrides:
-    """The overrides that an identity covers; for a vision chunk, those of all modalities."""
+    """The request's overrides, without the processor's arguments that identities do not cover."""
     kwargs, media_io = request.mm_processor_kwargs, request.media_io_kwargs
     if not kwargs and not media_io:
         return _NO_OVERRIDES
-    if model.media[modality].identity is not IdentityForm.VISION_CHUNK:
-        media_io = media_io.get(modality, {})
     if unnamed := model.media[modality].unnamed & kwargs.keys():
         kwargs = {name: value for name, value in kwargs.items() if name not in unnamed}
     return Overrides(kwargs, media_io)
@@ -132,8 +125,3 @@ def _by_mm_hashes(
         return (None,) * len(placeholders)
     forms = [model.media[placed.modality].identity for placed in placeholders]
     return tuple(map(read, entries, forms))
-
-
-def _check_all_or_none_named(modality: Modality, items: Sequence[Item]) -> None:
-    if len({item.size.uuid is None for item in items}) > 1:
-        raise invalid(f"the engine wants a uuid for all {modality}s of a request, or for none")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from mmroute.engines.frontends import Frontend
 from mmroute.engines.hashes import Hashes
-from mmroute.requests.items import Identity, IdentityForm, Item, Modality
+from mmroute.requests.items import Identity, IdentityForm, Item, Items, Modality
 
 if TYPE_CHECKING:
     from mmroute.chat import Chat
@@ -41,7 +41,7 @@ class Identify(Protocol):
 
         Args:
             item: the image, video or audio.
-            overrides: the request's overrides for the item's modality.
+            overrides: the request's overrides. Those of readers are by modality.
             frames: the frames of a video's file that are decoded; None for other items.
             model_id: the engine's model string.
             form: the data that the engine hashes for this model.
@@ -101,7 +101,9 @@ class EngineProfile:
         hashing: the functions by which the engine hashes prompts, with its default settings.
         adds_special_tokens: returns whether special tokens are added to the text of a prompt. Its
             last argument is whether the prompt has items.
-        check_names: raises `InexactError` for uuids of a request that the engine mixes up.
+        check_names: raises `InexactError` for uuids of a request that the engine refuses or mixes
+            up. Its arguments are the items with their identities, all items of the request, and
+            the form of identities by modality.
         check_cache_salt: raises `InexactError` for a cache salt that the engine's API refuses.
         with_defaults: puts the defaults of the settings into a request. Raises `InexactError` if a
             server with these settings refuses the request.
@@ -144,7 +146,9 @@ class EngineProfile:
     longest_context: Callable[..., int]
     hashing: Hashes
     adds_special_tokens: Callable[[Tokenizer, Request, bool], bool]
-    check_names: Callable[[Sequence[tuple[Item, Identity]]], None]
+    check_names: Callable[
+        [Sequence[tuple[Item, Identity]], Items, Mapping[Modality, IdentityForm]], None
+    ]
     check_cache_salt: Callable[[object], None]
     with_defaults: Callable[[Request, EngineSettings, Chat], Request]
     processor_kwargs: Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]]

@@ -23,6 +23,7 @@ from mmroute.requests.items import (
     ImageFile,
     ImageSize,
     Item,
+    Items,
     Modality,
     VideoFile,
     check_text,
@@ -74,14 +75,15 @@ def item_identity(
     if uuid is None and isinstance(item, ImageSize):
         return None
     in_chunk = form is IdentityForm.VISION_CHUNK
-    kwargs = overrides.processor
+    kwargs, media_io = overrides.processor, media_io_of(item, form, overrides)
     if kwargs and not in_chunk:
         others = _KWARGS_OF_MODALITIES - {f"{_SCOPE[modality]}_kwargs"}
         kwargs = {k: v for k, v in kwargs.items() if k not in others}
-    if uuid is not None and not kwargs and not overrides.media_io:
+    if uuid is not None and not kwargs and not media_io:
         named = Identity(uuid, IdentitySource.UUID)
         return _flagged(named, flags, algorithm) if flags else named
-    content = _content(item, frames, form, overrides) if uuid is None else _value(uuid)
+    own = media_io.get(modality, {})
+    content = _content(item, frames, form, own) if uuid is None else _value(uuid)
     if content is None:
         return None
     factors: dict[str, Iterable[bytes]] = {
@@ -90,12 +92,22 @@ def item_identity(
     }
     if kwargs:
         factors["mm_processor_kwargs"] = _value(kwargs)
-    if overrides.media_io:
-        media_io = overrides.media_io
-        factors["media_io_kwargs"] = _value(media_io if in_chunk else {modality.value: media_io})
+    if media_io:
+        factors["media_io_kwargs"] = _value(media_io)
     source = IdentitySource.CONTENT_HASH if uuid is None else IdentitySource.UUID_HASH
     identity = Identity(_hashed(factors, algorithm), source)
     return _flagged(identity, flags, algorithm) if flags else identity
+
+
+def media_io_of(item: Item, form: IdentityForm, overrides: Overrides) -> Mapping[str, Any]:
+    """The ``media_io_kwargs`` that an item's identity covers, by modality.
+
+    A vision chunk is an image or a piece of a video, so its identity covers those of both.
+    """
+    media_io, modality = overrides.media_io, item.modality
+    if form is IdentityForm.VISION_CHUNK:
+        return media_io
+    return {modality.value: media_io[modality]} if media_io.get(modality) else {}
 
 
 def _flagged(identity: Identity, flags: Mapping[str, bool], algorithm: str) -> Identity:
@@ -118,12 +130,20 @@ def _hashed(factors: Mapping[str, Iterable[bytes]], algorithm: str) -> str:
     return str(hasher.hexdigest())
 
 
-def check_same_sizes(named: Sequence[tuple[Item, Identity]]) -> None:
+def check_names(
+    named: Sequence[tuple[Item, Identity]], items: Items, forms: Mapping[Modality, IdentityForm]
+) -> None:
     """Refuse one name for items of two sizes: the processor cache is keyed by it.
+
+    Of a model with vision chunks, either all images have a uuid, or none has one.
 
     Raises:
         InexactError: `invalid_request`.
     """
+    for modality, listed in items.items():
+        unnamed = {item.size.uuid is None for item in listed}
+        if forms[modality] is IdentityForm.VISION_CHUNK and len(unnamed) > 1:
+            raise invalid(f"the engine wants a uuid for all {modality}s of a request, or for none")
     first_of: dict[str, Item] = {}
     for item, identity in named:
         first = first_of.setdefault(identity.value, item)
@@ -138,13 +158,13 @@ def check_same_sizes(named: Sequence[tuple[Item, Identity]]) -> None:
 
 
 def _content(
-    item: Item, frames: Frames | None, form: IdentityForm, overrides: Overrides
+    item: Item, frames: Frames | None, form: IdentityForm, media_io: Mapping[str, Any]
 ) -> Iterable[bytes] | None:
     """What the engine hashes of a file; None if it is not the file's own bytes."""
     if form is IdentityForm.VISION_CHUNK:
         return None
     if isinstance(item, ImageFile):
-        return _image(item, form, overrides.media_io)
+        return _image(item, form, media_io)
     if isinstance(item, VideoFile) and frames is not None:
         pixels = len(frames.indices) * item.size.width * item.size.height * _BYTES_PER_PIXEL
         if pixels >= len(item.data) and frames.certain:

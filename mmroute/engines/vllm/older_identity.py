@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from mmroute.engines.vllm.identity import BACKGROUND, HASHERS, item_identity
+from mmroute.engines.vllm.identity import BACKGROUND, HASHERS, item_identity, media_io_of
 from mmroute.geometry import Overrides
 from mmroute.requests.items import Identity, IdentityForm, IdentitySource, ImageFile, Item
 
@@ -46,7 +46,7 @@ def unframed_identity(
     what a picture was converted to (`covers_conversion`); before 0.16 the model string came before
     the item (`sorts_arguments`).
     """
-    if overrides.processor or overrides.media_io or flags:
+    if overrides.processor or media_io_of(item, form, overrides) or flags:
         return None
     uuid = item.size.uuid
     if uuid is not None:

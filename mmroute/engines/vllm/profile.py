@@ -13,7 +13,7 @@ from mmroute.engines.profile import ChatSource, EngineProfile
 from mmroute.engines.vllm.context import longest_context
 from mmroute.engines.vllm.defaults import processor_kwargs, with_defaults
 from mmroute.engines.vllm.hashes import VllmHashes
-from mmroute.engines.vllm.identity import check_same_sizes, item_identity
+from mmroute.engines.vllm.identity import check_names, item_identity
 from mmroute.requests.items import Modality
 from mmroute.requests.request import check_cache_salt
 
@@ -53,7 +53,7 @@ VLLM: Final = EngineProfile(
     longest_context=longest_context,
     hashing=VllmHashes(covers_lookahead=True),
     adds_special_tokens=lambda _tokenizer, request, _with_items: request.add_special_tokens,
-    check_names=check_same_sizes,
+    check_names=check_names,
     check_cache_salt=check_cache_salt,
     with_defaults=with_defaults,
     processor_kwargs=processor_kwargs,
