@@ -162,8 +162,21 @@ class Normalizer:
         """The token IDs of one request. No value from a client makes it raise an error.
 
         Args:
-            **fields: the fields of a `Request`: exactly one of `messages`, `prompt` and
-                `prompt_token_ids`, and any others.
+            **fields: the fields of a `Request`, whose help says more about each. The prompt is
+                exactly one of ``messages: Sequence[Mapping]``, ``prompt: str`` and
+                ``prompt_token_ids: Iterable[int]``. The items beside it are
+                ``images: Sequence[ImageSize | ImageFile]``,
+                ``videos: Sequence[VideoSize | VideoFile]``, ``audios: Sequence[AudioLength]``
+                and, for SGLang, ``mm_hashes: Sequence[str | None]``. The options are
+                ``add_special_tokens: bool = False``, ``add_generation_prompt: bool = True``,
+                ``continue_final_message: bool = False``, ``chat_template_kwargs: Mapping``,
+                ``tools: Sequence[Mapping]``, ``reasoning_effort: str``,
+                ``documents: Sequence[Mapping]``, ``mm_processor_kwargs: Mapping``,
+                ``media_io_kwargs: Mapping``, ``truncate_prompt_tokens: int``,
+                ``cache_salt: str``, ``lora: Lora`` and ``api_fields: Mapping``.
+
+        Raises:
+            TypeError: there is no such field.
 
         >>> from mmroute import ImageSize
         >>> normalizer = Normalizer.from_pretrained("pixtral-12b-2409")

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Final, NoReturn
 
 from mmroute.cli.common import EXIT_FAILURE, EXIT_USAGE, adopt_engine, failed, say
+from mmroute.cli.completion import PrintCompletion
 from mmroute.errors import BlockSizeWarning, MmrouteError, ModelIdWarning, nearest
 
 __all__ = ["main"]
@@ -135,7 +136,19 @@ def _parser(command: str | None = None) -> argparse.ArgumentParser:
     )
     version = importlib.metadata.version("mmroute")
     parser.add_argument("--version", action="version", version=f"mmroute {version}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    parser.add_argument(
+        "--print-completion",
+        choices=("bash", "zsh", "fish"),
+        action=PrintCompletion,
+        help="print the completion script of this shell",
+    )
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+
+    def show_help(_: argparse.Namespace) -> int:
+        parser.print_help(sys.stderr)
+        return EXIT_USAGE
+
+    parser.set_defaults(run=show_help, parser=parser)
 
     for name in [command] if command in _MODULES else _MODULES:
         module = importlib.import_module(f"mmroute.cli.{_MODULES[name]}")

@@ -185,7 +185,8 @@ def add_blocks(commands: Commands) -> None:
         choices=[form.value for form in HashForm],
         default=HashForm.HEX.value,
         help="hex: whole; int: the 64 bits that the engine's events have (vLLM's unless "
-        "VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES=0); dynamo: local_hashes and sequence_hashes of "
+        "VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES=0), which JSON readers round that know doubles only; "
+        "dynamo: local_hashes and sequence_hashes of "
         "Dynamo's router (default: %(default)s)",
     )
     blocks.add_argument(
@@ -242,10 +243,9 @@ def _answer_requests(
         else:
             (normalizer,) = fleet.values()
             answer_one = functools.partial(answer_line, answer_of=normalizer.answer, answer=answer)
-        if requests.isatty():
-            say("reading request lines from the terminal; Ctrl-D ends them, --help shows one")
         watched = sys.stderr.isatty() and not sys.stdout.isatty()
         inexact: Counter[str] = Counter()
+        number = 0
         for number, line in with_progress(numbered(requests), " requests", watched=watched):
             answered = answer_one(line)
             if answered["id"] is None:
@@ -254,11 +254,12 @@ def _answer_requests(
                 inexact[answered["reason"]] += 1
             answers.write(json.dumps(answered) + "\n")
             answers.flush()  # a router that runs this as a child process waits for each answer
-    if not inexact:
-        return 0
-    counted = ", ".join(f"{reason} {count}" for reason, count in inexact.most_common())
-    say(f"{inexact.total()} without an exact answer: {counted}")
-    return _EXIT_INEXACT if arguments.fail_on_inexact else 0
+    if not number:
+        say(f"{'stdin' if arguments.input == _STANDARD else arguments.input} has no request lines")
+    if inexact:
+        counted = ", ".join(f"{reason} {count}" for reason, count in inexact.most_common())
+        say(f"{inexact.total()} without an exact answer: {counted}")
+    return _EXIT_INEXACT if inexact and arguments.fail_on_inexact else 0
 
 
 def _fleet(
@@ -291,6 +292,8 @@ def _same_file(first: str, second: str) -> bool:
 def _requests(files: contextlib.ExitStack, path: str) -> IO[bytes]:
     # It is opened in binary mode, so that a line that is not UTF-8 gets an answer of its own.
     if path == _STANDARD:
+        if sys.stdin.isatty():
+            say("reading request lines from the terminal; Ctrl-D ends them, --help shows one")
         return sys.stdin.buffer
     return files.enter_context(Path(path).open("rb"))
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from mmroute.errors import did_you_mean
+from mmroute.cli.common import say
+from mmroute.errors import did_you_mean, nearest
 
 _PREFIX: Final = "MMROUTE_"
 _MODELS: Final = "models"
@@ -32,11 +33,16 @@ def configured(
     actions = {a.dest: a for a in parser._actions if a.dest not in _NOT_THERE}  # noqa: SLF001 - there is no other list of them
     path = arguments.config or environment.get(f"{_PREFIX}CONFIG")
     values = _from_file(Path(path), actions) if path else {}
-    for name in actions:
-        variable = f"{_PREFIX}{'MODEL' if name == _MODELS else name.upper()}"
-        # Kubernetes sets MMROUTE_PORT to a URL if a service is named mmroute.
-        if variable in environment and not environment[variable].startswith("tcp://"):
-            values[name] = environment[variable]
+    variables = {"MODEL" if name == _MODELS else name.upper(): name for name in actions}
+    for variable in sorted(name for name in environment if name.startswith(_PREFIX)):
+        short, value = variable.removeprefix(_PREFIX), environment[variable]
+        # Kubernetes sets MMROUTE_PORT to a URL if a service is named mmroute, and more of the kind.
+        if value.startswith("tcp://") or short.startswith(("SERVICE_", "PORT_")):
+            continue
+        if short in variables:
+            values[variables[short]] = value
+        elif short != "CONFIG" and (near := nearest(short, variables)):
+            say(f"warning: there is no variable {variable}. Did you mean {_PREFIX}{near}?")
     more = []
     for name, value in values.items():
         options = actions[name].option_strings

@@ -73,6 +73,7 @@ def test_arguments_of_normalize_are_the_fields_of_a_request() -> None:
     assert fields.keys() == arguments.keys()
     for name, kind in fields.items():
         assert arguments[name] in (kind, kind | None), name
+        assert f"``{name}: " in str(Normalizer.normalize.__doc__)
 
 
 def test_a_prompt_may_leave_one_token_for_the_answer(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from mmroute.cli.answer_lines import answer_line, tokens_answer
 from mmroute.model_directory import EMBEDDED_MODEL
 
 IMAGES = ROOT / "examples" / "images.jsonl"
+BASH = shutil.which("bash") or "/bin/bash"
 EXAMPLES = ROOT / "examples" / "requests.jsonl"
 
 
@@ -283,3 +285,40 @@ def test_bad_settings_of_blocks(options: list[str], words: str) -> None:
     result = run("blocks", EMBEDDED_MODEL, *options)
     assert result.status == 2
     assert words in result.stderr
+
+
+@pytest.mark.process
+def test_a_shell_completes_commands_options_and_files(tmp_path: Path) -> None:
+    (tmp_path / "requests.jsonl").touch()
+    script = run("--print-completion", "bash").stdout
+
+    def completed(*words: str) -> list[str]:
+        listed = " ".join(words)
+        ask = f"COMP_WORDS=({listed}); COMP_CWORD={len(words) - 1}; _shtab_mmroute"
+        shown = f'{script}\n{ask} mmroute "${{COMP_WORDS[-1]}}"; printf "%s\\n" "${{COMPREPLY[@]}}"'
+        done = subprocess.run(
+            [BASH, "-c", shown], cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+        return done.stdout.split()
+
+    assert completed("mmroute", "fam") == ["families"]
+    assert completed("mmroute", "blocks", "--block-s") == ["--block-size"]
+    assert "requests.jsonl" in completed("mmroute", "tokens", "x", "--input", "req")
+
+
+def test_the_command_alone_shows_its_help_and_empty_input_is_named(tmp_path: Path) -> None:
+    alone = run()
+    assert (alone.status, alone.stdout) == (2, "")
+    assert "commands:" in alone.stderr
+    empty = tmp_path / "empty.jsonl"
+    empty.touch()
+    result = run("tokens", EMBEDDED_MODEL, "--input", str(empty))
+    assert (result.status, result.stderr) == (0, f"mmroute: {empty} has no request lines\n")
+
+
+def test_serve_names_a_misspelt_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MMROUTE_MAX_BODY_BYTE", "5")
+    monkeypatch.setenv("MMROUTE_SERVICE_HOST", "10.0.0.1")  # by Kubernetes
+    warned = run("serve", EMBEDDED_MODEL, "--check-config").stderr
+    assert "no variable MMROUTE_MAX_BODY_BYTE. Did you mean MMROUTE_MAX_BODY_BYTES?" in warned
+    assert "SERVICE_HOST" not in warned
