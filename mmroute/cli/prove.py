@@ -27,25 +27,18 @@ from mmroute.cli.validate import print_report
 from mmroute.cli.validate_events import compared, report_of, resolved
 from mmroute.engines.vllm.serve_command import ServeCommand, parse_command
 from mmroute.model.resolved import ResolvedModel
-from mmroute.model_directory import TOKENIZER_FILES, find_model
 from mmroute.net.remote import Remote
 from mmroute.net.transport import Transport
 from mmroute.parity.cases import Case
-from mmroute.parity.prove.command import (
-    EngineCommand,
-    engine_command,
-    keeps_string,
-    machine_options,
-)
+from mmroute.parity.prove.command import EngineCommand
 from mmroute.parity.prove.environment import (
     NEWEST,
     PACKAGE,
-    cache_directory,
     engine_environment,
     installed_version,
 )
-from mmroute.parity.prove.process import Engine, free_port
-from mmroute.parity.prove.shrinking import shrink, why_large
+from mmroute.parity.prove.process import Engine
+from mmroute.parity.prove.start import Started, start_engine
 from mmroute.parity.report import Report
 
 _EXIT_UNDECIDED: Final = 3
@@ -54,8 +47,6 @@ _UNHEARD: Final = (
     "The engine announced no block, so only token IDs were compared: it does not cache prefixes. "
     "vLLM on a CPU does not for MLA models."
 )
-_PROCESSOR_FILES: Final = ("preprocessor_config.json", "video_preprocessor_config.json",
-                           "generation_config.json", "*.py")  # fmt: skip
 _EPILOG = """\
 The engine gets a copy of the model directory with one or two narrow layers and random weights.
 Token IDs, sizes of images, windows, kinds of layers and block sizes are the model's. It needs
@@ -140,67 +131,49 @@ def _proved(
     version: str,
     directory: Path,
 ) -> int:
-    patterns = (*TOKENIZER_FILES, *_PROCESSOR_FILES)
-    files = find_model(arguments.model, revision=arguments.revision, patterns=patterns)
-    string = given.model or arguments.model
-    copy = directory / (string if keeps_string(string) else "model")
-    shrink(files, patterns, copy)
-    port, events = free_port(), f"ipc://{directory}/events"
-    command = engine_command(given, string, copy)
-    notes = [*_notes(command), *why_large(files)]
-    for note in notes:
-        say(note)
-    command = replace(command, options=command.options | machine_options(port, events, files))
-    engine = Engine(
+    started = start_engine(
+        arguments.model,
+        given,
         python,
-        command.words,
-        environment={"VLLM_CACHE_ROOT": str(cache_directory() / "vllm"), **command.environment},
-        directory=directory,
-        port=port,
+        directory,
+        revision=arguments.revision,
         quickly=arguments.python is None,
+        say=say,
     )
+    engine, notes = started.engine, list(started.notes)
     with _log_kept(engine, arguments.log), engine:
         say(f"starts vLLM {version}")
         took = engine.wait(arguments.wait, lambda seconds: show_progress(f"{seconds:.0f} s"))
         show_progress("")
         say(f"it is ready after {took:.0f} s")
-        report = _compared(arguments, command, engine, events)
+        report = _compared(arguments, started)
         if engine.ended:
             notes.append(f"The engine ended by itself. {engine.last_words()}")
     oracle = f"vLLM {version}, running"
     return print_report(arguments, replace(report, oracle=oracle, notes=(*notes, *report.notes)))
 
 
-def _compared(
-    arguments: argparse.Namespace, command: EngineCommand, engine: Engine, events: str
-) -> Report:
+def _compared(arguments: argparse.Namespace, started: Started) -> Report:
     """The report of what a running engine answers and announces."""
     from mmroute.parity.events.live import announced_by  # pyzmq, an extra
     from mmroute.parity.oracles.http import HttpOracle  # loads httpcore
 
+    engine = started.engine
     oracle = HttpOracle(engine.url, timeout=_PATIENCE)
     arguments.backend = adopted_backend(oracle.running, arguments.backend)
-    arguments.engine_args = arguments.router_args or _adopted(command, engine.url)
+    arguments.engine_args = arguments.router_args or _adopted(started.command, engine.url)
     model = resolved(arguments)
     cases = itertools.takewhile(lambda _: not engine.ended, _cases(arguments, model))
     found = compared(
         arguments,
         model,
-        announced_by(events, cases, oracle.generate, salted=False),
+        announced_by(started.events, cases, oracle.generate, salted=False),
         alone=True,
         engine_model=oracle.running.model_string,
     )
     report = report_of(arguments, model, found, engine.url, oracle.running)
     unheard = () if found.heard or engine.ended else (_UNHEARD,)
     return replace(report, modalities=tuple(model.media), notes=unheard)
-
-
-def _notes(command: EngineCommand) -> list[str]:
-    aside = " ".join(command.put_aside)
-    return [
-        *([f"Put aside, as this engine cannot run with it: {aside}"] if aside else []),
-        *command.changed,
-    ]
 
 
 def _adopted(command: EngineCommand, url: str) -> str:

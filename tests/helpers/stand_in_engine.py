@@ -6,6 +6,7 @@ are for it: STAND_IN_DIES ends it at once, and STAND_IN_PID is a file for the nu
 
 import json
 import os
+import shlex
 import signal
 import sys
 import time
@@ -18,6 +19,15 @@ from scripted_server import ScriptedServer
 
 from mmroute import EngineSettings, Normalizer
 from mmroute.hashing import event_extra_keys
+
+
+def stand_in_python(directory: Path) -> Path:
+    """A program in the place of a Python that has vLLM, written into a directory."""
+    path = directory / "python"
+    found = shlex.quote(os.pathsep.join(sys.path))
+    path.write_text(f'#!/bin/sh\nPYTHONPATH={found} exec {sys.executable} {__file__} "$@"\n')
+    path.chmod(0o755)
+    return path
 
 
 class StandIn:
@@ -41,7 +51,7 @@ class StandIn:
         self.events: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.PUB)
         self.events.bind(json.loads(value["--kv-events-config"])["endpoint"])
         self.held: dict[int, None] = {}
-        self.sent = 0
+        self.sent = self.hits = self.queries = 0
 
     def answer(self, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         """The status and the response to a request for one token."""
@@ -56,8 +66,18 @@ class StandIn:
             return 400, {"error": {"message": routing.message, "code": 400}}
         ids = routing.token_ids.tolist()
         cached = self._announce(routing)
+        self.hits += cached
+        self.queries += len(ids)
         usage = {"prompt_tokens": len(ids), "prompt_tokens_details": {"cached_tokens": cached}}
         return 200, {"prompt_token_ids": ids, "choices": [], "usage": usage}
+
+    def metrics(self, _: object) -> bytes:
+        """The counters of the cache, and its block size."""
+        return (
+            f'vllm:cache_config_info{{block_size="{self.size}"}} 1.0\n'
+            f'vllm:prefix_cache_hits_total{{engine="0"}} {self.hits}.0\n'
+            f'vllm:prefix_cache_queries_total{{engine="0"}} {self.queries}.0\n'
+        ).encode()
 
     def _announce(self, routing: Any) -> int:
         hashes = routing.block_hashes().event_ints()
@@ -100,7 +120,7 @@ def main() -> None:
         "/health": (200, {}),
         "/version": (200, {"version": "0.32.0"}),
         "/v1/models": (200, {"data": [card]}),
-        "/metrics": (200, f'vllm:cache_config_info{{block_size="{engine.size}"}} 1.0'.encode()),
+        "/metrics": (200, engine.metrics),
         "/v1/chat/completions": (200, engine.answer),
         "/v1/completions": (200, engine.answer),
     }

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from command_line import Finished, run
+from stand_in_engine import stand_in_python
 
 MODEL = "small-qwen2.5-vl"
 STRING = "org/small-qwen2.5-vl"
@@ -42,12 +43,7 @@ def model(small_model: Callable[[str], Path]) -> str:
 @pytest.fixture(scope="session")
 def python(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A program in the place of a Python that has vLLM."""
-    path = tmp_path_factory.mktemp("engine") / "python"
-    stand_in = Path(__file__).parents[1] / "helpers" / "stand_in_engine.py"
-    found = shlex.quote(os.pathsep.join(sys.path))
-    path.write_text(f'#!/bin/sh\nPYTHONPATH={found} exec {sys.executable} {stand_in} "$@"\n')
-    path.chmod(0o755)
-    return str(path)
+    return str(stand_in_python(tmp_path_factory.mktemp("engine")))
 
 
 @pytest.fixture
