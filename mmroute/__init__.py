@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from mmroute.audios.reading import read_audio
     from mmroute.model.tokenizer_loading import load_tokenizer
     from mmroute.remote import Remote
+    from mmroute.remote.async_normalizer import connect_async
     from mmroute.remote.normalizer import connect
     from mmroute.videos.reading import read_video
 
@@ -56,6 +57,7 @@ __all__ = [
     "VideoFile",
     "VideoSize",
     "connect",
+    "connect_async",
     "from_openai",
     "load_tokenizer",
     "read_audio",
@@ -71,6 +73,7 @@ __getattr__ = lazily(
         "Remote": "mmroute.remote",
         "from_openai": "mmroute.api.vllm.parsing",
         "connect": "mmroute.remote.normalizer",
+        "connect_async": "mmroute.remote.async_normalizer",
         "read_audio": "mmroute.audios.reading",
         "read_video": "mmroute.videos.reading",
         "load_tokenizer": "mmroute.model.tokenizer_loading",

@@ -74,7 +74,9 @@ def test_a_fleet_of_workers(workers: list[str]) -> None:
     assert names["bundle"].files
 
 
-def test_servers_in_place_of_a_model(model: Path, tmp_path: Path) -> None:
+def test_servers_in_place_of_a_model(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     socket, port, log = tmp_path / "http.sock", free_port(), tmp_path / "log"
     with (
         process(f"qwen={model}", "--uds", str(socket), log=log) as first,
@@ -89,13 +91,15 @@ def test_servers_in_place_of_a_model(model: Path, tmp_path: Path) -> None:
             wait_until_healthy(client, second, log)
         names = run_block(
             "connect.md",
-            "mmroute.connect",
+            "mmroute.connect(",
             {
                 "/run/mmroute/http.sock": str(socket),
                 "http://render:8000": f"http://127.0.0.1:{port}",
             },
         )
-    assert names["routing"].exact
+        assert names["routing"].exact
+        run_block("connect.md", "connect_async", {"http://render:8000": f"unix://{socket}"})
+    assert capsys.readouterr().out.startswith("[")
 
 
 def test_the_events_of_workers() -> None:

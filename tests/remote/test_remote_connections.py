@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
 import json
@@ -17,7 +18,7 @@ import pytest
 from remote_helpers import QWEN, connected, listening
 from scripted_server import ScriptedServer
 
-from mmroute import Reason, Remote, connect
+from mmroute import Reason, Remote, Routing, connect, connect_async
 from mmroute.server.loading import ModelSource
 from mmroute.server.models import Models
 
@@ -222,3 +223,21 @@ def test_an_answer_without_end() -> None:
     assert routing.reason is Reason.REMOTE_UNAVAILABLE
     assert "more than" in routing.message
     assert sent < 80 << 20
+
+
+def test_an_event_loop_goes_on_while_a_server_is_slow(scripted: ScriptedServer) -> None:
+    async def ask() -> tuple[list[Routing], int]:
+        ticks = 0
+        remote = Remote(scripted.url, max_connections=4)
+        async with await connect_async("m", remote) as normalizer:
+            scripted.delay = 0.2
+            asked = asyncio.gather(*(normalizer.normalize(prompt="a") for _ in range(4)))
+            while not asked.done():
+                await asyncio.sleep(0.01)
+                ticks += 1
+            return await asked, ticks
+
+    routings, ticks = asyncio.run(ask())
+    assert [routing.token_ids.tolist() for routing in routings] == [[1, 2, 3]] * 4
+    assert ticks > 4
+    assert scripted.busiest == 4
