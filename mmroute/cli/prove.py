@@ -169,7 +169,7 @@ def _compared(arguments: argparse.Namespace, started: Started) -> Report:
         model,
         announced_by(started.events, cases, oracle.generate, salted=False),
         alone=True,
-        engine_model=oracle.running.model_string,
+        running=oracle.running,
     )
     report = report_of(arguments, model, found, engine.url, oracle.running)
     unheard = () if found.heard or engine.ended else (_UNHEARD,)

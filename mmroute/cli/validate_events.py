@@ -86,8 +86,7 @@ def events_report(arguments: argparse.Namespace, cases: _Cases) -> Report:
             announced: Iterable[Announced] = read_recording(path)
         else:
             running, announced = _sent(arguments, cases, model)
-        string = "" if running is None else running.model_string
-        found = compared(arguments, model, announced, engine_model=string)
+        found = compared(arguments, model, announced, running=running)
     else:
         from mmroute.parity.events.live import watched  # pyzmq, an extra
 
@@ -122,7 +121,7 @@ def compared(
     all_announced: Iterable[Announced],
     *,
     alone: bool = False,
-    engine_model: str = "",
+    running: RunningEngine | None = None,
 ) -> Compared:
     """Compare request by request, as they come; an interrupt ends it, and loses nothing.
 
@@ -131,12 +130,12 @@ def compared(
         model: the model with the settings to check.
         all_announced: the requests, with the events of each.
         alone: as for `compare_announced`.
-        engine_model: likewise.
+        running: likewise.
     """
     kept: list[Announced] = []
     if arguments.record is not None:
         all_announced = recorded(arguments.record, all_announced)
-    compare = partial(compare_announced, alone=alone, engine_model=engine_model)
+    compare = partial(compare_announced, alone=alone, running=running)
     findings: list[Finding] = []
     try:
         coming = compare(model, all_announced=_keeping(all_announced, kept))

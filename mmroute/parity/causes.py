@@ -68,6 +68,7 @@ class Cause(Word):
     )
     REUSE = "reuse", "The engine takes another number of tokens from its cache."
     HASHES_ONLY = "hashes_only", "The same IDs, and hashes that no setting that was tried gives."
+    CONTEXT = "context", "The engine's context has another number of tokens."
     LORA = "lora", "The engine answered with another adapter, or at another path."
     CACHE_SALT = "cache_salt", "The engine has another cache salt."
     OTHER = "other", "No setting that was tried makes the two answers equal."

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 import zmq
 from command_line import run
@@ -18,11 +19,13 @@ from paths import VECTORS
 from scripted_server import ScriptedServer
 
 from mmroute import EngineSettings, Normalizer
+from mmroute.engines.running import Evidence, RunningEngine
 from mmroute.errors import EventsError
 from mmroute.hashing import event_extra_keys
 from mmroute.kv_events import BlockStored, EventBatch, decode_events
 from mmroute.model.resolve import resolve_model
 from mmroute.parity.cases import Case, Served
+from mmroute.parity.causes import Cause
 from mmroute.parity.comparison import Finding, Verdict
 from mmroute.parity.events.comparison import (
     Announced,
@@ -225,6 +228,59 @@ def recording(tmp_path: Path, setting: str) -> str:
     lines = [json.dumps(case) for case in CASES if case["setting"] == setting]
     path.write_text("\n".join(lines), encoding="utf-8")
     return str(path)
+
+
+# Source: vLLM ``renderers/params.py``, ``v1/engine/input_processor.py``.
+REFUSALS = [
+    "This model's maximum context length is 64 tokens. However, your prompt contains 70 tokens.",
+    "The decoder prompt (length 70) is longer than the maximum model length of 64. Make sure that",
+]
+
+
+@pytest.mark.parametrize("refusal", REFUSALS)
+def test_a_shorter_context_is_found_and_named(
+    refusal: str, small_model: Callable[[str], Path]
+) -> None:
+    model = resolve_model(str(small_model(MODEL)))
+    case = Case("long", "recorded", {"prompt_token_ids": [5] * 70})
+    (finding,) = compare_announced(model, [Announced(case, served=Served(refusal))])
+    assert finding.verdict is Verdict.SILENT
+    assert finding.diagnosis is not None
+    assert finding.diagnosis.cause is Cause.CONTEXT
+    assert proposal([finding]) == ("--max-model-len 64",)
+    short = EngineSettings.from_args("vllm serve x --max-model-len 64")
+    model = resolve_model(str(small_model(MODEL)), engine_settings=short)
+    (finding,) = compare_announced(model, [Announced(case, served=Served(refusal))])
+    assert finding.verdict is Verdict.EQUAL
+
+
+def test_an_encoder_that_is_too_small_is_no_shorter_context(
+    small_model: Callable[[str], Path],
+) -> None:
+    refusal = "The encoder prompt (length 70) is longer than the maximum model length of 64."
+    case = Case("long", "recorded", {"prompt_token_ids": [5] * 70})
+    model = resolve_model(str(small_model(MODEL)))
+    (finding,) = compare_announced(model, [Announced(case, served=Served(refusal))])
+    assert finding.diagnosis is not None
+    assert finding.diagnosis.cause is Cause.ORACLE_REFUSES
+
+
+def test_a_longer_context_is_found_by_what_the_server_tells(
+    small_model: Callable[[str], Path],
+) -> None:
+    settings = EngineSettings.from_args("vllm serve x --max-model-len 64")
+    model = resolve_model(str(small_model(MODEL)), engine_settings=settings)
+    ids = [5] * 70
+    one = Announced(
+        Case("long", "recorded", {"prompt_token_ids": ids}),
+        served=Served(None, np.array(ids, np.uint32)),
+    )
+    running = RunningEngine("vllm", "0.33.0", Evidence.PROVED, None, max_model_len=128)
+    (finding,) = compare_announced(model, [one], running=running)
+    assert finding.verdict is Verdict.UNNEEDED
+    assert proposal([finding]) == ("--max-model-len 128",)
+    (finding,) = compare_announced(model, [one])
+    assert proposal([finding]) == ()
 
 
 def test_the_command_proposes_what_makes_all_equal(tmp_path: Path, model: str) -> None:

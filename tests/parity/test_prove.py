@@ -73,6 +73,7 @@ PLANTED = [
     ("PYTHONHASHSEED=0 vllm serve org/other --block-size 32", "model_string", f"--model {STRING}"),
     (f"PYTHONHASHSEED=7 vllm serve {STRING} --block-size 32", "seed", "PYTHONHASHSEED=0"),
     (STARTED, "block_size", "--block-size 32"),
+    (f"{STARTED} --block-size 32 --max-model-len 64", "context", "--max-model-len 4096"),
     (
         f"{STARTED} --block-size 32 --chat-template-content-format string",
         "template",

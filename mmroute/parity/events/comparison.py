@@ -6,6 +6,7 @@ of the layers before it, so that one wrong setting does not hide another.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,15 +17,16 @@ import numpy as np
 from mmroute.answering.pipeline import answer
 from mmroute.answering.routing import Routing
 from mmroute.engines.hashes import Hashes, HashSettings
+from mmroute.engines.running import RunningEngine
 from mmroute.engines.vllm.hashes import VllmHashes
-from mmroute.errors import InexactError
+from mmroute.errors import InexactError, Reason
 from mmroute.geometry import TokenIds
 from mmroute.hashing import num_hashed
 from mmroute.kv_events import EventBatch
 from mmroute.model.resolved import ResolvedModel
 from mmroute.pages.alignment import first_difference
 from mmroute.parity.cases import Case, Outcome, Served, UndecidedError
-from mmroute.parity.causes import Cause, Diagnosis, Remedy
+from mmroute.parity.causes import Cause, Remedy
 from mmroute.parity.comparison import Finding, Verdict
 from mmroute.parity.events.chains import Chain, Chains
 from mmroute.parity.events.hashings import HashedWith, hashed_with, predicted_keys, tagged
@@ -36,6 +38,10 @@ from mmroute.requests.lines import request_of
 from mmroute.requests.request import Lora, Request
 
 _TAGGED_SINCE: Final = "0.31"
+# Source: vLLM ``renderers/params.py``, ``v1/engine/input_processor.py``. Encoders have another one.
+_LIMIT: Final = re.compile(
+    r"maximum context length is (\d+) tokens|The decoder prompt .* maximum model length of (\d+)"
+)
 _UNEXPLAINED: Final = (
     "No algorithm, layout or PYTHONHASHSEED up to 1999 gives the announced hashes. Without "
     "PYTHONHASHSEED, xxhash and vLLM before 0.29 draw a seed at random: set it."
@@ -72,7 +78,7 @@ def compare_announced(
     all_announced: Iterable[Announced],
     *,
     alone: bool = False,
-    engine_model: str = "",
+    running: RunningEngine | None = None,
 ) -> Iterator[Finding]:
     """Compare request by request.
 
@@ -81,9 +87,9 @@ def compare_announced(
         all_announced: the requests in their order, with the events of each.
         alone: whether these are all requests that the engine gets. Then every block that it stores
             must be predicted, and the tokens that it takes from its cache.
-        engine_model: the engine's model string from its server; empty if not known.
+        running: what the engine's server tells of it; None if it was not asked.
     """
-    comparison = _Comparison(model, alone=alone, engine_model=engine_model)
+    comparison = _Comparison(model, alone=alone, running=running)
     yield from map(comparison.finding, all_announced)
 
 
@@ -107,10 +113,11 @@ def proposal(findings: Iterable[Finding]) -> tuple[str, ...]:
 
 class _Comparison:
     def __init__(
-        self, model: ResolvedModel, *, alone: bool = False, engine_model: str = ""
+        self, model: ResolvedModel, *, alone: bool = False, running: RunningEngine | None = None
     ) -> None:
         self._model = model
-        self._engine_model = engine_model
+        self._engine_model = "" if running is None else running.model_string
+        self._context = None if running is None else running.max_model_len
         self._alone = alone
         self._cache = EngineCache()
         self._chains = Chains()
@@ -128,14 +135,13 @@ class _Comparison:
             reused = self._cache.reused_tokens(routing) if self._alone and routing.exact else None
             self._cache.enter(one.batches)
             if one.served.refusal is not None:
-                return _refused(one.case, routing, one.served.refusal)
+                return self._refused(one.case, routing, one.served.refusal)
             chain = _of_request(new, routing) or self._known(routing)
             if one.served.token_ids is None and chain is None:
                 return _undecided(one.case, ours, one.unsent or _NOTHING_TOLD)
             if not routing.exact:
                 theirs = one.served.token_ids if chain is None else chain.token_ids
-                note = ours.refusal or ""
-                return Finding(one.case, ours, Outcome(theirs), Verdict.UNNEEDED, note=note)
+                return self._unneeded(one.case, routing, theirs)
             remedies = list(self._differences(one, request, routing, chain, reused))
         except (InexactError, UndecidedError) as error:
             return _undecided(one.case, ours or Outcome(refusal=str(error)), str(error))
@@ -170,6 +176,32 @@ class _Comparison:
         if reused is not None and cached is not None and reused != cached:
             why = f"The engine took {cached} tokens from its cache, and mmroute predicted {reused}."
             yield Remedy(Cause.REUSE, why)
+
+    def _refused(self, case: Case, routing: Routing, refusal: str) -> Finding:
+        ours, theirs = _outcome(routing), Outcome(refusal=refusal)
+        if not routing.exact:
+            return Finding(case, ours, theirs, Verdict.EQUAL)
+        why = f"The engine refuses this request ({refusal}), and mmroute answers it."
+        remedies = [Remedy(Cause.ORACLE_REFUSES, why)]
+        if limit := _LIMIT.search(refusal):
+            remedies.insert(0, self._other_context(int(limit[1] or limit[2])))
+        return Finding(case, ours, theirs, Verdict.SILENT, Remedy.diagnosis(remedies, 0))
+
+    def _unneeded(self, case: Case, routing: Routing, theirs: TokenIds | None) -> Finding:
+        """The finding for a request that only the engine answers."""
+        ours, found = _outcome(routing), None
+        if routing.reason is Reason.PROMPT_TOO_LONG and self._context:
+            found = Remedy.diagnosis([self._other_context(self._context)], 0)
+        note = ours.refusal or ""
+        return Finding(case, ours, Outcome(theirs), Verdict.UNNEEDED, found, note)
+
+    def _other_context(self, tokens: int) -> Remedy:
+        return Remedy(
+            Cause.CONTEXT,
+            f"The engine's context has {tokens} tokens, and mmroute used "
+            f"{self._model.max_model_len}.",
+            f"--max-model-len {tokens}",
+        )
 
     def _token_remedy(
         self,
@@ -275,14 +307,6 @@ def _outcome(routing: Routing) -> Outcome:
     if not routing.exact:
         return Outcome(refusal=f"{routing.reason}: {routing.message}")
     return Outcome(routing.token_ids)
-
-
-def _refused(case: Case, routing: Routing, refusal: str) -> Finding:
-    ours, theirs = _outcome(routing), Outcome(refusal=refusal)
-    if not routing.exact:
-        return Finding(case, ours, theirs, Verdict.EQUAL)
-    why = f"The engine refuses this request ({refusal}), and mmroute answers it."
-    return Finding(case, ours, theirs, Verdict.SILENT, Diagnosis(Cause.ORACLE_REFUSES, 0, why))
 
 
 def _found(

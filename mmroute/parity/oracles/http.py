@@ -98,7 +98,10 @@ class HttpOracle:
             raise OracleError(f"{error}; {_START}") from error
         self.version = unchecked(running.version or "unknown", checked)
         self.model = self._model(models, served_model)
-        self.running = replace(running, model_string=models[self.model].root)
+        served = models[self.model]
+        self.running = replace(
+            running, model_string=served.root, max_model_len=served.max_model_len
+        )
 
     def answer(self, case: Case) -> Outcome:
         request = case.request
