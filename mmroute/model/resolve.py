@@ -3,48 +3,32 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-import json
-from collections.abc import Mapping
-from typing import Any, Final
-
-from pydantic import TypeAdapter, ValidationError
 
 from mmroute.engines.known import behind_frontend, find_engine
 from mmroute.engines.profile import ChatSource, EngineProfile
 from mmroute.engines.settings import EngineSettings
-from mmroute.errors import InexactError, ModelError, Reason, needs_extra, quoted
-from mmroute.families.lookup import Lookup
+from mmroute.errors import ModelError, Reason, needs_extra, quoted
 from mmroute.families.matching import match_family
-from mmroute.families.media import MediaSpec
 from mmroute.families.spec import FamilySpec
-from mmroute.geometry import AnyGeometry, CachePlan, Geometry
-from mmroute.geometry.grid import AnyGrid
-from mmroute.geometry.registry import GRIDS, LAYOUTS
 from mmroute.model.configured import (
     check_covered,
     check_template_kwargs,
     check_tokenizer_mode,
     configured_chat,
     configured_context,
-    configured_geometry,
     configured_hashing,
-    overriding,
 )
-from mmroute.model.resolved import MediaRules, ResolvedModel
+from mmroute.model.media import MediaResolver
+from mmroute.model.resolved import ResolvedModel
 from mmroute.model.tokens import resolve_tokens
 from mmroute.model.values import Values
-from mmroute.model.words import resolve_words
-from mmroute.model_directory import FieldRef, ModelFiles, find_model
+from mmroute.model_directory import ModelFiles, find_model
 from mmroute.placement.rules import placement_rules
-from mmroute.requests.items import Modality
 from mmroute.reuse.fast_paths import EncoderChoice, FastPaths
 from mmroute.tokenizers import Tokenizer
 from mmroute.tokenizers.engine_classes import FILE
 from mmroute.tokenizers.formats.as_written import load_as_written
 from mmroute.tokenizers.formats.tokenizer_json import built_class, load_hf_model
-
-_DO_RESIZE: Final = FieldRef.parse("preprocessor_config.json:do_resize")
 
 
 def resolve_model(
@@ -60,13 +44,13 @@ def resolve_model(
     """Find, read and check a model.
 
     Args:
-        model: directory, hub name, or the embedded model.
+        model: a directory, a hub name, or the embedded model.
         backend: the name of an engine profile.
-        model_id: the engine's model string; default: that of the settings, else `model`.
-        revision: hub branch, tag or commit.
-        token: hub access token.
-        fast_paths: the ways it may be made fast.
-        engine_settings: the settings that the engine was started with.
+        model_id: the engine's model string; None for the one in the settings, or else `model`.
+        revision: a branch, tag or commit on the hub.
+        token: the access token for the hub.
+        fast_paths: the choice of the encoder and the sizes of the caches; None for the defaults.
+        engine_settings: the options with which the engine was started; None for its defaults.
 
     Raises:
         ModelError: with the reason, the file and field, and the remedy.
@@ -90,8 +74,9 @@ def with_same_prompts(
     Args:
         model: the loaded model.
         backend: the name of an engine profile.
-        model_id: the engine's model string; default: that of the settings, else of `model`.
-        settings: the settings that the engine was started with.
+        model_id: the engine's model string; None for the one in the settings, or else the one of
+            `model`.
+        settings: the options with which the engine was started.
 
     Raises:
         ModelError: `unknown_backend`.
@@ -161,7 +146,15 @@ class _Resolver:
         tokenizer = self._tokenizer()
         tokens = resolve_tokens(self.family.tokens, tokenizer, self.values)
         max_model_len = self._max_model_len()
-        media = self._media(tokenizer, tokens, max_model_len)
+        media = MediaResolver(
+            files=self.files,
+            family=self.family,
+            engine=engine,
+            settings=self.settings,
+            values=self.values,
+            tokenizer=tokenizer,
+            tokens=tokens,
+        ).resolve(max_model_len)
         if self.family.media:
             self.values.note("placement", self.family.placement, "family spec")
         placement = placement_rules()[self.family.placement].build(tokenizer, tokens)
@@ -266,145 +259,3 @@ class _Resolver:
             from mmroute.tokenizers.formats.mistral import load_mistral_model
 
         return load_mistral_model(files)
-
-    def _media(
-        self, tokenizer: Tokenizer, tokens: Mapping[str, int], max_model_len: int
-    ) -> Mapping[Modality, MediaRules]:
-        if not self.family.media:
-            why = self.engine.without_media or "the engine takes only text for this family"
-            self.values.note("images", "refused", why)
-        media: dict[Modality, MediaRules] = {}
-        for modality, spec in self.family.media.items():
-            if self._taken(spec):
-                images = media.get(Modality.IMAGE)  # which come first, if there are any
-                planned = (images.max_embeds, images.max_items > 0) if images else (0, False)
-                plan = CachePlan(max_model_len, *planned)
-                media[modality] = self._media_rules(modality, spec, tokenizer, tokens, plan)
-        return media
-
-    def _taken(self, spec: MediaSpec) -> bool:
-        """Whether a model has what the rules of a modality hold for."""
-        if spec.needs is not None and not self.files.lookup(spec.needs)[0]:
-            return False
-        read_by = self.files.video_processor
-        if spec.processor is None or read_by in (None, spec.processor):
-            return True
-        self.values.note("videos", "refused", f"read by {read_by} and not {spec.processor}")
-        return False
-
-    def _media_rules(
-        self,
-        modality: Modality,
-        spec: MediaSpec,
-        tokenizer: Tokenizer,
-        tokens: Mapping[str, int],
-        plan: CachePlan,
-    ) -> MediaRules:
-        self.values.within = "" if modality is Modality.IMAGE else f"{modality}."
-        if modality is Modality.IMAGE and "resize" not in spec.values:
-            self._check_resized()
-        own = self._geometry(modality, spec, tokenizer, tokens)
-        overridden = overriding(own, self.engine, self.settings)
-        target: tuple[int, ...] = ()
-        if spec.target is not None:
-            target = (tokens[spec.target],)
-            self.values.note("chat_placeholder_id", tokens[spec.target], f"the {spec.target} token")
-        elif spec.target_text is not None:
-            text = self.values.required("chat_placeholder_text", spec.target_text)
-            if not isinstance(text, str) or not text:
-                raise self.values.invalid("chat_placeholder_text", text, "a text")
-            target = tuple(tokenizer.encode(text, add_special_tokens=False).tolist())
-            self.values.note("chat_placeholder_ids", list(target), f"encoded {text!r}")
-        else:
-            target_word = spec.words.get("target", Lookup()).default
-            self.values.note("chat_placeholder", target_word, "family spec")
-        geometry = configured_geometry(overridden, modality, self.settings)
-        max_embeds = self._max_embeds(modality, geometry, plan)
-        self.values.within = ""
-        most = self.engine.most(modality)
-        return MediaRules(
-            geometry,
-            overridden,
-            target,
-            max_embeds,
-            max_items=most if spec.max_items is None else min(most, spec.max_items),
-            only_in_chats=spec.only_in_chats,
-            identity=spec.identity,
-            unnamed=own.accepts.unnamed,
-            identity_flag=spec.identity_flag,
-        )
-
-    def _check_resized(self) -> None:
-        """Most processors fail, or count otherwise, where images are to keep their size."""
-        ref = self.files.effective(_DO_RESIZE)
-        if self.files.lookup(ref)[1] is False:
-            raise ModelError(
-                Reason.INVALID_CONFIG_FIELD,
-                f"{self.files.name}: {ref} is false, which is not covered for the family "
-                f"{self.family.family}.",
-            )
-
-    def _max_embeds(self, modality: Modality, geometry: AnyGeometry, plan: CachePlan) -> int:
-        """Count the largest item once: values that make no sense together fail here."""
-        try:
-            count = geometry.max_embeds(plan)
-        except (InexactError, ArithmeticError, ValueError) as error:
-            raise self._senseless(modality, geometry, str(error)) from error
-        if count < 1:
-            raise self._senseless(modality, geometry, f"no {modality} has a token")
-        self.values.note(f"max_features_per_{modality}", count, "the grid")
-        return count
-
-    def _senseless(self, modality: Modality, geometry: AnyGeometry, why: str) -> ModelError:
-        return ModelError(
-            Reason.INVALID_CONFIG_FIELD,
-            f"{self.files.name}: its {modality} values make no sense together: {why}: {geometry}.",
-        )
-
-    def _geometry(
-        self,
-        modality: Modality,
-        spec: MediaSpec,
-        tokenizer: Tokenizer,
-        tokens: Mapping[str, int],
-    ) -> Geometry:
-        self.values.note("grid", spec.grid, "family spec")
-        self.values.note("layout", spec.layout, "family spec")
-        grid = self._grid(spec)
-        words = resolve_words(spec, tokenizer, tokens, self.values, modality)
-        return Geometry(grid, LAYOUTS.find(spec.layout)(**words), spec.arguments(modality))
-
-    def _grid(self, spec: MediaSpec) -> AnyGrid:
-        values: dict[str, Any] = {}
-        needed = GRIDS.fields(spec.grid)
-        for name, lookup in spec.values.items():
-            has_fallback = (
-                lookup.default is not None or bool(lookup.by_model_type) or lookup.optional
-            )
-            read = self.values.find if has_fallback and not needed[name] else self.values.required
-            value: Any = read(name, lookup)
-            if value is None:
-                continue  # the grid's own default
-            if lookup.sources and type(value) in (int, float) and value <= 0:
-                raise self.values.invalid(name, value, "positive")
-            values[name] = value
-        try:
-            # As JSON, so that a list may become a tuple, and strictly otherwise.
-            adapter = _adapter(GRIDS.find(spec.grid))
-            return adapter.validate_json(json.dumps(values), strict=True)
-        except ValidationError as error:
-            first = error.errors()[0]
-            wanted = first["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
-            if not first["loc"]:
-                raise ModelError(
-                    Reason.INVALID_CONFIG_FIELD,
-                    f"{self.files.name}: {spec.grid} needs {wanted}, found {quoted(values)}.",
-                ) from error
-            name = str(first["loc"][0])
-            raise self.values.invalid(name, values.get(name), wanted) from error
-
-
-@functools.cache
-def _adapter(grid: type[AnyGrid]) -> TypeAdapter[AnyGrid]:
-    """What checks its values; to make one takes as long as all else of a model's rules."""
-    return TypeAdapter(grid)

@@ -1,0 +1,193 @@
+"""From the spec of a family to the rules of each modality that a model takes."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic import TypeAdapter, ValidationError
+
+from mmroute.engines.profile import EngineProfile
+from mmroute.engines.settings import EngineSettings
+from mmroute.errors import InexactError, ModelError, Reason, quoted
+from mmroute.families.lookup import Lookup
+from mmroute.families.media import MediaSpec
+from mmroute.families.spec import FamilySpec
+from mmroute.geometry import AnyGeometry, CachePlan, Geometry
+from mmroute.geometry.grid import AnyGrid
+from mmroute.geometry.registry import GRIDS, LAYOUTS
+from mmroute.model.configured import configured_geometry, overriding
+from mmroute.model.resolved import MediaRules
+from mmroute.model.values import Values
+from mmroute.model.words import resolve_words
+from mmroute.model_directory import FieldRef, ModelFiles
+from mmroute.requests.items import Modality
+from mmroute.tokenizers import Tokenizer
+
+_DO_RESIZE: Final = FieldRef.parse("preprocessor_config.json:do_resize")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MediaResolver:
+    """Works out how the items of a model are counted, written and named.
+
+    Attributes:
+        files: the model's files.
+        family: the spec of the model's family.
+        engine: the engine, under its settings.
+        settings: the settings with which the engine was started.
+        values: reads the values of the spec, and notes the origin of each.
+        tokenizer: the model's tokenizer.
+        tokens: the IDs of the tokens that the spec names.
+    """
+
+    files: ModelFiles
+    family: FamilySpec
+    engine: EngineProfile
+    settings: EngineSettings
+    values: Values
+    tokenizer: Tokenizer
+    tokens: Mapping[str, int]
+
+    def resolve(self, max_model_len: int) -> Mapping[Modality, MediaRules]:
+        """The rules of each modality that the model takes.
+
+        Args:
+            max_model_len: the number of tokens of the longest context.
+
+        Raises:
+            ModelError: with the reason, the file and field, and the remedy.
+        """
+        if not self.family.media:
+            why = self.engine.without_media or "the engine takes only text for this family"
+            self.values.note("images", "refused", why)
+        media: dict[Modality, MediaRules] = {}
+        for modality, spec in self.family.media.items():
+            if self._taken(spec):
+                images = media.get(Modality.IMAGE)  # which come first, if there are any
+                planned = (images.max_embeds, images.max_items > 0) if images else (0, False)
+                plan = CachePlan(max_model_len, *planned)
+                media[modality] = self._media_rules(modality, spec, plan)
+        return media
+
+    def _taken(self, spec: MediaSpec) -> bool:
+        """Whether a model has what the rules of a modality hold for."""
+        if spec.needs is not None and not self.files.lookup(spec.needs)[0]:
+            return False
+        read_by = self.files.video_processor
+        if spec.processor is None or read_by in (None, spec.processor):
+            return True
+        self.values.note("videos", "refused", f"read by {read_by} and not {spec.processor}")
+        return False
+
+    def _media_rules(self, modality: Modality, spec: MediaSpec, plan: CachePlan) -> MediaRules:
+        self.values.within = "" if modality is Modality.IMAGE else f"{modality}."
+        if modality is Modality.IMAGE and "resize" not in spec.values:
+            self._check_resized()
+        own = self._geometry(modality, spec)
+        overridden = overriding(own, self.engine, self.settings)
+        target = self._target(spec)
+        geometry = configured_geometry(overridden, modality, self.settings)
+        max_embeds = self._max_embeds(modality, geometry, plan)
+        self.values.within = ""
+        most = self.engine.most(modality)
+        return MediaRules(
+            geometry,
+            overridden,
+            target,
+            max_embeds,
+            max_items=most if spec.max_items is None else min(most, spec.max_items),
+            only_in_chats=spec.only_in_chats,
+            identity=spec.identity,
+            unnamed=own.accepts.unnamed,
+            identity_flag=spec.identity_flag,
+        )
+
+    def _target(self, spec: MediaSpec) -> tuple[int, ...]:
+        """The token IDs of a placeholder in the un-expanded prompt; empty if it has none."""
+        if spec.target is not None:
+            token_id = self.tokens[spec.target]
+            self.values.note("chat_placeholder_id", token_id, f"the {spec.target} token")
+            return (token_id,)
+        if spec.target_text is None:
+            word = spec.words.get("target", Lookup()).default
+            self.values.note("chat_placeholder", word, "family spec")
+            return ()
+        text = self.values.required("chat_placeholder_text", spec.target_text)
+        if not isinstance(text, str) or not text:
+            raise self.values.invalid("chat_placeholder_text", text, "a text")
+        ids = tuple(self.tokenizer.encode(text, add_special_tokens=False).tolist())
+        self.values.note("chat_placeholder_ids", list(ids), f"encoded {text!r}")
+        return ids
+
+    def _check_resized(self) -> None:
+        """Most processors fail, or count otherwise, where images are to keep their size."""
+        ref = self.files.effective(_DO_RESIZE)
+        if self.files.lookup(ref)[1] is False:
+            raise ModelError(
+                Reason.INVALID_CONFIG_FIELD,
+                f"{self.files.name}: {ref} is false, which is not covered for the family "
+                f"{self.family.family}.",
+            )
+
+    def _max_embeds(self, modality: Modality, geometry: AnyGeometry, plan: CachePlan) -> int:
+        """Count the largest item once: values that make no sense together fail here."""
+        try:
+            count = geometry.max_embeds(plan)
+        except (InexactError, ArithmeticError, ValueError) as error:
+            raise self._senseless(modality, geometry, str(error)) from error
+        if count < 1:
+            raise self._senseless(modality, geometry, f"no {modality} has a token")
+        self.values.note(f"max_features_per_{modality}", count, "the grid")
+        return count
+
+    def _senseless(self, modality: Modality, geometry: AnyGeometry, why: str) -> ModelError:
+        return ModelError(
+            Reason.INVALID_CONFIG_FIELD,
+            f"{self.files.name}: its {modality} values make no sense together: {why}: {geometry}.",
+        )
+
+    def _geometry(self, modality: Modality, spec: MediaSpec) -> Geometry:
+        self.values.note("grid", spec.grid, "family spec")
+        self.values.note("layout", spec.layout, "family spec")
+        grid = self._grid(spec)
+        words = resolve_words(spec, self.tokenizer, self.tokens, self.values, modality)
+        return Geometry(grid, LAYOUTS.find(spec.layout)(**words), spec.arguments(modality))
+
+    def _grid(self, spec: MediaSpec) -> AnyGrid:
+        values: dict[str, Any] = {}
+        needed = GRIDS.fields(spec.grid)
+        for name, lookup in spec.values.items():
+            has_fallback = (
+                lookup.default is not None or bool(lookup.by_model_type) or lookup.optional
+            )
+            read = self.values.find if has_fallback and not needed[name] else self.values.required
+            value: Any = read(name, lookup)
+            if value is None:
+                continue  # the grid's own default
+            if lookup.sources and type(value) in (int, float) and value <= 0:
+                raise self.values.invalid(name, value, "positive")
+            values[name] = value
+        try:
+            # As JSON, so that a list may become a tuple, and strictly otherwise.
+            adapter = _adapter(GRIDS.find(spec.grid))
+            return adapter.validate_json(json.dumps(values), strict=True)
+        except ValidationError as error:
+            first = error.errors()[0]
+            wanted = first["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
+            if not first["loc"]:
+                raise ModelError(
+                    Reason.INVALID_CONFIG_FIELD,
+                    f"{self.files.name}: {spec.grid} needs {wanted}, found {quoted(values)}.",
+                ) from error
+            name = str(first["loc"][0])
+            raise self.values.invalid(name, values.get(name), wanted) from error
+
+
+@functools.cache
+def _adapter(grid: type[AnyGrid]) -> TypeAdapter[AnyGrid]:
+    """What checks its values; to make one takes as long as all else of a model's rules."""
+    return TypeAdapter(grid)
