@@ -5,10 +5,11 @@ from __future__ import annotations
 import importlib.resources
 import re
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, cached_property
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from mmroute.errors import ModelError, Reason, SpecError
 from mmroute.families.spec import (
@@ -56,7 +57,8 @@ def _toml_files(root: Traversable) -> list[Traversable]:
     return sorted(files, key=lambda file: file.name)
 
 
-class _SpecFile(NamedTuple):
+@dataclass(frozen=True)
+class _SpecFile:
     """A family spec, of which only the head is checked: a model needs no more of the others."""
 
     package: str
@@ -64,6 +66,7 @@ class _SpecFile(NamedTuple):
     text: str
     head: FamilyHead
 
+    @cached_property
     def checked(self) -> FamilySpec:
         """The whole spec.
 
@@ -105,7 +108,7 @@ def known_families() -> tuple[FamilySpec, ...]:
     Raises:
         SpecError: one is malformed, or two have one name.
     """
-    return tuple(file.checked() for file in _read_specs())
+    return tuple(file.checked for file in _read_specs())
 
 
 def match_family(
@@ -143,7 +146,7 @@ def match_family(
         names = ", ".join(spec.head.family for spec in matching)
         raise SpecError(f"{files.name} is matched by more than one family spec: {names}")
     if matching:
-        return matching[0].checked()
+        return matching[0].checked
     raise ModelError(Reason.UNKNOWN_FAMILY, _unknown(files, why_refused))
 
 

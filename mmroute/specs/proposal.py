@@ -181,9 +181,9 @@ def propose(files: ModelFiles, oracle: Oracle, cases: Sequence[Case]) -> Proposa
     decided = _decided(oracle, cases)
     candidates = []
     for _, file in spec_files():
-        known = file.read_text(encoding="utf-8")
-        family = load_spec(known, file.name).family
-        spec = _renamed(tomllib.loads(known), files)
+        known = tomllib.loads(file.read_text(encoding="utf-8"))
+        family = str(known.get("family", file.name))
+        spec = _renamed(known, files)
         candidate = _tried(family, toml_text(spec), files, decided)
         if candidate.problem.startswith(Reason.TOKENIZER_UNVERIFIED):
             # The family was not checked with this class, but its sizes can be compared.

@@ -449,7 +449,8 @@ def write_model(files: Files, directory: Path) -> Path:
     """Write a model directory."""
     directory.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
-        (directory / name).write_text(_text(content), encoding="utf-8")
+        text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+        (directory / name).write_text(text, encoding="utf-8")
     return directory
 
 
@@ -457,14 +458,11 @@ def fingerprint(files: Files) -> str:
     """SHA-256 over the names and contents of a model's files."""
     digest = hashlib.sha256()
     for name in sorted(files):
-        digest.update(f"{name}\0{_text(files[name])}\0".encode())
+        content = files[name]
+        if not isinstance(content, str):
+            content = json.dumps(content, ensure_ascii=False, indent=1)
+        digest.update(f"{name}\0{content}\0".encode())
     return digest.hexdigest()
-
-
-def _text(content: Any) -> str:
-    if isinstance(content, str):
-        return content
-    return json.dumps(content, ensure_ascii=False, indent=1)
 
 
 if __name__ == "__main__":
