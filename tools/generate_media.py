@@ -161,6 +161,11 @@ def edited(data: bytes, *edits: tuple[int, int]) -> bytes:
     return bytes(grown)
 
 
+def without_rate(webm: bytes) -> bytes:
+    """With a void in place of the duration of a frame, as browsers record."""
+    return webm.replace(b"\x23\xe3\x83\x84", b"\xec\x20\0\4")
+
+
 def videos() -> Iterator[tuple[str, bytes]]:
     plain = video()
     b_frames = video(frames=12, b_frames=2)
@@ -252,8 +257,16 @@ def other_videos() -> Iterator[tuple[str, bytes]]:
     yield "mkv-live", video("matroska", b_frames=2, frames=12, options={"live": "1"})
     whole = video("webm", "libvpx-vp9", 30, group=5)
     yield "webm-cut-in-the-middle", whole[: len(whole) // 2]
-    # A void in place of the duration of a frame.
-    yield "webm-rate-not-given", whole.replace(b"\x23\xe3\x83\x84", b"\xec\x20\0\4")
+    yield "webm-rate-not-given", without_rate(whole)
+    for name, steps in (
+        ("webm-recorded", (31, 38, 29, 35, 40, 27)),
+        ("webm-recorded-with-gaps", (33, 67, 33, 34, 33, 67, 33)),
+        ("webm-recorded-slowly", (200, 210)),
+    ):
+        recorded = video(
+            "webm", "libvpx", 45, rate=Fraction(1000), steps=steps, options={"live": "1"}
+        )
+        yield name, without_rate(recorded)
     yield "mkv-h264", video("matroska", b_frames=2, frames=12)
     yield "mkv-part", from_second_group("matroska", b_frames=3)
     yield "mp4-part", from_second_group("mp4", b_frames=3)

@@ -57,6 +57,8 @@ class MediaSpec(Strict):
     """What becomes of other arguments."""
     checked_for_videos: tuple[str, ...] = ()
     """Counts that the model's video processor checks in requests with images alone, too."""
+    processor_reads: tuple[str, ...] | None = None
+    """Names that the model's video processor reads beside those of all; none given: any may be."""
     max_items: int | None = None
     """The most items in one prompt, where the engine takes fewer than of other families."""
     only_in_chats: bool = False
@@ -70,7 +72,8 @@ class MediaSpec(Strict):
         """What requests may say of how such items are processed."""
         types = GRIDS.types(self.grid)
         named = {name: argument.of_type(types) for name, argument in self.accepts.items()}
-        return Arguments(modality, named, self.other_arguments, self.checked_for_videos)
+        reads = self.processor_reads
+        return Arguments(modality, named, self.other_arguments, self.checked_for_videos, reads)
 
 
 def media_problems(

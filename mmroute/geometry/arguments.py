@@ -18,6 +18,9 @@ from mmroute.geometry.known_arguments import (
     COMMON_NAMES,
     HARMLESS,
     HARMLESS_OF_VIDEOS,
+    HARMLESS_WITH_VIDEOS,
+    OF_ALL_VIDEO_PROCESSORS,
+    OF_SOME_VIDEO_PROCESSORS,
     is_count,
     is_empty,
 )
@@ -62,16 +65,18 @@ class Arguments:
     Attributes:
         modality: the modality of the items.
         named: the arguments that are listed.
-        others: the treatment of all other arguments of images; those of videos and audio are
-            refused.
+        others: the treatment of all other arguments of images; those of audio are refused.
         of_videos: counts that the model's video processor knows beside those of all video
             processors. It checks ``videos_kwargs`` where a request has images alone, too.
+        processor_reads: what the model's video processor reads beside what all read; None if it may
+            read whatever some processor reads.
     """
 
     modality: Modality
     named: Mapping[str, Argument] = field(default_factory=dict)
     others: Others = Others.IGNORED
     of_videos: tuple[str, ...] = ()
+    processor_reads: tuple[str, ...] | None = None
 
     @property
     def unnamed(self) -> frozenset[str]:
@@ -143,8 +148,13 @@ class Arguments:
         """
         if self.others is Others.FOREIGN:
             return self._check_foreign(kwargs, _SCOPES[self.modality])
-        if self.modality is not Modality.IMAGE:
+        if self.modality is Modality.VIDEO:
+            return self._check_videos(kwargs)
+        if self.modality is Modality.AUDIO:
             return self._check_strictly(kwargs, _SCOPES[self.modality])
+        return self._check_images(kwargs)
+
+    def _check_images(self, kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
         match self.others:
             case Others.REFUSED:
                 for name, value in kwargs.items():
@@ -182,6 +192,39 @@ class Arguments:
                 raise refused(name, value, "given once: the engine drops what a scope repeats")
         return scoped
 
+    def _check_videos(self, kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Refuse what video processors read and the spec does not list.
+
+        The pipeline has the scope of images checked by the arguments of images.
+        """
+        scoped = kwargs.get("videos_kwargs") or {}
+        if not isinstance(scoped, Mapping):
+            raise refused("videos_kwargs", scoped, "an object")
+        for name, value in scoped.items():
+            harmless = HARMLESS_WITH_VIDEOS.get(name)
+            if name not in self.named and (
+                harmless is None or not harmless(value) or isinstance(value, Mapping | list)
+            ):
+                raise refused(f"videos_kwargs.{name}", value, "absent, where there are videos")
+        others = [_mapping(kwargs, scope) for scope in SCOPES - {"videos_kwargs"}]
+        for name, value in kwargs.items():
+            if name in self.named or name in HARMLESS_WITH_VIDEOS:
+                if any(name in other for other in others):
+                    raise refused(name, value, "given once: the engine drops what a scope repeats")
+            elif name in OF_ALL_VIDEO_PROCESSORS:
+                raise refused(name, value, "absent, where the request has videos")
+            if name not in self.named and name not in _SCOPES.values():
+                self._check_flat_of_videos(name, value)
+        return scoped
+
+    def _check_flat_of_videos(self, name: str, value: object) -> None:
+        if name not in OF_SOME_VIDEO_PROCESSORS:
+            check_flat(name, value)
+        elif self.processor_reads is None or name in self.processor_reads:
+            raise refused(name, value, "absent, where the request has videos")
+        elif not is_count(value):
+            raise refused(name, value, "a positive integer")
+
     def _check_unread_scopes(self, kwargs: Mapping[str, Any]) -> None:
         for scope in SCOPES:
             for name, value in _mapping(kwargs, scope).items():
@@ -216,7 +259,7 @@ class Arguments:
         }
         for name, value in {**scoped, **flat}.items():
             if name not in self.named:
-                raise refused(name, value, "absent, where the request has videos or audio")
+                raise refused(name, value, "absent, where the request has audio")
         return scoped
 
     def _check_place(

@@ -90,6 +90,8 @@ HARMLESS_WHEN_FLAT: Final[Mapping[str, Callable[[object], bool]]] = {
     "common_kwargs": is_empty,
     "text_kwargs": is_empty,
     "pad_size": _is_box,
+    # Otherwise the engine takes the sound of videos as well.
+    "use_audio_in_video": lambda value: value is False,
     # Of texts and videos, which are not in question here; but their types are checked.
     **dict.fromkeys(
         (
@@ -114,15 +116,36 @@ HARMLESS_WHEN_FLAT: Final[Mapping[str, Callable[[object], bool]]] = {
     ),
 }  # fmt: skip
 """Those and more, which not every processor knows: not accepted inside ``images_kwargs``."""
-HARMLESS_OF_VIDEOS: Final[Mapping[str, Callable[[object], bool]]] = {
+HARMLESS_WITH_VIDEOS: Final[Mapping[str, Callable[[object], bool]]] = {
     **{name: accepts for name, accepts in HARMLESS.items() if name != "disable_grouping"},
+    "return_metadata": is_switch,
+}
+"""Fields of all video processors that were seen to leave the count of a video alone."""
+HARMLESS_OF_VIDEOS: Final[Mapping[str, Callable[[object], bool]]] = {
+    **HARMLESS_WITH_VIDEOS,
     "do_sample_frames": is_switch,
     "fps": is_positive,
     "num_frames": is_count,
-    "return_metadata": is_switch,
     "size": _is_size,
 }
 """What all video processors know. They check it where there is no video, too."""
+OF_ALL_VIDEO_PROCESSORS: Final = HARMLESS_OF_VIDEOS.keys() - HARMLESS_WITH_VIDEOS.keys()
+"""Names that all video processors read, and that may change a count."""
+OF_SOME_VIDEO_PROCESSORS: Final = frozenset({
+    "add_timestamps", "cap_pixels_per_frame", "downsample_mode", "downsample_ratio",
+    "draw_on_frames", "font", "frame_timestamp_format", "initial_shift", "max_duration", "max_fps",
+    "max_frames", "max_image_size", "max_image_tokens", "max_num_frames", "max_patches",
+    "max_pixels", "max_slice_nums", "max_soft_tokens", "max_video_frame_tokens", "max_video_tokens",
+    "merge_size", "min_frames", "min_image_tokens", "min_pixels", "norm_mean", "norm_std",
+    "overflow_strategy", "patch_expand_factor", "patch_size", "pooling_kernel_size", "pooling_size",
+    "scale_resolution", "slice_mode", "stack_frames", "temporal_patch_size", "total_pixels",
+    "use_image_id", "use_token_compression", "video_maintain_aspect_ratio",
+    "video_target_num_patches",
+})  # fmt: skip
+"""Names that only some read; the others ignore them.
+
+Source: transformers ``models/*/video_processing_*.py`` (`valid_kwargs`).
+"""
 HARMFUL: Final = frozenset({
     "audio", "backend", "chunk_length", "cls", "config", "convert_to_rgb", "dither",
     "feature_extractor", "feature_size", "gguf_file", "hop_length", "image_grid_pinpoints",

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import Final, TypeAlias
 
 import numpy as np
 
 from mmroute.requests.items import VideoSize
 from mmroute.videos.end_of_file import frames_wherever_sought
+from mmroute.videos.estimated_rate import ANALYZED_FRAMES, estimated_rate
 from mmroute.videos.header import not_predictable
 from mmroute.videos.rationals import reduced
 
@@ -45,12 +47,14 @@ _SIMPLE_BLOCK: Final = 0xA3
 _BLOCK_GROUP: Final = 0xA0
 _BLOCK: Final = 0xA1
 _REFERENCE: Final = 0xFB
+_BLOCK_DURATION: Final = 0x9B
 _ATTACHMENTS: Final = 0x1941A469
 _OF_CLUSTERS: Final = frozenset({_TIMESTAMP, _SIMPLE_BLOCK, _BLOCK_GROUP})
 
 _CODECS: Final = frozenset(
     {b"V_VP8", b"V_VP9", b"V_MPEG4/ISO/AVC", b"V_MPEGH/ISO/HEVC", b"V_MJPEG"}
 )
+_WITHOUT_RATE: Final = frozenset({b"V_VP8", b"V_VP9"})  # their frames tell none
 _VIDEO_TRACK: Final = 1
 # OpenCV looks at up to 4,096 packets for the next frame. A decoder holds back up to 20 frames, the
 # last ones until the end of the file.
@@ -59,11 +63,17 @@ _MAX_BEHIND: Final = 2000
 _HIDDEN: Final = 0x08  # this and the next two are flags of a block
 _LACED: Final = 0x06
 _KEY: Final = 0x80
+_LASTS: Final = 0x100  # a flag of ours: the block tells its duration
 _VP8_SHOWN: Final = 0x10  # a flag in a frame's first byte
 _MAX_FRAMES: Final = 2_000_000
 _MAX_ID: Final = 4
 _MAX_SIZE: Final = 8
 _MAX_RATE: Final = 30_000  # FFmpeg's limit for numerator and denominator
+# FFmpeg looks for a rate in 5,000,000 bytes, and in 5 seconds or 30 frames if these are longer.
+_MAX_ANALYZED: Final = 4_900_000
+_MAX_ANALYZED_SECONDS: Final = 4.9
+_MIN_ANALYZED: Final = 30
+_SHORT_UNIT: Final = 0.0005  # seconds of a time unit; with a shorter one it takes fewer frames
 _NANOSECONDS: Final = 10**9
 _MICROSECONDS: Final = 10**6
 _FLOATS: Final = {4: ">f", 8: ">d"}
@@ -81,7 +91,8 @@ def read_matroska(data: bytes) -> VideoSize:
     """
     segment, content = _segment(data)
     information = _children(_only(segment, _INFO))
-    track = _video_track(_children(_only(segment, _TRACKS)))
+    tracks = _children(_only(segment, _TRACKS))
+    track = _video_track(tracks)
     if _ATTACHMENTS in segment:
         raise not_predictable("it has attachments, which may be pictures, that is, video tracks")
     codec = bytes(_only(track, _CODEC)).rstrip(b"\0")
@@ -94,8 +105,14 @@ def read_matroska(data: bytes) -> VideoSize:
     scale = _unsigned(information, _TIME_SCALE) if _TIME_SCALE in information else _MICROSECONDS
     if not 0 < scale <= _NANOSECONDS:
         raise not_predictable(f"a time unit of {scale} ns")
-    fps = _rate(track)
-    times = _times(content, _unsigned(track, _TRACK_NUMBER), codec == b"V_VP8")
+    number = _unsigned(track, _TRACK_NUMBER)
+    times = _times(content, number, codec == b"V_VP8")
+    if _FRAME_DURATION in track:
+        fps = _rate(track)
+    elif codec in _WITHOUT_RATE:
+        fps = _estimated_rate(content, number, len(tracks[_TRACK]), scale)
+    else:
+        raise not_predictable("its header does not tell the rate of its frames")
     total = len(times)
     claimed = _claimed(information, scale, fps)
     if not claimed:  # the engine counts the packets
@@ -116,9 +133,41 @@ def _video_track(tracks: _Elements) -> _Elements:
     return videos[0]
 
 
+def _estimated_rate(content: memoryview, number: int, tracks: int, scale: int) -> float:
+    """The rate that FFmpeg finds in the first frames.
+
+    It reads on until it has heard each track.
+
+    Args:
+        content: the content of the segment.
+        number: the number of the video track.
+        tracks: how many tracks there are.
+        scale: nanoseconds of a time unit.
+    """
+    times: list[int] = []
+    heard, read = set(), 0
+    for time, flags, block in _blocks(content):
+        heard.add(block[0])
+        read += len(block)
+        if block[0] & 0x7F != number:
+            continue
+        if flags & _LASTS:
+            raise not_predictable("only some of its frames tell how long they last")
+        times.append(time)
+        if len(times) == ANALYZED_FRAMES:
+            break
+    unit = Fraction(scale, _NANOSECONDS)
+    rates = {estimated_rate(times, unit)}
+    if (times[-1] - times[0]) * unit > _MAX_ANALYZED_SECONDS:
+        rates |= {estimated_rate(times[:n], unit) for n in range(_MIN_ANALYZED, len(times))}
+    ascending = sorted({*times}) == times
+    certain = len(rates) == 1 and ascending and unit > _SHORT_UNIT
+    if not certain or len(heard) != tracks or read > _MAX_ANALYZED:
+        raise not_predictable("its header does not tell its rate, nor do its first frames")
+    return rates.pop()
+
+
 def _rate(track: _Elements) -> float:
-    if _FRAME_DURATION not in track:
-        raise not_predictable("it does not tell the duration of a frame")
     frame_duration = _unsigned(track, _FRAME_DURATION)
     if not 0 < frame_duration < 1 << 62:
         raise not_predictable(f"frames of {frame_duration} ns")
@@ -217,6 +266,7 @@ def _blocks(segment: memoryview) -> Iterator[tuple[int, int, memoryview]]:
         if name == _BLOCK_GROUP:
             group = _children(content)
             block, key = _only(group, _BLOCK), 0 if _REFERENCE in group else _KEY
+            key |= _LASTS if _BLOCK_DURATION in group else 0
         if len(block) <= _BLOCK_HEAD:
             raise not_predictable("an empty frame")
         time, flags = _TIME_AND_FLAGS.unpack_from(block, 1)

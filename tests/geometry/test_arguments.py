@@ -188,3 +188,45 @@ def test_a_partial_size_is_merged_where_the_processor_merges_it() -> None:
     aliased = {**partial, "min_pixels": 784}
     changed = accepted("qwen2.5-vl").applied(QWEN, aliased)
     assert (changed.min_pixels, changed.max_pixels) == (784, 50176)
+
+
+VIDEO_GRID = FramePairs(
+    patch_size=14, merge_size=2, min_pixels=3136, max_pixels=12845056, sampler=Sampler.QWEN2_VL
+)
+
+
+@pytest.mark.parametrize(
+    "kwargs",
+    [
+        {"fps": 4.0, "num_frames": 8},
+        {"videos_kwargs": {"fps": 1}},
+        {"max_frames": 4, "max_pixels": 50176, "min_frames": 8},
+        {"do_rescale": False, "videos_kwargs": {"do_normalize": False, "resample": 3}},
+        {"made_up": 1, "use_audio_in_video": False},
+    ],
+)
+def test_a_video_processor_ignores_what_it_does_not_read(kwargs: dict[str, Any]) -> None:
+    arguments = accepted("internvl", Modality.VIDEO)
+    assert arguments.applied(VIDEO_GRID, kwargs) == VIDEO_GRID
+
+
+@pytest.mark.parametrize(
+    "kwargs",
+    [
+        {"initial_shift": 1},
+        {"max_frames": "4"},
+        {"size": {"height": 224, "width": 224}},
+        {"videos_kwargs": {"max_frames": 4}},
+        {"videos_kwargs": {"crop_size": {"height": 32, "width": 32}}},
+        {"do_rescale": False, "images_kwargs": {"do_rescale": False}},
+        {"use_audio_in_video": True},
+        {"tokenizer_file": True},
+    ],
+)
+def test_a_video_processor_fails_on_what_it_reads_or_checks(kwargs: dict[str, Any]) -> None:
+    assert refused(accepted("internvl", Modality.VIDEO), VIDEO_GRID, kwargs)
+
+
+def test_whatever_some_video_processor_reads_is_refused_of_one_that_is_not_known() -> None:
+    for name in ("max_frames", "max_soft_tokens", "total_pixels", "fps", "size"):
+        assert refused(Arguments(Modality.VIDEO), VIDEO_GRID, {name: 4}), name

@@ -48,7 +48,6 @@ REFUSED = {
     "turned-transposed": "mirrored",
     "two-videos": "2 video tracks",
     "webm-cut-before-its-frames": "0 frames",
-    "webm-rate-not-given": "the duration of a frame",
     "webm-variable": "may count from",
 }
 
