@@ -100,13 +100,13 @@ FAMILY_PLACEHOLDERS: dict[str, str | None] = {
     "small-qwen3-next": None,
     "small-gpt-oss": None,
 }
-# Of these, videos are compared as well.
-FAMILY_VIDEOS = ("small-exaone-4.5", "small-qwen4-exp", "small-cosmos3")
-
 # Families whose chats the engine renders by Python code, which are refused.
 WITHOUT_CHATS = ("small-deepseek-v4-vision", "small-deepseek-v4.1")
-# Families that take videos or audio, of which they have cases as well.
+# Families that take videos or audio, of which they have cases as well: by numbers, or by file.
 FAMILY_MEDIA: dict[str, tuple[str, ...]] = {
+    "small-exaone-4.5": ("video file",),
+    "small-qwen4-exp": ("video file",),
+    "small-cosmos3": ("video file",),
     "small-ovis-2.5": ("video",),
     "small-ovis-2.6": ("video",),
     "small-granite-speech": ("audio",),
@@ -239,14 +239,14 @@ def _family_cases(model: str, placeholder: str | None) -> Iterator[Case]:
     for i, kwargs in enumerate(_FAMILY_KWARGS):
         images = sizes((300, 200), (150, 700))
         yield case(f"kwargs-{i}", "kwargs", **image, images=images, mm_processor_kwargs=kwargs)
-    if model in FAMILY_VIDEOS:
-        for one in video_cases():
-            if len(json.dumps(one.request)) < _LONGEST_VIDEO:
-                yield case(one.id, "video", **one.request)
-    if "video" in FAMILY_MEDIA.get(model, ()):
-        yield from _videos()
-    if "audio" in FAMILY_MEDIA.get(model, ()):
-        yield from _recordings()
+    for media in FAMILY_MEDIA.get(model, ()):
+        yield from _MEDIA_CASES[media]()
+
+
+def _video_files() -> Iterator[Case]:
+    for one in video_cases():
+        if len(json.dumps(one.request)) < _LONGEST_VIDEO:
+            yield case(one.id, "video", **one.request)
 
 
 def _videos() -> Iterator[Case]:
@@ -271,6 +271,9 @@ def _recordings() -> Iterator[Case]:
     yield case("audio-and-unknown", "audio", messages=chat, audios=[audio],
                mm_processor_kwargs={"unknown": 3})  # fmt: skip
     yield case("no-audio", "audio", messages=[user("a")])
+
+
+_MEDIA_CASES = {"video": _videos, "video file": _video_files, "audio": _recordings}
 
 
 def _texts_alone(*, chats: bool) -> Iterator[Case]:

@@ -17,6 +17,7 @@ import transformers
 from format_helpers import MISTRAL, SPM, same_ids, same_texts, spm_directory, tekken
 from mistral_common.tokens.tokenizers.mistral import MistralTokenizer
 from paths import real_models
+from small_models import Files
 from small_vocabularies import SPECIALS, byte_pairs, write_ranks, write_vocab_and_merges, written
 
 from mmroute import ModelError, Normalizer, Reason, load_tokenizer
@@ -234,6 +235,22 @@ def test_what_a_configuration_puts_around_a_sequence(tmp_path: Path) -> None:
     config = {"add_bos_token": False, "add_eos_token": True}
     ours = load_tokenizer(spm_directory(tmp_path, config))
     assert ours.encode("", add_special_tokens=True).tolist() == [2]
+
+
+@pytest.mark.parametrize("name", ["small-llava-1.5", "small-qwen2.5-vl", "small-gemma-3"])
+def test_a_tokenizer_json_alone_decides_what_is_put_around_a_sequence(
+    name: str, changed_model: Callable[..., Path]
+) -> None:
+    """transformers reads neither field beside a tokenizer.json, and so does vLLM 0.33.0."""
+
+    def change(files: Files) -> None:
+        written = files["tokenizer_config.json"]
+        written |= {"add_bos_token": not written.get("add_bos_token"), "add_eos_token": True}
+
+    directory = changed_model(name, change)
+    reference = transformers.AutoTokenizer.from_pretrained(directory)
+    tokenizer = Normalizer.from_pretrained(directory).model.tokenizer
+    same_ids(tokenizer, reference.encode, special=True)
 
 
 def test_a_piece_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
