@@ -17,6 +17,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from mmroute.engines.known import find_engine
 from mmroute.engines.vllm.profile import VLLM
+from mmroute.errors import ModelError, Reason
 
 Release: TypeAlias = tuple[int, int]
 """The first two numbers of a release: within these, no field changed."""
@@ -74,13 +75,19 @@ def differences(path: str, release: Release) -> Differences:
 
 @cache
 def release_of(backend: str) -> Release:
-    """The release that a backend such as ``vllm==0.28`` names; the newest one for other engines.
+    """The release that a backend such as ``vllm==0.28`` names.
 
     Raises:
-        ModelError: `unknown_backend`.
+        ModelError: `unknown_backend`; the API of another engine is not covered.
     """
     engine = find_engine(backend)
-    return _release(engine.version if engine.name == VLLM.name else VLLM.version)
+    if engine.name != VLLM.name:
+        raise ModelError(
+            Reason.UNKNOWN_BACKEND,
+            f"The bodies of {engine.name}'s API are not covered. Give the fields that change its "
+            "prompts to `Normalizer.normalize`.",
+        )
+    return _release(engine.version)
 
 
 @cache

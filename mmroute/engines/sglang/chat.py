@@ -88,7 +88,8 @@ class SglangChat(Chat):
 
     @property
     def request_fields(self) -> frozenset[str]:
-        return frozenset({"reasoning_effort", "thinking"})
+        # With the tool choice "none" the engine renders no tools.
+        return frozenset({"reasoning_effort", "thinking", "tool_choice"})
 
     def with_template(self, source: str, origin: str) -> SglangChat:
         return replace(self, template=ChatTemplate.compile(source, origin))
