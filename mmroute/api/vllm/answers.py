@@ -1,4 +1,4 @@
-"""What the routes answer, in vLLM's key order.
+"""The bodies of the routes' answers, with their keys in vLLM's order.
 
 Source: vLLM ``entrypoints/scale_out/token_in_token_out/protocol.py`` (`GenerateRequest`,
 `MultiModalFeatures`, `ParseContext`), ``entrypoints/serve/tokenize/protocol.py``,
@@ -26,7 +26,7 @@ _Booleans: TypeAlias = Annotated[
 
 
 class TokenizeResponse(TypedDict):
-    """Token IDs, and with `return_token_strs` their spelling."""
+    """The token IDs of a prompt, and with `return_token_strs` the vocabulary entry of each."""
 
     count: int
     max_model_len: int
@@ -41,27 +41,27 @@ class DetokenizeResponse(TypedDict):
 
 
 class ContextManagement(TypedDict):
-    """The tokens before any context management, of which vLLM does none."""
+    """The number of tokens before context management, which vLLM does not do."""
 
     original_input_tokens: int
 
 
 class AnthropicCountTokensResponse(TypedDict):
-    """The tokens of a request of the Anthropic Messages API."""
+    """The number of tokens of a request of the Anthropic Messages API."""
 
     input_tokens: int
     context_management: ContextManagement
 
 
 class InputTokens(TypedDict):
-    """The tokens of a request of the OpenAI Responses API, as OpenAI's own server answers."""
+    """The number of tokens of a request of the OpenAI Responses API, as OpenAI's server answers."""
 
     object: Literal["response.input_tokens"]
     input_tokens: int
 
 
 class PlaceholderRange(TypedDict):
-    """Where an item stands; `is_embed` says which positions receive features, if not all do."""
+    """The range of an item. `is_embed` marks the positions that receive features, if not all do."""
 
     offset: int
     length: int
@@ -69,7 +69,7 @@ class PlaceholderRange(TypedDict):
 
 
 class Features(TypedDict):
-    """Hashes and ranges of the items. There are no pixels, as with ``mm_payload: "none"``."""
+    """The hashes and ranges of the items, without pixels, as with ``mm_payload: "none"``."""
 
     mm_hashes: dict[str, list[str]]
     mm_placeholders: dict[str, list[PlaceholderRange]]
@@ -108,7 +108,7 @@ class GenerateRequest(TypedDict):
 
 
 class ErrorInfo(TypedDict):
-    """What is wrong; `param` is a field, or the reason of an `InexactRouting`."""
+    """The fields of an error; `param` is a field, or the reason of an `InexactRouting`."""
 
     message: str
     type: str
@@ -117,15 +117,15 @@ class ErrorInfo(TypedDict):
 
 
 class ErrorResponse(TypedDict):
-    """Any answer but an exact one."""
+    """The body of every answer that is an error."""
 
     error: ErrorInfo
 
 
 def features_of(routing: Routing) -> Features | None:
-    """Hashes and ranges of the items by modality, by their position; None if there are none.
+    """The hashes and ranges of the items, by modality and position; None if there are no items.
 
-    vLLM's answer has no key `is_embed`; Dynamo reads it by this name.
+    vLLM's answer has no key `is_embed`. Dynamo reads it by this name.
 
     Raises:
         InexactError: `image_identity_unknown`, `item_identity_unknown`.

@@ -1,4 +1,4 @@
-"""What a request is answered with beside its body, and what it is answered by."""
+"""The call of a route: the inputs of an answer beside the body, and the answer."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ NO_HEADERS: Final[Mapping[str, str]] = {}
 
 
 class Call(NamedTuple):
-    """What a request is answered with, beside its body.
+    """The inputs of an answer, beside the body of the request.
 
     Attributes:
         model: the model that the request asks for.
-        options: what the operator decided.
+        options: the options that the operator set.
         request_id: the value of the ``X-Request-Id`` header; None if there is none.
-        own_id: gives the ID of a request that brings none.
-        blocks: the block hashes that are wanted; None for none.
+        own_id: returns an ID for a request that brings none.
+        blocks: the block hashes to put into the answer; None for none.
     """
 
     model: LoadedModel
@@ -38,9 +38,9 @@ class Reply(NamedTuple):
 
     Attributes:
         body: a value that is ready for JSON; token IDs and masks are arrays of numpy.
-        routings: the prompts in it.
-        headers: headers beside the usual ones.
-        inexact: why it is not the whole prompt; None if it is.
+        routings: the routings of the prompts in the body.
+        headers: further headers of the response.
+        inexact: the reason why the body has only the beginning of a prompt; None if it has all.
     """
 
     body: Any
@@ -54,18 +54,18 @@ class ApiRequest(Protocol):
 
     @property
     def model(self) -> str | None:
-        """The name of the model it asks for; None for the first one."""
+        """The name of the model to ask; None for the first one."""
 
     def cost(self, size: int) -> Cost:
-        """What it costs.
+        """An estimate of the time that an answer takes.
 
         Args:
-            size: bytes of its body.
+            size: the size of the body, in bytes.
         """
 
     def answer(self, call: Call) -> Reply:
-        """The answer.
+        """Answer the request.
 
         Raises:
-            ApiError: what vLLM refuses, and what has no exact answer.
+            ApiError: vLLM refuses the request, or it has no exact answer.
         """

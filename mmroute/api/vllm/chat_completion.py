@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from mmroute.answering.routing import Routing
 from mmroute.api.vllm.answers import GenerateRequest
 from mmroute.api.vllm.call import NO_HEADERS, Call, Reply
-from mmroute.api.vllm.chats import asked, exact_chat, request_of
+from mmroute.api.vllm.chats import exact_chat, request_for, request_of
 from mmroute.api.vllm.cost import Cost, cost_of_chat
 from mmroute.api.vllm.errors import ApiError, bad_request, of_reason, require
 from mmroute.api.vllm.fields import (
@@ -75,7 +75,7 @@ class ChatCompletionRequest(GenerationRequest):
     _check_first = before_fields(check_chat)
 
     def token_limit(self) -> tuple[int | None, str]:
-        """How many tokens the answer may have, and the field that says so; None for no limit."""
+        """The most tokens of the answer, None for no limit; and the field that sets it."""
         if self.max_completion_tokens is not None:
             return self.max_completion_tokens, "max_completion_tokens"
         return self.max_tokens, "max_tokens"
@@ -93,10 +93,10 @@ class ChatCompletionRequest(GenerationRequest):
         return cost_of_chat(size, self.messages)
 
     def to_request(self, loras: Mapping[str, str]) -> Request:
-        """The request for a normalizer, whatever a server trusts.
+        """The request for a normalizer. It has the fields that a server may not trust, too.
 
         Args:
-            loras: path of each LoRA adapter, by its name.
+            loras: the path of each LoRA adapter, by its name.
         """
         return request_of(
             self,
@@ -108,10 +108,10 @@ class ChatCompletionRequest(GenerationRequest):
         )
 
     def routing(self, call: Call) -> Routing:
-        """The prompt, with all fields that change it.
+        """The routing of the prompt, which all fields of the body may change.
 
         Raises:
-            ApiError: what vLLM refuses, and what has no exact answer.
+            ApiError: vLLM refuses the request, or it has no exact answer.
         """
         model = call.model
         forwarded = self._forwarded_ids(call)
@@ -140,21 +140,21 @@ class ChatCompletionRequest(GenerationRequest):
         return answer
 
     def _offsets(self, call: Call) -> list[tuple[int, int]] | None:
-        """Start and end of each token in the rendered text, in characters.
+        """The start and end of each token in the rendered text, in characters.
 
         Returns:
-            None with items, without a template, and where they are not known.
+            None for a chat with items or without a template, and for tokenizers without offsets.
         """
         model = call.model.model
         if model.chat.templates is None:
             return None
-        chat, text = rendered_chat(model, asked(self, call))
+        chat, text = rendered_chat(model, request_for(self, call))
         if chat.media or not isinstance(text, str):
             return None
         return model.tokenizer.offsets(text, add_special_tokens=self.add_special_tokens)
 
     def _parse_context(self) -> dict[str, Any]:
-        """What a parser of the answer has to know of the chat, without its template's variables."""
+        """The `parse_context` of the answer, without the variables of the chat template."""
         choice = self.tool_choice
         called = [m.get("tool_calls") for m in self.messages if m["role"] == "assistant"]
         return {
@@ -175,7 +175,7 @@ class ChatCompletionRequest(GenerationRequest):
         return {name: value for name, value in fields.items() if value is not None}
 
     def _forwarded_ids(self, call: Call) -> list[int] | None:
-        """The token IDs that the prefill engine rendered; vLLM takes them instead of messages."""
+        """The token IDs that a prefill engine rendered, which vLLM takes in place of messages."""
         ids = (self.kv_transfer_params or {}).pop("prompt_token_ids", None)
         if ids is None or self.echo:
             return None
@@ -203,15 +203,15 @@ class ChatCompletionRequest(GenerationRequest):
 def chat_answer(
     chat: ChatCompletionRequest, call: Call, answer_of: Callable[[Routing, Call], GenerateRequest]
 ) -> Reply:
-    """The answer to a chat, or as the operator wishes to the tokens before its first item.
+    """The answer to a chat. With `text_prefix` it may have only the tokens before the first item.
 
     Args:
         chat: the chat.
-        call: the model to ask, and what the operator decided.
-        answer_of: makes the body of the answer.
+        call: the model to ask, and the options that the operator set.
+        answer_of: makes the body of the answer from a routing.
 
     Raises:
-        ApiError: what vLLM refuses, and what has no exact answer.
+        ApiError: vLLM refuses the request, or it has no exact answer.
     """
     try:
         routing = chat.routing(call)
@@ -220,7 +220,7 @@ def chat_answer(
         cut = chat.truncate_prompt_tokens is not None
         if not call.options.text_prefix or error.reason not in _OF_ITEMS or cut:
             raise
-        ids = text_prefix(call.model.model, asked(chat, call))
+        ids = text_prefix(call.model.model, request_for(chat, call))
         if ids is None:
             raise
         routing = route_ids(call.model, chat, ids)

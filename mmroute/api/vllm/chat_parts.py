@@ -1,4 +1,4 @@
-"""Image parts and tools of a chat, made of those of the other APIs."""
+"""Makes image parts and tools of a chat from those of the other APIs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def image_part(url: str | None, **more: Any) -> dict[str, Any]:
 
     Args:
         url: the image's URL.
-        more: other keys of the part, which reach the template.
+        more: further keys of the part, which reach the template.
 
     Raises:
         ApiError: 400: the image has no URL.
@@ -24,7 +24,7 @@ def image_part(url: str | None, **more: Any) -> dict[str, Any]:
 
 
 def function_tool(name: str, fields: Mapping[str, Any]) -> ChatCompletionToolsParam:
-    """A tool of a chat, with the fields that all APIs have; one that is not given is null."""
+    """A tool of a chat, with the fields that all APIs have. A missing field is null."""
     return {
         "type": "function",
         "function": {

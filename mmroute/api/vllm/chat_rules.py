@@ -1,4 +1,4 @@
-"""How vLLM's API treats chats: those that templates or tokenizers render, and those of Harmony.
+"""The rules of vLLM's API for chats: one for chats that Harmony renders, one for all others.
 
 Source: vLLM ``renderers/online_renderer.py``, and its answers as observed.
 """
@@ -38,18 +38,18 @@ class ChatFields(Protocol):
 
 
 class CompletedChat(ChatFields, Protocol):
-    """The fields of a chat that the model is to go on with."""
+    """The fields of a chat that the model is to continue."""
 
     @property
     def tool_choice(self) -> object:
         """The tools that may be called."""
 
     def token_limit(self) -> tuple[int | None, str]:
-        """How many tokens the answer may have, and the field that says so; None for no limit."""
+        """The most tokens of the answer, None for no limit; and the field that sets it."""
 
 
 class ChatRules(Protocol):
-    """How the API treats the chats of a model."""
+    """The rules of the API for the chats of a model."""
 
     @property
     def shortens(self) -> bool:
@@ -57,17 +57,17 @@ class ChatRules(Protocol):
 
     @property
     def has_conversations(self) -> bool:
-        """Whether a request of the Responses API is a conversation of Harmony and not a chat."""
+        """Whether a request of the Responses API becomes a conversation of Harmony, and no chat."""
 
     def check_trust(self, chat: ChatFields, options: ApiOptions) -> None:
-        """Refuse fields of clients that are not trusted.
+        """Refuse fields that a client may not set.
 
         Raises:
             ApiError: 400.
         """
 
     def check_chat(self, chat: CompletedChat, options: ApiOptions, model: ResolvedModel) -> None:
-        """Refuse what vLLM refuses in chats, and not in requests of the Responses API.
+        """Refuse a chat that vLLM refuses; requests of the Responses API are not checked so.
 
         Raises:
             ApiError: 400.
@@ -79,11 +79,11 @@ class ChatRules(Protocol):
     def complete(
         self, answer: GenerateRequest, context: dict[str, Any], kwargs: Mapping[str, Any]
     ) -> None:
-        """Put into an answer what parsers need to know of the chat.
+        """Put the values of a chat that parsers read into an answer.
 
         Args:
-            answer: the answer.
-            context: the `parse_context` of the chat, without variables of a template.
+            answer: the answer, which is changed.
+            context: the `parse_context` of the chat, without the variables of its template.
             kwargs: the variables of its template.
 
         Raises:
@@ -92,7 +92,7 @@ class ChatRules(Protocol):
 
 
 class TemplateRules:
-    """The rules of chats that a template renders, or the tokenizer itself."""
+    """The rules for chats that a template or the tokenizer renders."""
 
     shortens: Final = True
     has_conversations: Final = False
@@ -135,16 +135,16 @@ class TemplateRules:
 
 
 class HarmonyRules:
-    """The rules of chats that Harmony renders, without looking at all their fields."""
+    """The rules for chats that Harmony renders, which reads only some of their fields."""
 
     shortens: Final = False
     has_conversations: Final = True
 
     def check_trust(self, chat: ChatFields, options: ApiOptions) -> None:
-        """Trust every field: none of those in question is read."""
+        """Accept the fields: Harmony reads none of them."""
 
     def check_chat(self, chat: CompletedChat, options: ApiOptions, model: ResolvedModel) -> None:
-        """Take every chat; the engine always has parsers for these models."""
+        """Accept every chat: the engine always has parsers for these models."""
 
     def takes_ids_beside(self, messages: Sequence[Mapping[str, Any]]) -> bool:
         return True
@@ -158,10 +158,10 @@ class HarmonyRules:
 
 
 def describe_to_parser(answer: GenerateRequest, kwargs: Mapping[str, Any]) -> None:
-    """Put into an answer what the parser of Harmony needs: variables, and structural tags.
+    """Put the variables and structural tags that Harmony's parser reads into an answer.
 
     Args:
-        answer: the answer.
+        answer: the answer, which is changed.
         kwargs: the variables of the chat's template.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What the routes that take chats have in common.
+"""The steps that all routes with chats share.
 
 Source: vLLM ``renderers/online_renderer.py`` (`render_chat`, `validate_chat_template`), and
 its answers as observed.
@@ -33,12 +33,12 @@ _KEYS: Final[Mapping[str, Modality]] = {
 
 
 def request_of(fields: ChatFields, loras: Mapping[str, str], **more: Any) -> Request:
-    """The request that these fields are.
+    """The request that has these fields.
 
     Args:
         fields: the fields of a body.
-        loras: path of each LoRA adapter, by its name.
-        more: fields of the request that one of the routes alone has.
+        loras: the path of each LoRA adapter, by its name.
+        more: further fields of the request, which only one of the routes has.
     """
     media = fields.media_io_kwargs
     return Request(
@@ -56,8 +56,8 @@ def request_of(fields: ChatFields, loras: Mapping[str, str], **more: Any) -> Req
     )
 
 
-def asked(chat: ChatFields, call: Call) -> Request:
-    """The request for the normalizer of the model that a chat asks for."""
+def request_for(chat: ChatFields, call: Call) -> Request:
+    """The request of a chat for the normalizer of its model."""
     request = chat.to_request(call.model.loras)
     if call.model.model.engine.frontend is Frontend.RUST:  # which has rules of its own for these
         processor, media_io = chat.mm_processor_kwargs, chat.media_io_kwargs
@@ -79,15 +79,15 @@ def exact_chat(chat: ChatFields, call: Call, *, limited: bool) -> Routing:
 
     Args:
         chat: the chat.
-        call: the model to ask, and what the operator decided.
-        limited: whether a prompt longer than the context is refused. It is not if it is only
-            counted (``/tokenize``), or cut afterwards.
+        call: the model to ask, and the options that the operator set.
+        limited: whether to refuse a prompt longer than the context. One that is only counted
+            (``/tokenize``), or cut afterwards, is not refused.
 
     Raises:
-        ApiError: what vLLM refuses, and what has no exact answer.
+        ApiError: vLLM refuses the request, or it has no exact answer.
     """
     call.model.chats.check_trust(chat, call.options)
-    request = asked(chat, call)
+    request = request_for(chat, call)
     normalizer = call.model.normalizer if limited else call.model.unlimited
     routing = normalizer.answer(request)
     if routing.reason is not None:
@@ -100,8 +100,8 @@ def exact_chat(chat: ChatFields, call: Call, *, limited: bool) -> Routing:
 def _with_part_types(messages: list[Any]) -> list[Any]:
     """Name the parts of a warm-up request, which some clients build by hand and without types.
 
-    vLLM refuses them with a 400, upon which llm-d tries 24 times. Nothing but a warm-up is read
-    more leniently than vLLM reads it.
+    vLLM refuses them with a 400, upon which llm-d tries 24 times. No other request is read more
+    leniently than vLLM reads it.
     """
     if len(messages) != 1 or not isinstance(parts := messages[0].get("content"), list):
         return messages
@@ -117,7 +117,7 @@ def _with_part_types(messages: list[Any]) -> list[Any]:
 
 
 def _named_otherwise(call: Call, messages: Sequence[Any], reason: Reason) -> ApiError | None:
-    """The error where vLLM has another status or `param` than is usual for a reason; else None."""
+    """The error for a reason whose status or `param` in vLLM is not the usual one; else None."""
     model = call.model
     if reason is Reason.UNSUPPORTED_MODALITY:
         found = {m for part in _parts(messages) for key, m in _KEYS.items() if key in part}

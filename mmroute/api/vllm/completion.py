@@ -70,22 +70,22 @@ class CompletionRequest(GenerationRequest):
 
         Args:
             prompt: one of `prompts`.
-            loras: path of each LoRA adapter, by its name.
+            loras: the path of each LoRA adapter, by its name.
         """
-        asked = Request(
+        request = Request(
             add_special_tokens=self.add_special_tokens,
             cache_salt=self.cache_salt,
             lora=lora_of(loras, self.model),
         )
         if isinstance(prompt, str):
-            return asked._replace(prompt=prompt)
-        return asked._replace(prompt_token_ids=prompt)
+            return request._replace(prompt=prompt)
+        return request._replace(prompt_token_ids=prompt)
 
     def prompts(self) -> list[Prompt]:
-        """Each of its prompts.
+        """The prompts of the body.
 
         Raises:
-            ApiError: 400: there is none, or it is not one that vLLM renders.
+            ApiError: 400: there is no prompt, or vLLM does not render this kind.
         """
         if self.suffix is not None:
             raise bad_request(
@@ -123,9 +123,9 @@ class CompletionRequest(GenerationRequest):
         return Reply(answers, routings)
 
     def _routing(self, prompt: Prompt, call: Call) -> Routing:
-        """The routing of a prompt. Token IDs that are given are handed back, as vLLM does it.
+        """The routing of a prompt. The token IDs of a client are returned unchanged, as by vLLM.
 
-        Those outside the vocabulary vLLM's render lets pass, and its engine refuses them: they
+        vLLM's render route accepts IDs outside the vocabulary, and its engine refuses them. They
         never have block hashes.
         """
         model = call.model

@@ -1,7 +1,7 @@
-"""What a request costs, known from what it is: it decides where a server answers it.
+"""Estimates the time that an answer takes, by which a server chooses a thread for it.
 
-The parsed request says which of its texts are the contents of files. All other bytes of its body
-count as text.
+The parsed request tells which of its texts are contents of files. All other bytes of its body count
+as text.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ _LINKED: Final = frozenset({"image_url", "video_url", "audio_url"})
 
 
 class Cost(NamedTuple):
-    """What a request costs.
+    """The sizes of a request on which the time of its answer depends.
 
     Attributes:
-        text: bytes of a body beside its files and token IDs; a token ID counts as one.
-        files: characters of data URLs and base64.
-        items: headers of files, and prompts, in characters of text.
-        links: the number of links it has.
+        text: the number of bytes beside files and token IDs; a token ID counts as one.
+        files: the number of characters of data URLs and base64.
+        items: the cost of reading the headers of files and of further prompts, in characters of
+            text.
+        links: the number of links.
     """
 
     text: int = 0
@@ -40,19 +41,19 @@ class Cost(NamedTuple):
 
     @property
     def characters(self) -> int:
-        """All of it as so many characters of text."""
+        """The whole cost, as a number of characters of text."""
         return self.text + self.items + self.files // _BYTES_PER_CHARACTER
 
 
 def cost_beside_files(size: int, urls: Iterable[object], base64: Iterable[object] = ()) -> Cost:
     """The cost of a body in which some texts are the contents of files or links to files.
 
-    Base64 has ASCII characters only. A content with others is never decoded, and stays text.
+    Base64 has ASCII characters only. Any other content is not decoded, and counts as text.
 
     Args:
-        size: bytes of the body.
-        urls: links, and data URLs.
-        base64: contents of files without the head of a data URL.
+        size: the size of the body, in bytes.
+        urls: the links and data URLs.
+        base64: the contents of files without the head of a data URL.
     """
     links, contents = 0, [*base64]
     for url in urls:
@@ -87,7 +88,7 @@ def cost_of_prompts(size: int, prompt: str | list[Any] | None) -> Cost:
 
 
 def typed_parts(parts: object, kind: str) -> Iterator[dict[str, Any]]:
-    """The parts of a content that are of a type; none of a content that is no list."""
+    """The parts of one type in a content; no parts if the content is no list."""
     for part in parts if isinstance(parts, list) else ():
         if isinstance(part, dict) and part.get("type") == kind:
             yield part
@@ -103,7 +104,7 @@ def _urls(messages: Iterable[Any]) -> Iterator[object]:
 
 
 def _of_file(content: str) -> tuple[int, int]:
-    """Characters of a data URL or of base64 as they were sent, and what reading its header costs.
+    """The length of a data URL or of base64 as sent, and the cost of reading its header.
 
     A picture with many parts, or with a compressed one, may cost as much as text of its length.
     """

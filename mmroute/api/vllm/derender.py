@@ -17,7 +17,7 @@ from mmroute.errors import Reason
 
 
 class DerenderRequest(BaseModel):
-    """The token IDs of an engine's answer, which are not read here.
+    """A request to parse an engine's answer. Its token IDs are not read.
 
     Attributes:
         model: the name of the model that answered; None for the first one.

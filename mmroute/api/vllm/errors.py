@@ -1,4 +1,4 @@
-"""Errors as vLLM's server words them: one shape, whatever went wrong.
+"""Errors in the words and the one shape of vLLM's server.
 
 Source: vLLM ``entrypoints/serve/exception_handling``, and its answers as observed.
 """
@@ -41,10 +41,10 @@ class ApiError(Exception):
         status: the HTTP status of the response.
         kind: vLLM's name for the error, which is `type` in the body.
         message: the text for people.
-        param: the field that is meant, or the reason; null if none.
-        reason: why a request has no exact answer, if that is what it is.
-        model: the model that was asked, where it is known.
-        headers: the headers of the response.
+        param: the field with the error, or the reason; None for neither.
+        reason: the reason why the request has no exact answer; None for any other error.
+        model: the name of the model; None if it is not known.
+        headers: further headers of the response.
         limit: the server's limit that was reached; None if none was.
     """
 
@@ -81,13 +81,15 @@ def bad_request(
     *,
     reason: Reason | None = None,
 ) -> ApiError:
-    """What vLLM's own code refuses. The message ends with the field and its value, as in vLLM.
+    """The error for a request that vLLM's own code refuses.
+
+    The message ends with the field and its value, as in vLLM.
 
     Args:
         message: the text for people.
-        param: the field that is meant.
-        value: the field's value, where vLLM says it. Only numbers are said here.
-        reason: why there is no exact answer.
+        param: the field with the error; None if there is none.
+        value: the field's value, if vLLM shows it. Only numbers are shown here.
+        reason: the reason why there is no exact answer; None if there is none.
     """
     if param is not None:
         said = f", value={value}" if isinstance(value, int | float) else ""
@@ -96,7 +98,7 @@ def bad_request(
 
 
 def require(holds: object, message: str, param: str | None = None, value: object = None) -> None:
-    """Refuse a request, as vLLM's own code does, unless something holds.
+    """Refuse a request as vLLM's own code does, unless a condition holds.
 
     Raises:
         ApiError: 400.
@@ -106,22 +108,22 @@ def require(holds: object, message: str, param: str | None = None, value: object
 
 
 def invalid_body(message: str, param: str | None = None) -> ApiError:
-    """What vLLM's schema refuses; it spells the type in another way then.
+    """The error for a body that vLLM's schema refuses. Its type is spelt in another way.
 
     Args:
         message: the text for people.
-        param: ``body``, or ``body.FIELD``.
+        param: ``body`` or ``body.FIELD``; None for neither.
     """
     return ApiError(HTTPStatus.BAD_REQUEST, "Bad Request", message, param=param)
 
 
 def invalid_request(message: str, param: str) -> ApiError:
-    """What vLLM's code of the Responses API refuses, by the type that OpenAI gives to errors."""
+    """The error for a request that vLLM's Responses API refuses, of OpenAI's own type."""
     return ApiError(HTTPStatus.BAD_REQUEST, "invalid_request_error", message, param=param)
 
 
 def of_reason(reason: Reason, message: str) -> ApiError:
-    """Why a request has no exact answer: 400 where vLLM refuses it too, 422 otherwise."""
+    """The error for a request without an exact answer: 400 if vLLM refuses it too, else 422."""
     if reason in REFUSED_BY_ENGINE or reason in USUALLY_REFUSED:
         return bad_request(message, _param(reason, message), reason=reason)
     return ApiError(
@@ -134,7 +136,7 @@ def of_reason(reason: Reason, message: str) -> ApiError:
 
 
 def _param(reason: Reason, message: str) -> str | None:
-    """What vLLM names; a text that is too long by its characters alone is never encoded."""
+    """The field that vLLM names. A text with too many characters is not encoded."""
     if message.startswith("reasoning_effort"):
         return "reasoning_effort"
     if reason is not Reason.PROMPT_TOO_LONG:

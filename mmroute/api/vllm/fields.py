@@ -49,7 +49,7 @@ Effort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh",
 
 
 def check_messages(messages: object) -> object:
-    """What every message has; the rest is checked where messages are rendered."""
+    """Check that each message has a role. The rest is checked where messages are rendered."""
     for index, message in enumerate(messages if isinstance(messages, list) else ()):
         if isinstance(message, dict) and isinstance(message.get("role"), str):
             continue
@@ -96,7 +96,7 @@ class ChatCompletionToolsParam(TypedDict, total=False):
 
 
 class Open(BaseModel):
-    """Keeps fields it does not know."""
+    """A type that keeps unknown fields."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -124,7 +124,7 @@ class JsonSchemaResponseFormat(BaseModel):
 
 
 class ResponseFormat(BaseModel):
-    """Text, any JSON object, or one by a schema."""
+    """The form of the answer: text, any JSON object, or an object by a schema."""
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JsonSchemaResponseFormat | None = None
@@ -159,7 +159,7 @@ AnyResponseFormat: TypeAlias = (
 
 
 class StreamOptions(Open):
-    """What a streamed answer tells of its usage."""
+    """The options for usage in a streamed answer."""
 
     include_usage: bool | None = False
     continuous_usage_stats: bool | None = False
@@ -167,7 +167,7 @@ class StreamOptions(Open):
 
 @dataclass
 class StructuredOutputsParams:
-    """Exactly one constraint of the answer's form, and options of it."""
+    """Exactly one constraint on the form of the answer, with its options."""
 
     json: str | dict[Any, Any] | None = None
     regex: str | None = None
@@ -191,7 +191,7 @@ class StructuredOutputsParams:
 
 @dataclass
 class RepetitionDetectionParams:
-    """Which repeated patterns end an answer."""
+    """The repeated patterns that end an answer."""
 
     max_pattern_size: int = 0
     min_pattern_size: int = 0
@@ -209,14 +209,14 @@ class RepetitionDetectionParams:
 
 
 class Wanted(NamedTuple):
-    """What chats and completions ask for in fields of their own.
+    """The output that a request asks for, in fields that chats and completions do not share.
 
     Attributes:
         answers: the number of answers.
         max_tokens: the most tokens an answer may have; None for as many as fit.
         logprobs: the number of log probabilities for each token of the answer; None for none.
         echoed_logprobs: the same number for each token of an echoed prompt.
-        only_echo: whether nothing but the prompt is wanted.
+        only_echo: whether the answer is to have the prompt and no tokens of its own.
     """
 
     answers: int
@@ -227,7 +227,7 @@ class Wanted(NamedTuple):
 
 
 class GenerationRequest(BaseModel):
-    """What chats and completions have in common."""
+    """The fields that chats and completions share."""
 
     model: str | None = None
     frequency_penalty: float | None = None
@@ -281,15 +281,15 @@ class GenerationRequest(BaseModel):
 
     @abstractmethod
     def wanted(self) -> Wanted:
-        """What it asks for in fields that chats and completions do not share."""
+        """The output that it asks for, in fields that chats and completions do not share."""
 
 
 def lora_of(loras: Mapping[str, str], name: str | None) -> Lora | None:
-    """The adapter that a request asks for by its `model`, if it is one.
+    """The adapter that a request names as its `model`; None if that is no adapter.
 
     Args:
-        loras: path of each LoRA adapter, by its name.
-        name: the request's `model`.
+        loras: the path of each LoRA adapter, by its name.
+        name: the `model` of the request.
     """
     path = loras.get(name or "")
     return None if path is None else Lora(name or "", path)

@@ -109,7 +109,7 @@ class AnthropicMessagesRequest(BaseModel):
         return self.to_chat(call.model.messages_rules()).answer(call)
 
     def to_chat(self, rules: MessagesRules) -> ChatCompletionRequest:
-        """The chat that vLLM makes of it.
+        """The chat that vLLM makes of the request.
 
         Raises:
             ApiError: 400: vLLM refuses it; 422 `unsupported_field`.

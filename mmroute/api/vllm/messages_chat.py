@@ -49,7 +49,7 @@ def messages_of(
 
 
 def _of_blocks(role: str, blocks: Iterable[AnthropicContentBlock]) -> Iterator[dict[str, Any]]:
-    """The messages of the results of tools, and after them one of all other blocks."""
+    """A message for each result of a tool, and then one message with all other blocks."""
     parts, calls, reasoning = list[dict[str, Any]](), list[dict[str, Any]](), list[str]()
     for block in blocks:
         match block.type:
@@ -134,7 +134,7 @@ def tools_after(
         declared: the tools of the request.
 
     Raises:
-        ApiError: 400: a tool is named that is not declared.
+        ApiError: 400: the conversation names a tool that is not declared.
     """
     changes = [
         block

@@ -71,7 +71,7 @@ class AnthropicContentBlock(BaseModel):
 
     @property
     def changes_tools(self) -> bool:
-        """Whether it adds or removes a tool in the midst of a conversation."""
+        """Whether the block adds or removes a tool in the midst of a conversation."""
         return self.type in ("tool_addition", "tool_removal")
 
     @model_validator(mode="after")
@@ -92,7 +92,7 @@ def check_no_tool_changes(content: Content | None) -> None:
     """Refuse blocks that change tools in a content that is not a system message's.
 
     Raises:
-        ValueError: there is one.
+        ValueError: there is such a block.
     """
     for block in content if isinstance(content, list) else ():
         if block.changes_tools:
@@ -113,7 +113,7 @@ class AnthropicMessage(BaseModel):
 
 
 class AnthropicToolChoice(BaseModel):
-    """Which tools may be called, or must be."""
+    """The tools that may or must be called."""
 
     type: Literal["auto", "any", "tool", "none"]
     name: str | None = None
@@ -134,7 +134,7 @@ class AnthropicJsonOutputFormat(BaseModel):
 
 
 class AnthropicOutputConfig(BaseModel):
-    """How the model is to answer."""
+    """The options for the form and effort of the answer."""
 
     effort: AnthropicEffort | None = None
     format: AnthropicJsonOutputFormat | None = None

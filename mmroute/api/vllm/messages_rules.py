@@ -1,4 +1,4 @@
-"""What vLLM learns of a model for the Anthropic Messages API by rendering chats with it.
+"""The rules of the Anthropic Messages API for a model, which vLLM finds by rendering chats.
 
 Source: vLLM ``entrypoints/anthropic/serving.py`` (`AnthropicServingMessages`,
 `DisabledThinkingEffortResolver`).
@@ -24,7 +24,7 @@ DISABLED_EFFORT_OPTION: Final = "--anthropic-disabled-thinking-effort"
 
 @dataclass(frozen=True, slots=True)
 class MessagesRules:
-    """What vLLM learns of a model by rendering chats with it when it starts.
+    """The rules for a model, which vLLM finds by rendering chats when it starts.
 
     Attributes:
         merges_system: whether all system messages become one at the beginning, because the

@@ -1,4 +1,4 @@
-"""A model as vLLM's API answers for it."""
+"""A loaded model, with the values that vLLM's API needs to answer for it."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ class LoadedModel:
     """A model that can answer.
 
     Attributes:
-        name: its first name, by which metrics and logs know it.
+        name: its first served name, by which metrics and logs know it.
         model: the model.
         normalizer: the normalizer that answers.
-        unlimited: the same without a longest prompt: ``/tokenize`` has none.
+        unlimited: the same normalizer without a limit for prompts, for ``/tokenize``.
         defaults: the defaults of sampling parameters.
-        chats: the API's treatment of the model's chats.
+        chats: the rules of the API for the model's chats.
         messages_rules: the rules by which requests of the Anthropic Messages API become chats. They
             are found out by rendering chats when the first one asks.
-        tool_server: whether its engine has one, which describes tools in prompts of Harmony.
-        loras: path of each LoRA adapter, by its name.
-        tokenizer_info: what ``/tokenizer_info`` answers.
+        tool_server: whether the engine has a tool server, which describes tools in prompts.
+        loras: the path of each LoRA adapter, by its name.
+        tokenizer_info: the answer of ``/tokenizer_info``.
     """
 
     name: str
@@ -54,8 +54,8 @@ class LoadedModel:
 
         Args:
             normalizer: the model's normalizer.
-            name: its first name.
-            settings: what its engine was started with.
+            name: its first served name.
+            settings: the options with which its engine was started.
 
         Raises:
             ModelError: its files are not there any more.
@@ -80,5 +80,5 @@ class LoadedModel:
 
     @property
     def max_model_len(self) -> int:
-        """Tokens of the longest context."""
+        """The number of tokens of the longest context."""
         return self.model.max_model_len

@@ -1,4 +1,4 @@
-"""What an operator decides about answers."""
+"""The options for answers that an operator sets."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from mmroute.errors import Reason
 
 @dataclass(frozen=True, slots=True)
 class ApiOptions:
-    """What an operator decides about answers.
+    """The options for answers that an operator sets.
 
     Attributes:
-        strict: refuse `prompt` together with `messages`, and tools without a parser.
-        trusts_mm_kwargs: let requests set `mm_processor_kwargs` and `media_io_kwargs`.
-        text_prefix: answer a chat whose items are not known with the tokens before the first one.
-        advice: what to do about a reason here, in place of what is said to the caller of a
-            normalizer.
+        strict: whether to refuse `prompt` together with `messages`, and tools without a parser.
+        trusts_mm_kwargs: whether requests may set `mm_processor_kwargs` and `media_io_kwargs`.
+        text_prefix: whether to answer a chat whose items are not known with the tokens before the
+            first item.
+        advice: for some reasons, the message that replaces the one for callers of a normalizer.
     """
 
     strict: bool = False

@@ -1,4 +1,4 @@
-"""A client's body as a request, or answered, without HTTP: for a router in Python."""
+"""Parses or answers a client's body without HTTP, for a router in Python."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def from_openai(
     loras: Mapping[str, str] = _NO_LORAS,
     trusts_mm_kwargs: bool = False,
 ) -> Request:
-    """The request that a client's body of ``/v1/chat/completions`` or ``/v1/completions`` is.
+    """Parse a client's body of ``/v1/chat/completions`` or ``/v1/completions``.
 
     All of its fields that change a prompt are in the request: messages, tools, documents, options
     of the chat template. For bodies of the Messages and Responses APIs, which become a chat by
@@ -40,13 +40,14 @@ def from_openai(
         body: the JSON object that a client sent. With `messages` it is a chat, else a completion.
         backend: the engine that will answer it: ``vllm``, or a release such as ``vllm==0.28``,
             whose fields it may have.
-        loras: path of each LoRA adapter, by the name that a client gives as `model`.
+        loras: the path of each LoRA adapter, by the name that a client gives as `model`.
         trusts_mm_kwargs: whether the engine takes `mm_processor_kwargs` and `media_io_kwargs` of
             clients (its ``--trust-request-mm-kwargs``).
 
     Raises:
-        ApiError: 400: the engine refuses it, in the engine's words. 422: `unsupported_field`: it
-            has several prompts, or token IDs of another engine. See `ApiError.body`.
+        ApiError: 400: the engine refuses the body; the message is the engine's. 422
+            `unsupported_field`: the body has several prompts, or token IDs of another engine. See
+            `ApiError.body`.
         ModelError: `unknown_backend`.
 
     >>> from mmroute import Normalizer, from_openai
@@ -76,11 +77,11 @@ def answer_body(
     Args:
         model: the model to ask.
         path: the route: one of `mmroute.api.vllm.ROUTES`, such as ``/v1/messages/render``.
-        body: the JSON object that a client sent; it stays as it is.
-        options: what the operator decided.
+        body: the JSON object that a client sent. It is not changed.
+        options: the options that the operator set.
 
     Raises:
-        ApiError: what the engine refuses, and what has no exact answer.
+        ApiError: the engine refuses the request, or it has no exact answer.
         KeyError: there is no such route.
 
     >>> from mmroute import EngineSettings, Normalizer
@@ -97,14 +98,14 @@ def answer_body(
 
 
 def read(body: Mapping[str, Any], backend: str) -> ChatCompletionRequest | CompletionRequest:
-    """A body of ``/v1/chat/completions`` or ``/v1/completions``, whose fields are checked.
+    """Check the fields of a body of ``/v1/chat/completions`` or ``/v1/completions``.
 
     Args:
-        body: the JSON object; it stays as it is.
+        body: the JSON object. It is not changed.
         backend: the engine whose fields it may have, such as ``vllm==0.28``.
 
     Raises:
-        ApiError: 400: the engine refuses it. 422: `unsupported_field`.
+        ApiError: 400: the engine refuses the body. 422: `unsupported_field`.
         ModelError: `unknown_backend`.
     """
     path = "/v1/chat/completions/render" if "messages" in body else "/v1/completions/render"

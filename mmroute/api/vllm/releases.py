@@ -1,8 +1,8 @@
-"""Which fields requests have in an earlier release of vLLM.
+"""The fields of requests in earlier releases of vLLM.
 
-A release reads over fields that it does not know. Two differences are left out: releases before
-0.30 take cache salts of any letters and length, and what an answer says of sampling parameters is
-as of 0.33.0.
+A release ignores fields that it does not know. Two differences are not covered: releases before
+0.30 accept cache salts of any letters and length, and the sampling parameters of an answer are
+always those of the newest release.
 
 Source: the request schemas in the wheels of 0.13.0 to 0.33.0.
 """
@@ -39,12 +39,12 @@ _SAME_FIELDS: Final = {"/v1/responses/input_tokens": "/v1/responses/render"}
 
 
 class Differences(NamedTuple):
-    """How the requests of a route differ from those of the newest release.
+    """The differences between the requests of a route and those of the newest release.
 
     Attributes:
-        unknown: fields that are read over.
-        refused: fields that the release reads, and mmroute does not.
-        changed: fields of another type, with their defaults.
+        unknown: the fields that the release ignores.
+        refused: the fields that the release reads, and mmroute does not.
+        changed: the fields of another type, with their defaults.
     """
 
     unknown: frozenset[str]
@@ -53,12 +53,7 @@ class Differences(NamedTuple):
 
 
 def differences(path: str, release: Release) -> Differences:
-    """How the requests of a route differ in a release.
-
-    Args:
-        path: the path of the route.
-        release: the release.
-    """
+    """The differences between the requests of a route in a release and in the newest one."""
     path = _SAME_FIELDS.get(path, path)
     unknown, refused = set[str](), set[str]()
     for name, (first, *end) in _known().get(path, {}).items():

@@ -1,4 +1,4 @@
-"""The rendered prompt of a request: what the engine would get.
+"""The answer of a render route: a prompt in the form in which the engine gets it.
 
 Source: vLLM ``entrypoints/scale_out/render/serving.py``, and its answers as observed.
 """
@@ -24,7 +24,7 @@ from mmroute.geometry import TokenIds
 def rendered(
     request: GenerationRequest, routing: Routing, call: Call, request_id: str
 ) -> GenerateRequest:
-    """The answer for one prompt, without what chats or completions alone have.
+    """The answer for one prompt, without the fields that only chats or only completions have.
 
     Raises:
         ApiError: a value of sampling parameters is refused; hashes or identities are not known.
@@ -64,15 +64,15 @@ def rendered(
 
 
 def request_id_of(prefix: str, request: GenerationRequest, call: Call) -> str:
-    """The ID of the header ``X-Request-Id``, else of the body, else one of our own."""
+    """The ID in the header ``X-Request-Id``, or else in the body, or else a new one."""
     return f"{prefix}-{call.request_id or request.request_id or call.own_id()}"
 
 
 def exact(routing: Routing, options: ApiOptions) -> Routing:
-    """The same routing, if it is exact.
+    """Check that a routing is exact, and return it.
 
     Raises:
-        ApiError: it is not.
+        ApiError: the routing is inexact.
     """
     if routing.reason is not None:
         raise of_reason(routing.reason, options.advice.get(routing.reason, routing.message))
@@ -80,10 +80,10 @@ def exact(routing: Routing, options: ApiOptions) -> Routing:
 
 
 def route_ids(model: LoadedModel, request: GenerationRequest, ids: list[int] | TokenIds) -> Routing:
-    """The routing of token IDs that are the prompt as they stand.
+    """The routing of a prompt that consists of these token IDs.
 
     Raises:
-        ApiError: 400: they are too many.
+        ApiError: 400: there are more IDs than the context holds.
     """
     if len(ids) > model.max_model_len:
         message = f"{len(ids)} tokens do not fit the context of {model.max_model_len}"

@@ -1,8 +1,8 @@
-"""What vLLM refuses in a render request by value, before it looks at the kinds of the fields.
+"""The checks of a render request that vLLM makes before it checks the types of the fields.
 
 Each function is one or more of vLLM's validators of mode "before". They are called in the order in
-which pydantic runs them, which is the reverse of the one in which they are written there. What they
-refuse is an `ApiError` with status 400.
+which pydantic runs them, the reverse of that in vLLM's files. They raise an `ApiError` with status
+400.
 
 Source: vLLM ``entrypoints/openai/chat_completion/protocol.py``,
 ``entrypoints/openai/completion/protocol.py`` and ``entrypoints/generate/base/protocol.py``.
@@ -36,7 +36,7 @@ _LOOKED_AT: Final = frozenset({
 
 
 def before_fields(check: Callable[[_Body], _Body]) -> Any:
-    """A validator of a request's class: checks the body before its fields, if it is an object."""
+    """A validator for a class of requests, which calls a check on the body before its fields."""
 
     def checked(cls: Any, body: Any) -> Any:  # noqa: ARG001 - by its name pydantic knows the first
         return check(body) if isinstance(body, dict) else body
@@ -45,7 +45,7 @@ def before_fields(check: Callable[[_Body], _Body]) -> Any:
 
 
 def check_chat(body: _Body) -> _Body:
-    """Check a chat, and fill in what depends on other fields."""
+    """Check a chat, and fill in the defaults that depend on other fields."""
     listed = isinstance(body.get("messages", []), list | str | dict)
     require(listed, "`messages` must be a list.")
     if _LOOKED_AT.isdisjoint(body):  # as most chats are
@@ -70,7 +70,7 @@ def check_chat(body: _Body) -> _Body:
 
 
 def check_completion(body: _Body) -> _Body:
-    """Check a completion, and fill in what depends on other fields."""
+    """Check a completion, and fill in the defaults that depend on other fields."""
     prompt, embeds = body.get("prompt"), body.get("prompt_embeds")
     for name, given in (("prompt", prompt), ("prompt_embeds", embeds)):
         if isinstance(given, list) and given and not isinstance(given[0], int):
@@ -95,7 +95,7 @@ def check_completion(body: _Body) -> _Body:
 
 
 def check_responses(body: _Body) -> _Body:
-    """Check a request of the Responses API, and fill in what depends on other fields."""
+    """Check a request of the Responses API, and fill in defaults that depend on other fields."""
     tools, choice = body.get("tools"), body.get("tool_choice", "auto")
     require(isinstance(tools, list | dict | str | None), "`tools` must be a list.")
     named = isinstance(choice, dict) and choice.get("type") in ("function", "custom")
@@ -132,7 +132,7 @@ def check_responses(body: _Body) -> _Body:
 
 
 def use_mm_kwargs_alias(body: _Body) -> _Body:
-    """Read the older name of a field."""
+    """Read the older name of `mm_payload`."""
     if body.get("return_mm_kwargs") is False:
         body.setdefault("mm_payload", "none")
     return body
@@ -219,7 +219,7 @@ def _check_named_of_responses(name: object, tools: object) -> None:
 
 
 def _objects(given: object) -> list[dict[str, Any]]:
-    """The objects in a list. Whatever else is given, the schema refuses later."""
+    """The objects in a list. The schema refuses any other value later."""
     return [one for one in given if isinstance(one, dict)] if isinstance(given, list) else []
 
 

@@ -164,7 +164,7 @@ class ResponsesRequest(BaseModel):
     def _answer_conversation(
         self, options: ChatCompletionRequest, call: Call, request_id: str
     ) -> Reply:
-        """The answer where Harmony renders the request, and not a chat that is made of it."""
+        """The answer for a model whose requests Harmony renders without making a chat."""
         model = call.model
         check_template(options)
         chat = model.model.chat
@@ -185,7 +185,7 @@ class ResponsesRequest(BaseModel):
     def _options(self) -> ChatCompletionRequest:
         """The chat without messages and tools: the fields that both have, and a few others.
 
-        They are not checked a second time, as vLLM does not.
+        Like vLLM, this does not check them a second time.
 
         Raises:
             ApiError: 400: vLLM refuses it.

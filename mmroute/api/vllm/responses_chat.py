@@ -38,7 +38,7 @@ def messages_of(
 
     Args:
         instructions: the `instructions` of the request.
-        given: its `input`.
+        given: the `input` of the request.
 
     Raises:
         ApiError: 400: vLLM refuses an item; 422 `unsupported_field`.
@@ -55,7 +55,7 @@ def messages_of(
 
 
 def _add(messages: list[dict[str, Any]], item: Mapping[str, Any]) -> None:
-    """Add an item to the last message, if that is the model's, or as a message of its own."""
+    """Add an item to the last message if the model wrote that, or as a new message."""
     match item.get("type", "message"):
         case "message":
             _add_message(messages, item)
@@ -144,7 +144,7 @@ def _reasoning(item: Mapping[str, Any]) -> str:
 
 
 def tools_of(tools: Sequence[Mapping[str, Any]]) -> Iterator[ChatCompletionToolsParam]:
-    """The tools that reach the template: all but those that the API itself runs."""
+    """The tools that reach the template. Tools that the API itself runs do not."""
     for tool in tools:
         match tool["type"]:
             case "function":

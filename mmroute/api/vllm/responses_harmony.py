@@ -44,8 +44,8 @@ def conversation_ids(
     """The token IDs of the prompt.
 
     Args:
-        request: without `previous_response_id`.
-        chat: renders the model's chats.
+        request: the request, without a `previous_response_id`.
+        chat: the renderer of the model's chats.
         tool_server: whether the engine has a tool server.
 
     Raises:
@@ -144,7 +144,7 @@ def _earlier(messages: Sequence[Mapping[str, Any]]) -> list[Message]:
 
 
 def _of_earlier(message: Mapping[str, Any]) -> Iterator[Message]:
-    """The messages of an earlier one, which has Harmony's form or that of a chat."""
+    """The messages that an earlier message stands for. It has Harmony's form or a chat's."""
     get = message.get
     if isinstance(get("author"), Mapping):
         yield _of_author(message)

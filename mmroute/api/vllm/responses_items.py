@@ -1,7 +1,7 @@
 """Items and tools of the OpenAI Responses API.
 
 vLLM declares them by some hundred types of the package openai. The types that change a prompt are
-declared here, with the fields that change it; of the others only the names are.
+declared here, with the fields that change it. Of other types only the names are declared.
 
 Source: vLLM ``entrypoints/openai/responses/protocol.py`` and openai 3.52
 ``types/responses``.
@@ -20,7 +20,7 @@ _Status: TypeAlias = Literal["in_progress", "completed", "incomplete"]
 
 @with_config(ConfigDict(extra="allow"))
 class _Open(TypedDict):
-    """Keeps fields it does not know."""
+    """A type that keeps unknown fields."""
 
 
 class InputText(_Open):
@@ -116,21 +116,21 @@ class CustomToolCallOutput(_Open):
 
 
 class SummaryText(_Open):
-    """What the model thought, in short."""
+    """A summary of the model's reasoning."""
 
     type: Literal["summary_text"]
     text: str
 
 
 class ReasoningText(_Open):
-    """What the model thought."""
+    """The model's reasoning."""
 
     type: Literal["reasoning_text"]
     text: str
 
 
 class ReasoningItem(_Open):
-    """What the model thought, as the API returned it."""
+    """The model's reasoning, as the API returned it."""
 
     type: Literal["reasoning"]
     summary: list[SummaryText]
@@ -207,7 +207,7 @@ class CustomTool(_Open):
 
 
 class NamespaceTool(_Open):
-    """Tools before whose names that of the namespace is put."""
+    """Tools whose names begin with the name of the namespace."""
 
     description: str
     name: str

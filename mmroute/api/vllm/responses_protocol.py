@@ -13,7 +13,7 @@ from mmroute.api.vllm.fields import Effort, Open
 
 
 class ToolChoice(Open):
-    """Which tool must be called, or which may."""
+    """The tool that must be called, or the tools that may be."""
 
     type: Literal[
         "allowed_tools", "apply_patch", "code_interpreter", "computer", "computer_use",
@@ -24,7 +24,7 @@ class ToolChoice(Open):
 
 
 class Reasoning(BaseModel):
-    """How much the model is to think."""
+    """The options for the model's reasoning."""
 
     context: Literal["auto", "current_turn", "all_turns"] | None = None
     effort: Effort | None = None

@@ -1,4 +1,4 @@
-"""The routes that have a body: what they take and what they answer."""
+"""The routes that have a body, with the classes of their requests and answers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from mmroute.api.vllm.validation import Schema
 
 
 class Route(NamedTuple):
-    """A route that has a body: what it is for, the class of its requests, and of its answers."""
+    """A route that has a body: a summary, and the classes of its requests and answers."""
 
     summary: str
     request: Any
@@ -69,11 +69,11 @@ ROUTES: Final[Mapping[str, Route]] = {
 
 @cache
 def schema_of(path: str, release: Release) -> Schema[ApiRequest]:
-    """What the body of a route has to be.
+    """The schema for the bodies of a route.
 
     Args:
-        path: one of `ROUTES`.
-        release: the release of vLLM whose fields it may have.
+        path: a key of `ROUTES`.
+        release: the release of vLLM whose fields a body may have.
     """
     kind, found = ROUTES[path].request, differences(path, release)
     if found.changed:

@@ -1,4 +1,4 @@
-"""`sampling_params` of a render answer: what the engine will be asked to do.
+"""Makes the `sampling_params` of a render answer.
 
 Routers do not read it; a caller that posts the answer on to ``/inference/v1/generate`` needs it.
 
@@ -54,8 +54,8 @@ class SamplingDefaults:
     """The defaults of a model's ``generation_config.json``.
 
     Attributes:
-        values: vLLM's name of a parameter -> its default.
-        max_tokens: tokens of an answer; None for as many as fit.
+        values: the default of each parameter, by vLLM's name.
+        max_tokens: the most tokens of an answer; None for as many as fit.
     """
 
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -75,9 +75,9 @@ def check_output_budget(most: int | None, name: str, max_model_len: int) -> None
     """Refuse a request for more output tokens than the context has, whatever its prompt is.
 
     Args:
-        most: the most tokens that are wanted; None for as many as fit.
-        name: the field that says so.
-        max_model_len: tokens of the longest context.
+        most: the most tokens that the request asks for; None for as many as fit.
+        name: the field that has this number.
+        max_model_len: the number of tokens of the longest context.
 
     Raises:
         ApiError: 400.
@@ -99,11 +99,11 @@ def sampling_params(
     Args:
         request: the validated request.
         defaults: the model's defaults.
-        max_model_len: tokens of its longest context.
-        prompt_length: tokens of the prompt.
+        max_model_len: the number of tokens of the longest context.
+        prompt_length: the number of tokens of the prompt.
 
     Raises:
-        ApiError: 400: a value the engine refuses, or one too large for this prompt.
+        ApiError: 400: the engine refuses a value, or a value is too large for this prompt.
     """
     left = max_model_len - prompt_length
     if request.model_fields_set <= _NOT_READ:
@@ -115,7 +115,7 @@ def sampling_params(
 
 @functools.cache
 def _without_options(kind: type[GenerationRequest], defaults: SamplingDefaults) -> dict[str, Any]:
-    """The parameters of a request that sets none of them, without a limit of the context."""
+    """The parameters of a request that sets none of them, without the limit of the context."""
     return _sampling_params(kind.model_construct(), defaults, _UNLIMITED)
 
 
@@ -207,7 +207,7 @@ def _check_values(
     max_tokens: int,
     stop: list[str],
 ) -> None:
-    """Refuse what vLLM's `SamplingParams` refuse, in their order."""
+    """Refuse the values that vLLM's `SamplingParams` refuse, in the same order."""
     require(1 <= n <= _MOST_ANSWERS, f"n must be from 1 to {_MOST_ANSWERS}, got {n}.")
     _check_extra_args(request)
     for name, (_, low, high, words) in _NUMBERS.items():
@@ -225,7 +225,7 @@ def _check_values(
 
 
 def _structured_outputs(request: GenerationRequest) -> dict[str, Any] | None:
-    """`structured_outputs`, changed by `response_format`; with every key the engine has."""
+    """The `structured_outputs` of a request, with its `response_format` and all keys of vLLM."""
     own, wanted = request.structured_outputs, request.response_format
     overrides: dict[str, Any] = {}
     if isinstance(wanted, ResponseFormat):
@@ -244,7 +244,7 @@ def _structured_outputs(request: GenerationRequest) -> dict[str, Any] | None:
 
 
 def _logit_bias(given: Mapping[str, float] | None) -> dict[str, float] | None:
-    """Token IDs to biases, within 100."""
+    """The biases by token ID, each within 100 of 0."""
     if given is None:
         return None
     try:
@@ -262,7 +262,7 @@ def _logit_bias(given: Mapping[str, float] | None) -> dict[str, float] | None:
 
 
 def _check_extra_args(request: GenerationRequest) -> None:
-    """Refuse integers that do not fit MessagePack, by which these fields go to the engine."""
+    """Refuse integers that MessagePack cannot hold, in which these fields go to the engine."""
     pending: list[object] = [
         request.vllm_xargs, request.kv_transfer_params, request.ec_transfer_params,
     ]  # fmt: skip

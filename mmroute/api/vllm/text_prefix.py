@@ -1,4 +1,4 @@
-"""The tokens before the first item of a chat, which are exact where its items are not known."""
+"""The tokens before the first item of a chat, which are exact even if its items are unknown."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def text_prefix(model: ResolvedModel, request: Request) -> TokenIds | None:
     encodes the prompt again).
 
     Returns:
-        None where these tokens are not known.
+        The IDs; None if they are not known.
     """
     if not model.placement.keeps_prefix:
         return None
@@ -44,7 +44,7 @@ def text_prefix(model: ResolvedModel, request: Request) -> TokenIds | None:
 
 
 def rendered_chat(model: ResolvedModel, request: Request) -> tuple[ParsedChat, Rendered]:
-    """A parsed chat, and the prompt that the engine renders of it before it places the items.
+    """A parsed chat, and the prompt that the engine renders from it before it places items.
 
     Raises:
         InexactError: the engine refuses the chat, or it is not covered.

@@ -54,7 +54,7 @@ class TokenizeCompletionRequest(Open):
 
 @with_config(ConfigDict(extra="allow"))
 class _CountedMessage(TypedDict):
-    """A message. Where a body is a chat and a text, pydantic takes the type with more fields set.
+    """A message. If a body has a chat and a text, pydantic takes the type with more fields set.
 
     The fields of messages count among them.
     """
@@ -91,7 +91,7 @@ class TokenizeChatRequest(Open):
         """The request for a normalizer.
 
         Args:
-            loras: path of each LoRA adapter, by its name.
+            loras: the path of each LoRA adapter, by its name.
         """
         return request_of(self, loras)
 
@@ -106,7 +106,7 @@ class DetokenizeRequest(BaseModel):
         return Cost(text=len(self.tokens))
 
     def answer(self, call: Call) -> Reply:
-        """The text, special tokens included; IDs outside the vocabulary have none."""
+        """The text, with special tokens. IDs outside the vocabulary have no text."""
         highest = max(self.tokens, default=0)
         require(highest <= MAX_TOKEN_ID, "number too large to fit in target type")
         tokenizer = call.model.model.tokenizer
@@ -124,7 +124,7 @@ def _check_one_prompt(request: TokenizeRequest, call: Call) -> None:
 
 
 def _tokenized(routing: Routing, call: Call, *, spelt: bool | None) -> Reply:
-    """Token IDs, however many: only the render routes have a limit."""
+    """The answer with these token IDs. Only the render routes have a limit for their number."""
     tokens, tokenizer, texts = routing.token_ids, call.model.model.tokenizer, None
     if spelt:
         texts = [tokenizer.token(token_id) or "" for token_id in tokens.tolist()]

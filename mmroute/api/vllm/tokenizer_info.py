@@ -1,4 +1,4 @@
-"""What ``/tokenizer_info`` answers.
+"""The answer of ``/tokenizer_info``.
 
 Source: vLLM ``entrypoints/serve/tokenize``, and its answers as observed.
 """
@@ -12,7 +12,7 @@ _FILES: Final = ("vocab_file", "merges_file")
 
 
 def tokenizer_info(config: Mapping[str, Any]) -> dict[str, Any]:
-    """``tokenizer_config.json`` as vLLM shows it: added tokens by their texts, no file names."""
+    """``tokenizer_config.json`` as vLLM shows it: added tokens as texts, and no file names."""
     shown = {name: _plain(value) for name, value in config.items() if name not in _FILES}
     name = str(config.get("tokenizer_class", "MistralTokenizer")).removesuffix("Fast")
     return {"tokenizer_class": name, **{k: v for k, v in shown.items() if k != "tokenizer_class"}}

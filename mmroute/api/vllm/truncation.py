@@ -1,9 +1,11 @@
-"""`truncate_prompt_tokens`, where it can be followed exactly.
+"""Follows `truncate_prompt_tokens` where the result is exact.
 
-Source: vLLM ``renderers/params.py`` (`TokenizeParams`). Token IDs are cut as they are. Text
-is cut by the tokenizer, which leaves the tokens that it adds. With a side, vLLM may cut the text
-before that, by its characters: there only a prompt that needs no cutting has an exact answer, as
-with items and with tokenizers that are not those of the library tokenizers.
+vLLM cuts a list of token IDs as it is. A text is cut by the tokenizer, which keeps the tokens that
+it adds. With a `truncation_side` vLLM may also cut the characters of the text. A prompt that needs
+such a cut has no exact answer. Neither has one with items, or of a tokenizer that is not of the
+library `tokenizers`.
+
+Source: vLLM ``renderers/params.py`` (`TokenizeParams`).
 """
 
 from __future__ import annotations
@@ -23,10 +25,10 @@ _ALL_THAT_FITS: Final = -1
 
 
 def truncated_ids(request: GenerationRequest, ids: list[int], max_model_len: int) -> list[int]:
-    """Token IDs, cut as a request asks for it: on the left, unless it says right.
+    """Token IDs, cut on the left unless the request asks for the right.
 
     Raises:
-        ApiError: 400: it wants to keep more than the context takes.
+        ApiError: 400: the request asks to keep more than the context holds.
     """
     if request.truncate_prompt_tokens is None:
         return ids
@@ -39,16 +41,16 @@ def truncated_ids(request: GenerationRequest, ids: list[int], max_model_len: int
 def truncated_text(
     request: GenerationRequest, routing: Routing, loaded: LoadedModel, *, special_tokens: bool
 ) -> Routing:
-    """The prompt of a text, cut as the tokenizer cuts it where a request asks for it.
+    """The prompt of a text, cut as the tokenizer cuts it if the request asks for a cut.
 
     Args:
         request: the request.
-        routing: its prompt as it is without a cut.
+        routing: the routing of the prompt before the cut.
         loaded: the model.
-        special_tokens: whether the tokenizer added those to the text that it adds.
+        special_tokens: whether the prompt has the special tokens that the tokenizer adds.
 
     Raises:
-        ApiError: 400: it wants to keep nothing, or more than the context takes; 422
+        ApiError: 400: the request asks to keep no tokens, or more than the context holds; 422
             `unsupported_field`.
     """
     length = request.truncate_prompt_tokens
@@ -62,8 +64,8 @@ def truncated_text(
     before, after = _added(loaded.model.tokenizer) if special_tokens else (0, 0)
     kept = limit - before
     known = loaded.model.tokenizer.offsets("a", add_special_tokens=False) is not None
-    asked = request.truncation_side is not None or request.return_token_offsets
-    if asked or routing.placeholders or kept < after or not known:
+    side_or_offsets = request.truncation_side is not None or request.return_token_offsets
+    if side_or_offsets or routing.placeholders or kept < after or not known:
         raise of_reason(
             Reason.UNSUPPORTED_FIELD,
             f"truncate_prompt_tokens would shorten this prompt of {len(ids)} tokens, which is "
@@ -92,7 +94,7 @@ def _limit(length: int, max_model_len: int) -> int:
 
 
 def _added(tokenizer: Tokenizer) -> tuple[int, int]:
-    """How many tokens the tokenizer adds before and behind a text."""
+    """The number of tokens that the tokenizer adds before and after a text."""
     plain = tokenizer.encode("a", add_special_tokens=False).tolist()
     whole = tokenizer.encode("a", add_special_tokens=True).tolist()
     starts = [i for i in range(len(whole)) if whole[i : i + len(plain)] == plain]

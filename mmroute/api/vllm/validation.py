@@ -1,4 +1,4 @@
-"""What the body of a route has to be, and from pydantic's errors to vLLM's.
+"""Checks the bodies of routes, and turns pydantic's errors into vLLM's.
 
 Source: vLLM ``entrypoints/serve/exception_handling/handlers/validation.py``.
 """
@@ -34,12 +34,12 @@ _NO_FIELDS: Final = frozenset[str]()
 
 
 class Schema(Generic[T]):
-    """What the body of a route has to be.
+    """The schema for the bodies of a route.
 
     Args:
-        kind: the class of its requests, or a union of several.
-        unknown: fields of it that an earlier release reads over.
-        refused: fields that an earlier release reads, and mmroute does not.
+        kind: the class of the requests, or a union of several.
+        unknown: the fields that an earlier release ignores.
+        refused: the fields that an earlier release reads, and mmroute does not.
     """
 
     def __init__(
@@ -52,16 +52,17 @@ class Schema(Generic[T]):
         self._refused = refused
 
     def request(self, body: object, *, long: bool) -> T:
-        """The request that a body is.
+        """Parse a body.
 
         Args:
-            body: its JSON value; None where it is empty.
-            long: whether each list and object is looked at up to its first error only. vLLM names
-                all of them, and the errors of a long list take seconds, in which no other request
-                is answered.
+            body: the JSON value of the body; None if the body is empty.
+            long: whether to check each list and object only up to its first error. vLLM lists all
+                errors, which takes seconds for a long list, and no other request is answered
+                meanwhile.
 
         Raises:
-            ApiError: 400: it is none; the message and `param` are vLLM's. 422 `unsupported_field`.
+            ApiError: 400: the body is not valid; the message and `param` are vLLM's. 422
+                `unsupported_field`.
         """
         if body is None:
             raise invalid_fields([_MISSING])
@@ -91,7 +92,7 @@ class Schema(Generic[T]):
 
 
 def _failing_fast(schema: Any) -> Any:
-    """A schema of pydantic's core in which each collection is left at its first error."""
+    """A schema of pydantic's core that checks each collection only up to its first error."""
     if isinstance(schema, dict):
         changed = {key: _failing_fast(value) for key, value in schema.items()}
         return changed | {"fail_fast": True} if schema.get("type") in _COLLECTIONS else changed
@@ -101,7 +102,7 @@ def _failing_fast(schema: Any) -> Any:
 
 
 def invalid_fields(errors: list[Any]) -> ApiError:
-    """What vLLM answers where fields are wrong, from errors as pydantic lists them."""
+    """The error of vLLM for wrong fields, from the errors that pydantic lists."""
     label = "error" if len(errors) == 1 else "errors"
     lines = [f"{len(errors)} validation {label}:", *map(_line, errors[:_MOST_ERRORS])]
     if len(errors) > _MOST_ERRORS:
