@@ -64,12 +64,6 @@ class Body:
             self.text_size -= end - content.start
         self.rest.append(raw[end:])
 
-    @property
-    def is_worth_decoding(self) -> bool:
-        """Whether the body has pictures that are large on average."""
-        pictures = len(self.raw) - self.text_size
-        return pictures >= _WORTH_DECODING * max(1, len(self.contents))
-
 
 def parse_body(body: Body, files: KnownFiles) -> Any:
     """The JSON value of a body; None for an empty body.
@@ -86,7 +80,7 @@ def parse_body(body: Body, files: KnownFiles) -> Any:
     if not body.raw:
         return None
     try:
-        if body.is_worth_decoding and (value := _with_decoded_urls(body, files)) is not None:
+        if body.contents and (value := _with_decoded_urls(body, files)) is not None:
             return value
         return msgspec.json.decode(body.raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -151,11 +145,13 @@ def _contents(raw: bytes) -> Iterator[slice]:
 
 
 def _with_decoded_urls(body: Body, files: KnownFiles) -> Any:
-    """The value of a body whose data URLs are all links to images; None for other bodies.
+    """The value of a body whose data URLs are all links to large images; None for other bodies.
 
     The body is parsed with a mark in the place of each content. This is safe, because JSON escapes
     no character of base64, and because the marks are random, so that no client can send one.
     """
+    if len(body.raw) - body.text_size < _WORTH_DECODING * len(body.contents):
+        return None
     mark = random.getrandbits(64)
     contents = {f"{mark:x}-{number}": content for number, content in enumerate(body.contents)}
     pieces = [body.rest[0]]

@@ -77,7 +77,8 @@ class Reservation:
             raise self._too_large()
         if capacity.held_bytes + size > settings.max_total_body_bytes:
             raise capacity.busy("memory", _CLOSE)
-        self.keep(size)
+        self._bytes += size
+        capacity.held_bytes += size
 
     def keep(self, size: int) -> None:
         """Count more bytes without checking a limit, such as an answer to a slow client."""

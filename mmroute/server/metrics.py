@@ -215,24 +215,24 @@ class _Histogram(Collector):
         self._documentation = documentation
         self._labels = labels
         self._bounds = buckets
-        self._counts: dict[tuple[object, ...], list[int]] = {}
-        self._sums: dict[tuple[object, ...], float] = {}
+        self._counts: dict[tuple[object, ...], list[float]] = {}  # and the sum of all values
         registry.register(self)
 
     def observe(self, labels: tuple[object, ...], value: float) -> None:
         """Count a value."""
-        if labels not in self._counts:
-            self._counts[labels] = [0] * (len(self._bounds) + 1)
-            self._sums[labels] = 0.0
-        self._counts[labels][bisect_left(self._bounds, value)] += 1
-        self._sums[labels] += value
+        try:
+            counts = self._counts[labels]
+        except KeyError:
+            counts = self._counts[labels] = [0] * (len(self._bounds) + 2)
+        counts[bisect_left(self._bounds, value)] += 1
+        counts[-1] += value
 
     def collect(self) -> Iterator[Metric]:
         family = HistogramMetricFamily(self._name, self._documentation, labels=self._labels)
         bounds = [*(repr(float(bound)) for bound in self._bounds), "+Inf"]
-        for labels, counts in self._counts.items():
+        for labels, (*counts, total) in self._counts.items():
             up_to = zip(bounds, itertools.accumulate(counts), strict=True)
-            family.add_metric(list(map(str, labels)), list(up_to), self._sums[labels])
+            family.add_metric(list(map(str, labels)), list(up_to), total)
         yield family
 
 

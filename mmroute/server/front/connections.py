@@ -205,9 +205,7 @@ class Connection(asyncio.BufferedProtocol):
         parser, turn_ends = self._parser, math.inf
         try:
             while self._phase < _ANSWER and not self._deaf:
-                exchange = self._exchange
-                goes_on = self._take_head() if exchange is None else self._take_body(exchange)
-                if not goes_on or not parser.unread:
+                if not self._take() or not parser.unread:
                     break
                 now = perf_counter()
                 if now > turn_ends:
@@ -223,43 +221,42 @@ class Connection(asyncio.BufferedProtocol):
         if self._phase < _ANSWER and not self._deaf and not self._transport.is_reading():
             self._transport.resume_reading()
 
-    def _take_head(self) -> bool:
-        """Begin a request; False if its head is not complete yet."""
-        parser = self._parser
-        head = parser.head()
-        if head is None:
-            if parser.unread and self._phase is _IDLE:
-                self._wait_for(_HEAD)
-            return False
-        if self in self._front.extra and head.method not in _PAGES:
-            self.turn_away()
-            return False
-        exchange = self._exchange = self._service.begin(head)
-        if parser.complete:
-            self._answer(exchange)
-            return True
-        refusal = self._service.expect(exchange)
-        if refusal is not None:
-            self._answer_early(exchange, refusal)
-            return False
-        return self._take_body(exchange)
+    def _take(self) -> bool:
+        """Take what has arrived of a request, and answer it; False if more must arrive first."""
+        parser, exchange = self._parser, self._exchange
+        if exchange is None:
+            head = parser.head()
+            if head is None:
+                if parser.unread and self._phase is _IDLE:
+                    self._wait_for(_HEAD)
+                return False
+            if self in self._front.extra and head.method not in _PAGES:
+                self.turn_away()
+                return False
+            exchange = self._exchange = self._service.begin(head)
+        if not parser.complete:
+            part = parser.body()
+            refusal = self._service.take(exchange, part)
+            if refusal is None and not parser.complete:
+                refusal = self._wait_for_body(exchange)
+            if refusal is not None:
+                self._answer_early(exchange, refusal)
+                return False
+            if not parser.complete:
+                return bool(part)
+        self._answer(exchange)
+        return True
 
-    def _take_body(self, exchange: Exchange) -> bool:
-        """Take the received part of a body; False if more must arrive first."""
-        parser = self._parser
-        part = parser.body()
-        refusal = self._service.take(exchange, part)
-        if refusal is not None:
-            self._answer_early(exchange, refusal)
-            return False
-        if parser.complete:
-            self._answer(exchange)
-            return True
-        if self._phase is not _BODY:
+    def _wait_for_body(self, exchange: Exchange) -> Response | None:
+        """Wait for the rest of a body; the response if it will be too long, else None."""
+        if self._phase is _BODY:
+            return None
+        refusal = self._service.expect(exchange)
+        if refusal is None:
             self._wait_for(_BODY)
-            if parser.expects_continue:
+            if self._parser.expects_continue:
                 self._transport.write(_CONTINUE)
-        return bool(part)
+        return refusal
 
     # Answering.
 
