@@ -1,4 +1,4 @@
-"""The routers in Go and Rust, each where its compiler is installed."""
+"""The programs in Go and Rust, each where its compiler is installed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import json
 import shutil
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -16,7 +17,7 @@ from typing import Any, Final
 
 import httpx
 import pytest
-from paths import ROOT
+from paths import ROOT, VECTORS
 from server_helpers import free_port, picture, process, wait_until_healthy
 
 from mmroute.model_directory import EMBEDDED_MODEL
@@ -24,9 +25,11 @@ from mmroute.model_directory import EMBEDDED_MODEL
 pytestmark = pytest.mark.process
 
 BUILDS: Final[Mapping[str, list[str]]] = {
-    "go": ["build", "-o", "{out}", "examples/go_router/main.go"],
-    "rustc": ["--edition=2021", "-Dwarnings", "-o", "{out}", "examples/rust_router/main.rs"],
+    "go": ["build", "-o", "{out}", "{source}.go"],
+    "rustc": ["--edition=2021", "-Dwarnings", "-o", "{out}", "{source}.rs"],
 }
+ROUTERS: Final = {"go": "examples/go_router/main", "rustc": "examples/rust_router/main"}
+RUNNER: Final = "tests/conformance/runners/run_vectors"
 COMPILERS: Final = {name: path for name in BUILDS if (path := shutil.which(name))}
 CHAT: Final = "/v1/chat/completions"
 
@@ -72,6 +75,13 @@ def render(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
         yield port
 
 
+def built(compiler: str, source: str, out: Path) -> str:
+    """The path of a program."""
+    words = [word.format(out=out, source=source) for word in BUILDS[compiler]]
+    subprocess.run([COMPILERS[compiler], *words], cwd=ROOT, check=True)
+    return str(out)
+
+
 def options(compiler: str, port: int, render: int, workers: list[Worker]) -> list[str]:
     listen, places = f"127.0.0.1:{port}", [f"127.0.0.1:{worker.server_port}" for worker in workers]
     if compiler == "rustc":
@@ -97,9 +107,7 @@ if COMPILERS:
     def test_a_conversation_stays_with_its_worker(
         compiler: str, render: int, workers: list[Worker], tmp_path: Path
     ) -> None:
-        program, port = str(tmp_path / "router"), free_port()
-        words = [word.format(out=program) for word in BUILDS[compiler]]
-        subprocess.run([COMPILERS[compiler], *words], cwd=ROOT, check=True)
+        program, port = built(compiler, ROUTERS[compiler], tmp_path / "router"), free_port()
         with (
             subprocess.Popen([program, *options(compiler, port, render, workers)]) as router,
             httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client,
@@ -127,6 +135,30 @@ if COMPILERS:
         assert sorted(sent[0]) == sorted([worker.server_port for worker in workers] * 2)
         bodies = [body for worker in workers for body in worker.bodies]
         assert all(body in bodies for talk in talks for body in talk)
+
+    @pytest.mark.parametrize("compiler", COMPILERS)
+    def test_a_runner_judges_the_answers_of_a_server(
+        compiler: str, render: int, tmp_path: Path
+    ) -> None:
+        program = built(compiler, RUNNER, tmp_path / "run_vectors")
+        images = VECTORS / "images"
+        kept = (images / f"{EMBEDDED_MODEL}.jsonl").read_text(encoding="utf-8").split("\n")[:30]
+        vectors = tmp_path / "vectors.jsonl"
+        vectors.write_text("\n".join(kept), encoding="utf-8")
+        files = [str(images / "files.jsonl")] if compiler == "rustc" else []
+
+        def ran(*command: str) -> tuple[int, str, str]:
+            asked = [program, str(vectors), *files, sys.executable, *command]
+            done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False)
+            return done.returncode, done.stdout, done.stderr
+
+        url = f"http://127.0.0.1:{render}"
+        right = ran("examples/ask_server.py", EMBEDDED_MODEL, url)
+        assert right[:2] == (0, "conformant with vllm 0.33.0: 29 of 29\n")
+        echo = 'import sys; [print(\'{"exact": true, "token_ids": [1]}\') for _ in sys.stdin]'
+        status, shown, verdict = ran("-c", echo)
+        assert (status, shown.count("SILENT")) == (1, 29)
+        assert verdict == "not conformant with vllm 0.33.0: 29 of 29 wrong\n"
 
 
 def _wait(port: int) -> None:

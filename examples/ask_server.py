@@ -1,0 +1,20 @@
+"""Answers request lines as `mmroute tokens` does, by asking a server.
+
+    python examples/ask_server.py MODEL URL < requests.jsonl
+
+MODEL is a name that the server serves. It is a COMMAND for the runners of the vectors
+(tests/conformance/README.md).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from mmroute import connect
+from mmroute.cli.answer_lines import answer_line, tokens_answer
+
+with connect(*sys.argv[1:]) as normalizer:
+    for line in sys.stdin.buffer:
+        answer = answer_line(line, normalizer.answer, tokens_answer)
+        print(json.dumps(answer), flush=True)
