@@ -138,8 +138,8 @@ def _check_torch(python: Path, torch: str) -> None:
         if needs:
             version = found["metadata"]["version"]
             raise OracleError(
-                f"pip would install torch {version} for CUDA, with {len(needs)} packages of "
-                f"gigabytes. Nothing was downloaded. {remedy}"
+                f"pip would install torch {version} for CUDA, and gigabytes beside it "
+                f"({', '.join(needs)}). Nothing was downloaded. {remedy}"
             )
 
 
