@@ -1,4 +1,4 @@
-"""Chat messages to a prompt: what all engines share."""
+"""From chat messages to a prompt: the parts that all engines share."""
 
 from mmroute.chat.conversation import ParsedChat
 from mmroute.chat.parts import MediaPart, Part, TextPart, ToolReference

@@ -1,8 +1,8 @@
-"""Values of templates whose text has an address in memory, which no other process writes.
+"""Values of templates whose text has an address in memory, which differs from process to process.
 
-Such are methods (``{{ parameter.items }}`` of an object without a key of that name), functions, and
-what lazy filters give. A template may call one, go through it and compare it. Where it is written,
-the prompt is not the engine's.
+Such values are methods (``{{ parameter.items }}`` of an object without a key of that name),
+functions, and the results of lazy filters. A template may call one, iterate over it and compare it.
+If the template writes it, the prompt is not the engine's.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ITERATORS: Final = frozenset({GeneratorType, type(reversed([])), map, filter, z
 
 
 class NotReproducibleError(BaseException):
-    """The template looked at what is different at the next call, or in another process.
+    """The template reads a value that differs at the next call or in another process.
 
     Not an `Exception`, because tests of jinja2 catch those and answer false.
     """
@@ -41,7 +41,7 @@ def _no_text(value: object) -> NoReturn:
 
 
 class _Addressed:
-    """A value that may be used, and not written."""
+    """A value that a template may use, and may not write."""
 
     def __init__(self, value: Any) -> None:
         self._value = value
@@ -69,7 +69,7 @@ class _Walked(_Addressed):
 
 
 def unwritten(kind: type) -> type:
-    """The same class, but a template may not write its objects."""
+    """A subclass whose objects a template may not write."""
     return type(kind.__name__, (kind,), {"__module__": kind.__module__, "__repr__": _no_text})
 
 
@@ -82,12 +82,12 @@ def _guarded(value: Any) -> Any:
 
 @pass_context  # or jinja2 would compute it for constants when it compiles
 def guarded(_: Context, value: Any) -> Any:
-    """A value, or what stands for it where its text has an address."""
+    """The value itself, or an `_Addressed` in its place if its text has an address."""
     return _guarded(value)
 
 
 class _Guards(NodeTransformer):
-    """Puts `FILTER` behind each expression that may give such a value, unless it is called."""
+    """Applies `FILTER` to each expression that may have such a value, unless it is called."""
 
     def visit(self, node: nodes.Node, *_: object, **__: object) -> nodes.Node:
         self.generic_visit(node)

@@ -1,9 +1,9 @@
-"""What was rendered stays rendered: of a chat that goes on, only the new messages are looked at.
+"""A cache of rendered chats: of a conversation that continues, only new messages are processed.
 
-A request brings its whole conversation again. Its messages are compared, as bytes, with those of
-earlier requests. The ones that are the same are neither checked nor taken apart again. They are
-neither rendered nor encoded again where the template is proved to write them as it did before, and
-where the tokenizer lets the text be cut between them and the rest.
+Each request repeats its whole conversation. Its messages are compared, as bytes, with those of
+earlier requests. Messages that are the same are not checked and parsed again. They are not rendered
+and encoded again either, if it is proved that the template writes them as before, and if the
+tokenizer allows the text to be cut between them and the rest.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from mmroute.requests.items import Modality
 
 _LOG: Final = logging.getLogger(__name__)
-_WORTH_KEEPING: Final = 24  # messages: fewer are rendered in less time than it takes to find them
+_MIN_MESSAGES: Final = 24  # fewer are rendered in less time than a lookup takes
 _MOST: Final = 0.5  # of the messages
 _LONGEST_OVERLAP: Final = 1024  # characters
 _HEADER: Final = 5  # bytes that marshal writes before the messages: what follows, and how many
@@ -42,13 +42,13 @@ _ROLES: Final = {"s": "system", "u": "user", "a": "assistant", "t": "tool"}
 
 
 class _Cut(NamedTuple):
-    """Where the prompt of a chat can go on: at the place of a message.
+    """A point at which the prompt of a chat can be continued: the beginning of a message.
 
     Attributes:
-        state: the template's state there.
-        ids: the number of the prompt's token IDs that are settled.
+        state: the template's state at this point.
+        ids: the number of leading token IDs that any continuation has.
         characters: the number of characters of the text that these IDs stand for.
-        overlap: the text between these and the place.
+        overlap: the text between these characters and this point.
     """
 
     state: State
@@ -66,13 +66,13 @@ class _Known:
 
     Attributes:
         template: the template that rendered it.
-        variables: all that its text depends on beside the messages, as bytes.
-        messages: the messages as bytes, without their number. It is a view, because to copy them
-            takes as long as to hash them.
-        ends: where each message ends in these bytes.
+        variables: all values beside the messages on which its text depends, as bytes.
+        messages: the messages as bytes, without their number. It is a view, because copying them
+            takes as long as hashing them.
+        ends: the position after each message in these bytes.
         conversation: the messages as the template got them.
         media: the parts that stand for an item, each after the number of its message.
-        cuts: one for each message, and for the end; None where the prompt cannot go on.
+        cuts: one for each message, and for the end; None where the prompt cannot be continued.
         ids: the prompt's token IDs.
     """
 
@@ -87,18 +87,18 @@ class _Known:
 
 
 _Entry: TypeAlias = _Known | PrefixHashes
-"""A chat; or, of one that was there once, the hashes of its beginnings."""
+"""A chat; or the hashes of its prefixes, for a chat that was requested once."""
 
 
 class ChatCache(PrefixCache[_Entry]):
     """A prefix cache of the chats of one model. Safe to share between threads.
 
-    A chat is kept when it comes for the second time, with more messages or without: to keep one
-    takes nearly as long as to answer it, and many are never asked again. It counts bytes of
+    A chat is kept at its second request, which may have more messages. Keeping a chat takes nearly
+    as long as answering it, and many chats are requested only once. The counters are in bytes of
     messages.
 
     Args:
-        max_bytes: the most bytes that may be kept.
+        max_bytes: the limit for the size of all chats together.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -106,18 +106,18 @@ class ChatCache(PrefixCache[_Entry]):
         self._templates: dict[str, ResumableTemplate | None] = {}
 
     @staticmethod
-    def is_worth(messages: object) -> TypeGuard[list[Any]]:
-        """Whether a chat of these messages is worth keeping."""
-        return type(messages) is list and len(messages) >= _WORTH_KEEPING
+    def is_long_enough(messages: object) -> TypeGuard[list[Any]]:
+        """Whether a chat has enough messages for the cache to be faster than rendering it."""
+        return type(messages) is list and len(messages) >= _MIN_MESSAGES
 
     def begin(
         self, template: ChatTemplate, variables: Mapping[str, Any], messages: list[Any]
     ) -> ChatPrefix | None:
-        """What is known of a chat; None where it is to be rendered whole, and not kept.
+        """Look up a chat. None for a chat that must be rendered whole, and is not kept.
 
         Args:
             template: the template that renders the chat.
-            variables: all that its text depends on beside the messages.
+            variables: all values beside the messages on which its text depends.
             messages: the request's messages, not yet checked.
         """
         resumable = self._resumable(template)
@@ -152,10 +152,10 @@ class ChatCache(PrefixCache[_Entry]):
 
 @dataclass(slots=True, eq=False)
 class ChatPrefix:
-    """What is known of the messages of one request, until its prompt is made.
+    """The known messages at the beginning of one request, until its prompt is made.
 
     Attributes:
-        count: the number of messages that are known.
+        count: the number of known messages.
     """
 
     count: int
@@ -209,7 +209,7 @@ class ChatPrefix:
         return Continued(rest, self._cut.characters, partial(self._prompt, rest))
 
     def _prompt(self, text: str, ids: TokenIds, ends: Sequence[tuple[int, int]]) -> TokenIds:
-        """The prompt of the chat, which is kept."""
+        """The prompt of the chat, after it is put into the cache."""
         prompt = np.concatenate((self._known.ids[: self._cut.ids], ids))
         prompt.setflags(write=False)
         new = self._messages[self.count :]
@@ -255,7 +255,7 @@ class ChatPrefix:
 
 
 def proved(template: ChatTemplate) -> ResumableTemplate | None:
-    """The template that can go on, if there is one and it writes probe chats as the whole does."""
+    """The resumable template, if it writes all probe chats like the original; else None."""
     resumable = ResumableTemplate.of(template.source)
     if resumable is None:
         return None
@@ -293,7 +293,7 @@ def _agree(
     conversation: Sequence[dict[str, Any]],
     known: int,
 ) -> bool:
-    """Whether a chat has the same text whole, and behind what it shares with another one."""
+    """Whether a chat has the same text if it is rendered whole, and if it is resumed."""
     tokens = {"bos_token": "<s>", "eos_token": "</s>"}
     variables = {**tokens, "add_generation_prompt": True}
 
@@ -327,16 +327,16 @@ def _dumped(value: Any) -> bytes:
     """Bytes that tell values apart by their types and the order of their keys.
 
     Raises:
-        ValueError: it is no plain data, or nested too deeply.
+        ValueError: the value is no plain data, or nested too deeply.
     """
     # Version 0 writes equal values alike, whether they are one object or several.
     return marshal.dumps(value, 0)
 
 
 def _is_plain(value: object) -> bool:
-    """Whether it is as JSON has it. `_dumped` writes other things as bytes that are not told apart.
+    """Whether a value has only types of JSON.
 
-    These are what has a buffer, such as arrays.
+    `_dumped` writes any object with a buffer, such as an array, as the same kind of bytes.
     """
     waiting = [value]
     for each in waiting:  # grows while it is walked

@@ -1,4 +1,4 @@
-"""The messages of a request, taken apart: what every renderer starts from."""
+"""The parsed messages of a request, which every renderer gets."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class ParsedChat(NamedTuple):
 
     Attributes:
         messages: the messages as the engine's API accepts them, without those of `prefix`.
-        contents: the parts of each of these messages.
+        contents: the parts of each of these messages, in the same order.
         media: the parts of all messages that stand for an item, by modality, in their order.
-        prefix: the messages at the beginning that the cache knows; None where it was not asked.
+        prefix: the leading messages that the cache knows; None if the cache was not used.
     """
 
     messages: Sequence[dict[str, Any]]

@@ -1,4 +1,4 @@
-"""What a message of a chat is made of: texts, items and names of tools."""
+"""The parts of a chat message: texts, items and names of tools."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class MediaPart(NamedTuple):
     Attributes:
         modality: the modality of the item.
         number: its number among the items of its modality in this request, counted from 1.
-        url: its link or data URL, if it has one.
-        uuid: the client's own name for it, if it has one.
+        url: its link or data URL; None if it has neither.
+        uuid: the client's own name for it; None if it sent none.
         extra: the keys of the part that reach the template as they are.
         source: the part as the client sent it.
     """
@@ -41,7 +41,7 @@ class MediaPart(NamedTuple):
 
 
 class ToolReference(NamedTuple):
-    """A tool, by its name."""
+    """A reference to a tool by its name."""
 
     name: Any
 

@@ -1,4 +1,4 @@
-"""What a renderer gives for a chat."""
+"""The result of rendering a chat."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from mmroute.geometry import TokenIds
 
 
 class Continued(NamedTuple):
-    """The text of a chat behind a prefix whose token IDs are known.
+    """The text of a chat after a prefix whose token IDs are known.
 
     Attributes:
         text: the text to encode.
         characters: the length of the text before it.
-        prompt: gives the token IDs of the whole chat, of the IDs of `text` and of the places where
-            it can be cut; see `mmroute.tokenizers.encoders.Encoder.encode_cut`.
+        prompt: returns the token IDs of the whole chat. Its arguments are the IDs of `text` and
+            the places where `text` can be cut; see
+            `mmroute.tokenizers.encoders.Encoder.encode_cut`.
     """
 
     text: str
@@ -24,4 +25,4 @@ class Continued(NamedTuple):
 
 
 Rendered: TypeAlias = "str | Continued | TokenIds"
-"""A rendered chat: its text, the rest of it behind a known prefix, or its token IDs."""
+"""A rendered chat: its text, or the text after a known prefix, or its token IDs."""

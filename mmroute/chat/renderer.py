@@ -1,4 +1,4 @@
-"""What all chat renderers have in common."""
+"""The protocol of chat renderers."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ if TYPE_CHECKING:
 class Chat(Protocol):
     """Renders conversations of one model. Immutable and safe to share.
 
-    What is about templates is here as for an engine that uses none for this model.
+    The methods about templates have defaults for an engine that uses no template for this model.
     """
 
     __slots__ = ()
 
     @property
     def content_format(self) -> str:
-        """How message contents reach the template: ``openai`` (parts) or ``string``."""
+        """The form of message contents for the template: ``openai`` (parts) or ``string``."""
         return "string"
 
     @property
     def origins(self) -> Mapping[str, str]:
-        """What decides how chats are rendered, and where each of it was found."""
+        """The values that decide how chats are rendered, each with the place it comes from."""
 
     @property
     def templates(self) -> Mapping[str, ChatTemplate] | None:
-        """Those for requests without tools (``default``) and with (``tool_use``).
+        """The templates for requests without tools (``default``) and with tools (``tool_use``).
 
-        None where the tokenizer encodes chats itself.
+        None if the tokenizer encodes chats itself.
         """
         return {}
 
@@ -48,7 +48,7 @@ class Chat(Protocol):
 
     @property
     def ignores_items(self) -> bool:
-        """Whether the engine drops the items of a chat, and renders its texts alone."""
+        """Whether the engine drops the items of a chat, and renders only its texts."""
         return False
 
     def with_template(self, source: str, origin: str) -> Chat:
@@ -56,10 +56,10 @@ class Chat(Protocol):
 
         Args:
             source: the template's text.
-            origin: the file it comes from, or the option.
+            origin: the file or the option it comes from.
 
         Raises:
-            ModelError: `malformed_file`: it is no template.
+            ModelError: `malformed_file`: the text is no template.
         """
         return self
 
@@ -68,30 +68,30 @@ class Chat(Protocol):
         return self
 
     def read(self, request: Request, cache: ChatCache | None = None) -> ParsedChat:
-        """Check the messages of a request as the engine's API does, and take them apart.
+        """Check the messages of a request as the engine's API does, and parse them.
 
         Args:
             request: the request, whose messages are not yet checked.
-            cache: the chats that this model rendered before.
+            cache: the cache of this model's chats; None for no cache.
 
         Raises:
-            InexactError: the engine would not accept the messages.
+            InexactError: the engine refuses the messages.
         """
 
     def render(self, chat: ParsedChat, items: Items, request: Request) -> Rendered:
         """Render a conversation.
 
         Args:
-            chat: what `read` gave for the request.
+            chat: the result of `read` for the request.
             items: the items of its media parts.
-            request: the request, whose options are read.
+            request: the request, with the options for rendering.
 
         Returns:
-            The text that the chat template gives; or token IDs, where the engine's renderer gives
-            those at once (mistral-common, Harmony).
+            The text that the chat template writes; or token IDs, if the engine's renderer makes no
+            text (mistral-common, Harmony).
 
         Raises:
-            InexactError: the engine would not accept it, or it cannot be rendered exactly.
+            InexactError: the engine refuses the chat, or it cannot be rendered exactly.
         """
 
 
@@ -100,7 +100,7 @@ def check_api_fields(known: frozenset[str], request: Request) -> None:
 
     Args:
         known: the fields that the renderer reads.
-        request: the request, with the fields that it has.
+        request: the request.
 
     Raises:
         InexactError: `unsupported_field`.

@@ -1,13 +1,13 @@
-"""Chat templates that can go on behind messages whose text is known.
+"""Chat templates that can continue after messages whose text is known.
 
 A template is a program that may look at any message at any place. Most have one loop that writes
 message after message, and carry only counters from one to the next. This module reads the syntax
 tree of a template and tells those for which the text of a message is proved to depend only on
-what stands before it and on a fixed number of messages behind it. Such a template is compiled a
-second time: its loop begins behind the known messages, with the counters that it had there. What
-stands before and behind the loop runs each time, on all messages.
+the messages before it and on a fixed number of messages after it. Such a template is compiled a
+second time: its loop begins after the known messages, with the counters that it had there. The
+code before and after the loop runs each time, on all messages.
 
-The proof knows the forms that it accepts. A template with any other is rendered whole.
+The proof accepts only forms that it knows. A template with any other form is rendered whole.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ _Slot: TypeAlias = tuple[str, str]
 
 
 class Place(NamedTuple):
-    """Where a message begins, or where the last one ends.
+    """The beginning of a message, or the end of the last one.
 
     Attributes:
-        at: its offset in the text, in characters.
-        state: the template's state there.
+        at: the offset in the text, in characters.
+        state: the template's state at this place.
     """
 
     at: int
@@ -65,12 +65,12 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ResumableTemplate:
-    """A chat template that can go on behind messages whose text is known.
+    """A chat template that can continue after messages whose text is known.
 
     Attributes:
-        fewest: messages that must be known for that.
-        ahead: messages behind its own on which the text of a message depends.
-        slots: the namespaces, and their attributes, that the loop over messages sets.
+        fewest: the number of messages that must be known.
+        ahead: the number of later messages on which the text of a message depends.
+        slots: the attributes of namespaces that the loop over messages sets.
     """
 
     fewest: int
@@ -80,7 +80,7 @@ class ResumableTemplate:
 
     @classmethod
     def of(cls, source: str) -> ResumableTemplate | None:
-        """The same template; None if nothing is proved of it."""
+        """The template in its resumable form; None if there is no proof for it."""
         tree = environment().parse(source)
         try:
             proof = _Proof(tree)
@@ -97,7 +97,7 @@ class ResumableTemplate:
         return cls(proof.fewest, proof.ahead, slots, _environment().from_string(tree))
 
     def first_new(self, known: int) -> int:
-        """The first message whose text may be another one than before, if so many are known."""
+        """The first message whose text may differ from before, if so many messages are known."""
         first = known - self.ahead
         return first if first >= self.fewest else 0
 
@@ -108,17 +108,18 @@ class ResumableTemplate:
         first: int = 0,
         state: State = (),
     ) -> tuple[str, list[Place | None]]:
-        """Render a chat, from one of its messages on.
+        """Render a chat from one of its messages on.
 
         Args:
             conversation: all messages, as the template gets them.
-            variables: everything else it may read.
-            first: the first message to be rendered; 0 for everything.
-            state: the state at its place, when the same messages before it were rendered.
+            variables: all other values that the template may read.
+            first: the index of the first message to render; 0 for all.
+            state: the state at the place of this message, from a chat with the same messages
+                before it.
 
         Returns:
-            The text from there on; and the places of the messages from there on, and of the end.
-            It has no place where rendering cannot go on.
+            The text from there on; and the places of these messages and of the end, None for one
+            at which rendering cannot continue.
 
         Raises:
             InexactError: as `mmroute.chat.template.pieces_of`.
@@ -143,12 +144,12 @@ class ResumableTemplate:
 
 
 class _Run:
-    """What the second template asks while it renders one chat.
+    """The state of rendering one chat by the second template, which calls its methods.
 
     Attributes:
         states: the states at the place of each message that is rendered, and at the end.
         left_out: the number of messages before the first one of the loop.
-        marked: the piece of text by which the template tells a place.
+        marked: the piece of text with which the template marks a place.
     """
 
     def __init__(
@@ -163,7 +164,7 @@ class _Run:
         self._state = state
 
     def rest(self, listed: Sequence[Any], *namespaces: Any) -> Sequence[Any]:
-        """What the loop runs over, from the first new message on; the slots as they were there."""
+        """The items of the loop from the first new message on. It also restores the slots."""
         self.left_out = len(self._conversation) - len(listed)
         if not self._first:
             return listed
@@ -172,7 +173,7 @@ class _Run:
         return listed[self._first - self.left_out :]
 
     def mark(self, loop: Any, *state: Any) -> str:
-        """Note the place of a message, and give its number in the whole chat to the loop."""
+        """Note the place of a message, and return its number in the whole chat."""
         if self._first and not self.states and loop is not None:
             loop.index0 = self._first - self.left_out
         self.states.append(state)
@@ -184,7 +185,7 @@ class _UnprovedError(Exception):
 
 
 class _Scope(Enum):
-    """Where a node stands."""
+    """The part of the template in which a node is."""
 
     BEFORE = auto()  # the loop over messages
     LOOP = auto()  # in it, where `loop` is that loop
@@ -192,7 +193,7 @@ class _Scope(Enum):
 
 
 class _Proof:
-    """That a message's text depends on no message behind it but the next ones, `ahead` of them.
+    """The proof that a message's text depends on no later messages but the next `ahead` ones.
 
     Attributes:
         loop: the loop over the messages.
@@ -201,7 +202,7 @@ class _Proof:
         ahead: as in `ResumableTemplate`.
 
     Raises:
-        _UnprovedError: it could not be shown.
+        _UnprovedError: there is no proof.
     """
 
     loop: nodes.For
@@ -231,7 +232,7 @@ class _Proof:
         self.fewest += 1 + self._left_out
 
     def _check(self, node: nodes.Node, scope: _Scope, *, behind_first: bool = False) -> None:
-        """Refuse what may look at later messages, and note what goes on to the next one."""
+        """Refuse nodes that may read later messages, and note values that the next message gets."""
         match node:
             case nodes.Name():
                 _require(node.name not in self._lists)
@@ -284,7 +285,7 @@ class _Proof:
             self._check(child, _Scope.WITHIN)
 
     def _missing(self, value: nodes.Node) -> int | None:
-        """How many messages a list leaves out at the beginning; None if it is no list of them."""
+        """The number of leading messages that a list leaves out; None if it is no such list."""
         match value:
             case nodes.Name(name=name) if name in self._lists:
                 return 0
@@ -296,7 +297,7 @@ class _Proof:
         return None
 
     def _one_message(self, place: nodes.Expr, scope: _Scope, *, behind_first: bool) -> None:
-        """``messages[0]``, or a neighbour of the message that the loop is at."""
+        """Accept ``messages[0]``, and a neighbour of the current message of the loop."""
         index0 = nodes.Getattr(_name("loop"), "index0", "load")
         match place:
             case nodes.Const(value=int() as number) if number >= 0:
@@ -338,7 +339,10 @@ def _ask(method: str, arguments: list[nodes.Expr]) -> nodes.Expr:
 
 @cache
 def _environment() -> jinja2.Environment:
-    """That of chat templates, and what the second template asks: the sandbox lets filters be."""
+    """The environment of chat templates, with the methods of `_Run` as filters.
+
+    The sandbox does not check calls of filters.
+    """
     made = environment().overlay()
     made.filters = {**made.filters, "rest": _Run.rest, "mark": _Run.mark}
     return made

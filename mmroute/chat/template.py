@@ -33,7 +33,7 @@ _PLAIN: Final = frozenset({bool, int, float, str, list, dict})
 
 
 class GenerationTag(jinja2.ext.Extension):
-    """``{% generation %}`` marks what a model wrote; rendering passes it through."""
+    """The tag ``{% generation %}``, which marks a model's text and changes nothing."""
 
     tags = {"generation"}  # noqa: RUF012 - the attribute jinja2 reads
 
@@ -48,7 +48,7 @@ class GenerationTag(jinja2.ext.Extension):
 
 
 def raise_exception(message: str) -> str:
-    """The function of that name, by which templates refuse messages."""
+    """The function of templates by which they refuse messages."""
     raise jinja2.TemplateError(message)
 
 
@@ -66,9 +66,9 @@ def _tojson(
 
 
 class _Unreadable:
-    """The answer of such a call. A template may keep it, but not look at it.
+    """The result of a function whose value differs in the engine. A template may not read it.
 
-    Llama 4's asks for the date and never writes it.
+    It may keep it: Llama 4's asks for the date and never writes it.
     """
 
     def __init__(self, name: str) -> None:
@@ -83,7 +83,7 @@ class _Unreadable:
 
 
 def not_reproducible(name: str) -> Callable[..., _Unreadable]:
-    """A function of templates whose value must not be looked at."""
+    """A function for templates, whose result they may not read."""
     return lambda *_, **__: _Unreadable(name)
 
 
@@ -94,10 +94,10 @@ def _is_string(value: object) -> bool:
 
 
 class _Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
-    """The sandbox, without its questions where the answer is known.
+    """The sandbox, with a short way for the accesses that templates make most.
 
-    What templates do most is read a key of a message, a namespace or the loop. A plain value read
-    so is what the sandbox would return too; everything else it decides itself.
+    These read a key of a message, a namespace or the loop. For a plain value the sandbox would
+    return the same. It decides about everything else itself.
     """
 
     def _generate(self, source: nodes.Template, *place: Any, **options: Any) -> str:
@@ -125,7 +125,7 @@ class _Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
 
 @cache
 def environment() -> jinja2.Environment:
-    """Where chat templates are compiled. Shared, and never changed."""
+    """The environment in which chat templates are compiled. Shared, and never changed."""
     made = _Environment(
         trim_blocks=True, lstrip_blocks=True, extensions=[GenerationTag, jinja2.ext.loopcontrols]
     )
@@ -147,7 +147,7 @@ def _globals() -> dict[str, Any]:
 
 
 def pieces_of(compiled: jinja2.Template, variables: Mapping[str, Any]) -> list[str]:
-    """What a template of `environment` writes, in pieces.
+    """The text that a template of `environment` writes, in pieces.
 
     Raises:
         InexactError: as `written`.
@@ -156,15 +156,15 @@ def pieces_of(compiled: jinja2.Template, variables: Mapping[str, Any]) -> list[s
 
 
 def written(compiled: jinja2.Template, variables: dict[str, Any]) -> list[str]:
-    """What a template writes, in pieces.
+    """The text that a template writes, in pieces.
 
     Args:
         compiled: the template.
-        variables: all that it may read, the globals of its environment among them.
+        variables: all values that it may read, with the globals of its environment.
 
     Raises:
         InexactError: `chat_template_failed`; `chat_template_not_reproducible` if it asks for the
-            date (the engine's, at another moment) or for chance, or writes an address in memory.
+            date, which is another one in the engine, draws at random or writes an address.
     """
     try:
         context = compiled.new_context(variables, shared=True)
@@ -190,8 +190,8 @@ class ChatTemplate:
         origin: the file (and field) it comes from.
         content_format: the form in which the engine gives it message contents: ``openai``, their
             parts, or ``string``.
-        variables: the names the template reads without setting them.
-        knows_developer: whether it tells the role "developer" from others.
+        variables: the names that the template reads and does not set.
+        knows_developer: whether it treats the role "developer" apart from others.
     """
 
     source: str
@@ -213,7 +213,7 @@ class ChatTemplate:
         Args:
             source: the template's text.
             origin: the file (and field) it comes from.
-            content_format_of: the engine's rule for `content_format`, by the syntax tree.
+            content_format_of: the engine's rule that finds `content_format` from the syntax tree.
 
         Raises:
             ModelError: `malformed_file` if it is not a jinja2 template.
@@ -250,10 +250,10 @@ class ChatTemplate:
         """The prompt text.
 
         Args:
-            conversation: messages as the template gets them.
-            variables: everything else the template may read.
+            conversation: the messages as the template gets them.
+            variables: all other values that the template may read.
             add_generation_prompt: the request's option of this name.
-            continue_final_message: cut the text where the last message's content ends.
+            continue_final_message: whether to cut the text after the last message's content.
 
         Raises:
             InexactError: as `pieces_of`.

@@ -1,4 +1,4 @@
-"""Which chat templates a model's files have, as transformers reads them.
+"""Reads the chat templates in a model's files as transformers does.
 
 Source: transformers ``processing_utils.py`` and ``tokenization_utils_base.py``.
 """
@@ -17,7 +17,7 @@ _LEGACY: Final = "chat_template.json"
 _CONFIG: Final = "tokenizer_config.json"
 _FIELD: Final = "chat_template"
 DEFAULT: Final = "default"
-"""The name of the template that is taken where none is asked for."""
+"""The name of the template that is taken if a request names none."""
 Source: TypeAlias = tuple[str, str]
 """The text of a template, and the file (and field) that it comes from."""
 
@@ -32,7 +32,7 @@ def default_template(files: ModelFiles) -> Source | None:
 
 
 def check_one_template(files: ModelFiles) -> None:
-    """Refuse a model with named templates, for engines of which it is not known what they take.
+    """Refuse a model with named templates, for engines whose choice among them is not known.
 
     Raises:
         ModelError: `invalid_config_field`.
@@ -53,7 +53,7 @@ def tokenizer_templates(files: ModelFiles) -> dict[str, Source]:
     """The templates of the tokenizer, by name.
 
     Raises:
-        ModelError: `malformed_file`; `invalid_config_field` for what is no template.
+        ModelError: `malformed_file`; `invalid_config_field` for a value that is no template.
     """
     # A tokenizer reads the named files last, a processor first: each may be called `default`.
     named = {Path(name).stem: (files.text(name), name) for name in _named_files(files)}
@@ -87,8 +87,8 @@ def processor_templates(files: ModelFiles) -> dict[str, Source]:
     """The templates of the processor, by name.
 
     Raises:
-        ModelError: `malformed_file`; `invalid_config_field` for what is no template, and for named
-            templates beside a chat_template.json, with which no processor is loaded.
+        ModelError: `malformed_file`; `invalid_config_field` for a value that is no template, and
+            for named templates beside a chat_template.json, with which no processor is loaded.
     """
     named = _named_files(files)
     if named and files.has(_LEGACY):

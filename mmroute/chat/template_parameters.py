@@ -1,7 +1,7 @@
-"""The parameters of the functions that render a chat: never variables of a template.
+"""The parameters of the functions that render a chat, which are never variables of a template.
 
-``tools/generate_lists.py`` writes them from the functions' signatures. Which of them a request may
-set, each chat renderer says.
+``tools/generate_lists.py`` writes them from the functions' signatures. Each chat renderer decides
+which of them a request may set.
 Sources: transformers ``tokenization_utils_base.py`` and ``tokenization_mistral_common.py``
 (`apply_chat_template`), vLLM ``renderers/hf.py`` and ``renderers/mistral.py``
 (`safe_apply_chat_template`).
@@ -17,10 +17,10 @@ _PARAMETERS: Final = json.loads(
     (resources.files("mmroute.chat") / "template_parameters.json").read_text(encoding="utf-8")
 )
 TRANSFORMERS: Final[frozenset[str]] = frozenset(_PARAMETERS["transformers"])
-"""Of transformers' tokenizers."""
+"""The parameters of transformers' tokenizers."""
 TRANSFORMERS_MISTRAL: Final[frozenset[str]] = frozenset(_PARAMETERS["transformers_mistral"])
-"""Of transformers' tokenizer that is mistral-common."""
+"""The parameters of transformers' tokenizer that is mistral-common."""
 VLLM: Final[frozenset[str]] = frozenset(_PARAMETERS["vllm"])
-"""Of the function of vLLM that calls transformers' tokenizers."""
+"""The parameters of vLLM's function that calls transformers' tokenizers."""
 VLLM_MISTRAL: Final[frozenset[str]] = frozenset(_PARAMETERS["vllm_mistral"])
-"""Of its like for Mistral's format."""
+"""The parameters of vLLM's function for models in Mistral's format."""

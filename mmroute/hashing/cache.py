@@ -12,7 +12,7 @@ from mmroute.hashing.extra_keys import ExtraKeys
 from mmroute.hashing.vllm import BlockHashes
 from mmroute.reuse.prefix_cache import PrefixCache
 
-_WORTH_KEEPING: Final = 8192  # tokens
+_MIN_TOKENS: Final = 8192
 _BYTES_PER_HASH: Final = 96  # a Python object of its own
 _BYTES_PER_KEY: Final = 320  # a tuple of tuples, and its place in a dictionary
 
@@ -41,7 +41,7 @@ class HashCache(PrefixCache[BlockHashes]):
             hasher: `mmroute.hashing.hash_blocks`, or another one with its arguments.
             settings: further arguments of `hasher`, by name.
         """
-        if len(token_ids) < _WORTH_KEEPING:
+        if len(token_ids) < _MIN_TOKENS:
             return hasher(token_ids, extra_keys, **settings)
         block_size = settings["block_size"]
         prompt = token_ids[: len(extra_keys) * block_size].view(np.uint8).data

@@ -159,7 +159,7 @@ def _with_decoded_urls(body: Body, files: KnownFiles) -> Any:
         pieces += name.encode(), piece
     value = msgspec.json.decode(b"".join(pieces))
     messages = value.get("messages") if isinstance(value, dict) else None
-    if ChatCache.is_worth(messages):  # which compares all of a long chat with earlier ones
+    if ChatCache.is_long_enough(messages):  # which compares all of a long chat with earlier ones
         return None
     for link in _image_links(messages):
         head, _, name = link["url"].partition(",")

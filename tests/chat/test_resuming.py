@@ -72,7 +72,7 @@ ALTERNATING: Final = (1, 8)  # of these, in turn
 @pytest.fixture(autouse=True)
 def everything_is_kept() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch, prefixes_from(16):
-        patch.setattr(cache, "_WORTH_KEEPING", 1)
+        patch.setattr(cache, "_MIN_MESSAGES", 1)
         patch.setattr(cache, "_MOST", 0)
         yield
 

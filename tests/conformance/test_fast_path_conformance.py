@@ -40,8 +40,8 @@ def everything_is_kept() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch, prefixes_from(16):
         patch.setattr(choice, "_MIN_CACHED_REFERENCE", 1)
         patch.setattr(choice, "_MIN_CACHED_FASTOKENS", 1)
-        patch.setattr(hash_cache, "_WORTH_KEEPING", 1)
-        patch.setattr(chat_cache, "_WORTH_KEEPING", 1)
+        patch.setattr(hash_cache, "_MIN_TOKENS", 1)
+        patch.setattr(chat_cache, "_MIN_MESSAGES", 1)
         patch.setattr(chat_cache, "_MOST", 0)
         patch.setattr(known_files, "_MIN_CACHED_CHARS", 1)
         yield

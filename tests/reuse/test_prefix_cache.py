@@ -221,7 +221,7 @@ def both_hashes(kept: HashCache, turn: dict[str, Any]) -> tuple[Any, Any]:
 
 
 def test_kept_hashes_change_no_hash(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hash_cache, "_WORTH_KEEPING", 1)
+    monkeypatch.setattr(hash_cache, "_MIN_TOKENS", 1)
     shared = HashCache(20_000)
 
     @given(requests())
@@ -240,7 +240,7 @@ def test_kept_hashes_change_no_hash(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_kept_hashes_are_taken_over_up_to_the_first_other_image(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(hash_cache, "_WORTH_KEEPING", 64)
+    monkeypatch.setattr(hash_cache, "_MIN_TOKENS", 64)
     kept = HashCache(1 << 20)
     turn: dict[str, Any] = {
         "ids": np.full(80, 9, np.uint32),

@@ -1,7 +1,7 @@
 """Whether a chat template loops over the parts of a message's content.
 
 vLLM's Rust frontend sees less than its Python frontend: no parameters of macros, no namespaces. A
-loop over what is called ``content`` is one anywhere.
+loop over a name ``content`` counts as such a loop anywhere.
 
 Source: vLLM ``rust/src/chat/src/renderer/hf/format.rs``.
 """

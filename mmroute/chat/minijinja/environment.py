@@ -1,4 +1,4 @@
-"""Where templates are compiled: jinja2, with minijinja's operations in the place of its own.
+"""The environment of templates: jinja2, with minijinja's operations in place of its own.
 
 Source: minijinja 2.24.0 ``vm/mod.rs``, ``compiler/parser.rs``, ``utils.rs`` (`unescape`).
 """
@@ -62,7 +62,7 @@ _INTERNAL: Final = {
 
 @cache
 def environment() -> jinja2.Environment:
-    """Where templates are compiled. Shared, and never changed."""
+    """The environment in which templates are compiled. Shared, and never changed."""
     made = jinja2.Environment(  # noqa: S701 - prompts are no HTML
         trim_blocks=True, lstrip_blocks=True, extensions=[GenerationTag, jinja2.ext.loopcontrols]
     )
@@ -81,7 +81,7 @@ def parse(source: str) -> nodes.Template:
     """The syntax tree of a template, as jinja2 reads it.
 
     Raises:
-        TemplateSyntaxError: it is no template, or one whose syntax may mean something else to
+        TemplateSyntaxError: the text is no template, or its syntax may mean something else to
             minijinja.
     """
     if "\r" in source:
@@ -112,7 +112,7 @@ def _check_macro(tree: nodes.Template, macro: nodes.Macro) -> None:
 
 
 class _Operations(NodeTransformer):
-    """Puts the operations in their places, and refuses what it does not know."""
+    """Replaces jinja2's operations by minijinja's, and refuses unknown constructs."""
 
     def generic_visit(self, node: nodes.Node, *args: Any, **kwargs: Any) -> nodes.Node:
         if isinstance(node, nodes.BinExpr) and type(node) in _OPERATORS:
@@ -220,7 +220,7 @@ class _Operations(NodeTransformer):
 
 
 def _defaults(macro: nodes.Macro) -> Iterator[nodes.Node]:
-    """The defaults of a macro's parameters, which minijinja also puts for an undefined argument."""
+    """The defaults of a macro's parameters, which minijinja also uses for undefined arguments."""
     with_default = macro.args[len(macro.args) - len(macro.defaults) :]
     for parameter, default in zip(with_default, macro.defaults, strict=True):
         name = parameter.name

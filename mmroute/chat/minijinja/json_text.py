@@ -16,7 +16,7 @@ from mmroute.chat.minijinja.values import failed, sure_digits, unknown
 
 
 def tojson(value: Any, **options: Any) -> str:
-    """The filter of that name."""
+    """The filter ``tojson``."""
     if options.keys() - {"ensure_ascii", "indent", "separators", "sort_keys"}:
         failed("unknown keyword argument of tojson")
     indent = _indent(options.get("indent"))
@@ -81,11 +81,11 @@ def _scalar(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Style:
-    """How JSON is written.
+    """A style of writing JSON.
 
     Attributes:
         text: writes a text.
-        sorts: whether members stand in the order of their keys.
+        sorts: whether members are in the order of their keys.
         indent: the indentation of each level, after a line break; None for one line.
         item: the text between two values.
         key: the text after a key.

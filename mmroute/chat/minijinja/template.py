@@ -43,8 +43,8 @@ class MinijinjaTemplate:
         """Parse and compile.
 
         Raises:
-            ModelError: `malformed_file`: it is no template, or minijinja may do something else with
-                one of its constructs.
+            ModelError: `malformed_file`: the text is no template, or minijinja may do something
+                else with one of its constructs.
         """
         try:
             tree = parse(source)
@@ -75,12 +75,12 @@ class MinijinjaTemplate:
 
         Args:
             conversation: the messages as the template gets them.
-            variables: everything else that the template may read. It may replace the messages.
-            continue_final_message: cut the text where the last message's content ends.
+            variables: all other values that the template may read. They may replace the messages.
+            continue_final_message: whether to cut the text after the last message's content.
 
         Raises:
-            InexactError: `chat_template_failed`; `chat_template_not_reproducible`: what minijinja
-                makes of these values is not covered, or the template asks for the date.
+            InexactError: `chat_template_failed`; `chat_template_not_reproducible`: minijinja's
+                result for these values is not covered, or the template asks for the date.
         """
         if continue_final_message:
             conversation = deepcopy(conversation)
@@ -103,7 +103,7 @@ def _globals() -> dict[str, Any]:
 
 
 def _tagged(message: dict[str, Any]) -> str:
-    """Put the tag behind the last text of a message, and give that text."""
+    """Put the tag after the last text of a message, and return that text."""
     content: Any = message["content"]
     if isinstance(content, str):
         message["content"] = content + CONTINUE_TAG

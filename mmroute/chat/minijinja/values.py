@@ -1,4 +1,4 @@
-"""Values as minijinja has them, what they look like in a text, and its operators on them.
+"""minijinja's values, their texts, and its operators on them.
 
 Source: minijinja 2.24.0 ``value/mod.rs``, ``value/ops.rs``, ``value/object.rs``.
 """
@@ -33,33 +33,33 @@ _NO_NUMBERS: Final = (str, list, dict, type(None), Undefined)
 
 
 class UnknownResultError(BaseException):
-    """What minijinja makes of a value is not known.
+    """minijinja's result for a value is not known.
 
-    Not an `Exception`, because what renders templates catches those.
+    It is not an `Exception`, because the code that renders templates catches those.
     """
 
 
 class Iterable(list[Any]):
-    """What slices and views of a mapping are: a list, but no sequence to the test of that name."""
+    """A slice, or a view of a mapping: a list that is no sequence to the test of that name."""
 
 
 def unknown(what: str) -> NoReturn:
-    """Refuse to say what minijinja does."""
+    """Raise the error that minijinja's result is not known."""
     raise UnknownResultError(what)
 
 
 def failed(why: str) -> NoReturn:
-    """Fail as minijinja does."""
+    """Raise the error with which minijinja fails."""
     raise TemplateRuntimeError(why)
 
 
 def is_number(value: object) -> bool:
-    """Whether it is a number; a boolean is none."""
+    """Whether a value is a number. A boolean is not."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def text(value: Any) -> str:
-    """What a value looks like in a text (Rust's ``Display``)."""
+    """The text of a value (Rust's ``Display``)."""
     if isinstance(value, str):
         return value
     if isinstance(value, Undefined):
@@ -84,7 +84,7 @@ def sure_digits(value: float) -> str:
 
 
 def _inner(value: Any) -> str:
-    """What it looks like in a list or mapping (Rust's ``Debug``)."""
+    """The text of a value in a list or mapping (Rust's ``Debug``)."""
     if value is None or isinstance(value, bool | int):
         return str(value)
     if isinstance(value, str):
@@ -114,7 +114,7 @@ def _escaped(char: str) -> str:
 
 
 def attribute(value: Any, name: str) -> Any:
-    """``value.name``: of a mapping its item, never a method."""
+    """``value.name``; for a mapping its item, and never a method."""
     if isinstance(value, dict):
         return value.get(name, _UNDEFINED)
     if isinstance(value, Namespace) or (isinstance(value, LoopContext) and name in _LOOP):
@@ -166,7 +166,7 @@ def slice_of(value: Any, start: Any, stop: Any, step: Any) -> Any:
 
 
 def items_of(value: Any) -> list[Any]:
-    """What a filter that takes lists goes through."""
+    """The items that a filter for lists iterates over."""
     if isinstance(value, list):
         return value
     if isinstance(value, str | dict):
@@ -179,7 +179,7 @@ def items_of(value: Any) -> list[Any]:
 
 
 def looped_over(value: Any) -> list[Any]:
-    """The same for a loop of a template, which does not know how many characters a text has."""
+    """The items that a loop of a template iterates over. A text has no known length there."""
     if isinstance(value, str) and value:
         unknown("a loop over a text")
     return items_of(value)
@@ -271,7 +271,7 @@ def ordered(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
 
 
 def sort_key(value: Any) -> Any:
-    """By what filters sort where case does not count."""
+    """The key by which filters sort if case does not count."""
     if isinstance(value, str) and value.isascii():
         return value.lower()
     if is_number(value):

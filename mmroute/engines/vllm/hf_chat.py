@@ -80,7 +80,7 @@ class HfChat(Chat):
 
     def _prefix(self, request: Request, cache: ChatCache) -> ChatPrefix | None:
         """The messages that the cache knows; None where the chat is to be rendered whole."""
-        if not cache.is_worth(request.messages):
+        if not cache.is_long_enough(request.messages):
             return None
         # Both change the prompt beyond what the template writes.
         if request.continue_final_message or request.add_special_tokens:
