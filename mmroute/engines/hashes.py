@@ -160,7 +160,7 @@ class Hashes(Protocol):
         Args:
             prompt: the prompt to hash.
             algorithm: a value of `Algorithm`.
-            block_size: tokens in a block.
+            block_size: the number of tokens in a block.
             seed: the engine's PYTHONHASHSEED.
             previous: hashes of an earlier prompt.
             reuse: the cache to look in if `previous` is None.

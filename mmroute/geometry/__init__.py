@@ -1,4 +1,4 @@
-"""Item to replacement: a grid says how many tokens it has, a layout what stands there.
+"""From an item to its replacement: a grid counts the tokens, and a layout makes them.
 
 A family spec names one of each (``grid`` and ``layout``), and lists the arguments of requests that
 change the grid's numbers (``accepts``).

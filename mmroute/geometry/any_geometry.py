@@ -1,4 +1,4 @@
-"""What a model asks of the geometry of one modality."""
+"""The protocol of the geometry of one modality."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 class AnyGeometry(Protocol):
-    """What counts and writes the items of a model. Pure: no I/O."""
+    """Counts the items of a model, and makes their replacements. Pure: no I/O."""
 
     def max_embeds(self, plan: CachePlan, /) -> int:
-        """Feature positions of the largest item that the engine plans its encoder cache with."""
+        """The number of features of the largest item for which the engine plans its cache."""
 
     def with_overrides(self, overrides: Overrides) -> AnyGeometry:
         """The geometry under a request's overrides.
@@ -26,7 +26,7 @@ class AnyGeometry(Protocol):
         """
 
     def replacements(self, items: Sequence[Any], context: ModelContext) -> Iterator[Replacement]:
-        """One replacement for each item, made when it is taken.
+        """Yield the replacement of each item.
 
         Raises:
             InexactError: as `mmroute.geometry.grid.Grid` and `mmroute.geometry.layout.Layout`.

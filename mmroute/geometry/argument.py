@@ -16,7 +16,7 @@ from mmroute.geometry.unlisted_arguments import refused
 
 
 class Kind(StrEnum):
-    """What the value of an argument must be."""
+    """The kind of value that an argument must have."""
 
     COUNT = "count"
     """A positive integer."""
@@ -36,7 +36,7 @@ class Kind(StrEnum):
 
 
 class Where(StrEnum):
-    """Where an argument may stand: flat, or inside the object of its modality (`images_kwargs`)."""
+    """The places of an argument: flat, or inside the object of its modality (`images_kwargs`)."""
 
     ANYWHERE = "anywhere"
     """Both; the one inside wins."""
@@ -63,22 +63,23 @@ class Argument:
     """One argument of requests.
 
     Attributes:
-        sets: the grid's numbers that it changes; none: it is checked, and changes nothing.
-        kind: the kind that its value must be of.
+        sets: the grid's numbers that it changes. An argument with none is checked, and changes
+            nothing.
+        kind: the kind of its value.
         one_of: the values that it may have, in place of a kind.
         flat_one_of: the values that a flat argument may have, in place of a kind.
-        most: the largest count; more would take time or memory, and no context holds it.
+        most: the largest count. No context holds more, which would take time or memory.
         where: the places where it may stand.
         without: another argument that must be absent.
         keys: the sets of keys that an object of counts may have, each as one text such as
             ``height width``. A ``side`` is a count in place of the object.
-        edges: key -> the grid's number that it changes, unless an argument of its own does.
-        complete: whether all edges must be given, by it or by arguments of their own.
-        clears: key -> the grid's switch that is off where the object has the key.
+        edges: for each key, the grid's number that it changes. An argument for this number wins.
+        complete: whether the object, with the arguments for its numbers, must give all edges.
+        clears: for each key, the grid's switch that is off if the object has the key.
         square: whether height and width must be equal.
-        edges_are_arguments: whether each edge is an argument of a request, too, by the name of the
-            grid's number, before the engine's own arguments are put in.
-        named: whether the identities of items cover it. Some processors take one out before that.
+        edges_are_arguments: whether each edge becomes an argument with the name of the grid's
+            number, before the engine's own arguments are merged in.
+        named: whether the identities of items cover it. Some processors remove it before that.
     """
 
     __pydantic_config__: ClassVar = {"extra": "forbid"}
@@ -100,17 +101,17 @@ class Argument:
 
     @property
     def changed_fields(self) -> set[str]:
-        """The numbers of the grid that it may change."""
+        """The numbers of the grid that the argument may change."""
         return {*self.sets, *self.edges.values(), *self.clears.values()}
 
     def of_type(self, types: Mapping[str, Any]) -> Argument:
-        """Itself, with the kind of the number that it changes: a switch for one that is boolean."""
+        """The argument with the kind of the number that it changes: a switch for a boolean."""
         if self.kind is None and self.sets and types[self.sets[0]] is bool:
             return replace(self, kind=Kind.SWITCH)
         return self
 
     def check(self, name: str, value: object) -> None:
-        """Refuse a value that it must not have."""
+        """Refuse a value that the argument must not have."""
         if self.one_of:
             check_one_of(name, value, self.one_of)
         elif self.keys:
@@ -134,7 +135,7 @@ class Argument:
             raise refused(name, value, "a square")
 
     def edge_changes(self, name: str, value: object, others: Collection[str]) -> dict[str, object]:
-        """The numbers of the grid that an object changes, once it was checked.
+        """The numbers of the grid that a checked object changes.
 
         Args:
             name: the name of the argument.
@@ -166,6 +167,6 @@ _KINDS: Final[Mapping[Kind, tuple[str, Callable[[object], bool]]]] = {
 
 
 def check_one_of(name: str, value: object, known: Collection[object]) -> None:
-    """Refuse a value that is not one of those that are known, by type and value."""
+    """Refuse a value that does not equal a known one in type and value."""
     if not any(type(value) is type(one) and value == one for one in known):
         raise refused(name, value, f"one of {', '.join(map(str, known))}")

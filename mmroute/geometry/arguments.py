@@ -1,9 +1,9 @@
 """The arguments of a request that change how its items are counted (`mm_processor_kwargs`).
 
-The engine hands them to the model's processors. Which of them change a count, which are ignored
-and which make a processor fail was observed for each family with vLLM and transformers,
-and stands in its spec (``[image.accepts]``). What was not observed is refused, never
-guessed: by an `InexactError` with the reason `unsupported_processor_kwargs`.
+The engine hands them to the model's processors. Some change a count, some are ignored, and some
+make a processor fail. This was observed for each family with vLLM and transformers, and is in its
+spec (``[image.accepts]``). An argument that was not observed is refused and never guessed: by an
+`InexactError` with the reason `unsupported_processor_kwargs`.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ _FLAT_COUNTS: Final = (Where.FLAT_COUNTS, Where.FLAT_COUNTS_ALONE, Where.FLAT_RE
 
 
 class Others(StrEnum):
-    """What becomes of arguments that the spec does not list."""
+    """The treatment of arguments that the spec does not list."""
 
     IGNORED = "ignored"
     """A processor of transformers ignores them, if they were seen to do no harm."""
     COMMON = "common"
-    """Those pass that every image processor of transformers knows, and no others."""
+    """Arguments that every image processor of transformers knows pass, and no others."""
     REFUSED = "refused"
     """The processor fails on them."""
     FOREIGN = "foreign"
     """The processor ignores names that no processor of transformers has, and fails on others."""
     UNREAD = "unread"
-    """The processor reads names of its own only; some names break it all the same."""
+    """The processor reads only names of its own, but some other names make it fail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +64,12 @@ class Arguments:
 
     Attributes:
         modality: the modality of the items.
-        named: the arguments that are listed.
+        named: the listed arguments, by name.
         others: the treatment of all other arguments of images; those of audio are refused.
-        of_videos: counts that the model's video processor knows beside those of all video
-            processors. It checks ``videos_kwargs`` where a request has images alone, too.
-        processor_reads: what the model's video processor reads beside what all read; None if it may
-            read whatever some processor reads.
+        of_videos: the counts that only this model's video processor knows. It checks
+            ``videos_kwargs`` for requests with images alone, too.
+        processor_reads: the names that this model's video processor reads, beside those that all
+            video processors read; None if it may read any name that some processor reads.
     """
 
     modality: Modality
@@ -84,7 +84,7 @@ class Arguments:
         return frozenset(name for name, argument in self.named.items() if not argument.named)
 
     def with_edges(self, kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The arguments of a request, with those that the edges of others are.
+        """The arguments of a request, with those that the edges of other arguments give.
 
         Source: vLLM ``model_executor/models/qwen2_vl.py``
         (`_complete_mm_processor_size_aliases`), which comes before the merge with the engine's own.
@@ -129,7 +129,7 @@ class Arguments:
     def _counts(
         self, name: str, argument: Argument, kwargs: Mapping[str, Any], scoped: Mapping[str, Any]
     ) -> bool:
-        """Whether the engine counts by an argument, once its place and value were checked."""
+        """Check the place and value of an argument, and return whether the engine counts by it."""
         flat, inside = name in kwargs, name in scoped
         if argument.where is not Where.ANYWHERE:
             self._check_place(name, argument.where, kwargs, scoped)
@@ -142,9 +142,9 @@ class Arguments:
         return not (argument.where in _FLAT_COUNTS and name in scoped)
 
     def _checked_scope(self, kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What stands inside the object of the modality, once arguments that are not listed pass.
+        """The arguments inside the object of the modality, after unlisted arguments are checked.
 
-        Nothing for processors that read no such object.
+        A processor that reads no such object has none.
         """
         if self.others is Others.FOREIGN:
             return self._check_foreign(kwargs, _SCOPES[self.modality])
@@ -235,7 +235,7 @@ class Arguments:
                     raise refused(f"{scope}.{name}", value, "absent")
 
     def _check_foreign(self, kwargs: Mapping[str, Any], own: str) -> Mapping[str, Any]:
-        """Refuse the names of processors of transformers that are not listed."""
+        """Refuse unlisted names that processors of transformers have."""
         for name, value in kwargs.items():
             if name in OBJECTS:
                 if not isinstance(value, Mapping):
@@ -265,7 +265,7 @@ class Arguments:
     def _check_place(
         self, name: str, where: Where, kwargs: Mapping[str, Any], scoped: Mapping[str, Any]
     ) -> None:
-        """Refuse an argument that is given where it must not be."""
+        """Refuse an argument in a place where it must not be."""
         flat, inside = name in kwargs, name in scoped
         wrong = {
             Where.NOWHERE: True,
@@ -279,7 +279,7 @@ class Arguments:
 
 
 def _with_edges(kwargs: Mapping[str, Any], name: str, edges: Mapping[str, str]) -> dict[str, Any]:
-    """The arguments, flat and inside each scope, with those that the edges of one stand for.
+    """The arguments, flat and inside each scope, with those that the edges of one argument give.
 
     >>> _with_edges({"size": {"longest_edge": 50176}}, "size", {"longest_edge": "max_pixels"})
     {'max_pixels': 50176, 'size': {'longest_edge': 50176}}
@@ -296,6 +296,6 @@ def _with_edges(kwargs: Mapping[str, Any], name: str, edges: Mapping[str, str]) 
 
 
 def _mapping(kwargs: Mapping[str, Any], scope: str) -> Mapping[str, Any]:
-    """What a scope holds; nothing if it is no object, which is refused elsewhere."""
+    """The arguments in a scope; none if it is no object, which is refused elsewhere."""
     scoped = kwargs.get(scope)
     return scoped if isinstance(scoped, Mapping) else {}

@@ -1,6 +1,6 @@
-"""Which frames of a video an engine decodes.
+"""Chooses the frames of a video that an engine decodes.
 
-The engine finds the sampler by the class of the model's video processor, reads the frames by their
+The engine finds the sampler by the class of the model's video processor, reads frames by their
 numbers, and drops duplicates.
 
 Sources: vLLM ``multimodal/video.py``, ``multimodal/media/video.py``. Checked with both.
@@ -34,14 +34,14 @@ class Sampler(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """What a request's ``media_io_kwargs`` ask for; None for the sampler's own.
+    """The sampling options in a request's ``media_io_kwargs``; None for the sampler's defaults.
 
     Attributes:
-        fps: frames a second that are wanted.
+        fps: the number of frames a second.
         num_frames: the most frames; -1 for no limit.
         min_frames: the fewest frames.
-        max_frames: the most frames, of samplers that ignore `num_frames`.
-        max_duration: seconds up to which frames are taken at a rate.
+        max_frames: the most frames, for samplers that ignore `num_frames`.
+        max_duration: the length in seconds up to which frames are taken at a constant rate.
     """
 
     fps: float | None = None
@@ -52,19 +52,19 @@ class Sampling:
 
 
 DEFAULT: Final = Sampling()
-"""What is sampled if the request does not say."""
+"""The options of a request that sets none."""
 
 
 class Frames(NamedTuple):
-    """The frames that the engine decodes of a video, and what it says of them.
+    """The frames of a video that the engine decodes, and their metadata in the engine.
 
     Attributes:
-        indices: their numbers, ascending.
-        total: frames in the file.
-        fps: frames a second; 24 for Qwen3-VL where the file has no rate.
+        indices: the numbers of the frames, ascending.
+        total: the number of frames in the file.
+        fps: the number of frames a second; 24 for Qwen3-VL where the file has no rate.
         backend: the engine's name for the reader.
-        sampled_again: whether the model's processor chooses among them again.
-        certain: whether the numbers are the same on every machine. How many there are always is.
+        sampled_again: whether the model's processor samples these frames again.
+        certain: whether the numbers are the same on every machine. Their count always is.
     """
 
     indices: Sequence[int]
@@ -76,12 +76,12 @@ class Frames(NamedTuple):
 
     @property
     def duration(self) -> float:
-        """Seconds of the file."""
+        """The length of the file in seconds."""
         return self.total / self.fps if self.fps > 0 else 0
 
     @property
     def times(self) -> list[float]:
-        """Seconds at which the frames stand."""
+        """The times of the frames in seconds."""
         return [index / self.fps for index in self.indices]
 
 
@@ -116,10 +116,10 @@ _GLM_FPS: Final = ((30, 3.0), (300, 1.0), (_MAX_GLM_SECONDS, 0.5))
 
 
 def sampling_of(sampler: Sampler, media_io: Mapping[str, Any]) -> Sampling:
-    """What a request asks of a sampler, which ignores names that it does not read.
+    """The sampling options of a request. A sampler ignores names that it does not read.
 
     Raises:
-        InexactError: `unsupported_processor_kwargs` for what was not observed.
+        InexactError: `unsupported_processor_kwargs` for a value that was not observed.
     """
     asked = {}
     for name, value in media_io.items():
@@ -189,7 +189,7 @@ def _qwen2_vl(total: int, fps: float, asked: Sampling) -> list[int]:
 
 
 def _qwen2_vl_step(total: int, fps: float, asked: Sampling) -> float:
-    """Frames from one that is chosen to the next."""
+    """The distance in frames from one chosen frame to the next."""
     if not fps > 0:
         raise item_refused(f"a video of {total} frames", "its frame rate is unknown")
     most = min(asked.max_frames or _MAX_QWEN_FRAMES, _MAX_QWEN_FRAMES, total) // 2 * 2
@@ -201,9 +201,9 @@ def _qwen2_vl_step(total: int, fps: float, asked: Sampling) -> float:
 
 
 def _float_range(total: int, step: float, *, width: int) -> npt.NDArray[np.int64]:
-    """``torch.arange(0, total, step).int()`` on a machine that computes so many at once.
+    """``torch.arange(0, total, step).int()`` on a machine that computes `width` numbers at once.
 
-    Of each group the first is rounded to 32 bits before the others are counted from it.
+    The first number of each group is rounded to 32 bits, and the others are computed from it.
     """
     places = np.arange(math.ceil(total / step))
     first = places // width * width

@@ -1,4 +1,4 @@
-"""Items of one modality to replacements: a grid counts them, and a layout writes them."""
+"""From items of one modality to replacements: a grid counts, and a layout makes tokens."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_SIZES: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """How a family's items of one modality become tokens.
+    """The geometry of one modality of a family.
 
     Attributes:
         grid: counts the items' tokens.
@@ -66,7 +66,7 @@ class Geometry:
         images: Sequence[ImageSize],
         context: ModelContext,
     ) -> Iterator[Replacement]:
-        """The replacement of each image: most have the size of others, and are counted once."""
+        """Yield the replacement of each image. Images of one size are counted once."""
         seen, replacement = self._seen, self.layout.replacement
         for number, image in enumerate(images):
             size = image.width, image.height
@@ -85,16 +85,16 @@ class Geometry:
 
 @dataclass(frozen=True, slots=True)
 class RefusedItems:
-    """Refuses every item; the model still answers requests without them.
+    """Refuses every item. The model still answers requests without items.
 
     Attributes:
-        why: what the engine's own settings say that was not observed, and what they must say.
+        why: the message, with the engine's setting that was not observed, and the remedy.
     """
 
     why: str
 
     def max_embeds(self, _: CachePlan) -> int:
-        """The fewest, so that no cache is planned larger than the engine's."""
+        """The least possible number, so that no cache is planned larger than the engine's."""
         return 1
 
     def with_overrides(self, _: Overrides) -> RefusedItems:

@@ -1,4 +1,4 @@
-"""What a grid is: it counts the tokens of an item, and knows no token ID."""
+"""The protocol of grids, which count the tokens of an item and know no token ID."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ _Size_contra = TypeVar("_Size_contra", contravariant=True)
 
 
 class Count(NamedTuple):
-    """How many feature positions an item has, and how they are divided.
+    """The number of feature positions of an item, and their division.
 
     Attributes:
-        rows: rows of tiles; 0 for an item that is not cut. A frame of a video is a row.
-        columns: tiles of a row.
-        tile: feature positions of each tile.
-        whole: feature positions of the whole item, beside its tiles or without any.
-        times: seconds at which each row of a video stands; empty where they are not known.
+        rows: the number of rows of tiles; 0 for an item that is not cut. A frame of a video is a
+            row.
+        columns: the number of tiles in a row.
+        tile: the number of feature positions of each tile.
+        whole: the number of feature positions of the whole item, beside its tiles or without any.
+        times: the time of each row of a video in seconds; empty if they are not known.
     """
 
     rows: int = 0
@@ -37,16 +38,16 @@ class Count(NamedTuple):
 
     @property
     def total(self) -> int:
-        """All feature positions."""
+        """The number of all feature positions."""
         return self.rows * self.columns * self.tile + self.whole
 
 
 class CachePlan(NamedTuple):
-    """What the engine plans its encoder cache with, beside a model's own values.
+    """The values by which the engine plans its encoder cache, beside a model's own.
 
     Attributes:
-        max_model_len: tokens of the longest context.
-        largest_image: features of the largest image that it plans with; 0 without images.
+        max_model_len: the number of tokens of the longest context.
+        largest_image: the number of features of the largest planned image; 0 without images.
         takes_images: whether a request may have an image.
     """
 
@@ -56,14 +57,14 @@ class CachePlan(NamedTuple):
 
     @property
     def beside_an_image(self) -> int:
-        """Tokens of the longest context that the largest image leaves; it may be negative."""
+        """The number of tokens of the context that the largest image leaves; may be negative."""
         return self.max_model_len - self.largest_image * self.takes_images
 
     def pairs_like_images(self, most: int) -> int:
-        """Features of the largest video whose pairs of frames are counted as images are.
+        """The number of features of the largest video whose pairs of frames count as images.
 
         Args:
-            most: pairs that the engine plans with, if the context holds them.
+            most: the number of pairs that the engine plans, if the context holds them.
 
         Source: vLLM ``model_executor/models/qwen2_vl.py``
         (``Qwen2VLProcessingInfo.get_max_video_tokens``).
@@ -73,7 +74,7 @@ class CachePlan(NamedTuple):
 
 
 class Grid(Protocol[_Size_contra]):
-    """Items to counts: pure functions of integers, no I/O.
+    """From items to counts: pure functions of integers, without I/O.
 
     A grid is a frozen dataclass. Its fields are the numbers that a family spec gives in ``values``
     and that a request may change. It gets all items of a request at once, because some models
@@ -88,14 +89,14 @@ class Grid(Protocol[_Size_contra]):
         """
 
     def max_embeds(self, plan: CachePlan, /) -> int:
-        """Feature positions of the largest item that the engine plans its encoder cache with.
+        """The number of features of the largest item for which the engine plans its cache.
 
         It is the engine's own estimate, which is not always the most that an item can have.
         """
 
 
 AnyGrid: TypeAlias = Grid[Any]
-"""A grid of some modality."""
+"""A grid of any modality."""
 
 
 class OneByOne(ABC, Generic[_Size]):
@@ -105,7 +106,7 @@ class OneByOne(ABC, Generic[_Size]):
 
     @abstractmethod
     def count(self, item: _Size, /) -> Count:
-        """The feature positions of one item.
+        """The count of one item.
 
         Raises:
             InexactError: `image_refused`, `item_refused`.
@@ -122,7 +123,7 @@ class SampledVideos(OneByOne[VideoSize]):
 
     Attributes:
         sampler: chooses the frames that are decoded.
-        sampling: what the request asks of the sampler.
+        sampling: the sampling options of the request.
     """
 
     sampler: Sampler

@@ -1,4 +1,4 @@
-"""Which kwargs transformers' processors know, and the values that they accept.
+"""The kwargs that transformers' processors know, and the values that they accept.
 
 Observed with vLLM and transformers.
 """

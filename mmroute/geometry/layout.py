@@ -1,4 +1,4 @@
-"""What a layout is: it writes the tokens of an item, and counts nothing."""
+"""The protocol of layouts, which make the tokens of an item and count nothing."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Around(NamedTuple):
     """Words on both sides of feature positions.
 
     Attributes:
-        before: token IDs before them.
-        after: token IDs behind them.
+        before: the token IDs before the features.
+        after: the token IDs after the features.
     """
 
     before: Words
@@ -26,11 +26,12 @@ class Around(NamedTuple):
 
 
 class Layout(Protocol):
-    """Counts to replacements.
+    """From counts to replacements.
 
-    A layout is a frozen dataclass. Its fields are what a family spec gives in ``words``, by their
-    types: `int` is one token, `Words` token IDs, `Around` words with ``{fill}`` where the features
-    stand, and `str` a template that is filled in and encoded for each item.
+    A layout is a frozen dataclass. Its fields are the ``words`` of a family spec, and their types
+    say how a word is read: `int` is one token, `Words` are token IDs, `Around` are words with
+    ``{fill}`` in place of the features, and `str` is a template that is filled in and encoded for
+    each item.
     """
 
     def replacement(
@@ -39,10 +40,10 @@ class Layout(Protocol):
         """The replacement of one item.
 
         Args:
-            count: its feature positions.
-            item: itself, for layouts that write its size.
-            number: its place among the request's items of its modality, from 0.
-            context: the tokenizer, among others.
+            count: the count of the item.
+            item: the item, for layouts that write its size.
+            number: the index of the item among those of its modality, from 0.
+            context: the values that all items share, such as the tokenizer.
 
         Raises:
             InexactError: `item_too_large`, `special_token_split`, `item_refused`.

@@ -1,4 +1,4 @@
-"""What takes one placeholder's place in the expanded prompt, and what it may depend on."""
+"""Replacements of placeholders, and the values on which they may depend."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Replacement(NamedTuple):
     Attributes:
         token_ids: all token IDs, shape (n,). Do not write to the array.
         embed_runs: the positions that receive features; None if all do.
-        target: the token IDs whose place it takes; None for the target of its modality.
+        target: the token IDs that it replaces; None for the target of its modality.
     """
 
     token_ids: TokenIds
@@ -37,18 +37,18 @@ class Replacement(NamedTuple):
 
     @property
     def num_embeds(self) -> int:
-        """How many positions receive features."""
+        """The number of positions that receive features."""
         if self.embed_runs is None:
             return len(self.token_ids)
         return sum(count for is_embed, count in self.embed_runs if is_embed)
 
 
 class ModelContext(NamedTuple):
-    """What grids and layouts may know beside a request's items.
+    """The values that grids and layouts may read beside a request's items.
 
     Attributes:
-        max_model_len: tokens of the longest context.
-        encode: the model's tokenizer, without special tokens, for replacements that are text.
+        max_model_len: the number of tokens of the longest context.
+        encode: encodes text by the model's tokenizer, without special tokens.
         processor_cache_off: whether the engine keeps no processed items.
     """
 
@@ -58,11 +58,12 @@ class ModelContext(NamedTuple):
 
 
 class Overrides(NamedTuple):
-    """What a request changes of how its items are processed.
+    """The overrides of a request for the processing of its items.
 
     Attributes:
         processor: its ``mm_processor_kwargs``.
-        media_io: its ``media_io_kwargs`` of this modality.
+        media_io: its ``media_io_kwargs``: those of one modality for a geometry, and by modality
+            for an identity.
     """
 
     processor: Mapping[str, Any]
@@ -70,7 +71,7 @@ class Overrides(NamedTuple):
 
 
 def check_count(count: int) -> None:
-    """Refuse what fits no context before it takes memory: a request may ask for any number.
+    """Refuse a count that fits no context, before it takes memory.
 
     Raises:
         InexactError: `item_too_large`.

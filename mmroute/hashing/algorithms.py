@@ -58,7 +58,7 @@ class Method:
     Attributes:
         encoding: objects to bytes.
         digest: makes a hash of bytes.
-        digest_size: bytes of a hash.
+        digest_size: the number of bytes of a hash.
         secret_seed: whether the engine draws the seed at random if PYTHONHASHSEED is not set.
     """
 

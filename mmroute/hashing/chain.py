@@ -79,7 +79,7 @@ def hash_pages(token_ids: TokenIds, page_size: int, parent: bytes) -> tuple[byte
 
     Args:
         token_ids: the token IDs of full pages, shape (n,).
-        page_size: tokens in a page.
+        page_size: the number of tokens in a page.
         parent: the hash of the page before the first of them.
     """
     hash_them = _pages_by_extension if _pages_compiled() else _pages_by_python
@@ -246,7 +246,7 @@ def link_blocks(
         token_ids: token IDs that begin with those of the blocks.
         keys: the extra keys of each block.
         parent: the hash of the block before the first of them.
-        block_size: tokens in a block.
+        block_size: the number of tokens in a block.
         encode: gives the bytes that are hashed for a parent, token IDs and extra keys.
         digest: makes a hash of bytes.
     """

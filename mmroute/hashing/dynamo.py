@@ -53,7 +53,7 @@ def local_block_hashes(
 
     Args:
         token_ids: the expanded prompt, shape (n,).
-        block_size: tokens in a block.
+        block_size: the number of tokens in a block.
         items: the images, which become ``block_mm_infos`` by the `image_hash` of their
             identities. Their order does not matter. An image that occurs twice counts twice.
         lora_name: the adapter; an empty name counts as none.

@@ -36,7 +36,7 @@ class HashedItem:
 
     Attributes:
         identity: the string by which the engine tells items apart: the client's uuid, or a hash.
-        offset: index of its first token in the expanded prompt.
+        offset: the index of its first token in the expanded prompt.
         length: the number of its tokens, features or not.
     """
 
@@ -72,7 +72,7 @@ class ExtraKeys(Sequence[BlockKeys]):
     """The extra keys of the first blocks of a request, one entry for each block.
 
     Attributes:
-        block_size: tokens in a block.
+        block_size: the number of tokens in a block.
         num_blocks: the number of blocks.
         runs: the runs of blocks in which one item's key is the only one, in order.
         others: the other blocks that have keys, by their numbers.
@@ -162,7 +162,7 @@ def extra_keys(
     Args:
         items: its images, in any order.
         num_blocks: the number of blocks.
-        block_size: tokens in a block.
+        block_size: the number of tokens in a block.
         lora: the adapter; its key is on every block.
         cache_salt: its key is on the first block; an empty salt counts as none, as in vLLM.
         lookahead: the number of tokens behind a block that its hash covers as well. An item that

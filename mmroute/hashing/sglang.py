@@ -32,7 +32,7 @@ class PageHashes(Digests):
 
     Attributes:
         hashes: one for each page, 32 bytes.
-        page_size: tokens in a page.
+        page_size: the number of tokens in a page.
     """
 
     page_size: int

@@ -46,7 +46,7 @@ class BlockHashes(Digests):
     Attributes:
         hashes: one for each block.
         algorithm: the algorithm that computed them.
-        block_size: tokens in a block.
+        block_size: the number of tokens in a block.
         seed: the engine's PYTHONHASHSEED; None if it is not set.
         lookahead: the number of tokens behind a block that its hash covers as well.
         reused: the number of hashes that were reused from an earlier prompt.
@@ -100,7 +100,7 @@ def hash_blocks(
         extra_keys: the result of `extra_keys` for the `num_hashed` blocks; None if no block has
             extra keys.
         algorithm: a value of `Algorithm`.
-        block_size: tokens in a block, as the engine hashes them.
+        block_size: the number of tokens in a block, as the engine hashes them.
         seed: the engine's PYTHONHASHSEED; None if it is not set.
         lookahead: the number of tokens behind a block that its hash covers as well, under
             speculative decoding (`num_hash_lookahead_tokens` of vLLM 0.33).
@@ -166,7 +166,7 @@ def hash_older_blocks(
         token_ids: the expanded prompt, shape (n,).
         keys: the result of `untagged_keys` or `identity_keys` for the n // block_size full blocks.
         algorithm: a value of `Algorithm`.
-        block_size: tokens in a block.
+        block_size: the number of tokens in a block.
         seed: the engine's PYTHONHASHSEED; None if it is not set.
         random_root: whether the engine draws the seed at random if PYTHONHASHSEED is not set,
             whatever the algorithm.

@@ -1,1 +1,1 @@
-"""How many tokens an item has: one module per way of counting, listed in `geometry.registry`."""
+"""Grids: one module for each way of counting tokens, listed in `geometry.registry`."""

@@ -24,9 +24,11 @@ class AspectPatches(OneByOne[ImageSize]):
     """The patch grid closest to an image's aspect ratio.
 
     Attributes:
-        patch_size: side of a patch, in pixels.
-        merge_size: patches along one side of what the image processor makes one token.
-        counted_merge_size: patches along one side of what the engine counts as one token.
+        patch_size: the side of a patch, in pixels.
+        merge_size: the number of patches along one side of what the image processor makes one
+            token.
+        counted_merge_size: the number of patches along one side of what the engine counts as one
+            token.
         max_image_tokens: the most tokens of an image.
     """
 
@@ -52,8 +54,8 @@ class NearestPatches(OneByOne[ImageSize]):
     """Likewise, or the nearest grid within the limit.
 
     Attributes:
-        patch_size: side of a patch, in pixels.
-        merge_size: patches along one side of a token.
+        patch_size: the side of a patch, in pixels.
+        merge_size: the number of patches along one side of a token.
         max_tokens: the most tokens of an image.
     """
 
@@ -74,11 +76,11 @@ class NearestFrames(SampledVideos):
     """Groups of frames, each of which has the tokens of one frame.
 
     Attributes:
-        patch_size: side of a patch, in pixels.
-        merge_size: patches along one side of a token.
+        patch_size: the side of a patch, in pixels.
+        merge_size: the number of patches along one side of a token.
         max_tokens: the most tokens of a frame.
-        group: frames of a group.
-        fps: frames a second that the processor takes of those that were decoded.
+        group: the number of frames of a group.
+        fps: the number of frames a second that the processor takes of those that were decoded.
         max_frames: the most frames that it takes.
     """
 

@@ -23,11 +23,11 @@ class CanvasTiles(OneByOne[ImageSize]):
     """The tiles of the best canvas, and the whole image once more as one tile.
 
     Attributes:
-        tile_size: side of a tile, in pixels.
+        tile_size: the side of a tile, in pixels.
         max_tiles: the most tiles, without the whole image.
         tile_side: a tile has the square of this many feature positions; None: by its patches.
-        patch_size: side of a patch, in pixels.
-        pixel_shuffle_ratio: feature positions along a side of a tile for each patch.
+        patch_size: the side of a patch, in pixels.
+        pixel_shuffle_ratio: the number of feature positions along a side of a tile for each patch.
         single_precision: whether the processor compares scales in single precision, and looks at
             canvases by their height first; otherwise in double precision, and by their width.
         cropped: whether images are cut into tiles at all.

@@ -23,10 +23,10 @@ class CellRows(OneByOne[ImageSize]):
     """Rows and columns of cells.
 
     Attributes:
-        patch_size: pixels along one side of a patch.
-        cell_size: patches along one side of a cell.
+        patch_size: the number of pixels along one side of a patch.
+        cell_size: the number of patches along one side of a cell.
         max_tokens: the most tokens of an image, with the ends of its rows and its own.
-        min_pixels: smallest area, in pixels, to which an image is enlarged.
+        min_pixels: the smallest area, in pixels, to which an image is enlarged.
         max_aspect: the widest that an image is, for its height; None for no limit.
         paired: whether rows stand in pairs, column by column; V4.1 has them one by one.
     """

@@ -22,11 +22,11 @@ class ClippedResize(OneByOne[ImageSize]):
     """The tokens of an image, and one more at each end.
 
     Attributes:
-        patch_size: pixels along one side of a patch.
-        merge_size: patches along one side of a token.
+        patch_size: the number of pixels along one side of a patch.
+        merge_size: the number of patches along one side of a token.
         frame_patches: the number of frames of a patch.
-        min_pixels: smallest area after the resize, in pixels.
-        max_pixels: largest area.
+        min_pixels: the smallest area after the resize, in pixels.
+        max_pixels: the largest area.
     """
 
     patch_size: int
@@ -77,11 +77,11 @@ class ClippedVideo(SampledVideos):
     """The tokens of groups of frames, and one more at each end.
 
     Attributes:
-        patch_size: pixels along one side of a patch.
-        merge_size: patches along one side of a token.
+        patch_size: the number of pixels along one side of a patch.
+        merge_size: the number of patches along one side of a token.
         frame_patches: the number of frames of a patch.
-        min_pixels: smallest area of a frame after the resize, in pixels.
-        max_pixels: largest area.
+        min_pixels: the smallest area of a frame after the resize, in pixels.
+        max_pixels: the largest area.
     """
 
     patch_size: int

@@ -22,12 +22,12 @@ class ClosestTiles(OneByOne[ImageSize]):
     """The tiles of the closest grid, and the whole image as one more.
 
     Attributes:
-        tile_size: side of a tile, in pixels.
+        tile_size: the side of a tile, in pixels.
         min_tiles: the fewest tiles of a grid.
         max_tiles: the most tiles of a grid.
-        tokens_per_tile: feature positions of a tile; None: by the patches of a tile.
-        patch_size: side of a patch, in pixels.
-        downsample_ratio: feature positions along a side of a tile for each patch.
+        tokens_per_tile: the number of feature positions of a tile; None: by the patches of a tile.
+        patch_size: the side of a patch, in pixels.
+        downsample_ratio: the number of feature positions along a side of a tile for each patch.
         cropped: whether images are cut into tiles at all.
         planned_cropped: whether the engine plans its encoder cache with images that are cut.
         thumbnail: whether a grid of several tiles is followed by the whole image as one more.

@@ -24,10 +24,10 @@ class CoveringTiles:
     """The tiles of a grid, separators between them, and the whole image.
 
     Attributes:
-        side: side of a tile, in pixels.
-        image_size: pixels along one side of the vision tower's input.
-        patch_size: pixels along one side of a patch.
-        stride: patches along one side of a token.
+        side: the side of a tile, in pixels.
+        image_size: the number of pixels along one side of the vision tower's input.
+        patch_size: the number of pixels along one side of a patch.
+        stride: the number of patches along one side of a token.
         max_tiles: the most tiles of a grid.
         threshold: the part of the area that a grid has to keep.
     """

@@ -22,8 +22,8 @@ class FitSquare(OneByOne[ImageSize]):
 
     Attributes:
         max_side: the longest side that is not scaled, in pixels.
-        patch_size: side of a patch, in pixels.
-        merge_size: patches along one side of a token.
+        patch_size: the side of a patch, in pixels.
+        merge_size: the number of patches along one side of a token.
         rounding: the rounding of scaled sides: ``down``, or ``half_even`` with at least one pixel.
     """
 

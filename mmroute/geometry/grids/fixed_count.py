@@ -15,14 +15,14 @@ from mmroute.geometry.grid import CachePlan, Count, OneByOne
 
 @dataclass(frozen=True, slots=True)
 class FixedCount(OneByOne[Any]):
-    """A constant: given as it is, or as the square of what a side has.
+    """A constant, or the square of the number of tokens along a side.
 
     Attributes:
-        tokens: feature positions of an item. Of several, by the patches of an image, the engine
-            takes the most. None: the square of what a side has.
-        image_size: side of the resized image, in pixels.
-        patch_size: side of a patch, in pixels.
-        merge_size: patches along one side of a token.
+        tokens: the number of feature positions of an item. Of several, by the patches of an image,
+            the engine takes the most. None for the square of the tokens along a side.
+        image_size: the side of the resized image, in pixels.
+        patch_size: the side of a patch, in pixels.
+        merge_size: the number of patches along one side of a token.
     """
 
     tokens: int | Mapping[str, int] | None = None

@@ -17,10 +17,10 @@ class FixedFrames(SampledVideos):
     """As many tokens for each frame.
 
     Attributes:
-        tokens_per_frame: feature positions of a frame; None: by its pooled patches.
-        image_size: pixels along one side of a frame as the vision tower gets it.
-        patch_size: pixels along one side of a patch.
-        stride: patches along one side that are pooled; the last may be fewer.
+        tokens_per_frame: the number of feature positions of a frame; None: by its pooled patches.
+        image_size: the number of pixels along one side of a frame as the vision tower gets it.
+        patch_size: the number of pixels along one side of a patch.
+        stride: the number of patches along one side that are pooled; the last may be fewer.
         newline: whether one token more follows all frames.
         beside_an_image: whether the engine plans its encoder cache with what the context holds
             beside an image; otherwise with what it holds.

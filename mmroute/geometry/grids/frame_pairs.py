@@ -21,10 +21,10 @@ class FramePairs(SampledVideos):
     """The tokens of pairs of frames after a smart resize.
 
     Attributes:
-        patch_size: pixels along one side of a patch.
-        merge_size: patches along one side of a token.
-        min_pixels: smallest area of a frame after the resize, in pixels.
-        max_pixels: largest area.
+        patch_size: the number of pixels along one side of a patch.
+        merge_size: the number of patches along one side of a token.
+        min_pixels: the smallest area of a frame after the resize, in pixels.
+        max_pixels: the largest area.
     """
 
     patch_size: int

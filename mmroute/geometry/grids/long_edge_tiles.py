@@ -23,9 +23,9 @@ class LongEdgeTiles(OneByOne[ImageSize]):
     """The tiles of an image, and the whole image.
 
     Attributes:
-        tokens_per_tile: feature positions of a tile, and of the whole image.
+        tokens_per_tile: the number of feature positions of a tile, and of the whole image.
         longest_edge: the longest side after scaling, in pixels.
-        tile_size: side of a tile, in pixels.
+        tile_size: the side of a tile, in pixels.
         split: whether images are cut into tiles at all.
     """
 

@@ -38,8 +38,8 @@ class MelFrames(OneByOne[AudioLength]):
     """The tokens that an encoder makes of mel frames.
 
     Attributes:
-        sampling_rate: samples a second that the model is given.
-        hop_length: samples from one frame to the next.
+        sampling_rate: the number of samples a second that the model is given.
+        hop_length: the number of samples from one frame to the next.
         encoder: the encoder's way to make tokens of frames.
         partial_frame: whether samples that do not fill a frame make one.
         min_samples: fewer are refused.

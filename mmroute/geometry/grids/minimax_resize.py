@@ -27,10 +27,11 @@ class MiniMaxResize(OneByOne[ImageSize]):
     """Rows and columns of tokens after MiniMax's resize.
 
     Attributes:
-        patch_size: side of a patch, in pixels.
-        merge_size: patches along one side of a token.
-        max_pixels: largest area after the resize, in pixels.
-        max_long_side: longest side after the resize, in pixels; where given, areas do not count.
+        patch_size: the side of a patch, in pixels.
+        merge_size: the number of patches along one side of a token.
+        max_pixels: the largest area after the resize, in pixels.
+        max_long_side: the longest side after the resize, in pixels; where given, areas do not
+            count.
         resize: whether images are resized at all.
     """
 
@@ -82,10 +83,10 @@ class MiniMaxVideo(SampledVideos):
     """Pairs of frames, each resized by its area.
 
     Attributes:
-        patch_size: pixels along one side of a patch.
-        merge_size: patches along one side of a token.
-        max_pixels: largest area of a frame after the resize, in pixels.
-        max_long_side: longest side after the resize, which was not observed.
+        patch_size: the number of pixels along one side of a patch.
+        merge_size: the number of patches along one side of a token.
+        max_pixels: the largest area of a frame after the resize, in pixels.
+        max_long_side: the longest side after the resize, which was not observed.
     """
 
     patch_size: int

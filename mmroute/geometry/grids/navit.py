@@ -22,11 +22,11 @@ class Navit(OneByOne[ImageSize]):
     """The tokens of an image that is padded up to whole ones.
 
     Attributes:
-        patch_size: pixels along one side of a patch.
-        merge_size: patches along one side of a token.
+        patch_size: the number of pixels along one side of a patch.
+        merge_size: the number of patches along one side of a token.
         max_patches: the most patches of an image.
         max_patches_per_side: the most patches along one side.
-        fixed_tokens: tokens of every image, where they do not depend on its size.
+        fixed_tokens: the number of tokens of every image, where they do not depend on its size.
         planned_by_sides: whether the engine plans its encoder cache with the best of all numbers of
             patches along both sides; otherwise with a square, which is not the largest image.
     """

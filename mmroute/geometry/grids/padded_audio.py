@@ -26,10 +26,10 @@ class PaddedAudio(OneByOne[AudioLength]):
     """The tokens of whole chunks of audio.
 
     Attributes:
-        sampling_rate: samples a second that the model is given.
-        frame_rate: tokens a second.
-        chunk_seconds: seconds of a chunk.
-        hop_length: samples from one frame of the spectrogram to the next.
+        sampling_rate: the number of samples a second that the model is given.
+        frame_rate: the number of tokens a second.
+        chunk_seconds: the number of seconds of a chunk.
+        hop_length: the number of samples from one frame of the spectrogram to the next.
     """
 
     sampling_rate: int

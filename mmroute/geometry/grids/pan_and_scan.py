@@ -21,7 +21,7 @@ class PanAndScan:
     """The soft tokens of an image and of its crops.
 
     Attributes:
-        tokens_per_image: feature positions of an image or a crop.
+        tokens_per_image: the number of feature positions of an image or a crop.
         pan_and_scan: whether images are cut into crops at all.
         min_crop_size: the smallest side of a crop, in pixels.
         max_num_crops: the most crops.

@@ -24,8 +24,8 @@ class PatchBudget(OneByOne[ImageSize]):
     """The soft tokens of an image within its budget.
 
     Attributes:
-        patch_size: pixels along one side of a patch.
-        pooling_size: patches along one side of a soft token.
+        patch_size: the number of pixels along one side of a patch.
+        pooling_size: the number of patches along one side of a soft token.
         max_soft_tokens: the budget of an image.
     """
 

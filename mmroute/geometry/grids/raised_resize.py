@@ -25,12 +25,12 @@ class RaisedResize(OneByOne[ImageSize]):
     """An image with a side shorter than a token is enlarged, whatever its aspect.
 
     Attributes:
-        patch_size: pixels along one side of a patch.
-        merge_size: patches along one side of a token.
+        patch_size: the number of pixels along one side of a patch.
+        merge_size: the number of patches along one side of a token.
         min_tokens: the fewest tokens, where `min_pixels` is None.
         max_tokens: the most, where `max_pixels` is None.
-        min_pixels: smallest area after the resize, in pixels.
-        max_pixels: largest area.
+        min_pixels: the smallest area after the resize, in pixels.
+        max_pixels: the largest area.
     """
 
     patch_size: int
@@ -86,12 +86,12 @@ class RaisedVideo(SampledVideos):
         merge_size: likewise.
         min_tokens: likewise.
         max_tokens: likewise.
-        min_pixels: smallest area of a frame after the resize, in pixels.
-        max_pixels: largest area.
+        min_pixels: the smallest area of a frame after the resize, in pixels.
+        max_pixels: the largest area.
         total_tokens: the most tokens of all frames, where `total_pixels` is None.
-        total_pixels: largest area of all frames together.
-        group: frames of a group.
-        planned_rate: frames that the engine plans with for each frame.
+        total_pixels: the largest area of all frames together.
+        group: the number of frames of a group.
+        planned_rate: the number of frames that the engine plans with for each frame.
     """
 
     patch_size: int
@@ -135,10 +135,10 @@ class RegrownResize(OneByOne[ImageSize]):
     """An image that is enlarged beyond the largest area is shrunk again.
 
     Attributes:
-        patch_size: pixels along one side of a patch.
-        merge_size: patches along one side of a token.
-        min_pixels: smallest area after the resize, in pixels.
-        max_pixels: largest area.
+        patch_size: the number of pixels along one side of a patch.
+        merge_size: the number of patches along one side of a token.
+        min_pixels: the smallest area after the resize, in pixels.
+        max_pixels: the largest area.
         planned_pixels: the area that the engine plans its encoder cache with.
     """
 

@@ -31,11 +31,11 @@ class ResizedVideo(SampledVideos):
 
     Attributes:
         time_is: the time of a pair: the mean of both frames', or the whole seconds of the first.
-        patch_size: pixels along one side of a patch.
-        merge_size: patches along one side of a token.
-        min_pixels: smallest volume after the resize, in pixels of all frames.
-        max_pixels: largest volume.
-        fps: frames a second that the processor takes of those, if all were decoded.
+        patch_size: the number of pixels along one side of a patch.
+        merge_size: the number of patches along one side of a token.
+        min_pixels: the smallest volume after the resize, in pixels of all frames.
+        max_pixels: the largest volume.
+        fps: the number of frames a second that the processor takes of those, if all were decoded.
         min_frames: the fewest that it takes.
         max_frames: the most.
         num_frames: the number of frames it takes instead, if a request says so.

@@ -22,13 +22,14 @@ class SearchedScale(OneByOne[ImageSize]):
     """Rows and columns of tokens, both rounded up, after the scale was found by halving.
 
     Attributes:
-        patch_size: side of a patch, in pixels.
-        merge_size: patches along one side of a token.
-        min_patches: patches of the smallest image.
-        max_patches: patches of the largest image.
-        largest: pixels of the largest image that is taken.
-        planned_patches: patches of the image that the engine plans its encoder cache with.
-        planned_merge: patches along one side of a token of that image.
+        patch_size: the side of a patch, in pixels.
+        merge_size: the number of patches along one side of a token.
+        min_patches: the number of patches of the smallest image.
+        max_patches: the number of patches of the largest image.
+        largest: the number of pixels of the largest image that is taken.
+        planned_patches: the number of patches of the image that the engine plans its encoder cache
+            with.
+        planned_merge: the number of patches along one side of a token of that image.
     """
 
     patch_size: int

@@ -30,7 +30,7 @@ class SharedBudget:
     """The tokens of images whose patches are within one budget.
 
     Attributes:
-        patch_size: side of a patch, in pixels.
+        patch_size: the side of a patch, in pixels.
         min_patches: the fewest patches of an image.
         max_patches: the most.
     """

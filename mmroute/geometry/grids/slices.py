@@ -21,12 +21,12 @@ class Slices(OneByOne[ImageSize]):
     """The tokens of the whole image and of its slices.
 
     Attributes:
-        slice_size: side of a square as large as a slice, in pixels.
-        patch_size: side of a patch, in pixels.
+        slice_size: the side of a square as large as a slice, in pixels.
+        patch_size: the side of a patch, in pixels.
         max_slices: the most slices.
-        planned_side: side of the image the engine plans its memory with, in pixels; it is
+        planned_side: the side of the image the engine plans its memory with, in pixels; it is
             ``max_slices`` times as high.
-        downsample: patches along one side of a token, squared: ``16x``, or ``4x``.
+        downsample: the number of patches along one side of a token, squared: ``16x``, or ``4x``.
     """
 
     slice_size: int

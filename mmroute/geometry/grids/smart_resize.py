@@ -28,13 +28,14 @@ class SmartResize(OneByOne[ImageSize]):
     """Rows and columns of tokens after a smart resize.
 
     Attributes:
-        patch_size: pixels along one side of a patch.
-        merge_size: patches along one side of a token.
-        min_pixels: smallest area after the resize, in pixels.
-        max_pixels: largest area.
+        patch_size: the number of pixels along one side of a patch.
+        merge_size: the number of patches along one side of a token.
+        min_pixels: the smallest area after the resize, in pixels.
+        max_pixels: the largest area.
         resize: whether images are resized at all.
-        fixed_merge: patches along one side of a token, where a request's ``merge_size`` changes
-            only what both sides are multiples of; None where it changes both.
+        fixed_merge: the number of patches along one side of a token, where a request's
+            ``merge_size`` changes only what both sides are multiples of; None where it changes
+            both.
         frames: the number of frames an image counts as; the limits are those of all together.
         short_sides: what is done first to an image with a side shorter than a token: nothing
             (``kept``), both sides are scaled up (``enlarged``), or one after the other is
@@ -46,7 +47,7 @@ class SmartResize(OneByOne[ImageSize]):
         frame: whether an image with row ends has two more, in front of its rows and behind.
         planned: the image that the engine plans its encoder cache with: one of the largest area, a
             rectangle that is nearly a square, a square that is resized, or the better of two.
-        planned_side: side of the square, or of one of two, in pixels.
+        planned_side: the side of the square, or of one of two, in pixels.
     """
 
     patch_size: int
@@ -165,11 +166,11 @@ def smart_resize(
     """Rows and columns of tokens after the resize.
 
     Args:
-        height: side of the image, in pixels.
+        height: the side of the image, in pixels.
         width: likewise.
-        factor: pixels along one side of a token; both sides become multiples of it.
-        min_pixels: smallest area of all frames together.
-        max_pixels: largest area likewise.
+        factor: the number of pixels along one side of a token; both sides become multiples of it.
+        min_pixels: the smallest area of all frames together.
+        max_pixels: the largest area likewise.
         frames: the number of frames of this size.
         counted_frames: the number of frames that are compared with the limits; None: all of them.
         least_rounded: the fewest tokens along a side that is rounded to the nearest.

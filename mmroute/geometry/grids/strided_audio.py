@@ -26,25 +26,27 @@ class StridedAudio(OneByOne[AudioLength]):
     """The tokens that are left of frames.
 
     Attributes:
-        sampling_rate: samples a second that the model is given.
-        hop_length: samples from one frame to the next, times all `hop_factors`.
+        sampling_rate: the number of samples a second that the model is given.
+        hop_length: the number of samples from one frame to the next, times all `hop_factors`.
         stem: whether a hop is of eight frames for a convolution in two dimensions, or of two for
             one in one; None: of one.
         steps: each as (padding at both sides, kernel, stride), as of a convolution.
         frames: which frames there are: those that begin within the audio, one more than fit, or
             those whose window fits.
-        window: samples of a frame.
-        stacked: frames that are made one, or a rest of them.
-        merged: positions behind the steps that are one token; a rest of them has none.
-        block: positions of a block; a rest of them is a whole block.
-        per_token: positions of a block for each of its tokens.
+        window: the number of samples of a frame.
+        stacked: the number of frames that are made one, or a rest of them.
+        merged: the number of positions behind the steps that are one token; a rest of them has
+            none.
+        block: the number of positions of a block; a rest of them is a whole block.
+        per_token: the number of positions of a block for each of its tokens.
         least: the fewest tokens; 0: an audio without a token is refused.
         min_samples: fewer are refused, or filled up to as many if `fills_up`.
         fills_up: whether an audio of too few samples is filled up.
-        chunk_seconds: seconds of a chunk; 0: the audio is not cut.
-        max_seconds: seconds that are used, in whole chunks.
+        chunk_seconds: the number of seconds of a chunk; 0: the audio is not cut.
+        max_seconds: the number of seconds that are used, in whole chunks.
         each_chunk: whether each chunk takes the steps for itself.
-        planned_tokens: tokens of the audio that the engine plans its encoder cache with.
+        planned_tokens: the number of tokens of the audio that the engine plans its encoder cache
+            with.
         planned_samples: or its samples.
         planned_seconds: its seconds instead.
     """

@@ -24,9 +24,9 @@ class ThumbnailTiles:
     """The tiles of an image and its thumbnail, or the image that is not cut.
 
     Attributes:
-        tile_size: side of a tile, in pixels.
-        patch_size: side of a patch, in pixels.
-        downsample_factor: patches along one side of a token.
+        tile_size: the side of a tile, in pixels.
+        patch_size: the side of a patch, in pixels.
+        downsample_factor: the number of patches along one side of a token.
         min_tiles: the fewest tiles of an image that is cut.
         max_tiles: the most; one as both: no image is cut.
         min_image_tokens: the fewest tokens of a resized image.

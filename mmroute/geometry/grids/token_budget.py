@@ -18,8 +18,8 @@ class TokenBudget(OneByOne[ImageSize]):
     """Rows and columns of tokens after GLM-5.3's resize.
 
     Attributes:
-        patch_size: pixels along one side of a patch.
-        merge_size: patches along one side of a token.
+        patch_size: the number of pixels along one side of a patch.
+        merge_size: the number of patches along one side of a token.
         expand_factor: both sides of an image are multiples of that many tokens.
         min_tokens: the fewest squares of that size an image is enlarged to.
         max_tokens: the most it may have.

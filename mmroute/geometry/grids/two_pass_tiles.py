@@ -22,9 +22,9 @@ class TwoPassTiles:
     """Tiles of both grids for an image alone, tiles of the closest grid for one of several.
 
     Attributes:
-        tile_size: side of a tile, in pixels.
-        patch_size: side of a patch, in pixels.
-        downsample_ratio: feature positions along a side of a tile for each patch.
+        tile_size: the side of a tile, in pixels.
+        patch_size: the side of a patch, in pixels.
+        downsample_ratio: the number of feature positions along a side of a tile for each patch.
         min_tiles: the fewest tiles of a grid.
         max_tiles: the most tiles of a grid.
         cropped: whether images are cut into tiles at all.

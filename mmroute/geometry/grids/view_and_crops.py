@@ -27,9 +27,9 @@ class ViewAndCrops(OneByOne[ImageSize]):
     """The view, the crops and a separator, all of one token.
 
     Attributes:
-        base_tokens: feature positions along one side of the view.
-        crop_tokens: feature positions along one side of a crop.
-        crop_size: side of a crop, in pixels; an image without a longer side has no crops.
+        base_tokens: the number of feature positions along one side of the view.
+        crop_tokens: the number of feature positions along one side of a crop.
+        crop_size: the side of a crop, in pixels; an image without a longer side has no crops.
         row_ends: whether each row of features has one more at its end.
     """
 
@@ -58,9 +58,9 @@ class CropsOfOne:
     """Unlimited-OCR: an image that is alone in its request is cut into crops, others are not.
 
     Attributes:
-        base_tokens: feature positions along one side of the view.
-        crop_tokens: feature positions along one side of a crop.
-        crop_size: side of a crop, in pixels; an image without a longer side has no crops.
+        base_tokens: the number of feature positions along one side of the view.
+        crop_tokens: the number of feature positions along one side of a crop.
+        crop_size: the side of a crop, in pixels; an image without a longer side has no crops.
     """
 
     base_tokens: int
@@ -94,10 +94,10 @@ class CropsOfFew:
     """DeepSeek-VL2: images are cut by the best of several resolutions, if a request has few.
 
     Attributes:
-        resolutions: possible resolutions, each (width, height) in pixels; the first width is a
+        resolutions: the possible resolutions, each (width, height) in pixels; the first width is a
             crop's side.
-        patch_size: side of a patch, in pixels.
-        downsample_ratio: patches along one side of a feature position.
+        patch_size: the side of a patch, in pixels.
+        downsample_ratio: the number of patches along one side of a feature position.
     """
 
     resolutions: tuple[tuple[int, int], ...]

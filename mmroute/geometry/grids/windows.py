@@ -28,8 +28,8 @@ class Windows(OneByOne[ImageSize]):
     """The tokens of the windows and of the whole image.
 
     Attributes:
-        tokens_per_image: feature positions of the image.
-        tokens_per_window: feature positions of a window.
+        tokens_per_image: the number of feature positions of the image.
+        tokens_per_window: the number of feature positions of a window.
         cropped: whether there are windows at all.
     """
 

@@ -1,1 +1,1 @@
-"""What stands where an item was: one module per way of writing, listed in `geometry.registry`."""
+"""Layouts: one module for each way of writing an item, listed in `geometry.registry`."""
