@@ -115,6 +115,9 @@ class Reason(StrEnum):
     depends on its processor cache."""
     FEATURE_POSITIONS_UNKNOWN = "feature_positions_unknown"
     """Pad values replace the feature positions of an image, and the server gives only its range."""
+    METADATA_UNKNOWN = "metadata_unknown"
+    """The metadata of items was requested, and it is not known for this family, or for a routing
+    that a server answered or that was pickled."""
     REMOTE_UNAVAILABLE = "remote_unavailable"
     """The server of `mmroute.connect` cannot be reached, does not respond in time, or sends neither
     token IDs nor a reason."""

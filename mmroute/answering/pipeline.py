@@ -6,7 +6,7 @@ only looked up here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +21,7 @@ from mmroute.answering.stages import Stage, Stopwatch
 from mmroute.chat import Continued
 from mmroute.errors import InexactError, Reason, image_refused, invalid, item_refused, quoted
 from mmroute.geometry import AnyGeometry, Overrides, TokenIds
+from mmroute.geometry.metadata import ItemMetadata
 from mmroute.placement import Expansion, Insertion
 from mmroute.requests.items import AudioLength, ImageSize, Items, Modality, VideoSize
 from mmroute.requests.request import Request, integers
@@ -146,7 +147,23 @@ def answer_prepared(
         _token_ids=expansion.token_ids,
         _unexpanded=prepared.ids,
         _hash_cache=caches.hashes,
+        _metadata=(
+            _metadata_of(model, prepared)
+            if prepared.items and model.engine.takes_metadata
+            else None
+        ),
     )
+
+
+def _metadata_of(
+    model: ResolvedModel, prepared: Prepared
+) -> Callable[[], Mapping[Modality, Sequence[ItemMetadata]]]:
+    """Work out the metadata of items when it is wanted, from their numbers and not their files."""
+    sizes = {modality: [item.size for item in items] for modality, items in prepared.items.items()}
+    geometries, context = prepared.geometries, model.context
+    return lambda: {
+        modality: geometries[modality].metadata(of, context) for modality, of in sizes.items()
+    }
 
 
 def expand(model: ResolvedModel, prepared: Prepared) -> Expansion:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -9,6 +10,7 @@ from mmroute.answering.placed_items import PlacedItem, identified, with_image_ha
 from mmroute.engines.hashes import Hashes, HashSettings, RefusedHashes
 from mmroute.errors import InexactError, NoTokenIdsError, Reason
 from mmroute.geometry import TokenIds
+from mmroute.geometry.metadata import ItemMetadata
 from mmroute.hashing import (
     BlockHashes,
     DynamoHashes,
@@ -23,7 +25,7 @@ from mmroute.hashing import (
 )
 from mmroute.hashing.cache import HashCache
 from mmroute.placement import PlaceholderRange
-from mmroute.requests.items import Identity, IdentitySource
+from mmroute.requests.items import Identity, IdentitySource, Modality
 from mmroute.requests.request import Lora
 
 _UNKNOWN: Final = RefusedHashes(HashSettings(), "nothing is known of the engine")
@@ -57,6 +59,7 @@ class Routing:
     _token_ids: TokenIds | None = None
     _unexpanded: TokenIds | None = None
     _hash_cache: HashCache | None = None
+    _metadata: Callable[[], Mapping[Modality, Sequence[ItemMetadata]]] | None = None
 
     def __repr__(self) -> str:
         if self._token_ids is None:
@@ -65,7 +68,7 @@ class Routing:
         return f"<Routing of {len(self._token_ids)} token IDs{items}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle all but the cache of the normalizer that made it."""
+        """Pickle all but the cache and the geometries of the normalizer that made it."""
         return Routing, (
             self.placeholders,
             self.identities,
@@ -272,6 +275,26 @@ class Routing:
                 item cannot be computed, for example because only an image's size is known.
         """
         return identified(zip(self.placeholders, self.identities, strict=True))
+
+    def metadata(self) -> tuple[ItemMetadata, ...]:
+        """The fields of each item that the engine's processor has beside tensors, by position.
+
+        They follow from the items' sizes and lengths: for Qwen2.5-VL `image_grid_thw`, int64 of
+        shape (3,). vLLM takes them as ``mm_metadata`` where the encoder runs in another process.
+
+        Raises:
+            InexactError: `metadata_unknown`.
+        """
+        if not self.placeholders:
+            return ()
+        if self._metadata is None:
+            raise InexactError(
+                Reason.METADATA_UNKNOWN,
+                "this routing was pickled, a server answered it, or its engine takes no metadata: "
+                "load the model here, for vLLM 0.30 or later",
+            )
+        found = self._metadata()
+        return tuple(found[placed.modality][placed.item] for placed in self.placeholders)
 
     def _hashed_items(self) -> list[tuple[PlaceholderRange, ImageHash]]:
         return with_image_hashes(self.identified(), self.hashing.item_hash)

@@ -113,6 +113,7 @@ class EngineProfile:
             instead; empty if there is no entry for them.
         only_checked_families: whether families that were not checked on this engine are refused.
         renders: whether the engine's server has the render routes that ``mmroute serve`` has.
+        takes_metadata: whether its generate route takes metadata of items in place of pixels.
         read_mm_hash: returns the identity for an entry of the request's `mm_hashes`; None if the
             engine does not read them.
         limits: the most items of a modality in one prompt, where it differs from `max_items`.
@@ -156,6 +157,7 @@ class EngineProfile:
     read: frozenset[str] = frozenset()
     only_checked_families: bool = False
     renders: bool = True
+    takes_metadata: bool = False
     read_mm_hash: Callable[[object, IdentityForm], Identity | None] | None = None
     limits: Mapping[Modality, int] = field(default_factory=dict)
     media_domains: frozenset[str] = frozenset()

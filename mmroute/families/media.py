@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Annotated, Any, Final
 
-from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError
 
 from mmroute.errors import did_you_mean
-from mmroute.families.lookup import Ref, Strict, Value
+from mmroute.families.lookup import Ref, Strict, Value, one_of
 from mmroute.geometry.argument import Argument
 from mmroute.geometry.arguments import Arguments, Others
+from mmroute.geometry.metadata import VALUES, FieldKind, FieldRule
 from mmroute.geometry.registry import GRIDS, LAYOUTS, Registry
 from mmroute.requests.items import IdentityFlag, IdentityForm, Modality
 
@@ -26,6 +27,15 @@ def _as_argument(accepted: object) -> object:
     if isinstance(accepted, Mapping) and isinstance(accepted.get("sets"), str):
         accepted = {**accepted, "sets": (accepted["sets"],)}
     return {"where": "nowhere"} if accepted is False else accepted
+
+
+class FieldSpec(Strict):
+    """How a field of an item's metadata is made."""
+
+    value: Annotated[str, AfterValidator(one_of(VALUES))]
+    """What it holds; see `mmroute.geometry.metadata.VALUES`."""
+    kind: FieldKind = "batched"
+    keep_on_cpu: bool = True
 
 
 class MediaSpec(Strict):
@@ -55,6 +65,17 @@ class MediaSpec(Strict):
     """The arguments of requests that the engine's processor takes, and what each changes."""
     other_arguments: Others = Others.IGNORED
     """What becomes of other arguments."""
+    metadata: (
+        Mapping[
+            str,
+            Annotated[
+                FieldSpec, BeforeValidator(lambda v: {"value": v} if isinstance(v, str) else v)
+            ],
+        ]
+        | None
+    ) = None
+    """The fields that the engine's processor has beside its tensors, in its order; None: they were
+    not compared."""
     checked_for_videos: tuple[str, ...] = ()
     """Counts that the model's video processor checks in requests with images alone, too."""
     processor_reads: tuple[str, ...] | None = None
@@ -67,6 +88,12 @@ class MediaSpec(Strict):
     """What the engine hashes of an item that has no name."""
     identity_flag: IdentityFlag | None = None
     """What it hashes beside every identity."""
+
+    def metadata_rules(self) -> Mapping[str, FieldRule] | None:
+        """How the metadata of an item is made."""
+        if self.metadata is None:
+            return None
+        return {name: FieldRule(**dict(field)) for name, field in self.metadata.items()}
 
     def arguments(self, modality: Modality) -> Arguments:
         """What requests may say of how such items are processed."""

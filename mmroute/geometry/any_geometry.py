@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from mmroute.geometry.frame_sampling import Frames
     from mmroute.geometry.grid import CachePlan
+    from mmroute.geometry.metadata import ItemMetadata
     from mmroute.geometry.replacement import ModelContext, Overrides, Replacement
     from mmroute.requests.items import VideoSize
 
@@ -30,6 +31,13 @@ class AnyGeometry(Protocol):
 
         Raises:
             InexactError: as `mmroute.geometry.grid.Grid` and `mmroute.geometry.layout.Layout`.
+        """
+
+    def metadata(self, items: Sequence[Any], context: ModelContext) -> Sequence[ItemMetadata]:
+        """The fields of each item that the engine's processor has beside tensors.
+
+        Raises:
+            InexactError: `metadata_unknown` where they were not compared with the engine's.
         """
 
     def frames(self, video: VideoSize) -> Frames:

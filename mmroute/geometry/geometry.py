@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, repeat
 from typing import Any, Final, NoReturn
@@ -12,6 +12,7 @@ from mmroute.geometry.arguments import Arguments
 from mmroute.geometry.frame_sampling import Frames, sampling_of
 from mmroute.geometry.grid import AnyGrid, CachePlan, Count, OneByOne, SampledVideos
 from mmroute.geometry.layout import Layout
+from mmroute.geometry.metadata import VALUES, FieldRule, ItemMetadata, MetadataField
 from mmroute.geometry.replacement import ModelContext, Overrides, Replacement
 from mmroute.requests.items import ImageSize, Item, Modality, VideoSize
 
@@ -26,11 +27,13 @@ class Geometry:
         grid: counts the items' tokens.
         layout: makes the token IDs in their place.
         accepts: the arguments of a request that change the grid's numbers.
+        fields: how the metadata of an item is made, by name; None if it is not known.
     """
 
     grid: AnyGrid
     layout: Layout
     accepts: Arguments
+    fields: Mapping[str, FieldRule] | None = None
     _seen: dict[tuple[int, int], Count] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -52,13 +55,34 @@ class Geometry:
         grid = self.accepts.applied(self.grid, kwargs)
         if isinstance(grid, SampledVideos):
             grid = replace(grid, sampling=sampling_of(grid.sampler, overrides.media_io))
-        return Geometry(grid, self.layout, self.accepts)
+        return Geometry(grid, self.layout, self.accepts, self.fields)
 
     def replacements(self, items: Sequence[Any], context: ModelContext) -> Iterator[Replacement]:
         if self._count is not None:
             return self._of_images(self._count, items, context)
         counts = self.grid.counts(items, context)
         return map(self.layout.replacement, counts, items, count(), repeat(context))
+
+    def metadata(self, items: Sequence[Any], context: ModelContext) -> list[ItemMetadata]:
+        if self.fields is None:
+            raise InexactError(
+                Reason.METADATA_UNKNOWN,
+                f"the family spec has no [{self.accepts.modality}.metadata]: which fields the "
+                "engine's processor has beside its tensors was not compared",
+            )
+        rules, together = self.fields.items(), len(items)
+        return [
+            {
+                name: MetadataField(
+                    VALUES[rule.value](item, one, self.grid, self.layout),
+                    rule.kind,
+                    rule.keep_on_cpu,
+                    together,
+                )
+                for name, rule in rules
+            }
+            for item, one in zip(items, self.grid.counts(items, context), strict=True)
+        ]
 
     def _of_images(
         self,
@@ -101,6 +125,9 @@ class RefusedItems:
         return self
 
     def replacements(self, items: Sequence[Item], context: ModelContext) -> Iterator[Replacement]:
+        self._refuse()
+
+    def metadata(self, _: Sequence[Item], __: ModelContext) -> NoReturn:
         self._refuse()
 
     def frames(self, _: VideoSize) -> NoReturn:

@@ -155,7 +155,8 @@ class MediaResolver:
         self.values.note("layout", spec.layout, "family spec")
         grid = self._grid(spec)
         words = resolve_words(spec, self.tokenizer, self.tokens, self.values, modality)
-        return Geometry(grid, LAYOUTS.find(spec.layout)(**words), spec.arguments(modality))
+        layout = LAYOUTS.find(spec.layout)(**words)
+        return Geometry(grid, layout, spec.arguments(modality), spec.metadata_rules())
 
     def _grid(self, spec: MediaSpec) -> AnyGrid:
         values: dict[str, Any] = {}

@@ -308,6 +308,9 @@ def test_an_answer_that_changes_is_found(normalizer: Callable[[str], Normalizer]
             larger = [ImageSize(s.width + 28 * more, s.height) for s in items]
             return geometry.replacements(larger, context)
 
+        def metadata(self, *_: object) -> NoReturn:
+            raise AssertionError("no metadata is asked")
+
         def frames(self, _: object) -> NoReturn:
             raise AssertionError("no video is asked")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -30,6 +31,7 @@ from starlette.testclient import TestClient
 from mmroute import ImageSize, Lora, Normalizer, Reason
 from mmroute.api.vllm.errors import REFUSED_BY_ENGINE, USUALLY_REFUSED
 from mmroute.engines.settings import EngineSettings
+from mmroute.forwarding.metadata import mm_metadata
 from mmroute.server import ModelSource, ServerSettings
 from mmroute.server.models import Models
 
@@ -90,13 +92,30 @@ def test_rows_of_pixtral_are_told_apart(client: TestClient) -> None:
 
 
 def test_tensors_that_are_not_sent_are_announced(client: TestClient) -> None:
-    body: dict[str, Any] = {"messages": user(picture(32, 32))}
+    # The metadata of Pixtral in Mistral's format was not compared.
+    body: dict[str, Any] = {"model": "embedded", "messages": user(picture(32, 32))}
     asked = client.post(CHAT, json={**body, "mm_payload": "tensors"})
     assert asked.headers["x-mmroute-mm-payload"] == "none"
     assert asked.json()["features"]["kwargs_data"] is None
     assert client.post(CHAT, json=body).headers["x-mmroute-mm-payload"] == "none"  # the default
     for other in ({**body, "mm_payload": "none"}, {"messages": HI}):
         assert "x-mmroute-mm-payload" not in client.post(CHAT, json=other).headers
+
+
+def test_metadata_is_sent_in_place_of_tensors(small_model: Callable[[str], Path]) -> None:
+    directory = str(small_model("small-qwen2.5-vl"))
+    messages = user(picture(64, 48))
+    routing = Normalizer.from_pretrained(directory).normalize(messages=messages)
+    with serving([ModelSource(directory, ("a",))]) as client:
+        asked = client.post(CHAT, json={"messages": messages})
+        assert asked.headers["x-mmroute-mm-payload"] == "metadata"
+        features = asked.json()["features"]
+        assert features["mm_metadata"] == mm_metadata(routing)
+        # vLLM's item: {"image_grid_thw": {"data": ("int64", (3,), 24 bytes), "field": ...}}
+        (item,) = features["mm_metadata"]["image"]
+        assert b"image_grid_thw" in base64.b64decode(item)
+        without = client.post(CHAT, json={"messages": messages, "mm_payload": "none"}).json()
+        assert without["features"]["mm_metadata"] is None
 
 
 @pytest.mark.parametrize("algorithm", ["sha256", "sha256_cbor"])

@@ -15,6 +15,8 @@ from pydantic import WithJsonSchema
 from typing_extensions import TypedDict
 
 from mmroute.answering.routing import Routing
+from mmroute.errors import InexactError
+from mmroute.forwarding.metadata import mm_metadata
 
 _Integers: TypeAlias = Annotated[
     Any, WithJsonSchema({"items": {"type": "integer"}, "type": "array"})
@@ -69,12 +71,12 @@ class PlaceholderRange(TypedDict):
 
 
 class Features(TypedDict):
-    """The hashes and ranges of the items, without pixels, as with ``mm_payload: "none"``."""
+    """The hashes, ranges and metadata of the items, without pixels."""
 
     mm_hashes: dict[str, list[str]]
     mm_placeholders: dict[str, list[PlaceholderRange]]
     kwargs_data: None
-    mm_metadata: None
+    mm_metadata: dict[str, list[str | None]] | None
 
 
 class GenerateRequest(TypedDict):
@@ -122,10 +124,15 @@ class ErrorResponse(TypedDict):
     error: ErrorInfo
 
 
-def features_of(routing: Routing) -> Features | None:
+def features_of(routing: Routing, mm_payload: str) -> Features | None:
     """The hashes and ranges of the items, by modality and position; None if there are no items.
 
     vLLM's answer has no key `is_embed`. Dynamo reads it by this name.
+
+    Args:
+        routing: the prompt.
+        mm_payload: the field of the request: ``tensors`` to have the items' metadata as well, which
+            is None where it is not known.
 
     Raises:
         InexactError: `image_identity_unknown`, `item_identity_unknown`.
@@ -146,5 +153,12 @@ def features_of(routing: Routing) -> Features | None:
         "mm_hashes": hashes,
         "mm_placeholders": ranges,
         "kwargs_data": None,
-        "mm_metadata": None,
+        "mm_metadata": _metadata(routing) if mm_payload == "tensors" else None,
     }
+
+
+def _metadata(routing: Routing) -> dict[str, list[str | None]] | None:
+    try:
+        return mm_metadata(routing)
+    except InexactError:
+        return None

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from mmroute.answering.routing import Routing
 from mmroute.api.vllm.answers import GenerateRequest
-from mmroute.api.vllm.call import NO_HEADERS, Call, Reply
+from mmroute.api.vllm.call import Call, Reply
 from mmroute.api.vllm.chats import exact_chat, request_for, request_of
 from mmroute.api.vllm.cost import Cost, cost_of_chat
 from mmroute.api.vllm.errors import ApiError, bad_request, of_reason, require
@@ -42,7 +42,9 @@ _OF_ITEMS: Final = frozenset({
     Reason.IMAGE_UNREADABLE, Reason.IMAGE_IDENTITY_UNKNOWN, Reason.ITEM_TOO_LARGE,
     Reason.ITEM_IDENTITY_UNKNOWN, Reason.VIDEO_NOT_PREDICTABLE, Reason.AUDIO_NOT_PREDICTABLE,
 })  # fmt: skip
-_NO_TENSORS: Final = {"x-mmroute-mm-payload": "none"}
+_WITHOUT_TENSORS: Final = {
+    given: {"x-mmroute-mm-payload": "metadata" if given else "none"} for given in (False, True)
+}
 
 
 class ChatCompletionRequest(GenerationRequest):
@@ -228,8 +230,10 @@ def chat_answer(
         answer["sampling_params"] = None  # or it could be posted on, and answered
         answer["inexact"] = {"reason": error.reason.value, "message": error.message}
         return Reply(answer, [routing], inexact=error.reason)
-    no_tensors = answer["features"] is not None and chat.mm_payload == "tensors"
-    return Reply(answer, [routing], _NO_TENSORS if no_tensors else NO_HEADERS)
+    features = answer["features"]
+    if features is None or chat.mm_payload == "none":
+        return Reply(answer, [routing])
+    return Reply(answer, [routing], _WITHOUT_TENSORS[features["mm_metadata"] is not None])
 
 
 def template_kwargs(chat: ChatCompletionRequest) -> dict[str, Any]:

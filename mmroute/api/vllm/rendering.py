@@ -32,7 +32,7 @@ def rendered(
     model, ids = call.model, routing.token_ids
     options = request.stream_options if request.stream else None
     try:
-        features = features_of(routing)
+        features = features_of(routing, request.mm_payload)
         hashes = _hashes(routing, call)
     except InexactError as inexact:
         raise of_reason(inexact.reason, str(inexact)) from None

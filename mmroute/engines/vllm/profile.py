@@ -58,4 +58,5 @@ VLLM: Final = EngineProfile(
     with_defaults=with_defaults,
     processor_kwargs=processor_kwargs,
     why_refused=_why_refused,
+    takes_metadata=True,
 )

@@ -43,6 +43,7 @@ _V0_28: Final = replace(
     era="0.27 to 0.28",
     proved=frozenset({"0.27.1", "0.28.0"}),
     read=frozenset({"0.27.0"}),
+    takes_metadata=False,
     hashing=VllmHashes(keys=untagged_keys, hash=_HASH_AT_RANDOM),
 )
 _V0_26: Final = replace(

@@ -36,7 +36,16 @@ class FramePairs(SampledVideos):
         """The engine plans with frames of the size of the largest image."""
         return plan.pairs_like_images(_MOST_PAIRS)
 
+    def patches(self, video: VideoSize) -> tuple[int, int, int]:
+        """Pairs of frames, rows and columns of patches."""
+        pairs, rows, columns = self._tokens(video)
+        return pairs, rows * self.merge_size, columns * self.merge_size
+
     def count(self, video: VideoSize) -> Count:
+        pairs, rows, columns = self._tokens(video)
+        return Count(pairs, 1, rows * columns)
+
+    def _tokens(self, video: VideoSize) -> tuple[int, int, int]:
         pairs = -(-len(self.frames(video).indices) // 2)
         check_aspect(video.height, video.width)
         rows, columns = smart_resize(
@@ -46,4 +55,4 @@ class FramePairs(SampledVideos):
             min_pixels=self.min_pixels,
             max_pixels=self.max_pixels,
         )
-        return Count(pairs, 1, rows * columns)
+        return pairs, rows, columns

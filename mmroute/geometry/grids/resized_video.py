@@ -83,7 +83,17 @@ class ResizedVideo(SampledVideos):
     def _samples_again(self) -> bool:
         return self.sampler is Sampler.QWEN3_VL
 
+    def patches(self, video: VideoSize) -> tuple[int, int, int]:
+        """Pairs of frames, rows and columns of patches."""
+        pairs, rows, columns = self._tokens(video)
+        return len(pairs), rows * self.merge_size, columns * self.merge_size
+
     def count(self, video: VideoSize) -> Count:
+        pairs, rows, columns = self._tokens(video)
+        return Count(len(pairs), 1, rows * columns, times=pairs)
+
+    def _tokens(self, video: VideoSize) -> tuple[tuple[float, ...], int, int]:
+        """Seconds of the pairs, rows and columns of tokens of each."""
         frames = self.frames(video)
         times = self._times(video, frames)
         if len(times) < _PAIR:
@@ -105,7 +115,7 @@ class ResizedVideo(SampledVideos):
         pairs: tuple[float, ...] = tuple(map(int, firsts))
         if self.time_is == "mean":
             pairs = tuple((a + b) / _PAIR for a, b in zip(firsts, seconds, strict=True))
-        return Count(len(pairs), 1, rows * columns, times=pairs)
+        return pairs, rows, columns
 
     def _times(self, video: VideoSize, frames: Frames) -> list[float]:
         """Seconds at which the frames stand that the processor takes."""

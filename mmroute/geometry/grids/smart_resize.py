@@ -79,18 +79,28 @@ class SmartResize(OneByOne[ImageSize]):
         sides = math.isqrt(self.max_pixels), side
         return max(self.count(ImageSize(side, side)).total for side in sides)
 
+    def patches(self, image: ImageSize) -> tuple[int, int, int]:
+        """Frames, rows and columns of patches."""
+        rows, columns = self._tokens(image)
+        return 1, rows * self.merge_size, columns * self.merge_size
+
     def count(self, image: ImageSize) -> Count:
+        rows, columns = self._tokens(image)
+        if self.fixed_merge is not None:
+            return Count(whole=rows * columns * self.merge_size**2 // self.fixed_merge**2)
+        if self.row_ends:
+            return Count(rows, columns + 1, whole=2 * self.frame)
+        return Count(rows, columns)
+
+    def _tokens(self, image: ImageSize) -> tuple[int, int]:
+        """Rows and columns of tokens."""
         factor = self.patch_size * self.merge_size
         rows = columns = 0
         if not self.resize:
             rows, columns = unresized(image, factor)
         if self.resize or self.counted_resized:
             rows, columns = self._resized(image.height, image.width, factor)
-        if self.fixed_merge is not None:
-            return Count(whole=rows * columns * self.merge_size**2 // self.fixed_merge**2)
-        if self.row_ends:
-            return Count(rows, columns + 1, whole=2 * self.frame)
-        return Count(rows, columns)
+        return rows, columns
 
     def _resized(self, height: int, width: int, factor: int) -> tuple[int, int]:
         if self.short_sides == "enlarged":

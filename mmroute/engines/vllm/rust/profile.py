@@ -39,6 +39,7 @@ _FRONTEND: Final[dict[str, Any]] = {
     "load_chat": _load_chat,
     "with_defaults": _with_defaults,
     "tokenizer_as_written": True,
+    "takes_metadata": False,  # its processor was not compared
     "identify": file_identity,
     "max_image_pixels": 1 << 26,  # eight bytes each fill what its decoder may take
     "as_served": as_served,

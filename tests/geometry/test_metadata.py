@@ -1,0 +1,74 @@
+"""Metadata of items, and what vLLM's own render route made of the same requests."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import paths
+import pytest
+from comparison import read_vectors
+from small_families import FAMILY_MODELS
+from small_models import SMALL_MODELS, fingerprint, write_model
+
+from mmroute import ImageSize, InexactError, Normalizer, Reason, Routing
+from mmroute.forwarding.metadata import mm_metadata
+from mmroute.requests.lines import request_of
+
+VECTORS: Final = sorted((paths.VECTORS / "metadata").glob("*.jsonl"))
+IMAGE: Final[dict[str, Any]] = {"messages": [{"role": "user", "content": [{"type": "image"}]}]}
+Load = Callable[[str], Normalizer]
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("path", VECTORS, ids=lambda path: path.stem)
+def test_metadata_is_the_engines(path: Path, tmp_path: Path) -> None:
+    """Byte for byte: names, their order, values, dtypes, shapes and kinds."""
+    meta, cases = read_vectors(path)
+    files = {**SMALL_MODELS, **FAMILY_MODELS}[path.stem]()
+    assert meta["fingerprint"] == fingerprint(files), "the vectors are of other files"
+    normalizer = Normalizer.from_pretrained(str(write_model(files, tmp_path)))
+    answered = [(normalizer.answer(request_of(case)), case["expect"]) for case in cases]
+    for routing, expect in answered:
+        if routing.exact:
+            check(normalizer, routing, expect)
+    assert any(routing.exact for routing, _ in answered)
+
+
+def check(normalizer: Normalizer, routing: Routing, expect: Any) -> None:
+    media = normalizer.model.family.media
+    if all(media[placed.modality].metadata is not None for placed in routing.placeholders):
+        assert mm_metadata(routing) == expect
+        return
+    with pytest.raises(InexactError) as caught:
+        routing.metadata()
+    assert caught.value.reason is Reason.METADATA_UNKNOWN
+
+
+def test_metadata_follows_from_sizes(normalizer: Load) -> None:
+    request: dict[str, Any] = {"messages": [{"role": "user", "content": [{"type": "image"}] * 2}]}
+    sizes = [ImageSize(1280, 720), ImageSize(33, 500)]
+    routing = normalizer("small-qwen2.5-vl").normalize(**request, images=sizes)
+    # transformers' smart_resize by 28: 26 x 46 and 18 x 2 pairs of patches of 14 pixels.
+    grids = [list(field["image_grid_thw"].value) for field in routing.metadata()]
+    assert grids == [[1, 52, 92], [1, 36, 2]]
+    text = normalizer("small-qwen2.5-vl").normalize(messages=[{"role": "user", "content": "Hi"}])
+    assert (text.metadata(), mm_metadata(text)) == ((), None)
+
+
+def test_metadata_that_cannot_be_had_is_refused(small_model: Callable[[str], Path]) -> None:
+    directory = str(small_model("small-qwen2.5-vl"))
+    image = [ImageSize(64, 48)]
+    for backend in ("vllm==0.28", "sglang"):
+        routing = Normalizer.from_pretrained(directory, backend=backend).normalize(
+            **IMAGE, images=image
+        )
+        with pytest.raises(InexactError) as caught:
+            routing.metadata()
+        assert caught.value.reason is Reason.METADATA_UNKNOWN
+    routing = Normalizer.from_pretrained(directory).normalize(**IMAGE, images=image)
+    assert routing.metadata()
+    with pytest.raises(InexactError, match="pickled"):
+        pickle.loads(pickle.dumps(routing)).metadata()
