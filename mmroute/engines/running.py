@@ -37,7 +37,7 @@ class RunningEngine:
         profile: the profile for its answers; None if the version is unknown.
         mmroute: the version of mmroute that answers in the engine's place; empty if none does.
         model_string: the engine's model string; empty if it is not known.
-        max_model_len: the tokens of its context; None if they are not known.
+        max_model_len: the number of tokens of its context; None if it is not known.
         frontend: the API server in front of the engine.
     """
 

@@ -1,1 +1,1 @@
-"""What is known of families of models: the format of their specs, and which one a model matches."""
+"""Families of models: the format of their specs, and the choice of a model's family."""

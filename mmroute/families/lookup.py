@@ -1,4 +1,4 @@
-"""Where a family spec says that a value or a token is read."""
+"""The places from which a family spec reads a value or a token."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Ref = Annotated[
 
 
 def one_of(known: Collection[str]) -> Callable[[str], str]:
-    """Refuses a name that is not known."""
+    """A check that refuses unknown names."""
 
     def check(name: str) -> str:
         if name not in known:
@@ -30,13 +30,13 @@ def one_of(known: Collection[str]) -> Callable[[str], str]:
 
 
 class Strict(BaseModel):
-    """A table of a spec, which has the fields that are listed and no others."""
+    """A table of a spec, which may have only the declared fields."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
 
 
 class Lookup(Strict):
-    """Where a value is read: the first place that has it, else the default."""
+    """The places from which a value is read: the first that has it counts, or else the default."""
 
     sources: tuple[Ref, ...] = Field(default=(), alias="from")
     default: Any = None
@@ -68,7 +68,7 @@ Value = Annotated[
 
 
 class TokenLookup(Strict):
-    """A token: read as an ID, or as a text whose ID the vocabulary gives."""
+    """A token, which is read as an ID or as a text of the vocabulary."""
 
     id: Value | None = None
     text: Value | None = None

@@ -1,4 +1,4 @@
-"""The family specs there are, in this package and installed ones, and the one of a model."""
+"""Finds the family specs of this package and installed ones, and the spec of a model."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def spec_files() -> Iterator[tuple[str, Traversable]]:
         The name of the package, and the file.
 
     Raises:
-        SpecError: an installed package does not hold what it says.
+        SpecError: an installed package does not have the files that its entry point names.
     """
     packaged = importlib.resources.files("mmroute") / "model_specs"
     # In a source checkout the specs stand beside the package, and a wheel takes them in.
@@ -59,7 +59,7 @@ def _toml_files(root: Traversable) -> list[Traversable]:
 
 @dataclass(frozen=True)
 class _SpecFile:
-    """A family spec, of which only the head is checked: a model needs no more of the others."""
+    """A family spec. At first only its head is checked, which most models need of it."""
 
     package: str
     name: str
@@ -68,7 +68,7 @@ class _SpecFile:
 
     @cached_property
     def checked(self) -> FamilySpec:
-        """The whole spec.
+        """The complete spec.
 
         Raises:
             SpecError: it is malformed.

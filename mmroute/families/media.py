@@ -1,4 +1,4 @@
-"""What a family spec says of the items of one modality."""
+"""The table of a family spec for the items of one modality."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class FieldSpec(Strict):
 
 
 class MediaSpec(Strict):
-    """How items of one modality are counted, and where they stand in a prompt."""
+    """The rules for items of one modality: how they are counted, written and placed."""
 
     target: str | None = None
     """A token of the spec whose place an item takes."""
@@ -96,7 +96,7 @@ class MediaSpec(Strict):
         return {name: FieldRule(**dict(field)) for name, field in self.metadata.items()}
 
     def arguments(self, modality: Modality) -> Arguments:
-        """What requests may say of how such items are processed."""
+        """The arguments of requests that change how such items are processed."""
         types = GRIDS.types(self.grid)
         named = {name: argument.of_type(types) for name, argument in self.accepts.items()}
         reads = self.processor_reads
@@ -106,16 +106,16 @@ class MediaSpec(Strict):
 def media_problems(
     modality: str, media: Mapping[str, Any], tokens: Collection[str], *, placement: str
 ) -> Iterator[tuple[str, str]]:
-    """What a table of one modality lacks, or gives and its grid or layout does not know.
+    """Find missing values in the table of a modality, and values unknown to its grid or layout.
 
     Args:
         modality: the name of the table.
-        media: the table as TOML has it, so that a mistake elsewhere does not hide these.
-        tokens: names of the spec's tokens.
+        media: the parsed table before its own checks, so that one mistake does not hide others.
+        tokens: the names of the spec's tokens.
         placement: the rule by which items take their places.
 
     Yields:
-        The place in the table, and what is wrong there.
+        The place in the table, and the problem there.
     """
     grid, layout = media.get("grid"), media.get("layout", "fill")
     unknown = [*_unknown(grid, GRIDS), *_unknown(layout, LAYOUTS)]

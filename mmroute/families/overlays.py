@@ -1,4 +1,4 @@
-"""Nested tables laid over each other: an engine's over a family's, a request's over a server's."""
+"""Merges nested tables: an engine's over a family's, or a request's over a server's."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def overlaid(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """One nested table over another: what is above wins, key by key."""
+    """Merge two nested tables. The values of `above` win, key by key."""
     result = dict(below)
     for key, value in above.items():
         under = result.get(key)

@@ -38,7 +38,7 @@ def _known_placement(name: str) -> str:
 
 
 class TokenizerSpec(Strict):
-    """Which tokenizer files the family has, and how the engine builds each class."""
+    """The tokenizer of a family: its format, and the pipeline that the engine builds by class."""
 
     format: Literal["huggingface", "mistral"] = "huggingface"
     pipelines: Mapping[str, Annotated[str, AfterValidator(one_of((FILE, *PIPELINES)))]] = Field(
@@ -80,7 +80,7 @@ class ChatSpec(Strict):
 
 
 class FamilyHead(BaseModel):
-    """What tells a family from the others. Models of other families need no more of a spec."""
+    """The fields by which a family is recognized. Models of other families need only these."""
 
     model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
 
@@ -94,7 +94,7 @@ class FamilyHead(BaseModel):
     """Models that need no configuration file, by name."""
 
     def matches(self, files: ModelFiles) -> bool:
-        """Whether the family is the one of these files."""
+        """Whether the files are of a model of this family."""
         if files.name in self.embedded and not files.has("config.json"):
             return True
         return all(
@@ -151,7 +151,7 @@ class FamilySpec(FamilyHead):
 
     @property
     def unnamed_in(self) -> frozenset[str]:
-        """Engines whose prefix cache knows images by their features, whatever a request says."""
+        """The engines whose prefix cache tells images apart by features, and ignores uuids."""
         images = {key: laid.get("image", {}) for key, laid in self.engine.items()}
         form = IdentityForm.FEATURES
         found = [key for key, image in images.items() if image.get("identity") == form]
@@ -177,12 +177,12 @@ class FamilySpec(FamilyHead):
         return self
 
     def for_engine(self, name: str, version: str) -> FamilySpec:
-        """The spec as it holds for one version of an engine.
+        """The spec for one version of an engine.
 
         Later tables of the spec are laid over earlier ones.
 
         Raises:
-            ValueError: what is laid over it does not fit.
+            ValueError: a table that is laid over the spec does not fit.
         """
         spec = self
         for key, laid in self.engine.items():

@@ -1,4 +1,4 @@
-"""Chats as SGLang renders them: to text, to token IDs, and often to text and back once more.
+"""Renders chats as SGLang does: to text, to token IDs, and often to text and back once more.
 
 Source: SGLang ``srt/entrypoints/openai/serving_chat.py`` (`_apply_jinja_template`,
 `_can_reuse_text_only_prompt_ids`), ``srt/managers/tokenizer_manager.py`` (`_tokenize_texts`),
@@ -41,8 +41,8 @@ def load_chat(source: ChatSource) -> SglangChat:
     """The chat renderer of one model.
 
     Raises:
-        ModelError: its chat template cannot be loaded, or knows no items: how the engine gives it
-            message contents is not covered then.
+        ModelError: the chat template cannot be loaded; or it knows no items, and the form in which
+            it gets message contents is not covered.
     """
     files, tokenizer, family = source.files, source.tokenizer, source.family
     check_one_template(files)
@@ -64,7 +64,7 @@ class SglangChat(Chat):
     Attributes:
         template: the template for all requests; None if the model has none.
         tokenizer: the model's tokenizer.
-        special_tokens: ``bos_token`` and the like, which templates may write.
+        special_tokens: the texts of ``bos_token`` and the like, which templates may write.
     """
 
     template: ChatTemplate | None

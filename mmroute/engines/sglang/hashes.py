@@ -17,7 +17,7 @@ class SglangHashes:
     """See `mmroute.engines.hashes.Hashes`.
 
     Attributes:
-        settings: what the hashes depend on beside the request.
+        settings: the values on which the hashes depend beside the request.
     """
 
     settings: HashSettings = _DEFAULTS

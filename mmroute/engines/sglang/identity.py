@@ -1,7 +1,7 @@
-"""What tells images apart in SGLang's prefix cache: a number of 64 bits.
+"""The identities of images in SGLang's prefix cache: numbers of 64 bits.
 
-The client's own, if its request has ``mm_hashes``. Otherwise a hash of the decoded picture as the
-worker's processor computes it, which nobody else can know. Source: SGLang
+The number is the client's own if its request has ``mm_hashes``. Otherwise it is a hash of the
+decoded picture, which the worker's processor computes and nobody else can know. Source: SGLang
 ``srt/managers/tokenizer_manager.py`` (`_tokenize_one_request`).
 """
 
@@ -32,9 +32,9 @@ def item_identity(item: Item, *, form: IdentityForm, **_: Any) -> Identity | Non
     """The item's entry in ``mm_hashes``, as 16 hexadecimal digits; None if it has none.
 
     Args:
-        item: an image. A uuid of 16 hexadecimal digits is that entry; of another one
-            `mmroute.hashing.image_hash` makes it.
-        form: what the engine hashes for the model.
+        item: an image. A uuid of 16 hexadecimal digits is the entry itself. For any other uuid
+            `mmroute.hashing.image_hash` computes the entry.
+        form: the data that the engine hashes for the model.
     """
     uuid = item.size.uuid
     if not uuid or form is IdentityForm.FEATURES:

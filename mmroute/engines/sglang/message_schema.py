@@ -1,4 +1,4 @@
-"""The schema of chat messages in SGLang's API: what it accepts, and what it keeps.
+"""The schema of chat messages that SGLang's API accepts.
 
 Source: SGLang ``srt/entrypoints/openai/protocol.py``. Keys that a type does not name are
 dropped.

@@ -1,4 +1,4 @@
-"""OpenAI chat messages, taken apart as SGLang does it before any template.
+"""Parses OpenAI chat messages as SGLang does before it renders a template.
 
 Source: SGLang ``srt/entrypoints/openai/serving_chat.py`` (`_apply_jinja_template`),
 ``srt/parser/jinja_template_utils.py`` (`process_content_for_template_format`).
@@ -24,7 +24,7 @@ _INT64: Final = 1 << 63
 
 
 def parse_messages(request: Request) -> ParsedChat:
-    """Check the messages of a request, and take them apart.
+    """Check the messages of a request, and parse them.
 
     Raises:
         InexactError: `invalid_request`, `unsupported_modality`, `unsupported_field`.

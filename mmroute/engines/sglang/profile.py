@@ -1,7 +1,7 @@
 """SGLang 0.5.23, by the defaults of its server.
 
-Counts follow the same processors of transformers as vLLM's. What differs is before and after
-them: messages, templates, special tokens, orientation, and what its prefix cache hashes.
+Items are counted by the same processors of transformers as in vLLM. SGLang differs in messages,
+templates, special tokens, orientation and the hashes of its prefix cache.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tool definitions as SGLang hands them to templates.
+"""Makes the tool definitions that SGLang hands to templates.
 
 Source: SGLang ``srt/entrypoints/openai/protocol.py`` (`Tool`, `Function`) and
 ``srt/function_call/utils.py`` (`normalize_json_schema_types`).
@@ -19,7 +19,7 @@ _TYPES: Final = frozenset({
 
 
 def template_tools(tools: object) -> list[dict[str, Any]] | None:
-    """Tool definitions as the template gets them: known fields, in the client's order.
+    """The tool definitions for the template: known fields, in the client's order.
 
     Raises:
         InexactError: `invalid_request`; `unsupported_field` for types of parameters that JSON
@@ -33,7 +33,7 @@ def template_tools(tools: object) -> list[dict[str, Any]] | None:
 
 
 def flat_tools(tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The functions alone, for templates that fail with the other form."""
+    """The functions without their tools, for templates that fail with tools."""
     return [tool["function"] for tool in tools]
 
 

@@ -1,1 +1,1 @@
-"""vLLM: what its API accepts, how it renders chats, names images and limits prompts."""
+"""The rules of vLLM for requests, chats, identities, hashes and limits."""

@@ -1,4 +1,4 @@
-"""Every multimodal architecture of vLLM: covered by a family spec, or refused, and why."""
+"""All multimodal architectures of vLLM: those with a family spec, and the refused ones."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Refusal(BaseModel):
-    """Why models of some architectures are refused.
+    """The refusal of models of some architectures.
 
     Attributes:
         why: the reason, as the end of a sentence that begins with the model.
         remedy: what to do instead.
-        architectures: their names, as ``config.json`` declares them.
+        architectures: the names of the architectures, as ``config.json`` declares them.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -31,11 +31,12 @@ class Register(BaseModel):
 
     Attributes:
         engine: its name and version.
-        names: all of them, in alphabetical order. A family spec matches those that are not refused.
-        hybrid: those whose layers have several kinds of state, so far as the engine's classes of
-            them could be imported.
-        covered_by: architecture -> family, where its models declare no architecture.
-        refused: those that are refused, by the kind of reason.
+        names: all architectures, in alphabetical order. A family spec matches each that is not
+            refused.
+        hybrid: the architectures whose layers have several kinds of state, as far as the engine's
+            classes could be imported.
+        covered_by: the family of each architecture that its models do not declare.
+        refused: the refusals, by the kind of reason.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -46,7 +47,7 @@ class Register(BaseModel):
     refused: Mapping[str, Refusal]
 
     def refusal(self, names: Sequence[object]) -> Refusal | None:
-        """Why one of these architectures is refused, if one is."""
+        """The refusal of the first of these architectures that is refused; None if none is."""
         for refusal in self.refused.values():
             if any(name in refusal.architectures for name in names):
                 return refusal

@@ -1,4 +1,4 @@
-"""All chat renderers by the names that family specs give: ours, and those of installed packages."""
+"""The chat renderers by name: those of this package, and those of installed packages."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ The function gets a `ChatSource` and the spec's ``chat.values``, and gives a `Ch
 
 @dataclass(frozen=True, slots=True)
 class RefusedChat(Chat):
-    """Refuses every chat: the engine renders them in a way that is not covered.
+    """Refuses every chat, because the engine renders chats in a way that is not covered.
 
     Attributes:
         why: the message of the refusal.

@@ -1,4 +1,4 @@
-"""Whether a chat template loops over the parts of a message's content.
+"""Finds out whether a chat template loops over the parts of a message's content.
 
 vLLM decides by the template's syntax tree, not by trying: a template with such a loop gets
 the parts ("openai"), any other gets one text ("string"). This module follows the same rules,

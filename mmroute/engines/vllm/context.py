@@ -26,12 +26,12 @@ _ORIGINAL_POSITIONS: Final = {"phi3": 4096}  # defaults of config classes in tra
 
 
 def longest_context(files: ModelFiles, positions: int, *, scale: bool) -> int:
-    """Tokens of the longest context.
+    """The number of tokens of the longest context.
 
     Args:
-        files: the model.
-        positions: its max_position_embeddings.
-        scale: multiply by a RoPE scaling factor, where there is one.
+        files: the model's files.
+        positions: the model's ``max_position_embeddings``.
+        scale: whether to multiply by the RoPE scaling factor, if there is one.
 
     Raises:
         ModelError: `invalid_config_field`.

@@ -1,4 +1,4 @@
-"""What the settings of a server put into requests that do not say otherwise, and what they refuse.
+"""Puts a server's defaults into requests, and refuses requests that the server refuses.
 
 Source: vLLM ``renderers/params.py``, ``renderers/online_renderer.py`` (`render_chat`),
 ``entrypoints/generate/base/protocol.py`` (`validate_request_mm_kwargs`), ``tokenizers/mistral.py``
@@ -28,7 +28,7 @@ _ALTERNATIVES: Final = {"fps": "num_frames", "num_frames": "fps"}
 
 
 def with_defaults(request: Request, settings: EngineSettings, chat: Chat) -> Request:
-    """A request with the template's variables and the options for reading media of a server.
+    """A request with the server's defaults for template variables and for reading media.
 
     Args:
         request: the request as a client sends it.
@@ -73,7 +73,7 @@ def _check_accepted(request: Request, settings: EngineSettings, chat: Chat) -> N
 
 
 def processor_kwargs(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What reaches the processor of a server's ``mm_processor_kwargs`` and a request's.
+    """The ``mm_processor_kwargs`` of a server and of a request, as they reach the processor.
 
     Nested objects are merged. In a scope such as ``images_kwargs``, flat arguments of a request
     win over scoped ones of the server.
@@ -124,13 +124,13 @@ def _flat(kwargs: Mapping[str, Any]) -> dict[str, Any]:
 def own_template_kwargs(
     given: Mapping[str, Any], effort: object, documents: Iterable[object] | None
 ) -> Mapping[str, Any]:
-    """The ``chat_template_kwargs`` of a request, with those that it has fields of their own for.
+    """The ``chat_template_kwargs`` of a request, with the values of its other fields.
 
-    Of what it has twice, the field counts. An effort also asks for thinking, or against it, where
-    the kwargs do not name that.
+    A field wins over a kwarg of the same name. An effort also switches thinking on or off, unless
+    the kwargs do.
 
     Args:
-        given: the kwargs.
+        given: the ``chat_template_kwargs``.
         effort: the `reasoning_effort`.
         documents: the documents, for templates that read them.
     """

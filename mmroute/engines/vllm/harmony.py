@@ -77,10 +77,10 @@ def preamble(
     """The messages before a conversation.
 
     Args:
-        start_date: what the engine writes for today.
-        effort: one of `EFFORTS`; None for Harmony's default.
+        start_date: the date that the engine writes as today's.
+        effort: a member of `EFFORTS`; None for Harmony's default.
         instructions: the developer's instructions.
-        functions: each with `name`, `description` and `parameters`.
+        functions: the functions, each with `name`, `description` and `parameters`.
     """
     content = SystemContent.new().with_conversation_start_date(start_date)
     if effort is not None:
@@ -91,7 +91,7 @@ def preamble(
 
 
 def developer(instructions: str | None, functions: Sequence[Mapping[str, Any]] = ()) -> Message:
-    """A message of instructions, and of the functions that the model may call."""
+    """A message with instructions and the functions that the model may call."""
     content = DeveloperContent.new()
     if instructions is not None:
         content = content.with_instructions(instructions)
@@ -104,14 +104,14 @@ def developer(instructions: str | None, functions: Sequence[Mapping[str, Any]] =
 
 
 def of_role(role: str, content: Any) -> Message:
-    """A message of a text, or of parts: those without a text are empty texts."""
+    """A message with a text, or with parts. A part without a text is an empty text."""
     parts = [{"text": content}] if isinstance(content, str) else content
     texts = [TextContent(text=part.get("text", "")) for part in parts]
     return Message.from_role_and_contents(Role(role), texts)
 
 
 def of_assistant(text: str, channel: str) -> Message:
-    """What the model said on a channel."""
+    """A message of the model on a channel."""
     return Message.from_role_and_content(Role.ASSISTANT, text).with_channel(channel)
 
 
@@ -122,13 +122,13 @@ def call(name: str, arguments: str, content_type: str = "json") -> Message:
 
 
 def result(author: str, text: str) -> Message:
-    """What a tool returned."""
+    """A message with the result of a tool."""
     message = Message.from_author_and_content(Author.new(Role.TOOL, author), text)
     return message.with_channel("commentary").with_recipient("assistant")
 
 
 def joined(content: str | Sequence[Any] | None) -> str | None:
-    """The texts of a content as one, None if it has none."""
+    """The texts of a content, joined; None if it has no text."""
     if content is None or isinstance(content, str):
         return content
     texts = [part if isinstance(part, str) else part.get("text") for part in content]
@@ -163,7 +163,7 @@ def token_ids(
 
 
 def refused(error: Exception) -> InexactError:
-    """What Harmony does not take."""
+    """The error for a conversation that Harmony refuses."""
     return InexactError(Reason.CHAT_TEMPLATE_FAILED, f"Harmony refuses the messages: {error!r}")
 
 

@@ -32,7 +32,7 @@ class HarmonyChat(Chat):
     effect. Special tokens in a text are text.
 
     Attributes:
-        start_date: what the engine writes for today.
+        start_date: the date that the engine writes as today's.
     """
 
     start_date: str
@@ -43,7 +43,7 @@ class HarmonyChat(Chat):
 
     @property
     def ignores_items(self) -> bool:
-        """As the engine does: Harmony's messages have texts only."""
+        """Whether items are dropped, which is true: Harmony's messages have only texts."""
         return True
 
     def read(self, request: Request, cache: ChatCache | None = None) -> ParsedChat:

@@ -1,4 +1,4 @@
-"""How vLLM hashes prompts: one value for each version, made of the algorithms it uses."""
+"""The hashes of vLLM: one value for each version, which holds the version's algorithms."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class VllmHashes:
     """See `mmroute.engines.hashes.Hashes`.
 
     Attributes:
-        settings: what the hashes depend on beside the request.
+        settings: the values on which the hashes depend beside the request.
         keys: makes the extra keys of blocks; has the arguments of `mmroute.hashing.extra_keys`.
         hash: hashes blocks with these keys; has the arguments of `mmroute.hashing.hash_blocks`.
-        covers_lookahead: whether hashes cover tokens behind their block under speculative decoding;
-            versions that differ in this alone are equal, as they are without it.
+        covers_lookahead: whether hashes cover tokens behind their block under speculative
+            decoding. It does not count in comparisons, because without that it has no effect.
         lookahead: the number of lookahead tokens, under the engine's settings.
     """
 

@@ -1,4 +1,4 @@
-"""Chat requests of models with a chat template."""
+"""Renders chats of models that have a chat template."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class HfChat(Chat):
     Attributes:
         template: the template for requests without tools; None if the model has none.
         tool_template: the template for requests with tools. It is never the processor's.
-        special_tokens: ``bos_token`` and the like, which templates may write.
-        placeholders: modality -> the text a "string" template gets in front for one item.
+        special_tokens: the texts of ``bos_token`` and the like, which templates may write.
+        placeholders: the text that a "string" template gets in front for one item, by modality.
     """
 
     template: ChatTemplate | None
@@ -137,10 +137,10 @@ class HfChat(Chat):
 
 
 def template_kwargs(request: Request) -> dict[str, Any]:
-    """The variables that a request has for a template, without those that say nothing.
+    """The variables that a request has for a template, without those that mean "not set".
 
     Raises:
-        InexactError: `invalid_request`: one of them makes the engine fail.
+        InexactError: `invalid_request`: a variable makes the engine fail.
     """
     own = own_template_kwargs(
         request.chat_template_kwargs, request.reasoning_effort, request.documents
@@ -160,7 +160,7 @@ def template_kwargs(request: Request) -> dict[str, Any]:
 
 
 def tools_of(kwargs: Mapping[str, Any], request: Request) -> list[dict[str, Any]] | None:
-    """The tools that a template gets: of its variables, which win, or of the request.
+    """The tools that a template gets: those in its variables, or else those of the request.
 
     Raises:
         InexactError: `invalid_request`.
@@ -173,7 +173,7 @@ def objects_of(kwargs: Mapping[str, Any], name: str) -> list[dict[str, Any]] | N
     """The tools or documents among the variables of a template.
 
     Raises:
-        InexactError: `invalid_request`: they are no list of objects.
+        InexactError: `invalid_request`: the value is no list of objects.
     """
     objects = kwargs.get(name)
     if objects is None:

@@ -64,8 +64,8 @@ def item_identity(
 ) -> Identity | None:
     """See `mmroute.engines.profile.Identify`.
 
-    Known are items with a uuid, and files of images and videos. Of audio without one the engine
-    hashes decoded samples.
+    The identity is known for items with a uuid, and for files of images and videos. For audio
+    without a uuid the engine hashes decoded samples.
 
     Raises:
         InexactError: `invalid_request` for a text that is not Unicode;
@@ -133,9 +133,9 @@ def _hashed(factors: Mapping[str, Iterable[bytes]], algorithm: str) -> str:
 def check_names(
     named: Sequence[tuple[Item, Identity]], items: Items, forms: Mapping[Modality, IdentityForm]
 ) -> None:
-    """Refuse one name for items of two sizes: the processor cache is keyed by it.
+    """Refuse one name for items of two sizes, because the processor cache is keyed by names.
 
-    Of a model with vision chunks, either all images have a uuid, or none has one.
+    For a model with vision chunks, also refuse a request in which some images have no uuid.
 
     Raises:
         InexactError: `invalid_request`.

@@ -1,4 +1,4 @@
-"""Chat requests of Kimi-K3: the engine orders tool results and reads effort before the template.
+"""Renders chats of Kimi-K3, whose tool results and effort the engine reads before the template.
 
 The published checkpoint renders chats by code of its own tokenizer; a directory whose tokenizer
 is a ``tokenizer.json`` has a template instead, and this is for those.
@@ -32,12 +32,12 @@ _REFUSED: Final = OWN_PARAMETERS - {
 
 @dataclass(frozen=True, slots=True)
 class KimiK3Chat(Chat):
-    """Renders chats of Kimi-K3, as vLLM does: whatever a template takes, it gets texts.
+    """Renders chats of Kimi-K3 as vLLM does. The template always gets texts.
 
     Attributes:
         template: the tokenizer's template.
-        special_tokens: ``bos_token`` and the like, which templates may write.
-        placeholders: modality -> the text put in front for one item.
+        special_tokens: the texts of ``bos_token`` and the like, which templates may write.
+        placeholders: the text that is put in front for one item, by modality.
     """
 
     template: ChatTemplate

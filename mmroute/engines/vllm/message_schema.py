@@ -1,4 +1,4 @@
-"""Which chat messages the engine's API accepts.
+"""The schema of chat messages that the engine's API accepts.
 
 vLLM validates a message against several types at once and takes the one that fits best, so a
 part that would fail one type may pass with another. These are the outcomes, not the types.
@@ -47,11 +47,11 @@ _LONGEST_SCHEME: Final = max(map(len, _SCHEMES))
 
 
 def check_chat(request: Request, known: int = 0) -> list[dict[str, Any]]:
-    """Messages as the API accepts them, with options that it accepts beside them.
+    """Check the messages of a request and the options beside them, as the API does.
 
     Args:
         request: the client's request.
-        known: messages at the beginning that were accepted before, and are left out.
+        known: the number of leading messages that were accepted before, and are left out.
 
     Raises:
         InexactError: `invalid_request`.
@@ -90,7 +90,7 @@ def _check_documents(documents: object) -> None:
 
 
 def check_message(message: object, index: int) -> dict[str, Any]:
-    """One message as the API accepts it, copied as far as later steps change it.
+    """Check a message as the API does. The parts that later steps change are copied.
 
     Raises:
         InexactError: `invalid_request`.
@@ -130,7 +130,7 @@ def _is_plain(message: object) -> TypeGuard[dict[str, Any]]:
 
 
 def is_link(image_url: object) -> bool:
-    """Whether the value of ``image_url`` is one the engine can fetch."""
+    """Whether the engine can fetch the value of ``image_url``."""
     if not isinstance(image_url, OBJECT) or not isinstance(image_url.get("url"), str):
         return False
     detail = image_url.get("detail", "auto")

@@ -1,4 +1,4 @@
-"""OpenAI chat messages, taken apart as vLLM does it before any template.
+"""Parses OpenAI chat messages as vLLM does before it renders a template.
 
 Source: vLLM ``renderers/chat_utils/chat_message.py``.
 """
@@ -64,11 +64,11 @@ BILLING_HEADER: Final = "x-anthropic-billing-header"
 
 
 def parse_chat(request: Request, prefix: ChatPrefix | None = None) -> ParsedChat:
-    """Check the messages of a request, and take them apart.
+    """Check the messages of a request, and parse them.
 
     Args:
-        request: the request of a client.
-        prefix: the messages at its beginning that the cache knows, which are not checked again.
+        request: the client's request.
+        prefix: the leading messages that the cache knows, which are not checked again.
 
     Raises:
         InexactError: `invalid_request`, `unsupported_modality`.
@@ -84,14 +84,14 @@ def parse_chat(request: Request, prefix: ChatPrefix | None = None) -> ParsedChat
 def to_conversation(
     chat: ParsedChat, *, content_format: str, placeholders: Mapping[Modality, str]
 ) -> list[dict[str, Any]]:
-    """Messages as the template gets them, those that are known among them.
+    """The messages of a chat as the template gets them, with those that the cache knows.
 
     Args:
         chat: the request's chat.
-        content_format: ``openai`` keeps the parts of a message as dicts, items where they
-            are; ``string`` joins its texts and puts missing placeholders in front.
-        placeholders: modality -> the text put in front for one item, ``{n}`` its number; without
-            one, models get none.
+        content_format: ``openai`` keeps the parts of a message as dicts in their order;
+            ``string`` joins the texts and puts missing placeholders in front.
+        placeholders: the text that is put in front for one item, by modality, with ``{n}`` for
+            the item's number. A modality without a text gets no placeholder.
 
     Raises:
         InexactError: `invalid_request`, `placeholder_count_mismatch`.

@@ -1,4 +1,4 @@
-"""Chat requests of models in Mistral's own format: mistral-common gives the IDs at once.
+"""Renders chats of models in Mistral's own format: mistral-common makes the token IDs.
 
 Source: vLLM ``renderers/mistral.py`` and ``tokenizers/mistral.py``, transformers
 ``tokenization_mistral_common.py``.
@@ -42,7 +42,7 @@ _ENCODER_PARAMETERS: Final = (TRANSFORMERS_MISTRAL | VLLM_MISTRAL | {"chat_templ
 
 @dataclass(frozen=True, slots=True)
 class MistralChat(Chat):
-    """Renders chats with mistral-common, items given by their numbers alone."""
+    """Renders chats with mistral-common, from the numbers of items alone."""
 
     encoder: MistralChatEncoder
     takes_kwargs: bool = True
@@ -57,7 +57,7 @@ class MistralChat(Chat):
 
     @property
     def templates(self) -> None:
-        """There are none: the tokenizer encodes chats itself."""
+        """None: the tokenizer encodes chats itself."""
 
     def read(self, request: Request, cache: ChatCache | None = None) -> ParsedChat:
         return parse_chat(request)

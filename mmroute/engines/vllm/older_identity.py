@@ -42,9 +42,9 @@ def unframed_identity(
 ) -> Identity | None:
     """See `mmroute.engines.profile.Identify`; for 0.13 to 0.30.
 
-    Known are items with a uuid and files of images, without overrides. Before 0.27 it did not enter
-    what a picture was converted to (`covers_conversion`); before 0.16 the model string came before
-    the item (`sorts_arguments`).
+    The identity is known for items with a uuid and for files of images, without overrides. Before
+    0.27 it did not cover the conversion of a picture (`covers_conversion`). Before 0.16 the model
+    string came before the item (`sorts_arguments`).
     """
     if overrides.processor or media_io_of(item, form, overrides) or flags:
         return None

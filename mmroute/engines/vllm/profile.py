@@ -1,4 +1,4 @@
-"""vLLM 0.33.0, by the defaults of its server.
+"""The newest version of vLLM, with the defaults of its server.
 
 Source: ``config/multimodal.py`` (--limit-mm-per-prompt), ``envs.py`` (VLLM_MAX_IMAGE_PIXELS,
 VLLM_MAX_MEDIA_REQUEST_DECODE_BYTES), and the smallest batch of tokens of its scheduler.

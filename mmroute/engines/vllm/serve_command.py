@@ -1,4 +1,4 @@
-"""A ``vllm serve`` command line, or its configuration file, taken apart.
+"""Parses a ``vllm serve`` command line or its configuration file.
 
 Source: vLLM ``utils/argparse_utils.py``.
 """
@@ -33,13 +33,13 @@ _ALL: Final = FLAGS | VALUES | LISTS
 
 @dataclass(frozen=True, slots=True)
 class ServeCommand:
-    """What a server was started with, each value as it was written.
+    """The command with which a server was started, each value as it was written.
 
     Attributes:
         model: the positional argument, or ``--model``.
         options: the options by their long names.
-        environment: variables set in front of the command.
-        complete: whether it is a complete command with its model, and not a part of one.
+        environment: the variables that are set in front of the command.
+        complete: whether it is a complete command with its model.
     """
 
     model: str | None = None
@@ -49,11 +49,11 @@ class ServeCommand:
 
 
 def parse_command(text: str, *, config: str | None = None) -> ServeCommand:
-    """Take a command line apart.
+    """Parse a command line.
 
     Args:
         text: ``[NAME=VALUE ...] [vllm serve] [MODEL] [--option ...]``, quoted as for a shell.
-        config: a configuration file as well; the command line wins.
+        config: the path of a configuration file; the command line wins. None for no file.
 
     Raises:
         ModelError: `invalid_engine_setting`: there is no such option, or the text cannot be read.
@@ -121,7 +121,7 @@ def parse_file(path: str) -> ServeCommand:
 
 
 def wrong(message: str) -> ModelError:
-    """The error of a setting that the engine does not have."""
+    """The error for a setting that the engine does not have."""
     return ModelError(Reason.INVALID_ENGINE_SETTING, message)
 
 

@@ -1,4 +1,4 @@
-"""The options of ``vllm serve``, by how many values each takes.
+"""The options of ``vllm serve``, by the number of values that each takes.
 
 ``tools/generate_lists.py`` writes them from the engine's own parser.
 Source: vLLM ``entrypoints/common/cli_args.py`` and ``engine/arg_utils.py``.

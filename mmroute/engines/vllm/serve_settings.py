@@ -1,4 +1,4 @@
-"""The options of ``vllm serve`` to engine settings: what has an effect, and what is refused.
+"""Reads engine settings from the options of ``vllm serve``, and refuses those not covered.
 
 Source: vLLM ``envs.py`` and ``engine/arg_utils.py``.
 """
@@ -62,7 +62,7 @@ _SPECULATIVE: Final = {
 
 
 def read_settings(arguments: str, *, config: str | None = None) -> dict[str, Any]:
-    """The fields of `EngineSettings` that a command line gives; see its `from_args`."""
+    """The fields of `EngineSettings` that a command line sets; see `EngineSettings.from_args`."""
     command = parse_command(arguments, config=config)
     for refused, given, prefix in (
         (_REFUSED, command.options, "--"),

@@ -1,4 +1,4 @@
-"""How many tokens behind a block its hash covers, under speculative decoding.
+"""The number of tokens behind a block that its hash covers, under speculative decoding.
 
 Source: vLLM ``config/vllm.py`` (`num_hash_lookahead_tokens`) and ``config/speculative.py``
 (`__post_init__`, `hf_config_override`, `use_multi_module_mtp`).
@@ -65,8 +65,8 @@ def hash_lookahead(settings: EngineSettings, target: Target) -> int:
     """The number of tokens behind a block that its hash covers; 0 without such a drafter.
 
     Args:
-        settings: what the engine was started with.
-        target: asked where the drafter is the served model itself.
+        settings: the options with which the engine was started.
+        target: returns the files of the served model. It is called if that is the drafter, too.
 
     Raises:
         ModelError: `invalid_engine_setting`: there is no such method;

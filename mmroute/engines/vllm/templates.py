@@ -1,4 +1,4 @@
-"""Which of a model's chat templates vLLM takes, and the form in which it gives it contents.
+"""Chooses the chat templates that vLLM takes, and the form in which they get contents.
 
 Source: vLLM ``renderers/hf.py``.
 """
@@ -14,7 +14,7 @@ from mmroute.model_directory import ModelFiles
 
 
 def compile_template(source: str, origin: str) -> ChatTemplate:
-    """A template that gets message contents as vLLM gives them.
+    """Compile a template, and choose the form in which vLLM gives it message contents.
 
     Raises:
         ModelError: `malformed_file` if it is not a jinja2 template.
@@ -27,14 +27,14 @@ def chat_templates(
 ) -> tuple[ChatTemplate | None, ChatTemplate | None]:
     """The template of requests without tools, and of those with tools.
 
-    The engine takes the processor's first, but only without tools; else the tokenizer's; else its
-    own. A tokenizer with several has ``tool_use`` for tools, and ``default``; the others are never
-    asked for. A processor with several has none for the engine, which fails on such requests.
+    For requests without tools the engine takes the processor's template first. It then takes the
+    tokenizer's, and then its own. A tokenizer with several templates has ``tool_use`` for tools and
+    ``default``; others are never used. The engine fails on requests to a processor with several.
 
     Args:
         files: the model's files.
         fallback: the engine's own template for the family.
-        processor: whether the engine has a processor for it, which models of text have not.
+        processor: whether the engine has a processor for the model, as it has not for text models.
 
     Raises:
         ModelError: as `processor_templates` and `tokenizer_templates`.

@@ -1,4 +1,4 @@
-"""Tool definitions and tool calls, as vLLM checks them and hands them to templates.
+"""Checks tool definitions and tool calls, and makes those that vLLM hands to templates.
 
 Source: vLLM ``ChatCompletionToolsParam``, ``FunctionDefinition`` and
 ``renderers/chat_utils/chat_message.py``.
@@ -26,9 +26,9 @@ class OrderedFunction(dict[str, Any]):
 
 
 def normalize_tools(tools: object) -> list[dict[str, Any]] | None:
-    """Tool definitions as the template gets them.
+    """The tool definitions for the template.
 
-    Known fields only; absent descriptions and parameters as null.
+    They have only known fields. A missing description, or missing parameters, are null.
 
     Raises:
         InexactError: `invalid_request`.
@@ -70,11 +70,11 @@ def _normalize_tool(tool: object, where: str) -> dict[str, Any]:
 
 
 def ordered_tools(tools: object, where: str) -> list[dict[str, Any]]:
-    """The tools of a developer's message as the API's schema leaves them: its own fields first.
+    """The tools of a developer's message, with the fields of the API's schema first.
 
     Raises:
-        InexactError: `invalid_request`: one does not fit the schema. The engine may take such a
-            message for one of another type, and its tools as they are.
+        InexactError: `invalid_request`: a tool does not fit the schema. The engine may read such a
+            message as another type, and leave its tools unchanged.
     """
     if not isinstance(tools, list) or not all(map(_fits, tools)):
         raise invalid(f"{where} must be a list of tool definitions, found {quoted(tools)}")
@@ -100,7 +100,7 @@ def _fits(tool: object) -> bool:
 
 
 def check_tool_calls(calls: object, where: str) -> list[dict[str, Any]]:
-    """The tool calls of an assistant message, copied as far as later steps change them.
+    """Check the tool calls of an assistant message. The parts that later steps change are copied.
 
     Raises:
         InexactError: `invalid_request`.
@@ -129,7 +129,7 @@ def _check_tool_call(call: object, where: str) -> dict[str, Any]:
 
 
 def with_parsed_arguments(call: Mapping[str, Any]) -> dict[str, Any]:
-    """A tool call with its arguments as an object; what is no JSON object becomes an empty one."""
+    """A tool call whose arguments are an object, which is empty if they are no JSON object."""
     function = dict(call["function"])
     try:
         arguments = json.loads(function["arguments"]) if function["arguments"] else {}

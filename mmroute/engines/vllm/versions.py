@@ -1,7 +1,7 @@
 """Earlier versions of vLLM: each a `replace` of its neighbour.
 
-Token IDs and ranges are those of 0.33.0; what differs is how identities and block hashes are made,
-and whether an image is turned upright. Source: the wheels of 0.30.0, 0.28.0, 0.26.0, 0.23.0, 0.18.0
+Token IDs and ranges are those of the newest version. Identities and block hashes differ, and so
+does the orientation of images. Source: the wheels of 0.30.0, 0.28.0, 0.26.0, 0.23.0, 0.18.0
 and 0.15.0; docs/versions.md says what was run of each, and what was only read.
 """
 
@@ -84,10 +84,10 @@ ERAS: Final = (VLLM, _V0_32, _V0_30, _V0_28, _V0_26, _V0_23, _V0_18, _V0_15)
 
 
 def find_version(version: str) -> EngineProfile:
-    """The profile of a release such as ``0.28.0``, or of those of ``0.28``.
+    """The profile of a release such as ``0.28.0``, or of all releases of ``0.28``.
 
     Raises:
-        ModelError: `unknown_backend`: it is none of the releases that are known.
+        ModelError: `unknown_backend`: the release is not known.
     """
     for profile in ERAS:
         releases = profile.proved | profile.read
