@@ -154,7 +154,7 @@ def _as_text(explanation: Explanation) -> str:
             lines += [f"  was: {explanation.was}", f"  is : {explanation.now}"]
         lines.append(
             f"lost by it: {explanation.lost_blocks} blocks; {explanation.lost_tokens} of their "
-            "tokens are the same in both"
+            "tokens follow the part that differs, and are the same in both"
         )
     return "\n".join(lines)
 

@@ -57,6 +57,8 @@ class Change:
         was: this part of the first request, shortened; empty if it would not help.
         now: this part of the second request, likewise.
         same_item: whether the differing items are known to be the same picture.
+        unrelated: whether this part is another text altogether, which no sender could keep the
+            same.
     """
 
     cause: Cause
@@ -65,6 +67,7 @@ class Change:
     was: str = ""
     now: str = ""
     same_item: bool = False
+    unrelated: bool = False
 
 
 _FIELDS: Final[Mapping[str, Cause]] = {
@@ -268,9 +271,16 @@ def _text_change(where: str, old: str, new: str, otherwise: Cause, restored: Req
     if old.split() == new.split():
         text = f"{where} has other white space, {place}."
         return Change(Cause.WHITE_SPACE, text, restored, *excerpts)
+    if _unrelated(old, new):
+        return Change(otherwise, f"{where} is another text.", restored, *excerpts, unrelated=True)
     clock = _CLOCK.search(old[at : at + 2]) and _CLOCK.search(new[at : at + 2])
     hint = " A clock or a counter belongs after the text that requests share." if clock else ""
     return Change(otherwise, f"{where} differs {place}.{hint}", restored, *excerpts)
+
+
+def _unrelated(old: str, new: str) -> bool:
+    words = set(old.split()), set(new.split())
+    return 4 * len(words[0] & words[1]) < min(map(len, words))
 
 
 def _excerpt(text: str, at: int) -> str:

@@ -58,7 +58,8 @@ class Explanation:
         lost_blocks: the number of further blocks that the two would share without the cause; 0 if
             there is no cause.
         lost_tokens: the number of tokens in these blocks after the part that differs. They are
-            the same in both requests, and not shared.
+            the same in both requests, and not shared. 0 if that part is another text altogether,
+            because nobody can win them back.
         block: the index of the first block with another hash; None if the blocks of one request
             are a prefix of the other's.
         token: the index of the first token ID that differs; None if one prompt is a prefix of the
@@ -191,9 +192,9 @@ def _best_change(
     several such changes the outermost is returned.
     """
     tried: list[tuple[int, Change, _Answer]] = []
-    listed: list[str] = []
+    listed: list[Change] = []
     for change, _ in zip(changes(first, second), range(_MAX_CHANGES), strict=False):
-        listed.append(change.text)
+        listed.append(change)
         try:
             restored = ask(change.restored)
         except InexactError:  # this part cannot be restored alone
@@ -202,12 +203,15 @@ def _best_change(
     best = max(tried, key=lambda each: each[0], default=None)
     if best is not None and (best[0] > shared or len(listed) == 1):
         return best[1], best[0], best[2]
-    text = " ".join(listed) or "No part of the requests differs."
-    return Change(Cause.SEVERAL, text, first), len(old), ask(first)
+    text = " ".join(each.text for each in listed) or "No part of the requests differs."
+    unrelated = any(each.unrelated for each in listed)
+    return Change(Cause.SEVERAL, text, first, unrelated=unrelated), len(old), ask(first)
 
 
 def _lost_tokens(change: Change, new: _Answer, restored: _Answer, shared: int, reached: int) -> int:
     """The number of tokens in blocks `shared` to `reached` that are after the restored part."""
+    if change.unrelated:
+        return 0
     block_size = new.hashes.block_size
     start, end = shared * block_size, reached * block_size
     # After a generation prompt follows the rest of a longer conversation, which is not lost.

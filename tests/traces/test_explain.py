@@ -186,7 +186,11 @@ def test_lost_tokens_are_those_behind_the_change(qwen: Normalizer) -> None:
     """Of another system prompt only what follows is lost; of a salt, everything."""
     salted = explained(qwen, FIRST, FIRST._replace(cache_salt="tenant-2"))
     assert salted.lost_tokens == 16 * salted.lost_blocks == 16 * salted.second.num_blocks
-    replaced = edited(lambda m: m[0].update(content="Something else. " * 40))
+    unrelated = explained(
+        qwen, FIRST, edited(lambda m: m[0].update(content="Something else. " * 40))
+    )
+    assert (unrelated.lost_tokens, unrelated.text) == (0, "Message 1 (system) is another text.")
+    replaced = edited(lambda m: m[0].update(content="Something else. " * 40 + m[0]["content"]))
     found = explained(qwen, FIRST, replaced)
     old, new = (qwen.answer(request).token_ids.tolist() for request in (FIRST, replaced))
     same = next(n for n in range(len(new)) if old[-1 - n] != new[-1 - n])
