@@ -12,11 +12,11 @@ import numpy as np
 from mmroute.errors import InexactError, Reason
 
 
-def not_predictable(found: str) -> InexactError:
+def not_predictable(why: str) -> InexactError:
     """The error for audio whose length is not certain from its header."""
     return InexactError(
         Reason.AUDIO_NOT_PREDICTABLE,
-        f"the header does not tell what the engine will decode: {found}; if the number of samples "
+        f"the header does not tell what the engine will decode: {why}; if the number of samples "
         "and the rate are known for sure, give them in `audios`",
     )
 

@@ -121,7 +121,7 @@ def sampling_of(sampler: Sampler, media_io: Mapping[str, Any]) -> Sampling:
     Raises:
         InexactError: `unsupported_processor_kwargs` for a value that was not observed.
     """
-    asked = {}
+    options = {}
     for name, value in media_io.items():
         if name in _NOT_IGNORED:
             raise _unsupported(name, value, f"one of {', '.join(sorted(_FIELDS[sampler]))}")
@@ -129,13 +129,13 @@ def sampling_of(sampler: Sampler, media_io: Mapping[str, Any]) -> Sampling:
             raise _unsupported(name, value, "true or false")
         if name not in _FIELDS[sampler]:
             continue
-        asked[name] = value
+        options[name] = value
         if name == "fps":
             if type(value) not in (int, float) or not 0 < value <= _MAX_FPS:
                 raise _unsupported(name, value, f"a positive number up to {_MAX_FPS}")
         elif not (type(value) is int and (value > 0 or (name == "num_frames" and value == -1))):
             raise _unsupported(name, value, "a positive integer")
-    return Sampling(**asked)
+    return Sampling(**options)
 
 
 def sample(sampler: Sampler, video: VideoSize, sampling: Sampling) -> Frames:
@@ -182,19 +182,19 @@ def _unsupported(name: str, value: object, wanted: str) -> InexactError:
     )
 
 
-def _qwen2_vl(total: int, fps: float, asked: Sampling) -> list[int]:
-    step = _qwen2_vl_step(total, fps, asked)
+def _qwen2_vl(total: int, fps: float, sampling: Sampling) -> list[int]:
+    step = _qwen2_vl_step(total, fps, sampling)
     indices: list[int] = np.minimum(_float_range(total, step, width=1), total - 1).tolist()
     return indices
 
 
-def _qwen2_vl_step(total: int, fps: float, asked: Sampling) -> float:
+def _qwen2_vl_step(total: int, fps: float, sampling: Sampling) -> float:
     """The distance in frames from one chosen frame to the next."""
     if not fps > 0:
         raise item_refused(f"a video of {total} frames", "its frame rate is unknown")
-    most = min(asked.max_frames or _MAX_QWEN_FRAMES, _MAX_QWEN_FRAMES, total) // 2 * 2
-    wanted = total / fps * min(asked.fps or 2, _MAX_QWEN_FPS)
-    count = math.floor(min(max(wanted, asked.min_frames or _MIN_QWEN_FRAMES), most) / 2) * 2
+    most = min(sampling.max_frames or _MAX_QWEN_FRAMES, _MAX_QWEN_FRAMES, total) // 2 * 2
+    wanted = total / fps * min(sampling.fps or 2, _MAX_QWEN_FPS)
+    count = math.floor(min(max(wanted, sampling.min_frames or _MIN_QWEN_FRAMES), most) / 2) * 2
     if not count:
         raise item_refused(f"a video of {total} frames", "its sampler divides by zero")
     return total / count
@@ -214,24 +214,24 @@ def _float_range(total: int, step: float, *, width: int) -> npt.NDArray[np.int64
     )
 
 
-def _rounds_alike(total: int, fps: float, asked: Sampling) -> bool:
+def _rounds_alike(total: int, fps: float, sampling: Sampling) -> bool:
     """Whether processors of every vector width choose the same frames."""
-    step = _qwen2_vl_step(total, fps, asked)
+    step = _qwen2_vl_step(total, fps, sampling)
     plain, *others = (_float_range(total, step, width=width) for width in (1, 8, 16))
     return all(np.array_equal(plain, other) for other in others)
 
 
-def _qwen3_vl(total: int, fps: float, asked: Sampling) -> list[int]:
-    wanted = int(total / fps * min(asked.fps or 2, _MAX_QWEN_FPS))
-    most = min(asked.max_frames or _MAX_QWEN_FRAMES, _MAX_QWEN_FRAMES, total)
-    count = min(max(wanted, asked.min_frames or _MIN_QWEN_FRAMES), most)
+def _qwen3_vl(total: int, fps: float, sampling: Sampling) -> list[int]:
+    wanted = int(total / fps * min(sampling.fps or 2, _MAX_QWEN_FPS))
+    most = min(sampling.max_frames or _MAX_QWEN_FRAMES, _MAX_QWEN_FRAMES, total)
+    count = min(max(wanted, sampling.min_frames or _MIN_QWEN_FRAMES), most)
     indices: list[int] = np.linspace(0, total - 1, count).round().astype(int).tolist()
     return indices
 
 
-def _opencv_dynamic(total: int, fps: float, asked: Sampling) -> list[int]:
-    wanted = asked.fps or 2
-    longest = asked.max_duration or 300
+def _opencv_dynamic(total: int, fps: float, sampling: Sampling) -> list[int]:
+    wanted = sampling.fps or 2
+    longest = sampling.max_duration or 300
     duration = total / fps if fps > 0 else 0
     if duration <= longest:
         count = math.floor(duration * wanted)
@@ -243,7 +243,7 @@ def _opencv_dynamic(total: int, fps: float, asked: Sampling) -> list[int]:
     return [min(total - 1, math.ceil(second * fps)) for second in seconds]
 
 
-def _glm46v(total: int, fps: float, _asked: Sampling) -> list[int]:
+def _glm46v(total: int, fps: float, _sampling: Sampling) -> list[int]:
     duration = total / fps if fps > 0 else 0
     effective = min(duration, _MAX_GLM_SECONDS)
     rate = next(rate for limit, rate in _GLM_FPS if effective <= limit)
@@ -267,20 +267,20 @@ def _glm46v(total: int, fps: float, _asked: Sampling) -> list[int]:
     return chosen
 
 
-def _opencv(total: int, fps: float, asked: Sampling) -> list[int]:
-    limit = _DEFAULT_NUM_FRAMES if asked.num_frames is None else asked.num_frames
+def _opencv(total: int, fps: float, sampling: Sampling) -> list[int]:
+    limit = _DEFAULT_NUM_FRAMES if sampling.num_frames is None else sampling.num_frames
     count = total if limit == -1 else min(limit, total)
-    if asked.fps is not None:
-        count = min(count, math.floor((total / fps if fps > 0 else 0) * asked.fps))
+    if sampling.fps is not None:
+        count = min(count, math.floor((total / fps if fps > 0 else 0) * sampling.fps))
     count = max(1, count)
     return list(range(total)) if count == total else _spread(0, total - 1, count)
 
 
-def _minimax_m3_vl(total: int, fps: float, asked: Sampling) -> list[int]:
+def _minimax_m3_vl(total: int, fps: float, sampling: Sampling) -> list[int]:
     chosen = [0]
     if not fps > 0:
         return chosen
-    step = 1 / (asked.fps or 1)
+    step = 1 / (sampling.fps or 1)
     while True:
         last = chosen[-1]
         following = max(math.ceil((last / fps + step - 1e-4) * fps), last + 1)

@@ -23,8 +23,8 @@ from mmroute.api.vllm.fields import (
     Effort,
     GenerationRequest,
     Messages,
+    RequestedOutput,
     TopLogprobs,
-    Wanted,
 )
 from mmroute.api.vllm.rendering import rendered, request_id_of, route_ids
 from mmroute.api.vllm.request_checks import before_fields, check_chat
@@ -82,9 +82,9 @@ class ChatCompletionRequest(GenerationRequest):
             return self.max_completion_tokens, "max_completion_tokens"
         return self.max_tokens, "max_tokens"
 
-    def wanted(self) -> Wanted:
+    def requested_output(self) -> RequestedOutput:
         top = self.top_logprobs
-        return Wanted(
+        return RequestedOutput(
             1 if self.n is None else self.n,
             self.token_limit()[0],
             logprobs=top if self.logprobs else None,

@@ -18,8 +18,8 @@ from mmroute.api.vllm.errors import bad_request, of_reason
 from mmroute.api.vllm.fields import (
     MAX_TOKEN_ID,
     GenerationRequest,
+    RequestedOutput,
     TokenIdList,
-    Wanted,
     lora_of,
 )
 from mmroute.api.vllm.rendering import exact, rendered, request_id_of, route_ids
@@ -53,8 +53,8 @@ class CompletionRequest(GenerationRequest):
 
     _check_first = before_fields(check_completion)
 
-    def wanted(self) -> Wanted:
-        return Wanted(
+    def requested_output(self) -> RequestedOutput:
+        return RequestedOutput(
             self.n,
             self.max_tokens,
             logprobs=self.logprobs,

@@ -208,7 +208,7 @@ class RepetitionDetectionParams:
             raise bad_request("min_count must be >= 2 to detect repetitive patterns")
 
 
-class Wanted(NamedTuple):
+class RequestedOutput(NamedTuple):
     """The output that a request asks for, in fields that chats and completions do not share.
 
     Attributes:
@@ -280,7 +280,7 @@ class GenerationRequest(BaseModel):
     output_mode: OutputMode = "tokens"
 
     @abstractmethod
-    def wanted(self) -> Wanted:
+    def requested_output(self) -> RequestedOutput:
         """The output that it asks for, in fields that chats and completions do not share."""
 
 

@@ -72,11 +72,11 @@ def check_chat(body: _Body) -> _Body:
 def check_completion(body: _Body) -> _Body:
     """Check a completion, and fill in the defaults that depend on other fields."""
     prompt, embeds = body.get("prompt"), body.get("prompt_embeds")
-    for name, given in (("prompt", prompt), ("prompt_embeds", embeds)):
-        if isinstance(given, list) and given and not isinstance(given[0], int):
+    for name, value in (("prompt", prompt), ("prompt_embeds", embeds)):
+        if isinstance(value, list) and value and not isinstance(value[0], int):
             require(
-                len(given) <= _MOST_PROMPTS,
-                f"{name} list length {len(given)} exceeds the maximum allowed count of "
+                len(value) <= _MOST_PROMPTS,
+                f"{name} list length {len(value)} exceeds the maximum allowed count of "
                 f"{_MOST_PROMPTS}.",
                 name,
             )
@@ -218,15 +218,15 @@ def _check_named_of_responses(name: object, tools: object) -> None:
     require(named, _NO_SUCH_TOOL, "tool_choice")
 
 
-def _objects(given: object) -> list[dict[str, Any]]:
+def _objects(value: object) -> list[dict[str, Any]]:
     """The objects in a list. The schema refuses any other value later."""
-    return [one for one in given if isinstance(one, dict)] if isinstance(given, list) else []
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
 def _constraints(body: _Body, param: str | None) -> int:
     structured = body.get("structured_outputs")
-    given = structured if isinstance(structured, dict) else {}
-    count = sum(given.get(name) is not None for name in _CONSTRAINTS)
+    constraints = structured if isinstance(structured, dict) else {}
+    count = sum(constraints.get(name) is not None for name in _CONSTRAINTS)
     require(
         count <= 1,
         "You can only use one kind of constraints for structured outputs ('json', 'regex' or "
@@ -238,11 +238,11 @@ def _constraints(body: _Body, param: str | None) -> int:
 
 def _check_logprobs(body: _Body, top: str, *, unset: bool) -> None:
     name = "logprob_token_ids"
-    wanted = body.get(name)
-    beam = wanted and body.get("use_beam_search")
+    token_ids = body.get(name)
+    beam = token_ids and body.get("use_beam_search")
     require(not beam, f"`{name}` is not supported with beam search.", name)
     how = " to true" if top == "top_logprobs" else ""
-    require(not (wanted and unset), f"when using `{name}`, `logprobs` must be set{how}.", name)
+    require(not (token_ids and unset), f"when using `{name}`, `logprobs` must be set{how}.", name)
     for name in ("prompt_logprobs", top):
         value = body.get(name)
         number = isinstance(value, int | float | None)
@@ -280,16 +280,16 @@ def _check_stream_options(body: _Body) -> None:
     )
 
 
-def _check_response_format(wanted: object) -> None:
-    if not isinstance(wanted, dict):
+def _check_response_format(response_format: object) -> None:
+    if not isinstance(response_format, dict):
         return
-    kind = wanted.get("type")
+    kind = response_format.get("type")
     require(
-        kind != "json_schema" or wanted.get("json_schema") is not None,
+        kind != "json_schema" or response_format.get("json_schema") is not None,
         "When response_format type is 'json_schema', the 'json_schema' field must be provided.",
         "response_format",
     )
-    tag = "format" in wanted or {"structures", "triggers"} <= wanted.keys()
+    tag = "format" in response_format or {"structures", "triggers"} <= response_format.keys()
     require(
         kind != "structural_tag" or tag,
         "Invalid response_format structural_tag specification.",

@@ -32,13 +32,13 @@ _CUSTOM_PARAMETERS: Final = {
 
 
 def messages_of(
-    instructions: str | None, given: str | Sequence[Mapping[str, Any]]
+    instructions: str | None, items: str | Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
     """The messages of the chat.
 
     Args:
         instructions: the `instructions` of the request.
-        given: the `input` of the request.
+        items: the `input` of the request.
 
     Raises:
         ApiError: 400: vLLM refuses an item; 422 `unsupported_field`.
@@ -46,10 +46,10 @@ def messages_of(
     messages: list[dict[str, Any]] = []
     if instructions:
         messages.append({"role": "system", "content": instructions})
-    if isinstance(given, str):
-        messages.append({"role": "user", "content": given})
+    if isinstance(items, str):
+        messages.append({"role": "user", "content": items})
         return messages
-    for item in given:
+    for item in items:
         _add(messages, item)
     return messages
 

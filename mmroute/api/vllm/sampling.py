@@ -19,9 +19,9 @@ from typing import Any, Final
 from mmroute.api.vllm.errors import bad_request, require
 from mmroute.api.vllm.fields import (
     GenerationRequest,
+    RequestedOutput,
     ResponseFormat,
     StructuredOutputsParams,
-    Wanted,
 )
 from mmroute.errors import quoted
 
@@ -127,7 +127,7 @@ def _sampling_params(
     if skip is None:
         skip = defaults.values.get("skip_special_tokens", True)
     stop = [request.stop] if isinstance(request.stop, str) else request.stop or []
-    wanted = request.wanted()
+    wanted = request.requested_output()
     logprobs = None if request.logprob_token_ids else wanted.logprobs
     prompt_logprobs = request.prompt_logprobs
     if prompt_logprobs is None:
@@ -185,7 +185,7 @@ def _sampling_params(
     return {name: value for name, value, left_out in optional if value != left_out}
 
 
-def _tokens_of_answer(request: Wanted, defaults: SamplingDefaults, left: int) -> int:
+def _tokens_of_answer(request: RequestedOutput, defaults: SamplingDefaults, left: int) -> int:
     if request.only_echo:
         return 1
     most = defaults.max_tokens if request.max_tokens is None else request.max_tokens
@@ -243,21 +243,21 @@ def _structured_outputs(request: GenerationRequest) -> dict[str, Any] | None:
     return dataclasses.asdict(own) | {"_backend": None, "_backend_was_auto": False}
 
 
-def _logit_bias(given: Mapping[str, float] | None) -> dict[str, float] | None:
+def _logit_bias(biases: Mapping[str, float] | None) -> dict[str, float] | None:
     """The biases by token ID, each within 100 of 0."""
-    if given is None:
+    if biases is None:
         return None
     try:
-        ids = [int(key) for key in given]
+        ids = [int(key) for key in biases]
     except ValueError:
         raise bad_request(
             "logit_bias contains key(s) that cannot be converted to integer token IDs: "
-            f"{quoted(list(given))}",
+            f"{quoted(list(biases))}",
             "logit_bias",
         ) from None
     return {
         str(token_id): min(100.0, max(-100.0, bias))
-        for token_id, bias in zip(ids, given.values(), strict=True)
+        for token_id, bias in zip(ids, biases.values(), strict=True)
     }
 
 

@@ -122,7 +122,7 @@ def _flat(kwargs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def own_template_kwargs(
-    given: Mapping[str, Any], effort: object, documents: Iterable[object] | None
+    own: Mapping[str, Any], effort: object, documents: Iterable[object] | None
 ) -> Mapping[str, Any]:
     """The ``chat_template_kwargs`` of a request, with the values of its other fields.
 
@@ -130,13 +130,13 @@ def own_template_kwargs(
     the kwargs do.
 
     Args:
-        given: the ``chat_template_kwargs``.
+        own: the ``chat_template_kwargs``.
         effort: the `reasoning_effort`.
         documents: the documents, for templates that read them.
     """
     if effort is None and documents is None:
-        return given
-    kwargs = dict(given)
+        return own
+    kwargs = dict(own)
     if documents is not None:
         kwargs["documents"] = list(documents)
     if effort is not None:

@@ -61,8 +61,8 @@ class HfChat(Chat):
 
     @property
     def templates(self) -> Mapping[str, ChatTemplate]:
-        given = {"default": self.template, "tool_use": self.tool_template}
-        return {name: template for name, template in given.items() if template is not None}
+        found = {"default": self.template, "tool_use": self.tool_template}
+        return {name: template for name, template in found.items() if template is not None}
 
     def with_template(self, source: str, origin: str) -> HfChat:
         template = compile_template(source, origin)
@@ -86,7 +86,7 @@ class HfChat(Chat):
         if request.continue_final_message or request.add_special_tokens:
             return None
         try:
-            template, variables = self._asked(request)
+            template, variables = self._template_of(request)
         except InexactError:  # said when the messages are checked
             return None
         return cache.begin(
@@ -96,23 +96,23 @@ class HfChat(Chat):
         )
 
     def render(self, chat: ParsedChat, items: Items, request: Request) -> Rendered:
-        template, variables = self._asked(request)
+        template, variables = self._template_of(request)
         conversation = to_conversation(
             chat, content_format=template.content_format, placeholders=self.placeholders
         )
-        given = conversation
+        messages = conversation
         if not template.knows_developer:
-            given = _developer_to_system(conversation)
-        if chat.prefix is not None and given is conversation:
+            messages = _developer_to_system(conversation)
+        if chat.prefix is not None and messages is conversation:
             return chat.prefix.render(conversation, chat.contents)
         return template.render(
-            given,
+            messages,
             variables=variables,
             add_generation_prompt=request.add_generation_prompt,
             continue_final_message=request.continue_final_message,
         )
 
-    def _asked(self, request: Request) -> tuple[ChatTemplate, dict[str, Any]]:
+    def _template_of(self, request: Request) -> tuple[ChatTemplate, dict[str, Any]]:
         """The template of a request, and what it may read beside the messages.
 
         Raises:
@@ -130,8 +130,8 @@ class HfChat(Chat):
             )
         variables: dict[str, Any] = dict(self.special_tokens)
         if kwargs:
-            asked = (kwargs.keys() & template.variables) - OWN_PARAMETERS
-            variables |= {name: kwargs[name] for name in asked}
+            names = (kwargs.keys() & template.variables) - OWN_PARAMETERS
+            variables |= {name: kwargs[name] for name in names}
         variables |= {"tools": tools, "documents": objects_of(kwargs, "documents")}
         return template, variables
 

@@ -40,7 +40,7 @@ class _Block:
     parent: int | None
     token_ids: tuple[int, ...]
     keys: EventKeys
-    keys_told: bool
+    has_keys: bool
     lora_name: str | None
     ahead: tuple[int, ...]
 
@@ -115,7 +115,7 @@ class Chains:
             blocks.append(block)
             number = block.parent
         blocks.reverse()
-        told = any(block.keys_told for block in blocks)
+        told = any(block.has_keys for block in blocks)
         return Chain(
             len(blocks[0].token_ids),
             np.array([i for block in blocks for i in block.token_ids], np.uint32),
