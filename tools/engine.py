@@ -123,6 +123,16 @@ class Engine:
             **_stored(request, ranges), **_blocks(_after_hop(request))
         })  # fmt: skip
 
+    def prompt(self, case: Mapping[str, Any]) -> dict[str, Any]:
+        """The prompt of a chat as vLLM renders it, or the beginning of its refusal."""
+        try:
+            rendered, _ = self._engine.chat_prompt(case)
+        except Exception as error:
+            return {"refused": f"{type(error).__name__}: {error}"[:160]}
+        return {"ids": rendered["prompt_token_ids"]} if "prompt" not in rendered else {
+            "prompt": rendered["prompt"]
+        }  # fmt: skip
+
     def _answer(
         self, case: Mapping[str, Any], read: Callable[..., dict[str, Any]]
     ) -> dict[str, Any]:

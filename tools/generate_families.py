@@ -73,6 +73,8 @@ Completions and token IDs are answered for every architecture here. One that is 
 MuseGlimmerForCausalLM of vLLM's text registry take images ([families.md](families.md)).
 """
 _CHATS: Final = {
+    "deepseek_v32": "exact",
+    "deepseek_v4": "exact",
     "harmony": "exact with the engine's date, else `chat_renderer_unsupported`",
     "mistral_text": "exact",
     "refused": "`chat_renderer_unsupported`",

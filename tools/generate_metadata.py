@@ -56,7 +56,7 @@ def answers(engine: Any) -> Iterator[dict[str, Any]]:
             renderer.mm_processor_cache.clear_cache()
         asked = with_files(request)
         try:
-            entered = engine._rendered(asked, *engine._chat(asked))
+            entered = engine._rendered(asked, *engine.chat_prompt(asked))
             features = extract_mm_features(entered, metadata_fields_for=declared)
         except Exception:  # noqa: S112 - it refuses the items, or two adjacent ranges overlap
             continue
@@ -66,12 +66,11 @@ def answers(engine: Any) -> Iterator[dict[str, Any]]:
 
 def main() -> None:
     """Write one file for each model named, or for all."""
-    from cases import FAMILY_PLACEHOLDERS, PLACEHOLDERS, WITHOUT_CHATS
+    from cases import FAMILY_PLACEHOLDERS, PLACEHOLDERS
     from engine import add_arguments, build_engine, meta, refuse_other_versions, write_lines
 
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    every = [m for m in (*PLACEHOLDERS, *FAMILY_PLACEHOLDERS) if m not in WITHOUT_CHATS]
-    parser.add_argument("models", nargs="*", default=every)
+    parser.add_argument("models", nargs="*", default=[*PLACEHOLDERS, *FAMILY_PLACEHOLDERS])
     add_arguments(parser)
     arguments = parser.parse_args()
     refuse_other_versions()

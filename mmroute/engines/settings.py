@@ -31,7 +31,7 @@ class EngineSettings:
         model: the engine's model string, which its image identities cover.
         served_names: the served names, by which requests ask for the model.
         revision: the branch, tag or commit on the hub.
-        tokenizer_mode: ``auto``, or ``mistral`` for models in Mistral format.
+        tokenizer_mode: ``auto``, or the engine's name for the tokenizer and the chat renderer.
         chat_template: the template that replaces the model's own: its text, or the path of a file.
         content_format: the form in which the chat template gets message contents: ``openai`` or
             ``string``.

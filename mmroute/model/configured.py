@@ -30,6 +30,9 @@ _NOT_DEFAULTS: Final = frozenset({
     "return_assistant_tokens_mask", "return_dict", "return_tensors", "sanitize_control_tokens",
     "self", "tokenize", "tokenizer", "tokenizer_kwargs", "tools", "truncation",
 })  # fmt: skip
+_TOKENIZER_MODES: Final = frozenset({
+    "deepseek_v32", "deepseek_v4", "deepseek_v41", "inkling", "kimi_k3", "mistral",
+})  # fmt: skip
 # A text with one of these is a template; any other names a file.
 _OF_TEMPLATES: Final = frozenset("{}\n")
 _MOST_OVERRIDES: Final = 16
@@ -74,16 +77,16 @@ def check_covered(family: FamilySpec, engine: EngineProfile, settings: EngineSet
 
 
 def check_tokenizer_mode(settings: EngineSettings, family: FamilySpec) -> None:
-    """Refuse a tokenizer that is not the one the family is read with.
+    """Refuse a tokenizer or chat renderer that is not the one the family is read with.
 
     Raises:
         ModelError: `unsupported_engine_setting`.
     """
-    mistral = family.tokenizer.has_chat_encoder
-    if settings.tokenizer_mode != "auto" and mistral != (settings.tokenizer_mode == "mistral"):
+    own = "mistral" if family.tokenizer.has_chat_encoder else family.chat.renderer
+    if settings.tokenizer_mode not in ("auto", own if own in _TOKENIZER_MODES else "hf"):
         raise _unsupported(
             f"--tokenizer-mode {settings.tokenizer_mode}",
-            f"the family {family.family} is read with another tokenizer",
+            f"the family {family.family} is read with another tokenizer or chat renderer",
         )
 
 

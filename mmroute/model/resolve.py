@@ -8,7 +8,7 @@ from mmroute.engines.known import behind_frontend, find_engine
 from mmroute.engines.profile import ChatSource, EngineProfile
 from mmroute.engines.settings import EngineSettings
 from mmroute.errors import ModelError, Reason, needs_extra, quoted
-from mmroute.families.matching import match_family
+from mmroute.families.matching import known_families, match_family
 from mmroute.families.spec import FamilySpec
 from mmroute.model.configured import (
     check_covered,
@@ -82,7 +82,7 @@ def with_same_prompts(
         ModelError: `unknown_backend`.
     """
     engine = behind_frontend(find_engine(backend), settings.frontend)
-    same = engine.prompts == model.engine.prompts
+    same = engine.prompts == model.engine.prompts and _has_one_spec(model, engine)
     if not same or settings.of_prompts() != model.settings.of_prompts():
         return None
     model_string = model_id or settings.model_string
@@ -99,6 +99,16 @@ def with_same_prompts(
             model_string or model.model_id,
             guessed=model_string is None and model.hashing.settings.model_id_guessed,
         ),
+    )
+
+
+def _has_one_spec(model: ResolvedModel, engine: EngineProfile) -> bool:
+    """Whether the spec of a model's family says the same for another engine or version."""
+    of_name = [spec for spec in known_families() if spec.family == model.family.family]
+    return all(
+        spec.for_engine(model.engine.name, model.engine.version)
+        == spec.for_engine(engine.name, engine.version)
+        for spec in of_name
     )
 
 

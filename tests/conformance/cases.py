@@ -95,13 +95,13 @@ FAMILY_PLACEHOLDERS: dict[str, str | None] = {
     "small-isaac": "<image>",
     "small-moondream3": "<|endoftext|><image>",
     "small-h2ovl": "<image>",
-    # Text only; of the last the chats are rendered by Python code, and refused.
+    # Text only; the chats of the last are refused without the engine's date.
     "small-llama": None,
+    "small-deepseek-v3.2": None,
+    "small-deepseek-v4": None,
     "small-qwen3-next": None,
     "small-gpt-oss": None,
 }
-# Families whose chats the engine renders by Python code, which are refused.
-WITHOUT_CHATS = ("small-deepseek-v4-vision", "small-deepseek-v4.1")
 # Families that take videos or audio, of which they have cases as well: by numbers, or by file.
 FAMILY_MEDIA: dict[str, tuple[str, ...]] = {
     "small-exaone-4.5": ("video file",),
@@ -210,23 +210,6 @@ def cases(model: str) -> Iterator[Case]:
 def family_cases(model: str) -> Iterator[Case]:
     """What a family does of its own: sizes, placeholders, processor options; or texts alone."""
     placeholder = FAMILY_PLACEHOLDERS[model]
-    if placeholder is not None and model in WITHOUT_CHATS:
-        yield from (_as_prompt(one, placeholder) for one in _family_cases(model, placeholder))
-    else:
-        yield from _family_cases(model, placeholder)
-
-
-def _as_prompt(one: Case, placeholder: str) -> Case:
-    """A chat as a prompt."""
-    messages = one.pop("messages", None)
-    if messages is None:
-        return one
-    contents = [message["content"] for message in messages]
-    parts = [part for c in contents for part in (c if isinstance(c, list) else [text(c)])]
-    return one | {"prompt": "".join([part.get("text", placeholder) for part in parts])}
-
-
-def _family_cases(model: str, placeholder: str | None) -> Iterator[Case]:
     if placeholder is None and model in FAMILY_MEDIA:
         yield from _recordings()
         return

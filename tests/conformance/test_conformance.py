@@ -33,6 +33,10 @@ OWN_VECTORS = sorted(VECTORS.glob("*.jsonl"))
 FAMILY_VECTORS = sorted((VECTORS / "families").glob("*.jsonl"))
 
 
+# The engine makes a prompt of no messages, which is BOS alone.
+REFUSED_HERE = {"small-deepseek-v4": ("empty",)}
+
+
 def vector_name(path: Path) -> str:
     return f"images-{path.stem}" if path in IMAGE_VECTORS else path.stem
 
@@ -81,6 +85,8 @@ def test_family_vectors(path: Path, tmp_path: Path) -> None:
     model = Normalizer.from_pretrained(str(write_model(files, tmp_path / path.stem)))
     assert meta["backend_version"] in model.model.family.checked["vllm"]
     wrong = {case["id"]: parts for case in cases if (parts := wrong_parts(model, case))}
+    for case_id in REFUSED_HERE.get(path.stem, ()):
+        assert wrong.pop(case_id)["exact"].startswith("inexact (invalid_request:")
     assert not wrong, json.dumps(wrong, indent=1)
 
 

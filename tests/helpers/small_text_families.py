@@ -24,6 +24,30 @@ _PIECES: Final = {
 }
 
 
+def _deepseek(architecture: str, model_type: str) -> Files:
+    """One whose chats the engine renders without a template; its name chooses a Rust parser."""
+    marks = ("begin\u2581of\u2581sentence", "end\u2581of\u2581sentence", "User", "Assistant")
+    special = (*(f"<\uff5c{mark}\uff5c>" for mark in marks), "<think>", "</think>")
+    heads: Files = {
+        "kv_lora_rank": 32,
+        "qk_nope_head_dim": 16,
+        "qk_rope_head_dim": 16,
+        "v_head_dim": 16,
+    }
+    files = _text(architecture, model_type=model_type, index_topk=64, index_head_dim=16, **heads)
+    del files["chat_template.jinja"]
+    return files | {
+        "tokenizer.json": byte_level(special, bos=special[0]),
+        "tokenizer_config.json": {
+            "add_bos_token": True,
+            "bos_token": special[0],
+            "eos_token": special[1],
+            "pad_token": special[1],
+            "tokenizer_class": "LlamaTokenizerFast",
+        },
+    }
+
+
 def _text(architecture: str, *, pieces: bool = False, bos: str = "", **config: Any) -> Files:
     special = ("<|im_start|>", "<|im_end|>")
     return {
@@ -54,6 +78,8 @@ TEXT_FAMILIES: Final[Mapping[str, Callable[[], Files]]] = {
         linear_value_head_dim=16,
         num_experts=4,
     ),
+    "small-deepseek-v3.2": lambda: _deepseek("DeepseekV32ForCausalLM", "deepseek_v32"),
+    "small-deepseek-v4": lambda: _deepseek("DeepseekV4ForCausalLM", "deepseek_v4"),
     "small-gpt-oss": lambda: _text("GptOssForCausalLM", model_type="gpt_oss", head_dim=16),
 }
 """Name -> its files."""

@@ -215,12 +215,26 @@ def test_the_template_of_a_processor_is_not_looked_at(tmp_path: Path) -> None:
 
 
 def test_chats_that_the_engine_renders_by_code_are_refused_by_name(tmp_path: Path) -> None:
-    directory = write(tmp_path, architectures=["DeepseekV32ForCausalLM"], model_type="deepseek_v32")
+    directory = write(tmp_path, architectures=["InklingForCausalLM"], model_type="inkling_text")
     normalizer = Normalizer.from_pretrained(directory)
     routing = normalizer.normalize(messages=HELLO)
     assert routing.reason == Reason.CHAT_RENDERER_UNSUPPORTED
-    assert "text-python-chat" in routing.message
+    assert "text-inkling" in routing.message
     assert normalizer.normalize(prompt="Hello").exact
+
+
+def test_the_tokenizer_mode_that_is_the_default_may_be_named(tmp_path: Path) -> None:
+    directory = write(tmp_path, architectures=["DeepseekV32ForCausalLM"], model_type="deepseek_v32")
+
+    def started_with(mode: str) -> Normalizer:
+        settings = EngineSettings.from_args(f"vllm serve m --tokenizer-mode {mode}")
+        return Normalizer.from_pretrained(directory, engine_settings=settings)
+
+    own = Normalizer.from_pretrained(directory).normalize(messages=HELLO).token_ids.tolist()
+    assert started_with("deepseek_v32").normalize(messages=HELLO).token_ids.tolist() == own
+    for other in ("hf", "deepseek_v4", "mistral"):
+        with pytest.raises(ModelError, match="another tokenizer or chat renderer"):
+            started_with(other)
 
 
 def test_without_its_vocabulary_harmony_renders_no_chats(

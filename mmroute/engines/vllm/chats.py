@@ -12,6 +12,7 @@ from mmroute.chat import Chat, ParsedChat
 from mmroute.chat.cache import ChatCache
 from mmroute.chat.template_files import check_one_template
 from mmroute.engines.profile import ChatSource
+from mmroute.engines.vllm.deepseek_chat import DEEPSEEK_CHATS
 from mmroute.engines.vllm.hf_chat import HfChat
 from mmroute.engines.vllm.kimi_k3_chat import KimiK3Chat
 from mmroute.engines.vllm.messages import parse_chat
@@ -194,7 +195,12 @@ def _encoder(source: ChatSource) -> MistralChatEncoder:
     return encoder
 
 
+def _deepseek(source: ChatSource) -> Chat:
+    return DEEPSEEK_CHATS[source.family.chat.renderer]
+
+
 _OWN: Final[Mapping[str, Callable[..., Chat]]] = {
+    **dict.fromkeys(DEEPSEEK_CHATS, _deepseek),
     "harmony": _harmony,
     "kimi_k3": _kimi_k3,
     "mistral": _mistral,

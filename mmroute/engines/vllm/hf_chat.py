@@ -136,8 +136,12 @@ class HfChat(Chat):
         return template, variables
 
 
-def template_kwargs(request: Request) -> dict[str, Any]:
+def template_kwargs(request: Request, refused: frozenset[str] = _REFUSED_KWARGS) -> dict[str, Any]:
     """The variables that a request has for a template, without those that mean "not set".
+
+    Args:
+        request: the client's request.
+        refused: the names that it must not set.
 
     Raises:
         InexactError: `invalid_request`: a variable makes the engine fail.
@@ -153,9 +157,8 @@ def template_kwargs(request: Request) -> dict[str, Any]:
     }
     if kwargs.get("tokenize") is False:  # what the engine does anyway
         del kwargs["tokenize"]
-    refused = _REFUSED_KWARGS & kwargs.keys()
-    if refused:
-        raise invalid(f"chat_template_kwargs must not set {', '.join(sorted(refused))}")
+    if found := refused & kwargs.keys():
+        raise invalid(f"chat_template_kwargs must not set {', '.join(sorted(found))}")
     return kwargs
 
 

@@ -33,13 +33,19 @@ OTHER_MEDIA: Final = (
 OBJECT: Final = (dict, Mapping)
 """For `isinstance`, which knows a dict at once and asks Python code about any other mapping."""
 _ITEMS: Final = frozenset({"image", "video", "audio", "video_url", "audio_url", "input_audio"})
-# Roles whose message type in the OpenAI schema checks every content part.
-_STRICT_ROLES: Final = frozenset({"developer", "system", "user", "assistant"})
 _ROLE_AND_CONTENT: Final = frozenset({"role", "content"})
 # With one of these only the assistant's own type fits, and it checks every part.
 _ASSISTANT_FIELDS: Final = frozenset({"audio", "function_call", "refusal"})
-# With one of these vLLM's own message type fits best, which reads each part leniently.
-_OWN_FIELDS: Final = frozenset({"reasoning", "task", "tool_call_id", "tool_calls", "tools"})
+# What vLLM's own message type knows, which reads each part leniently, and what the type of a role
+# in the OpenAI schema does. The one that knows more of a message fits best.
+_OWN_FIELDS: Final = frozenset({
+    "name", "reasoning", "task", "tool_call_id", "tool_calls", "tools",
+})  # fmt: skip
+_TYPE_FIELDS: Final[Mapping[str, frozenset[str]]] = {
+    "assistant": _ASSISTANT_FIELDS | {"name"},
+    "tool": frozenset({"tool_call_id"}),
+    **dict.fromkeys(("developer", "system", "user"), frozenset({"name"})),
+}
 _DETAILS: Final = frozenset({"auto", "low", "high", "original"})
 _EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _SCHEMES: Final = ("data:", "http://", "https://")
@@ -165,11 +171,25 @@ def _check_content(message: dict[str, Any], role: str, where: str) -> None:
         )
 
 
+def is_read_late(message: Mapping[str, Any], parts: list[Any]) -> bool:
+    """Whether the API's schema leaves the parts of a message to be checked where they are read.
+
+    Args:
+        message: the message, whose reasoning is under ``reasoning``.
+        parts: its content.
+    """
+    role = message["role"]
+    if role not in _TYPE_FIELDS or (role == "tool" and message.get("tool_call_id") is None):
+        return False
+    own = _OWN_FIELDS & message.keys()
+    if role == "assistant" and message.get("tool_calls") == []:
+        own -= {"tool_calls"}
+    more = len(_TYPE_FIELDS[role] & message.keys()) - len(own)
+    return more > 0 or (more == 0 and not any(map(_is_well_formed, parts)))
+
+
 def _check_parts(message: Mapping[str, Any], parts: list[Any], role: str, where: str) -> None:
-    own = [name for name in _OWN_FIELDS.intersection(message) if message[name] != []]
-    strict = role in _STRICT_ROLES and not (own and _ASSISTANT_FIELDS.isdisjoint(message))
-    of_a_call = role == "tool" and isinstance(message.get("tool_call_id"), str)
-    if (strict or of_a_call) and parts and not any(map(_is_well_formed, parts)):
+    if parts and is_read_late(message, parts) and not any(map(_is_well_formed, parts)):
         raise invalid(
             f"{where}.content has no part of a known form; the first is {quoted(parts[0])}"
         )

@@ -36,7 +36,16 @@ _REFUSED: Final[Mapping[str, tuple[object, ...]]] = {
     "reasoning-effort-map": _NOTHING,
     "runner": ("auto", "generate"),
     "skip-tokenizer-init": (False,),
-    "tokenizer-mode": ("auto", "hf", "mistral"),
+    "tokenizer-mode": (
+        "auto",
+        "deepseek_v32",
+        "deepseek_v4",
+        "deepseek_v41",
+        "hf",
+        "inkling",
+        "kimi_k3",
+        "mistral",
+    ),
     "tokenizer-revision": (),
     "video-pruning-rate": ("0", "0.0"),
 }

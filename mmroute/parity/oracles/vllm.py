@@ -147,7 +147,7 @@ class VllmEngine:
                 chat, chat.tools is not None
             )
         else:
-            engine_input = self._rendered(request, *self._chat(request))
+            engine_input = self._rendered(request, *self.chat_prompt(request))
         lora = request.get("lora")
         core_request = self.input_processor.process_inputs(
             request_id="0",
@@ -169,7 +169,12 @@ class VllmEngine:
         }
         return self.renderer.process_for_engine(tokenized, time.time(), tok_params=parameters)
 
-    def _chat(self, request: Mapping[str, Any]) -> tuple[Any, Any]:
+    def chat_prompt(self, request: Mapping[str, Any]) -> tuple[Any, Any]:
+        """The prompt of a chat as vLLM's renderer gives it, and the parameters of its encoding.
+
+        Raises:
+            Exception: vLLM refuses the request.
+        """
         from vllm.renderers.params import merge_kwargs
         from vllm.utils.mistral import is_mistral_tokenizer
 

@@ -1,0 +1,248 @@
+"""The prompt of DeepSeek-V4 and V4.1: a conversation as turns, and the text of the turns.
+
+Both of vLLM's frontends write the same text for the same turns. What they make turns of differs.
+
+Source: vLLM ``tokenizers/deepseek_v4_encoding.py``, ``tokenizers/deepseek_v41_encoding.py``,
+``rust/src/chat/src/renderer/deepseek.rs``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
+
+from mmroute.engines.vllm.deepseek.dsml import (
+    ASSISTANT,
+    BOS,
+    END_THINK,
+    EOS,
+    SYSTEM,
+    THINK,
+    USER,
+    Call,
+    Markup,
+)
+from mmroute.errors import invalid, quoted
+
+_REMINDER: Final = "latest_reminder"
+_REMINDER_MARK: Final = "<\uff5clatest_reminder\uff5c>"
+_TASKS: Final = ("action", "query", "authority", "domain", "title", "read_url")
+_FOLLOWING: Final = ("assistant", _REMINDER)
+"""Roles of turns before which the one before them ends as if nothing followed."""
+# What stays of a conversation of which earlier reasoning is dropped. The last has no form.
+_KEPT: Final = frozenset({"system", "user", "assistant", _REMINDER, "direct_search_results"})
+
+
+class Block(NamedTuple):
+    """A piece of a turn: a text, or the result of a tool.
+
+    Attributes:
+        text: what it says.
+        is_result: whether it is the result of a tool.
+        call_id: the call that the result answers.
+        images: the images in the text, by their numbers in the request.
+    """
+
+    text: str
+    is_result: bool = False
+    call_id: str | None = None
+    images: Sequence[int] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A message, or all messages of a user and of tools that follow one another.
+
+    Attributes:
+        role: the role; ``tool`` until `merged` has made a user's turn of it.
+        blocks: what it says.
+        reasoning: the assistant's reasoning.
+        calls: the assistant's calls of tools.
+        functions: the tools that it brings.
+        response_format: the schema of answers that it asks for.
+        task: the task that is to follow it.
+        is_open: whether the assistant is to go on with it.
+    """
+
+    role: str
+    blocks: Sequence[Block] = ()
+    reasoning: str = ""
+    calls: Sequence[Call] = ()
+    functions: Sequence[Any] = ()
+    response_format: Any = None
+    task: str | None = None
+    is_open: bool = False
+
+    @property
+    def text(self) -> str:
+        """All that it says."""
+        return "\n\n".join(
+            f"<tool_result>{block.text}</tool_result>" if block.is_result else block.text
+            for block in self.blocks
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How one of the models writes turns.
+
+    Attributes:
+        markup: the markup of tools.
+        marks_systems: whether a system message has a mark. One in the middle of a conversation then
+            asks for an answer as a user does, and results of tools alone do not.
+    """
+
+    markup: Markup
+    marks_systems: bool
+
+
+class Thinking(NamedTuple):
+    """How the model is to think.
+
+    Attributes:
+        effort: the text that asks for an effort; None if it is not to think.
+        drops_earlier: whether earlier reasoning is dropped, where there are no tools.
+    """
+
+    effort: str | None
+    drops_earlier: bool = True
+
+
+def merged(turns: Iterable[Turn]) -> list[Turn]:
+    """Put what a user and tools say in a row into one turn, results in the order of their calls.
+
+    A user's message with a task ends a turn for other messages of the user.
+    """
+    joined: list[Turn] = []
+    for turn in turns:
+        last = joined[-1] if joined else None
+        if last is not None and last.role == "user" and (
+            turn.role == "tool" or (turn.role == "user" and last.task is None)
+        ):  # fmt: skip
+            joined[-1] = replace(last, blocks=[*last.blocks, *turn.blocks])
+        else:
+            joined.append(Turn("user", turn.blocks) if turn.role == "tool" else turn)
+    places: Mapping[str | None, int] = {}
+    for number, turn in enumerate(joined):
+        if turn.calls:
+            places = {call.id: i for i, call in enumerate(turn.calls) if call.id is not None}
+        elif turn.role == "user":
+            joined[number] = replace(turn, blocks=_ordered(turn.blocks, places))
+    return joined
+
+
+def _ordered(blocks: Sequence[Block], places: Mapping[str | None, int]) -> list[Block]:
+    results = [block for block in blocks if block.is_result]
+    waiting = iter(sorted(results, key=lambda result: places.get(result.call_id, 0)))
+    return [next(waiting) if block.is_result else block for block in blocks]
+
+
+def without_dropped(turns: Sequence[Turn], thinking: Thinking, dialect: Dialect) -> Sequence[Turn]:
+    """The turns that the prompt has: a developer's stay before the last user's with tools only."""
+    if not _drops(turns, thinking):
+        return turns
+    last = _last_user(turns, dialect)
+    return [turn for i, turn in enumerate(turns) if i >= last or turn.role in _KEPT]
+
+
+def _drops(turns: Sequence[Turn], thinking: Thinking) -> bool:
+    tools = any(turn.functions for turn in turns)
+    return thinking.effort is not None and thinking.drops_earlier and not tools
+
+
+def write(turns: Sequence[Turn], thinking: Thinking, dialect: Dialect, *, asks: bool = True) -> str:
+    """The prompt.
+
+    Args:
+        turns: the turns that it has, at least one.
+        thinking: how the model is to think.
+        dialect: how it is written.
+        asks: whether the last turn asks for an answer.
+
+    Raises:
+        InexactError: `invalid_request`: a turn has no form.
+    """
+    return BOS + "".join(_written(turns, thinking, dialect, asks))
+
+
+def _written(
+    turns: Sequence[Turn], thinking: Thinking, dialect: Dialect, asks: bool
+) -> Iterator[str]:
+    thinks, drops = thinking.effort is not None, _drops(turns, thinking)
+    last = _last_user(turns, dialect)
+    if dialect.marks_systems and (thinks or turns[0].role == "system"):
+        yield SYSTEM
+    yield thinking.effort or ""
+    for i, turn in enumerate(turns):
+        if turn.role == "assistant":
+            answers_task = i > 0 and turns[i - 1].task is not None
+            thought = thinks and not answers_task and (not drops or i > last)
+            yield f"{turn.reasoning}{END_THINK}" if thought else ""
+            yield turn.text + dialect.markup.call(turn.calls) + ("" if turn.is_open else EOS)
+        else:
+            if dialect.marks_systems and turn.role == "system" and i > 0:
+                yield SYSTEM
+            yield _said(turn, dialect.markup)
+        follower = turns[i + 1].role if i + 1 < len(turns) else None
+        if follower is not None and follower not in _FOLLOWING:
+            continue
+        if turn.task is not None:
+            yield _task(turn.task, thinks)
+        elif (asks or follower) and _is_answered(turn.role, i, follower, dialect):
+            yield ASSISTANT + (THINK if thinks and (not drops or i >= last) else END_THINK)
+
+
+def _said(turn: Turn, markup: Markup) -> str:
+    text = turn.text
+    match turn.role:
+        case "system":
+            return text + _demands(turn, markup)
+        case "developer":
+            if not text:
+                raise invalid("a developer's message must not be empty for this model")
+            return USER + text + _demands(turn, markup)
+        case "user":
+            return USER + text
+        case "latest_reminder":
+            return _REMINDER_MARK + text
+    raise invalid(f"the engine takes no message of the role {quoted(turn.role)} for this model")
+
+
+def _demands(turn: Turn, markup: Markup) -> str:
+    told = f"\n\n{markup.describe(turn.functions)}" if turn.functions else ""
+    if not turn.response_format:
+        return told
+    return (
+        f"{told}\n\n## Response Format:\n\nYou MUST strictly adhere to the following schema to "
+        f"reply:\n{markup.json(turn.response_format)}"
+    )
+
+
+def _task(task: str, thinks: bool) -> str:
+    if task not in _TASKS:
+        raise invalid(f"task must be one of {', '.join(_TASKS)}, found {quoted(task)}")
+    mark = f"<\uff5c{task}\uff5c>"
+    return mark if task != "action" else ASSISTANT + (THINK if thinks else END_THINK) + mark
+
+
+def _is_answered(role: str, i: int, follower: str | None, dialect: Dialect) -> bool:
+    """Whether an answer of the assistant follows a turn, or is asked for."""
+    if role != "system":
+        return role in ("user", "developer")
+    return i > 0 if dialect.marks_systems else follower != _REMINDER
+
+
+def _last_user(turns: Sequence[Turn], dialect: Dialect) -> int:
+    """The last turn that begins anew; -1 if there is none."""
+    for i in range(len(turns) - 1, -1, -1):
+        turn = turns[i]
+        if turn.role == "developer":
+            return i
+        if turn.role == "system" and dialect.marks_systems and i > 0:
+            return i
+        if turn.role == "user" and not (
+            dialect.marks_systems and all(block.is_result for block in turn.blocks)
+        ):
+            return i
+    return -1

@@ -1,0 +1,49 @@
+"""Chats that the engine renders by code: its own prompts (``vectors/chats``), and ours."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chat_cases import MODELS, REQUESTS
+from comparison import read_vectors
+from paths import VECTORS
+from small_families import FAMILY_MODELS
+from small_models import fingerprint, write_model
+
+from mmroute import Normalizer
+from mmroute.errors import InexactError
+from mmroute.requests.lines import request_of
+
+pytestmark = pytest.mark.conformance
+
+
+def prompt(model: Normalizer, fields: dict[str, Any]) -> dict[str, Any] | None:
+    """The rendered prompt of a chat, in the form of the vectors; None if it is refused."""
+    request = request_of(fields)
+    chat = model.model.chat
+    try:
+        rendered = chat.render(chat.read(request), {}, request)
+    except InexactError:
+        return None
+    if isinstance(rendered, str):
+        return {"prompt": rendered}
+    return {"ids": list(rendered)}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_prompts_are_those_of_the_engine(name: str, tmp_path: Path) -> None:
+    meta, lines = read_vectors(VECTORS / "chats" / f"{name}.jsonl")
+    files = FAMILY_MODELS[name]()
+    assert meta["fingerprint"] == fingerprint(files), "the vectors are of other files"
+    assert [line["id"] for line in lines] == list(REQUESTS)
+    model = Normalizer.from_pretrained(str(write_model(files, tmp_path / name)))
+    wrong = {}
+    for line in lines:
+        expected = None if "refused" in line["expect"] else line["expect"]
+        found = prompt(model, REQUESTS[line["id"]])
+        if found != expected:
+            wrong[line["id"]] = found
+    assert not wrong, json.dumps(wrong, indent=1)
