@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from mmroute.answering.caches import Caches
-from mmroute.answering.pipeline import answer_prepared, prepare
+from mmroute.answering.pipeline import answer, prepare
 from mmroute.answering.prepared import Prepared
 from mmroute.answering.routing import Routing
 from mmroute.model.resolved import ResolvedModel
@@ -40,7 +40,9 @@ def answer_for(
         return prepared
 
     return [
-        answer_prepared(model, request, partial(prepare_once, model, links, caches), caches=caches)
+        answer(
+            model, request, caches=caches, first_half=partial(prepare_once, model, links, caches)
+        )
         for model, links, caches in workers
     ]
 

@@ -7,7 +7,6 @@ only looked up here.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -78,6 +77,7 @@ def answer(
     links: ImageLinks | None = None,
     caches: Caches = NO_CACHES,
     watch: Stopwatch | None = None,
+    first_half: Callable[[], Prepared] | None = None,
 ) -> Routing:
     """The token IDs of one request, or the reason why there are none. No request makes this raise.
 
@@ -87,32 +87,15 @@ def answer(
         links: permission to follow links to images; None if no link is followed.
         caches: the caches of the normalizer.
         watch: a stopwatch for the stages of the request; None for no timing.
+        first_half: returns the result of `prepare` for this request; None to call `prepare`.
     """
     if watch is not None:
         watch.resume()
-    first_half = partial(prepare, model, request, links=links, caches=caches, watch=watch)
-    return answer_prepared(model, request, first_half, caches=caches, watch=watch)
-
-
-def answer_prepared(
-    model: ResolvedModel,
-    request: Request,
-    prepare: Callable[[], Prepared],
-    *,
-    caches: Caches = NO_CACHES,
-    watch: Stopwatch | None = None,
-) -> Routing:
-    """The answer to a request whose first half is prepared by a function.
-
-    Args:
-        model: the model to ask.
-        request: the client's request.
-        prepare: returns the result of `mmroute.answering.pipeline.prepare` for the request.
-        caches: the caches of the normalizer.
-        watch: a stopwatch for the stages of the request; None for no timing.
-    """
     try:
-        prepared = prepare()
+        if first_half is None:
+            prepared = prepare(model, request, links=links, caches=caches, watch=watch)
+        else:
+            prepared = first_half()
         expansion = expand(model, prepared)
         if watch is not None:
             watch.lap(Stage.PLACE)

@@ -157,13 +157,7 @@ class Hashes(Protocol):
     ) -> BlockHashes:
         """See `Routing.block_hashes`; None stands for the value in `settings`.
 
-        Args:
-            prompt: the prompt to hash.
-            algorithm: a value of `Algorithm`.
-            block_size: the number of tokens in a block.
-            seed: the engine's PYTHONHASHSEED.
-            previous: hashes of an earlier prompt.
-            reuse: the cache to look in if `previous` is None.
+        If `previous` is None, the cache `reuse` is looked in.
 
         Raises:
             InexactError: `unsupported_engine_setting`, `block_size_unknown`, or an error of

@@ -162,15 +162,9 @@ def hash_older_blocks(
 ) -> BlockHashes:
     """The block hashes of vLLM before 0.31, for the algorithms `sha256` and `xxhash`.
 
-    Args:
-        token_ids: the expanded prompt, shape (n,).
-        keys: the result of `untagged_keys` or `identity_keys` for the n // block_size full blocks.
-        algorithm: a value of `Algorithm`.
-        block_size: the number of tokens in a block.
-        seed: the engine's PYTHONHASHSEED; None if it is not set.
-        random_root: whether the engine draws the seed at random if PYTHONHASHSEED is not set,
-            whatever the algorithm.
-        previous: an earlier answer, as for `hash_blocks`.
+    The arguments are those of `hash_blocks`, but `keys` is the result of `untagged_keys` or
+    `identity_keys`. With `random_root` the engine draws the seed at random for every algorithm if
+    PYTHONHASHSEED is not set.
 
     Raises:
         InexactError: `unsupported_engine_setting`: another algorithm, or no seed where the engine

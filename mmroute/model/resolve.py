@@ -43,14 +43,7 @@ def resolve_model(
 ) -> ResolvedModel:
     """Find, read and check a model.
 
-    Args:
-        model: a directory, a hub name, or the embedded model.
-        backend: the name of an engine profile.
-        model_id: the engine's model string; None for the one in the settings, or else `model`.
-        revision: a branch, tag or commit on the hub.
-        token: the access token for the hub.
-        fast_paths: the choice of the encoder and the sizes of the caches; None for the defaults.
-        engine_settings: the options with which the engine was started; None for its defaults.
+    The arguments are those of `mmroute.Normalizer.from_pretrained`.
 
     Raises:
         ModelError: with the reason, the file and field, and the remedy.

@@ -35,11 +35,7 @@ def create_app(
     ``/health`` answers 200 when they are loaded. The server that runs the application limits
     connections.
 
-    Args:
-        models: the models to serve.
-        settings: the settings of the service; None for the defaults.
-        drain: the state of stopping, which the caller sets; None if it never stops gradually.
-        on_failure: a function to call with a message if a model cannot be loaded; None to go on.
+    The arguments are those of `mmroute.server.service.Service`.
 
     Raises:
         ValueError: the fallback's URL is malformed.

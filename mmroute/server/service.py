@@ -37,7 +37,7 @@ _ADMIN: Final = ("/admin",)
 class Service:
     """Answers all routes of a server.
 
-    A front calls `begin` when a head is complete, `Exchange.take` for each part of the body,
+    A front calls `begin` when a head is complete, `take` for each part of the body,
     `answer` when the body is complete, and `end` when the last byte of the answer is sent.
 
     Args:
