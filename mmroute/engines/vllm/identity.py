@@ -141,8 +141,9 @@ def check_names(
         InexactError: `invalid_request`.
     """
     for modality, listed in items.items():
-        unnamed = {item.size.uuid is None for item in listed}
-        if forms[modality] is IdentityForm.VISION_CHUNK and len(unnamed) > 1:
+        if forms[modality] is not IdentityForm.VISION_CHUNK:
+            continue
+        if len({item.size.uuid is None for item in listed}) > 1:
             raise invalid(f"the engine wants a uuid for all {modality}s of a request, or for none")
     first_of: dict[str, Item] = {}
     for item, identity in named:
