@@ -36,6 +36,8 @@ class FieldSpec(Strict):
     """What it holds; see `mmroute.geometry.metadata.VALUES`."""
     kind: FieldKind = "batched"
     keep_on_cpu: bool = True
+    declared: bool = False
+    """Whether the engine's ``embedding_fields`` call it metadata."""
 
 
 class MediaSpec(Strict):

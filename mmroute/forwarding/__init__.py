@@ -12,22 +12,25 @@ Source: vLLM ``entrypoints/scale_out/token_in_token_out`` (``protocol.py``, ``se
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Final, Literal, get_args
+
+import numpy as np
 
 from mmroute.answering.routing import Routing
 from mmroute.chat import MediaPart
 from mmroute.engines.vllm.messages import parse_chat
 from mmroute.errors import did_you_mean, quoted
-from mmroute.images.data_url import is_data_url
+from mmroute.forwarding.metadata import mm_metadata
+from mmroute.forwarding.parts import CARRIERS, changed_parts, with_uuids
 from mmroute.requests.items import Modality
 from mmroute.requests.request import Request
 
 __all__ = [
-    "OUTPUT_MODES", "OutputMode", "sglang_chat", "sglang_generate", "vllm_chat", "vllm_generate",
-    "vllm_generate_cached", "with_uuids",
+    "OUTPUT_MODES", "OutputMode", "sglang_chat", "sglang_generate", "vllm_chat", "vllm_chat_cached",
+    "vllm_chat_metadata", "vllm_generate", "vllm_generate_cached", "vllm_generate_metadata",
+    "with_uuids",
 ]  # fmt: skip
 
 OutputMode = Literal["tokens", "text", "derender"]
@@ -41,35 +44,8 @@ _VLLM_FIELDS: Final = (
     "kv_transfer_params", "ec_transfer_params",
 )  # fmt: skip
 _SGLANG_FIELDS: Final = ("rid", "stream", "lora_path", "cache_salt", "extra_key", "priority")
-# The types of parts that may hold a file, each with the key that holds it.
-_CARRIERS: Final[Mapping[str, str]] = {
-    "image_url": "url", "video_url": "url", "audio_url": "url", "input_audio": "data",
-}  # fmt: skip
 # These change how the engine reads or counts images, and generate routes have no place for them.
 _PROCESSOR_FIELDS: Final = ("mm_processor_kwargs", "media_io_kwargs")
-
-
-def with_uuids(request: Mapping[str, Any]) -> dict[str, Any]:
-    """The request with a uuid for each image, video and audio that it holds as a data URL.
-
-    The uuid is a hash of the file's base64, so one file always has the same uuid. Route the
-    returned request, and forward it or a body made of it: then router and engine know each item by
-    the same uuid. Without one, the engine may hash decoded data that a router does not have, such
-    as samples of audio. Links, and parts with a uuid, stay as they are.
-
-    Args:
-        request: the client's request. One without a list of ``messages`` is returned unchanged.
-    """
-    messages = request.get("messages")
-    if not isinstance(messages, list):
-        return dict(request)
-    named = [
-        {**message, "content": [_with_uuid(part) for part in message["content"]]}
-        if isinstance(message, Mapping) and isinstance(message.get("content"), list)
-        else message
-        for message in messages
-    ]
-    return {**request, "messages": named}
 
 
 def vllm_generate(
@@ -128,23 +104,39 @@ def vllm_generate_cached(
         ValueError: two ranges overlap, which the engine refuses; or a range has positions that are
             no features, which this body cannot say.
     """
-    body = {
-        "token_ids": routing.token_ids.tolist(),
-        **_vllm_body(routing, request, sampling_params, output_mode, parse_context),
-    }
-    if _media_parts(routing, request):
-        _check_ranges(routing)
-        hashes: dict[str, list[str]] = {}
-        ranges: dict[str, list[dict[str, int]]] = {}
-        for placed, identity in routing.identified():
-            hashes.setdefault(placed.modality.value, []).append(identity.value)
-            where = {"offset": placed.offset, "length": placed.length}
-            ranges.setdefault(placed.modality.value, []).append(where)
-        body["features"] = {
-            "mm_hashes": hashes,
-            "mm_placeholders": ranges,
-            "kwargs_data": {modality: [None] * len(named) for modality, named in hashes.items()},
-        }
+    body, features = _expanded(routing, request, sampling_params, output_mode, parse_context)
+    if features:
+        nulls = {name: [None] * len(named) for name, named in features["mm_hashes"].items()}
+        body["features"] = {**features, "kwargs_data": nulls}
+    return body
+
+
+def vllm_generate_metadata(
+    routing: Routing,
+    request: Mapping[str, Any],
+    *,
+    sampling_params: Mapping[str, Any],
+    output_mode: OutputMode = "tokens",
+    parse_context: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The body for the same route with the media's metadata in place of the media.
+
+    Use it for an engine that takes the embeddings of the media from an encoder-cache connector. The
+    arguments are those of `vllm_generate`. The request has the ``ec_transfer_params`` with which
+    the encoder's engine answered.
+
+    Raises:
+        InexactError: the routing is inexact, or has `image_identity_unknown` or `metadata_unknown`.
+        ValueError: as `vllm_generate_cached`; the request has no ``ec_transfer_params``, without
+            which the engine refuses metadata.
+    """
+    body, features = _expanded(routing, request, sampling_params, output_mode, parse_context)
+    if features:
+        if not request.get("ec_transfer_params"):
+            raise ValueError(
+                "the request has no ec_transfer_params: put those of the encoder's answer into it"
+            )
+        body["features"] = {**features, "kwargs_data": None, "mm_metadata": mm_metadata(routing)}
     return body
 
 
@@ -166,6 +158,65 @@ def vllm_chat(routing: Routing, request: Mapping[str, Any]) -> dict[str, Any]:
     if transfer.get("prompt_token_ids") is not None:
         raise ValueError("the request holds kv_transfer_params.prompt_token_ids already")
     return {**request, "kv_transfer_params": {**transfer, "prompt_token_ids": token_ids}}
+
+
+def vllm_chat_cached(
+    routing: Routing, request: Mapping[str, Any], held: Container[str]
+) -> dict[str, Any]:
+    """The chat without the media that the engine holds, each named by its uuid alone.
+
+    All fields of the chat API work, and no prompt is forwarded: the engine renders and tokenizes.
+    If it does not hold an item any more, it answers with an error: send the whole request then.
+
+    Args:
+        routing: the answer to this request.
+        request: the client's request, such as `with_uuids` returns it.
+        held: the uuids of the items in the engine's processor cache. A router knows what it sent,
+            and to which engine.
+
+    Raises:
+        InexactError: the routing is inexact.
+    """
+
+    def named(part: Mapping[str, Any], _: int) -> Mapping[str, Any]:
+        return {**part, part["type"]: None} if part.get("uuid") in held else part
+
+    return _with_parts(routing, request, named)
+
+
+def vllm_chat_metadata(routing: Routing, request: Mapping[str, Any]) -> dict[str, Any]:
+    """The chat with the metadata of images and audio in their place.
+
+    Use it for an engine that takes the embeddings from an encoder-cache connector, which is what
+    `vllm_generate_metadata` is for, where the chat API with its tools is wanted.
+
+    Raises:
+        InexactError: the routing is inexact, or has `image_identity_unknown` or `metadata_unknown`.
+        ValueError: the engine takes no metadata in chats for an item: a video, or an item of a
+            family without ``embedding_fields``.
+    """
+    known = {
+        (placed.modality, placed.item): (identity.value, fields)
+        for (placed, identity), fields in zip(routing.identified(), routing.metadata(), strict=True)
+    }
+
+    def described(part: Mapping[str, Any], item: int) -> Mapping[str, Any]:
+        modality = CARRIERS[part["type"]].modality
+        uuid, fields = known[modality, item]
+        told = {
+            name: np.asarray(field.value).tolist()
+            for name, field in fields.items()
+            if field.declared
+        }
+        if modality is Modality.VIDEO or not told:
+            raise ValueError(
+                f"vLLM takes no metadata of a {modality} in a chat of this family: forward it, or "
+                "use vllm_generate_metadata"
+            )
+        kind = f"{modality}_embeds"
+        return {"type": kind, kind: told, "uuid": uuid}
+
+    return _with_parts(routing, request, described)
 
 
 def sglang_generate(
@@ -221,6 +272,30 @@ def sglang_chat(routing: Routing, request: Mapping[str, Any]) -> dict[str, Any]:
     """
     token_ids = _text_ids(routing, request, "SGLang drops the images of a chat with token IDs")
     return {**request, "input_ids": token_ids}
+
+
+def _expanded(
+    routing: Routing,
+    request: Mapping[str, Any],
+    sampling_params: Mapping[str, Any],
+    output_mode: str,
+    parse_context: Mapping[str, Any] | None,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A body with the expanded prompt, and the hashes and ranges of its items, if it has any."""
+    body = {
+        "token_ids": routing.token_ids.tolist(),
+        **_vllm_body(routing, request, sampling_params, output_mode, parse_context),
+    }
+    if not _media_parts(routing, request):
+        return body, {}
+    _check_ranges(routing)
+    hashes: dict[str, list[str]] = {}
+    ranges: dict[str, list[dict[str, int]]] = {}
+    for placed, identity in routing.identified():
+        hashes.setdefault(placed.modality.value, []).append(identity.value)
+        where = {"offset": placed.offset, "length": placed.length}
+        ranges.setdefault(placed.modality.value, []).append(where)
+    return body, {"mm_hashes": hashes, "mm_placeholders": ranges}
 
 
 def _vllm_body(
@@ -325,19 +400,13 @@ def _content_part(part: MediaPart) -> dict[str, Any]:
     return {"type": kind, "url": url, **({} if uuid is None else {"uuid": uuid})}
 
 
-def _with_uuid(part: Any) -> Any:
-    if not isinstance(part, Mapping) or part.get("uuid") is not None:
-        return part
-    kind = part.get("type")
-    if not isinstance(kind, str) or kind not in _CARRIERS or kind not in part:
-        return part
-    carrier = part[kind]
-    text = carrier.get(_CARRIERS[kind]) if isinstance(carrier, Mapping) else None
-    if not isinstance(text, str) or (kind != "input_audio" and not is_data_url(text)):
-        return part
-    # One name for images and videos of one file would mix them up in the engine's cache.
-    modality = kind.removeprefix("input_").removesuffix("_url")
-    content = text if kind == "input_audio" else text.partition(",")[2]
-    # A lone surrogate is no base64: such a part is refused where its file is read.
-    name = hashlib.sha256(content.encode(errors="surrogatepass")).hexdigest()
-    return {**part, "uuid": f"{modality}-{name}"}
+def _with_parts(
+    routing: Routing,
+    request: Mapping[str, Any],
+    change: Callable[[Mapping[str, Any], int], Mapping[str, Any]],
+) -> dict[str, Any]:
+    """`changed_parts` of a request that the routing answers."""
+    _check_salt(routing, request)
+    routing.token_ids  # noqa: B018 - raises if the routing is inexact
+    _media_parts(routing, request)
+    return changed_parts(request, change)

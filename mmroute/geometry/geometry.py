@@ -77,6 +77,7 @@ class Geometry:
                     VALUES[rule.value](item, one, self.grid, self.layout),
                     rule.kind,
                     rule.keep_on_cpu,
+                    rule.declared,
                     together,
                 )
                 for name, rule in rules

@@ -31,11 +31,13 @@ class FieldRule(NamedTuple):
         value: a name of `VALUES`.
         kind: the engine's name for how items share it.
         keep_on_cpu: the engine's flag of this name.
+        declared: whether the engine's ``embedding_fields`` call it metadata.
     """
 
     value: str
     kind: FieldKind = "batched"
     keep_on_cpu: bool = True
+    declared: bool = False
 
 
 class MetadataField(NamedTuple):
@@ -45,12 +47,15 @@ class MetadataField(NamedTuple):
         value: an array, or a list of numbers.
         kind: the engine's name for how items share it.
         keep_on_cpu: the engine's flag of this name.
+        declared: whether the engine wants it beside embeddings, which it then needs nothing else
+            for.
         batch_size: the number of items that share it, of a request.
     """
 
     value: FieldValue
     kind: FieldKind
     keep_on_cpu: bool
+    declared: bool
     batch_size: int
 
 

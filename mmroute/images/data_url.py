@@ -50,6 +50,11 @@ class DecodedUrl(str):
         url.content, url.images = content, images
         return url
 
+    def written(self) -> str:
+        """The URL as the client wrote it."""
+        head, _, _ = self.partition(",")
+        return f"{head},{pybase64.b64encode(self.content).decode('ascii')}"
+
 
 def is_data_url(url: str) -> bool:
     """Whether the engine reads a URL as a data URL."""

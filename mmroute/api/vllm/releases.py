@@ -34,7 +34,10 @@ _OTHERWISE: Final[Mapping[str, Mapping[Release, Mapping[str, Any]]]] = {
     "/v1/responses/render": {(0, 28): _STOP},
 }
 """Path -> release, the newest first -> fields that are of another type before it, with defaults."""
-_SAME_FIELDS: Final = {"/v1/responses/input_tokens": "/v1/responses/render"}
+_SAME_FIELDS: Final = {
+    "/v1/chat/completions/forward": "/v1/chat/completions/render",
+    "/v1/responses/input_tokens": "/v1/responses/render",
+}
 """Path -> the one whose requests have the same fields."""
 
 

@@ -19,6 +19,7 @@ from mmroute.api.vllm.call import ApiRequest
 from mmroute.api.vllm.chat_completion import ChatCompletionRequest
 from mmroute.api.vllm.completion import CompletionRequest
 from mmroute.api.vllm.derender import DerenderRequest
+from mmroute.api.vllm.forward import ForwardRequest
 from mmroute.api.vllm.messages import AnthropicCountTokensRequest, AnthropicMessagesRequest
 from mmroute.api.vllm.releases import Release, differences
 from mmroute.api.vllm.responses import InputTokensRequest, ResponsesRequest
@@ -39,6 +40,9 @@ ROUTES: Final[Mapping[str, Route]] = {
     "/detokenize": Route("The text of token IDs", DetokenizeRequest, DetokenizeResponse),
     "/v1/chat/completions/render": Route(
         "The prompt of a chat", ChatCompletionRequest, GenerateRequest
+    ),
+    "/v1/chat/completions/forward": Route(
+        "The body to forward to an engine", ForwardRequest, dict[str, Any]
     ),
     "/v1/completions/render": Route(
         "The prompts of a completion", CompletionRequest, list[GenerateRequest]
