@@ -27,7 +27,7 @@ _SERVERS: Final = ("http://", "https://")
 _ENDPOINTS: Final = ("tcp://", "ipc://")
 _VARIABLE: Final = re.compile(r"[A-Z_]+=")
 _BACKEND: Final = "--backend "
-_ROUNDS: Final = 3
+_ROUNDS: Final = 4
 
 _Cases: TypeAlias = Callable[[argparse.Namespace, ResolvedModel], Iterable[Case]]
 _Compare: TypeAlias = Callable[[ResolvedModel], Iterable[Finding]]
@@ -81,9 +81,10 @@ def events_report(arguments: argparse.Namespace, cases: _Cases) -> Report:
     model = resolved(arguments)
     path = Path(arguments.events)
     running: RunningEngine | None = None
+    announced: Iterable[Announced]
     if path.is_file() or arguments.against is not None:
         if path.is_file():
-            announced: Iterable[Announced] = read_recording(path)
+            running, announced = read_recording(path)
         else:
             running, announced = _sent(arguments, cases, model)
         found = compared(arguments, model, announced, running=running)
@@ -134,7 +135,7 @@ def compared(
     """
     kept: list[Announced] = []
     if arguments.record is not None:
-        all_announced = recorded(arguments.record, all_announced)
+        all_announced = recorded(arguments.record, all_announced, running)
     compare = partial(compare_announced, alone=alone, running=running)
     findings: list[Finding] = []
     try:
@@ -209,17 +210,24 @@ def _proposed(arguments: argparse.Namespace, compared: Compared) -> str:
     """A sentence with the settings to give, and with their effect; empty if there are none."""
     changes: tuple[str, ...] = ()
     findings = list(compared.findings)
+    equal = _num_equal(findings)
     for _ in range(_ROUNDS):  # one wrong setting may hide another one of the same request
         more = tuple(change for change in proposal(findings) if change not in changes)
         if not more:
             break
-        changes += more
         try:
-            findings = list(compared.compare(resolved(arguments, changes)))
+            tried = list(compared.compare(resolved(arguments, changes + more)))
         except MmrouteError as error:
+            changes += more
             return f"proposed: {' '.join(changes)}; with these the model is not loaded: {error}"
+        if _num_equal(tried) <= equal:
+            break
+        findings, changes, equal = tried, changes + more, _num_equal(tried)
     if not changes:
         return ""
     decided = sum(finding.verdict is not Verdict.UNDECIDED for finding in findings)
-    equal = sum(finding.verdict is Verdict.EQUAL for finding in findings)
     return f"proposed: {' '.join(changes)}; with these {equal} of {decided} would be equal"
+
+
+def _num_equal(findings: Iterable[Finding]) -> int:
+    return sum(finding.verdict is Verdict.EQUAL for finding in findings)

@@ -50,13 +50,14 @@ def video_cases() -> Iterator[Case]:
 
 
 def audio_cases() -> Iterator[Case]:
-    """Chats with one audio each."""
+    """Chats with one audio each, under a name: else the engine hashes its decoded samples."""
     for samples, rate in _RECORDINGS:
-        yield _case(f"audio-{samples}-at-{rate}", "audio_url", wav_url(samples, rate))
+        name = f"audio-{samples}-at-{rate}"
+        yield _case(name, "audio_url", wav_url(samples, rate), uuid=name)
 
 
-def _case(name: str, kind: str, url: str) -> Case:
-    item: dict[str, Any] = {"type": kind, kind: {"url": url}}
+def _case(name: str, kind: str, url: str, **named: str) -> Case:
+    item: dict[str, Any] = {"type": kind, kind: {"url": url}, **named}
     modality = kind.removesuffix("_url")
     return Case(name, modality, {"messages": [user(item, part(_QUESTION))]})
 

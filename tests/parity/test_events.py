@@ -24,8 +24,8 @@ from mmroute.errors import EventsError
 from mmroute.hashing import event_extra_keys
 from mmroute.kv_events import BlockStored, EventBatch, decode_events
 from mmroute.model.resolve import resolve_model
-from mmroute.parity.cases import Case, Served
-from mmroute.parity.causes import Cause
+from mmroute.parity.cases import Case, Outcome, Served
+from mmroute.parity.causes import Cause, Diagnosis
 from mmroute.parity.comparison import Finding, Verdict
 from mmroute.parity.events.comparison import (
     Announced,
@@ -281,6 +281,19 @@ def test_a_longer_context_is_found_by_what_the_server_tells(
     assert proposal([finding]) == ("--max-model-len 128",)
     (finding,) = compare_announced(model, [one])
     assert proposal([finding]) == ()
+
+
+def test_settings_that_exclude_each_other_are_not_proposed_together() -> None:
+    """One request may look like the other frontend's by chance."""
+    ids = Outcome(np.zeros(1, np.uint32))
+
+    def finding(*settings: str) -> Finding:
+        diagnosis = Diagnosis(Cause.OTHER, 0, "", settings)
+        return Finding(Case("a", "b", {}), ids, ids, Verdict.SILENT, diagnosis)
+
+    template, frontend = ("--chat-template x.jinja",), ("VLLM_USE_RUST_FRONTEND=1",)
+    assert proposal([finding(*s) for s in (frontend, template, (), template, ())]) == template
+    assert proposal([finding()]) == ()
 
 
 def test_the_command_proposes_what_makes_all_equal(tmp_path: Path, model: str) -> None:

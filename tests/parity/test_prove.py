@@ -94,6 +94,19 @@ def test_what_a_router_is_told_wrongly_is_found_and_named(
     assert "3 of 3 would be equal" in report["proposal"]
 
 
+def test_a_recording_names_the_model_string_too(
+    model: str, prove: Callable[..., Finished], tmp_path: Path
+) -> None:
+    record = str(tmp_path / "record.jsonl")
+    assert prove("--engine-args", ENGINE, "--record", record).status == 0
+    told = "PYTHONHASHSEED=5 vllm serve org/other --block-size 32"
+    result = run("validate", model, "--events", record, "--engine-args", told, "--json")
+    assert result.status == 1
+    proposed = json.loads(result.stdout)["proposal"]
+    assert f"--model {STRING}" in proposed
+    assert "3 of 3 would be equal" in proposed
+
+
 MIN_PIXELS = {"min_pixels": 200_704}
 
 

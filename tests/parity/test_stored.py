@@ -16,6 +16,8 @@ from comparison import read_vectors
 from paths import VECTORS
 
 from mmroute import EngineSettings
+from mmroute.engines.frontends import Frontend
+from mmroute.engines.running import running_engine
 from mmroute.kv_events import BlockStored, EventBatch, decode_events
 from mmroute.model.resolve import resolve_model
 from mmroute.model.resolved import ResolvedModel
@@ -145,11 +147,16 @@ def test_blocks_of_other_requests_count_only_where_there_are_none(model: Resolve
 def test_a_recording_keeps_what_was_told(model: ResolvedModel, tmp_path: Path) -> None:
     first = one(LONG, told(model, 0))
     path = tmp_path / "recording.jsonl"
-    writing = recorded(path, iter([first, Announced(Case("b", "own", {}), (), Served("no"))]))
+    rust = running_engine("vllm", "0.32.0").behind(Frontend.RUST)
+    running = dataclasses.replace(rust, model_string="org/name", max_model_len=4096)
+    all_announced = [first, Announced(Case("b", "own", {}), (), Served("no"))]
+    writing = recorded(path, iter(all_announced), running)
     assert next(writing) is first
-    assert json.loads(path.read_text(encoding="utf-8"))["cached_tokens"] == 0  # not kept back
+    (_, line) = path.read_text(encoding="utf-8").splitlines()
+    assert json.loads(line)["cached_tokens"] == 0  # not kept back
     list(writing)
-    (again, refused) = read_recording(path)
+    engine, (again, refused) = read_recording(path)
+    assert engine == running
     assert again.served.token_ids is not None
     assert first.served.token_ids is not None
     assert np.array_equal(again.served.token_ids, first.served.token_ids)

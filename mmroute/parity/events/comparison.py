@@ -7,6 +7,7 @@ of the layers before it, so that one wrong setting does not hide another.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -102,13 +103,10 @@ def compare_watched(model: ResolvedModel, batches: Iterable[EventBatch]) -> Iter
 
 
 def proposal(findings: Iterable[Finding]) -> tuple[str, ...]:
-    """The settings that would remove the differences; for each option the most frequent value."""
-    counts: dict[str, dict[str, int]] = {}
-    for finding in findings:
-        for setting in finding.diagnosis.alternatives if finding.diagnosis else ():
-            of_option = counts.setdefault(setting.replace("=", " ").split()[0], {})
-            of_option[setting] = of_option.get(setting, 0) + 1
-    return tuple(max(values, key=lambda setting: values[setting]) for values in counts.values())
+    """The settings that would remove most differences: together they remove each of these."""
+    diagnoses = (finding.diagnosis for finding in findings)
+    counts = Counter(d.alternatives for d in diagnoses if d is not None and d.alternatives)
+    return max(counts, key=lambda settings: counts[settings], default=())
 
 
 class _Comparison:

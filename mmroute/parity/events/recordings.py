@@ -2,8 +2,9 @@
 
 The format is JSON Lines. Each line has one request: ``id``, ``request`` (as ``mmroute tokens``
 reads it), ``events`` (the payloads of the engine's messages in base64), and what the engine told
-of it: ``refused`` (a message), or ``token_ids``, ``num_tokens`` and ``cached_tokens``. Other fields
-and a line of kind ``meta`` are ignored.
+of it: ``refused`` (a message), or ``token_ids``, ``num_tokens`` and ``cached_tokens``. A line of
+kind ``meta`` has what its server told: ``engine`` and ``version``, ``frontend``, ``model_string``
+and ``max_model_len``. Other fields are ignored.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ import msgspec
 import numpy as np
 from pydantic import Base64Bytes, BaseModel, ValidationError
 
+from mmroute.engines.frontends import Frontend
+from mmroute.engines.running import RunningEngine, running_engine
 from mmroute.errors import EventsError, Reason, problem
 from mmroute.kv_events import decode_events
 from mmroute.parity.cases import Case, Served, json_objects
@@ -39,17 +43,35 @@ class _Line(BaseModel):
         return Served(self.refused, ids, self.num_tokens, self.cached_tokens)
 
 
-def read_recording(path: Path) -> list[Announced]:
-    """The requests of a file.
+class _Meta(BaseModel):
+    """What a server told of its engine; vectors have such lines without it."""
+
+    engine: str = ""
+    version: str = ""
+    frontend: Frontend = Frontend.PYTHON
+    model_string: str = ""
+    max_model_len: int | None = None
+
+    def running(self) -> RunningEngine | None:
+        if not self.engine:
+            return None
+        found = running_engine(self.engine, self.version).behind(self.frontend)
+        return replace(found, model_string=self.model_string, max_model_len=self.max_model_len)
+
+
+def read_recording(path: Path) -> tuple[RunningEngine | None, list[Announced]]:
+    """The engine of a file, if the file tells it, and the requests.
 
     Raises:
         MmrouteError: `missing_file`, `malformed_file`, naming the line.
     """
-    found = []
+    found: list[Announced] = []
+    running = None
     for _, where, value in json_objects(path):
-        if value.get("kind") == "meta":
-            continue
         try:
+            if value.get("kind") == "meta":
+                running = _Meta.model_validate(value).running()
+                continue
             read = _Line.model_validate(value)
             batches = tuple(map(decode_events, read.events))
         except ValidationError as error:
@@ -58,16 +80,26 @@ def read_recording(path: Path) -> list[Announced]:
         except EventsError as error:
             raise OracleError(f"{where}: {error}", Reason.MALFORMED_FILE) from error
         found.append(Announced(Case(read.id, "recorded", read.request), batches, read.served()))
-    return found
+    return running, found
 
 
-def recorded(path: Path, all_announced: Iterable[Announced]) -> Iterator[Announced]:
+def recorded(
+    path: Path, all_announced: Iterable[Announced], running: RunningEngine | None
+) -> Iterator[Announced]:
     """Write requests and their events to a file, each before it is handed on.
+
+    Args:
+        path: the file.
+        all_announced: the requests with their events.
+        running: the engine as its server told of it; None if it did not.
 
     Raises:
         OSError: the file cannot be written.
     """
     with path.open("w", encoding="utf-8") as file:
+        if running is not None:
+            told = {name: getattr(running, name) for name in _Meta.model_fields}
+            file.write(f"{json.dumps({'kind': 'meta', **told})}\n")
         for one in all_announced:
             payloads = [base64.b64encode(msgspec.msgpack.encode(b)).decode() for b in one.batches]
             ids = one.served.token_ids

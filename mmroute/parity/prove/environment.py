@@ -21,8 +21,8 @@ NEWEST: Final = "0.32.0"
 """The version of `PACKAGE` to run where none is given."""
 
 _READY: Final = "ready"  # the file that says that an environment is whole
-# What vLLM asks for when it loads some models, or reads audio.
-_BESIDE: Final = ("timm", "num2words", "av", "soundfile")
+# What vLLM asks for when it loads some models, reads audio, or hashes by xxhash.
+_BESIDE: Final = ("timm", "num2words", "av", "soundfile", "xxhash")
 _OPTIONAL: Final = ("torchaudio", "torchcodec")
 _LAST_LINES: Final = 3
 _SHOWN: Final = 200

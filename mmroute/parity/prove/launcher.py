@@ -15,6 +15,7 @@ import pickle
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -40,6 +41,8 @@ def in_fork(function: Callable[[], Any]) -> Any:
         try:
             with os.fdopen(write, "wb") as out:
                 pickle.dump(function(), out)
+        except Exception:  # noqa: BLE001 - told in the log; there is nobody else to raise it to
+            traceback.print_exc()
         finally:
             os._exit(0)
     os.close(write)

@@ -123,7 +123,8 @@ class Engine:
 
     def last_words(self) -> str:
         """What the log says went wrong, and what can be done about it."""
-        text = self.log.read_text(errors="replace")
+        lines = self.log.read_text(errors="replace").splitlines()
+        text = "\n".join(line for line in lines if " WARNING " not in line)
         found = list(dict.fromkeys(m[0][:_SHOWN].strip() for m in _ERROR.finditer(text)))
         words = found[-_WORDS:] or text.strip().splitlines()[-_WORDS:]
         remedies = [remedy for mark, remedy in _REMEDIES if any(mark in word for word in words)]
