@@ -1,0 +1,48 @@
+"""Answer a model's vectors with the vLLM that is imported, and say where its answers differ.
+
+    PYTHONPATH=DIRECTORY python tools/port_replay.py MODEL
+
+DIRECTORY holds another version's package, and `tools/port.py` runs this for each model. The last
+line of the output is JSON: the number of requests, and for each field of an answer the requests
+that have another value there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+
+HERE = Path(__file__).parent
+TESTS = HERE.parent / "tests"
+sys.path[:0] = [str(p) for p in (HERE, TESTS / "helpers", TESTS / "conformance", HERE.parent)]
+
+
+def main() -> None:
+    """Replay one model's vectors."""
+    from engine import add_arguments, build_engine
+    from generate import VECTORS, with_files
+
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("model")
+    add_arguments(parser)
+    arguments = parser.parse_args()
+    name = f"{arguments.model}.jsonl"
+    path = next(p for p in (VECTORS / name, VECTORS / "families" / name) if p.is_file())
+    cases = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()[1:]]
+    differing = defaultdict(list)
+    with tempfile.TemporaryDirectory() as directory:
+        engine, _ = build_engine(arguments.model, Path(directory), arguments)
+        for case in cases:
+            expected, found = case.pop("expect"), engine.answer(with_files(case))
+            for field in expected.keys() | found.keys():
+                if expected.get(field) != found.get(field):
+                    differing[field].append(case["id"])
+    print(json.dumps({"requests": len(cases), "differing": differing}))
+
+
+if __name__ == "__main__":
+    main()
