@@ -21,8 +21,9 @@ class Verdict(Word):
 
     EQUAL = (
         "equal",
-        "the same IDs, ranges, identities and hashes, as far as the oracle has them; or refusals",
+        "the same IDs, ranges, identities and hashes, as far as the oracle has them",
     )
+    REFUSED = "refused", "both refuse the request, which proves nothing of the tokens"
     # A router would not notice it.
     SILENT = "silent", "mmroute's answer is exact, and differs from the oracle's"
     UNNEEDED = "unneeded", "the oracle answers, and mmroute does not"
@@ -67,7 +68,8 @@ def compare(model: ResolvedModel, oracle: Oracle, cases: Iterable[Case]) -> Iter
         if theirs.identities is not None:
             ours = replace(ours, identities=identities_of(model, case))
         if ours.same(theirs):
-            yield Finding(case, ours, theirs, Verdict.EQUAL)
+            refused = theirs.token_ids is None
+            yield Finding(case, ours, theirs, Verdict.REFUSED if refused else Verdict.EQUAL)
         elif ours.token_ids is None:
             yield Finding(case, ours, theirs, Verdict.UNNEEDED, note=ours.refusal or "")
         else:

@@ -1,11 +1,12 @@
-"""Requests with videos and audio, whose files are made here: GIF, lists of JPEG, and WAV."""
+"""Requests with media whose files are made here: PNG, GIF, lists of JPEG, and WAV."""
 
 from __future__ import annotations
 
 import base64
 import io
 import wave
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import combinations
 from typing import Any, Final
 
 from PIL import Image
@@ -22,6 +23,7 @@ _VIDEOS: Final = (
     (320, 240, 8, 13), (90, 33, 9, 4), (40, 200, 31, 10), (64, 48, 32, 4), (64, 48, 33, 7),
     (64, 48, 64, 3), (32, 32, 150, 10), (32, 32, 301, 100),
 )  # fmt: skip
+_PLAIN_VIDEOS: Final = 4  # of these and the next ones every engine takes several frames
 _FRAME_LISTS: Final = ((64, 48, 1), (100, 60, 5), (64, 48, 40))
 # Samples and their rate, near the length of a frame, a second, a chunk, and a loss in 32 bits.
 _RECORDINGS: Final = (
@@ -29,6 +31,8 @@ _RECORDINGS: Final = (
     (16_001, 16_000), (16_160, 16_000), (8_081, 8_000), (44_100, 44_100), (44_101, 44_100),
     (397_002, 44_100), (96_001, 48_000), (480_000, 16_000), (480_001, 16_000),
 )  # fmt: skip
+_PLAIN_RECORDINGS: Final = 5  # these and the next ones are a second and longer
+_IMAGES: Final = ((640, 480), (97, 311), (224, 224))
 
 
 def media_cases(model: ResolvedModel) -> Iterator[Case]:
@@ -37,6 +41,32 @@ def media_cases(model: ResolvedModel) -> Iterator[Case]:
         yield from video_cases()
     if Modality.AUDIO in model.media:
         yield from audio_cases()
+    yield from several_cases(tuple(model.media))
+
+
+def several_cases(modalities: Collection[Modality]) -> Iterator[Case]:
+    """Chats with several items of each modality, and with items of two."""
+    for modality in modalities:
+        yield _several(f"several-{modality}s", [item_part(modality, n) for n in range(3)])
+    for one, other in combinations(modalities, 2):
+        yield _several(f"{one}-beside-{other}", [item_part(one, 0), item_part(other, 1)])
+
+
+def _several(name: str, items: Sequence[Mapping[str, Any]]) -> Case:
+    parts = [one for item in items for one in (item, part("And this?"))]
+    return Case(name, "several", {"messages": [user(*parts)]})
+
+
+def item_part(modality: Modality, number: int) -> dict[str, Any]:
+    """An item as a part of a message, each number another one."""
+    if modality is Modality.IMAGE:
+        url = png_url(*_IMAGES[number % len(_IMAGES)])
+    elif modality is Modality.VIDEO:
+        url = gif_url(*_VIDEOS[_PLAIN_VIDEOS + number % 3])
+    else:
+        url = wav_url(*_RECORDINGS[_PLAIN_RECORDINGS + number % 3])
+    kind = f"{modality}_url"
+    return {"type": kind, kind: {"url": url}}
 
 
 def video_cases() -> Iterator[Case]:
@@ -69,6 +99,13 @@ def gif_url(width: int, height: int, frames: int, delay: int) -> str:
     file = io.BytesIO()
     first.save(file, "GIF", save_all=True, append_images=others, duration=delay * 10, loop=0)
     return f"data:image/gif;base64,{base64.b64encode(file.getvalue()).decode()}"
+
+
+def png_url(width: int, height: int) -> str:
+    """A black picture as a data URL."""
+    file = io.BytesIO()
+    Image.new("RGB", (width, height)).save(file, "PNG")
+    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
 def _jpeg(width: int, height: int) -> str:

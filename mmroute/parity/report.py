@@ -66,11 +66,12 @@ class Report:
         """
         if self.verdicts[Verdict.SILENT] or self.verdicts[Verdict.UNNEEDED]:
             return False
-        equal = [f for f in self.findings if f.verdict is Verdict.EQUAL]
-        asked = {modality for f in equal for modality in f.case.modalities}
+        refused = (f for f in self.findings if f.verdict is Verdict.REFUSED)
+        asked = {modality for f in refused for modality in f.case.modalities}
         if self.uncompared == self.modalities and not asked.isdisjoint(self.modalities):
             return None
-        return True if equal and len(equal) >= self.verdicts[Verdict.UNDECIDED] else None
+        equal = self.verdicts[Verdict.EQUAL]
+        return True if equal and equal >= self.verdicts[Verdict.UNDECIDED] else None
 
     @property
     def uncompared(self) -> tuple[Modality, ...]:
@@ -98,7 +99,7 @@ def as_json(report: Report) -> dict[str, Any]:
         "findings": [
             _finding_as_json(finding)
             for finding in report.findings
-            if finding.verdict is not Verdict.EQUAL
+            if finding.verdict not in (Verdict.EQUAL, Verdict.REFUSED)
         ],
     }
 
@@ -112,11 +113,10 @@ def as_lines(report: Report) -> Iterator[str]:
     yield ""
     kinds = by_kind(report.findings)
     width = max([len("KIND"), *map(len, kinds)])
-    yield f"{'KIND':{width}}  EQUAL  SILENT  UNNEEDED  UNDECIDED"
+    yield "  ".join([f"{'KIND':{width}}", *(verdict.upper() for verdict in Verdict)])
     for kind, of_kind in kinds.items():
-        cells = (of_kind.get(verdict.value, 0) for verdict in Verdict)
-        equal, silent, unneeded, undecided = (str(cell or ".") for cell in cells)
-        yield f"{kind:{width}}  {equal:>5}  {silent:>6}  {unneeded:>8}  {undecided:>9}"
+        cells = (f"{of_kind.get(v.value) or '.':>{len(v)}}" for v in Verdict)
+        yield "  ".join([f"{kind:{width}}", *cells])
     for title, findings in groups_of(report.findings):
         yield ""
         yield f"{title}: {len(findings)}"
@@ -145,11 +145,16 @@ def as_lines(report: Report) -> Iterator[str]:
 def verdict_of(report: Report) -> str:
     """The report in one line."""
     counts = report.verdicts
-    decided = len(report.findings) - counts[Verdict.UNDECIDED]
+    refused = counts[Verdict.REFUSED]
+    answers = len(report.findings) - counts[Verdict.UNDECIDED] - refused
     verdict = {True: "parity", False: "no parity", None: "not decided"}[report.parity]
-    equal = f"{verdict}: {counts[Verdict.EQUAL]} of {decided} decided answers are equal"
-    missing = " and none with ".join(f"{modality}s" for modality in report.uncompared)
-    return f"{equal}; no answer with {missing} was compared" if missing else equal
+    parts = [f"{verdict}: {counts[Verdict.EQUAL]} of {answers} answers are equal"]
+    if refused:
+        parts.append(f"both refuse {refused} requests")
+    if report.uncompared:
+        missing = " and none with ".join(f"{modality}s" for modality in report.uncompared)
+        parts.append(f"no answer with {missing} was compared")
+    return "; ".join(parts)
 
 
 def by_kind(findings: Sequence[Finding]) -> dict[str, dict[str, int]]:

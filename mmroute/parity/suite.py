@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from mmroute.answering.pipeline import answer
 from mmroute.errors import InexactError, MmrouteError, Reason
 from mmroute.model.resolved import ResolvedModel
 from mmroute.parity.boundaries import boundary_sizes
@@ -23,7 +24,7 @@ from mmroute.parity.conversations import (
     takes_chats,
     user,
 )
-from mmroute.parity.media_cases import media_cases
+from mmroute.parity.media_cases import item_part, media_cases
 from mmroute.requests.items import Modality
 from mmroute.requests.lines import request_of
 
@@ -84,11 +85,22 @@ def random_cases(model: ResolvedModel, count: int, seed: int = 0) -> Iterator[Ca
         yield case if chats else _without_chat(model, case)
 
 
+def _answers_chats_with(model: ResolvedModel, modality: Modality) -> bool:
+    """Whether chats may have items of a modality: some templates write none."""
+    request = request_of({"messages": [user(item_part(modality, 0))]})
+    return answer(model, request).exact
+
+
 class _Random:
     """Draws random requests."""
 
     def __init__(self, model: ResolvedModel, seed: int) -> None:
         self.draw = random.Random(seed)
+        self.others = [
+            modality
+            for modality in model.media
+            if modality is not Modality.IMAGE and _answers_chats_with(model, modality)
+        ]
         self.takes_images = Modality.IMAGE in model.media
         self.unusual = (*TEXTS, *WHITESPACE, *own_texts(model))
 
@@ -119,6 +131,8 @@ class _Random:
         if may and self._sometimes(0.4):
             images.append(self._size())
             return IMAGE
+        if self.others and self._sometimes(0.2):
+            return item_part(self.draw.choice(self.others), self.draw.randrange(3))
         return part(self._text())
 
     def _size(self) -> dict[str, int]:

@@ -1,8 +1,9 @@
 """Proposes a family spec for an unknown model, by trying the spec of each known family on it.
 
 Every known spec is resolved on the new model's files as if it matched them, and compared with the
-engine on requests with images of many sizes. The spec that agrees best is a starting point for the
-author. Agreement on sizes proves neither the tokenizer nor the template.
+engine on requests with images of many sizes. Where the tokens of its images are not the model's, it
+is tried with those that stand in the engine's answers. The spec that agrees best is a starting
+point for the author. Agreement on sizes proves neither the tokenizer nor the template.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from mmroute.engines.known import find_engine
@@ -21,9 +22,10 @@ from mmroute.model.resolve import resolve_files
 from mmroute.model_directory import FieldRef, ModelFiles
 from mmroute.parity.cases import Case, Oracle, Outcome, UndecidedError
 from mmroute.parity.comparison import our_outcome
-from mmroute.parity.media_cases import audio_cases, video_cases
+from mmroute.parity.media_cases import audio_cases, several_cases, video_cases
 from mmroute.requests.items import Modality
 from mmroute.reuse.fast_paths import REFERENCE_ONLY
+from mmroute.specs.own_tokens import own_tokens
 from mmroute.specs.toml_text import toml_text
 
 GOOD: Final = 0.9
@@ -33,6 +35,7 @@ _MATCHED_BY: Final = ("config.json:model_type", "config.json:architectures")
 _MEDIA_FILES: Final = ("config.json", "params.json", "preprocessor_config.json")
 _VISION_WORDS: Final = ("vision", "visual", "image", "img", "video")
 _AUDIO_WORDS: Final = ("audio", "speech")
+_NOT_PROPOSED: Final = ("embedded", "engine")  # other engines were not asked
 _UNDECIDED: Final = "# tokenizer.pipelines is to be decided for this tokenizer_class.\n"
 _SIDES: Final = (1, 20, 28, 55, 97, 224, 333, 336, 337, 512, 640, 777, 1024, 1281, 2000)
 _SHOWN_LENGTHS: Final = 12
@@ -159,7 +162,7 @@ def _lengths(outcome: Outcome) -> list[int] | None:
 
 
 def size_cases() -> list[Case]:
-    """Requests with one item each, of many sizes, and one request with text alone."""
+    """Requests with one item each, of many sizes, with several items, and with text alone."""
     cases = [Case("text", "text", {"messages": [{"role": "user", "content": [_TEXT]}]})]
     pairs = [(w, h) for i, w in enumerate(_SIDES) for h in (*_SIDES[i % 3 :: 3], w)]
     for width, height in dict.fromkeys(pairs):
@@ -167,7 +170,7 @@ def size_cases() -> list[Case]:
         images = [{"width": width, "height": height}]
         request = {"messages": messages, "images": images}
         cases.append(Case(f"{width}x{height}", "size", request))
-    return [*cases, *video_cases(), *audio_cases()]
+    return [*cases, *video_cases(), *audio_cases(), *several_cases(tuple(Modality))]
 
 
 def propose(files: ModelFiles, oracle: Oracle, cases: Sequence[Case]) -> Proposal:
@@ -179,19 +182,37 @@ def propose(files: ModelFiles, oracle: Oracle, cases: Sequence[Case]) -> Proposa
         SpecError: a known spec is malformed.
     """
     decided = _decided(oracle, cases)
+    own = own_tokens(files, decided)
     candidates = []
     for _, file in spec_files():
         known = tomllib.loads(file.read_text(encoding="utf-8"))
         family = str(known.get("family", file.name))
-        spec = _renamed(known, files)
+        spec, note = _renamed(known, files), ""
         candidate = _tried(family, toml_text(spec), files, decided)
         if candidate.problem.startswith(Reason.TOKENIZER_UNVERIFIED):
             # The family was not checked with this class, but its sizes can be compared.
             spec.setdefault("tokenizer", {})["pipelines"] = {"*": "file"}
-            candidate = _tried(family, _UNDECIDED + toml_text(spec), files, decided)
+            note = _UNDECIDED
+            candidate = _tried(family, note + toml_text(spec), files, decided)
+        if own is not None and Modality.IMAGE in spec and _only_tokens_differ(candidate):
+            other = own.put_into(spec)
+            retried = _tried(family, note + toml_text(other), files, decided)
+            if not retried.problem and (candidate.problem or retried.equal > candidate.equal):
+                spec, candidate = other, retried
+        if candidate.good and candidate.uncompared:
+            for modality in candidate.uncompared:
+                del spec[modality]
+                spec.get("tokens", {}).pop(modality, None)
+            candidate = replace(candidate, text=note + toml_text(spec))
         candidates.append(candidate)
     candidates.sort(key=lambda c: (bool(c.problem), -c.equal, -c.counted, c.family))
     return Proposal(candidates, _item_lengths(decided))
+
+
+def _only_tokens_differ(candidate: Candidate) -> bool:
+    """Whether a family may fit but for the tokens of its items."""
+    split = candidate.problem.startswith(Reason.SPECIAL_TOKEN_SPLIT)
+    return split or (not candidate.problem and candidate.counted >= candidate.equal)
 
 
 def _item_lengths(decided: Sequence[tuple[Case, Outcome]]) -> dict[tuple[int, int], int]:
@@ -214,8 +235,7 @@ def _renamed(known: dict[str, Any], files: ModelFiles) -> dict[str, Any]:
         if value is not None
     }
     spec = known | {"family": name, "title": name, "match": match, "checked": {}}
-    spec.pop("embedded", None)
-    return spec
+    return {key: value for key, value in spec.items() if key not in _NOT_PROPOSED}
 
 
 def _named(files: ModelFiles, words: Sequence[str]) -> str:

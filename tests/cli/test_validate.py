@@ -43,11 +43,13 @@ def test_parity_with_vectors(
     status, text = run(capsys, "validate", small_model(name), *against)
     assert status == 0
     assert text.splitlines()[-1] == (
-        "parity: 108 of 108 decided answers are equal; no answer with videos was compared"
+        "parity: 88 of 88 answers are equal; both refuse 20 requests; "
+        "no answer with videos was compared"
     )
     status, text = run(capsys, "validate", small_model(name), *against, "--json")
     report = json.loads(text)
-    assert (report["parity"], report["verdicts"]["equal"], report["findings"]) == (True, 108, [])
+    assert (report["parity"], report["verdicts"]["equal"], report["findings"]) == (True, 88, [])
+    assert report["verdicts"]["refused"] == 20
     assert report["uncompared"] == ["video"]
 
 
@@ -319,6 +321,26 @@ def test_a_spec_is_proposed_for_a_model_nobody_knows(
     assert spec.matches(find_model(str(path)))
 
 
+def test_a_proposal_has_the_tokens_of_the_new_model_and_no_part_that_was_not_asked(
+    changed_model: Callable[..., Path], normalizer: Callable[[str], Normalizer]
+) -> None:
+    def rename(files: Files) -> None:
+        for name, content in files.items():
+            files[name] = json.loads(json.dumps(content).replace("|image_pad|", "|picture|"))
+        files["config.json"] |= {"model_type": "newcomer", "architectures": ["NewcomerForAll"]}
+
+    path = changed_model("small-qwen3-vl", rename)
+    cases = [case for case in size_cases() if case.kind == "size"][::7]
+    best = propose(find_model(str(path)), _Engine(normalizer("small-qwen3-vl")), cases).best
+    assert best.good, best
+    spec = load_spec(best.text, "proposed")
+    assert spec.media.keys() == {Modality.IMAGE}
+    assert spec.tokens["image"].text is not None
+    assert spec.tokens["image"].text.default == "<|picture|>"
+    assert set(spec.tokens) == {"image"}
+    assert "sglang" not in best.text
+
+
 class _Refusing(_Engine):
     """An engine that refuses every request with an item."""
 
@@ -368,7 +390,7 @@ def test_no_parity_is_claimed_where_no_item_was_answered(
     assert report(cases[0]).parity is True
     assert report(cases[0], thin).parity is None
     assert verdict_of(report(cases[0], thin)) == (
-        "not decided: 2 of 2 decided answers are equal; "
+        "not decided: 1 of 1 answers are equal; both refuse 1 requests; "
         "no answer with images and none with videos was compared"
     )
 

@@ -283,7 +283,7 @@ def test_templates_of_texts_get_the_placeholder_of_llava_even_for_pixtral(
 def test_processor_settings_not_observed_with_videos_leave_images(tmp_path: Path) -> None:
     """vLLM 0.33.0 counts images by such an engine's settings as by those of a request."""
     directory = write_model(FAMILY_MODELS["small-internvl"](), tmp_path / "model")
-    kwargs = {"max_patches": 2}
+    kwargs = {"max_patches": 2, "initial_shift": True}
     model = Normalizer.from_pretrained(
         directory, engine_settings=EngineSettings(mm_processor_kwargs=kwargs)
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_models import SMALL_MODELS
+from small_models import SMALL_MODELS, Files
 
 from mmroute import Normalizer
 from mmroute.engines.vllm.hf_chat import HfChat
@@ -30,8 +30,7 @@ MODELS = [*SMALL_MODELS, EMBEDDED_MODEL]
 KINDS = {
     "rounding", "limits", "aspect", "tiny", "order", "multi-turn", "system", "unicode",
     "whitespace", "special-tokens", "typed-placeholder", "placeholders", "tools", "options", "bos",
-    "token-ids",
-}  # fmt: skip
+    "token-ids", "several"}  # fmt: skip
 
 
 Load = Callable[[str], Normalizer]
@@ -136,3 +135,21 @@ def test_no_file(tmp_path: Path) -> None:
     with pytest.raises(MmrouteError, match=r"none\.jsonl") as caught:
         cases_from_file(tmp_path / "none.jsonl")
     assert caught.value.reason is Reason.MISSING_FILE
+
+
+def test_random_requests_have_what_the_model_takes(changed_model: Callable[..., Path]) -> None:
+    def with_videos(files: Files) -> None:
+        files["chat_template.json"]["chat_template"] += (
+            "{% for m in messages %}{% for p in m.content if p.type == 'video' %}"
+            "<|vision_start|><|video_pad|><|vision_end|>{% endfor %}{% endfor %}"
+        )
+
+    plain = Normalizer.from_pretrained(changed_model("small-qwen2.5-vl", lambda _: None)).model
+    videos = Normalizer.from_pretrained(changed_model("small-qwen2.5-vl", with_videos)).model
+    for model, drawn in ((plain, {Modality.IMAGE}), (videos, {Modality.IMAGE, Modality.VIDEO})):
+        cases = list(random_cases(model, 40))
+        assert {modality for case in cases for modality in case.modalities} == drawn
+    several = {case.id: case for case in built_in_cases(videos) if case.kind == "several"}
+    assert several["image-beside-video"].modalities == {Modality.IMAGE, Modality.VIDEO}
+    for case in several.values():
+        assert our_outcome(videos, case).token_ids is not None, case.id

@@ -1,0 +1,72 @@
+"""The tokens of a new model's images, as they stand in an engine's answers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mmroute.model_directory import ModelFiles
+from mmroute.parity.cases import Case, Outcome
+from mmroute.requests.items import Modality
+
+_KEPT: Final = ("grid", "values", "accepts", "other_arguments", "checked_for_videos")
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTokens:
+    """What stands in the place of every image: one run of a token, between fixed ones.
+
+    Attributes:
+        fill: the text of the token that is repeated.
+        before: the text of the tokens before them; empty for none.
+        after: the text of the tokens behind them; empty for none.
+    """
+
+    fill: str
+    before: str
+    after: str
+
+    def put_into(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+        """A spec with the grid of images of another one, and these tokens."""
+        image: dict[str, Any] = {"target": "image", "chat_text": self.fill}
+        image |= {name: spec["image"][name] for name in _KEPT if name in spec["image"]}
+        if self.before or self.after:
+            image |= {"layout": "framed", "words": {"before": self.before, "after": self.after}}
+        others = {k: v for k, v in spec.items() if k not in (*Modality, "placement", "chat")}
+        return others | {"tokens": {"image": {"text": self.fill}}, "image": image}
+
+
+def own_tokens(files: ModelFiles, decided: Iterable[tuple[Case, Outcome]]) -> OwnTokens | None:
+    """The tokens of a model's images; None if no such three stand in every answer.
+
+    Args:
+        files: the model's files, whose `tokenizer.json` has the texts of the tokens.
+        decided: requests, and the engine's answers.
+    """
+    frames = {
+        _frame(outcome)
+        for case, outcome in decided
+        if case.modalities == {Modality.IMAGE} and outcome.ranges and len(outcome.ranges) == 1
+    }
+    added: Any = files.object("tokenizer.json").get("added_tokens") or ()
+    texts: dict[int, str] = {token["id"]: token["content"] for token in added}
+    frame = frames.pop() if len(frames) == 1 else None
+    if frame is None or not {i for part in frame for i in part} <= texts.keys():
+        return None
+    before, (fill,), after = frame
+    return OwnTokens(texts[fill], *("".join(map(texts.__getitem__, p)) for p in (before, after)))
+
+
+def _frame(outcome: Outcome) -> tuple[tuple[int, ...], ...] | None:
+    """The tokens before the run, its token, and those behind; None if there is no one run."""
+    if outcome.token_ids is None or not outcome.ranges:
+        return None
+    offset, length = outcome.ranges[0]
+    ids = outcome.token_ids[offset : offset + length].tolist()
+    ((fill, count),) = Counter(ids).most_common(1)
+    start = ids.index(fill)
+    if ids[start : start + count] != [fill] * count:
+        return None
+    return tuple(ids[:start]), (fill,), tuple(ids[start + count :])
