@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -50,8 +50,9 @@ def measure_throughput(
     setup: Mapping[str, Any],
     *,
     processes: int,
-    requests: int,
-) -> list[Throughput]:
+    requests: Mapping[str, int],
+    progress: Callable[[str], None],
+) -> Iterator[Throughput]:
     """Have processes answer at the same time, one mix after the other.
 
     Args:
@@ -60,13 +61,14 @@ def measure_throughput(
         mixes: the mixes, whose requests must all have an answer.
         setup: see `Child`.
         processes: the number of processes, at least 1; each is bound to a core if possible.
-        requests: the number of requests of each mix for each process.
+        requests: the number of requests for each process, by the name of the mix.
+        progress: called with a message before each mix.
 
     Raises:
         MmrouteError: a process ended early, or its answers were wrong.
     """
     if not mixes:
-        return []
+        return
     with contextlib.ExitStack() as stack:
         allowed = cores()
         bound = [{**setup, "core": allowed[n % len(allowed)]} for n in range(processes)]
@@ -76,7 +78,10 @@ def measure_throughput(
         ]
         for child in itertools.chain(*pairs):
             child.receive()
-        return [throughput_of(pairs, mix, requests) for mix in mixes]
+        for mix in mixes:
+            count = requests[mix.name]
+            progress(f"{mix.name}: throughput of {processes} processes, {count} requests each")
+            yield throughput_of(pairs, mix, count)
 
 
 def throughput_of(pairs: Sequence[tuple[Child, Child]], mix: Mix, requests: int) -> Throughput:

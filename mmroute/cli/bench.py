@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -34,7 +35,7 @@ from mmroute.requests.items import Modality
 from mmroute.reuse.fast_paths import REFERENCE_ONLY
 
 # The number of requests for measuring throughput, for each request that is timed by itself.
-_THROUGHPUT: Final = 10
+_THROUGHPUT_SECONDS: Final = 4.0  # that the requests of one mix may take, with their reference
 _EPILOG = """\
 Without --input the requests are mmroute's own, of ordinary words, each with another text:
 {mixes}
@@ -142,6 +143,7 @@ def _measured(arguments: argparse.Namespace) -> Bench:
     reference = this_build(asdict(REFERENCE_ONLY), "the reference")
     latencies: dict[str, Latency] = {}
     inexact: dict[str, tuple[Inexact, ...]] = {}
+    requests: dict[str, int] = {}
     with Child(timed, setup) as child:
         loaded = child.receive()
         startup = Startup(**loaded, rss_again_bytes=child.ask("load_again"))
@@ -154,18 +156,23 @@ def _measured(arguments: argparse.Namespace) -> Bench:
                     continue
                 repeat = max(arguments.repeat, mix.distinct or 0)
                 say(f"{mix.name}: latency of {repeat} requests")
+                started = time.perf_counter()
                 try:
                     latencies[mix.name] = measure_latency(child, other, mix, repeat=repeat)
                 except InexactError as error:  # the model does not take such requests
                     inexact[mix.name] += (Inexact("a request", error.reason, str(error)),)
-    say(f"throughput of {arguments.processes} processes")
+                # The reference answers all of them as well, which takes most of the time.
+                each = (time.perf_counter() - started) / repeat
+                fit = int(_THROUGHPUT_SECONDS / each)
+                requests[mix.name] = min(max(arguments.repeat, fit), 10 * arguments.repeat)
     throughputs = measure_throughput(
         timed,
         reference,
         [mix for mix in mixes if mix.name in latencies],
         setup,
         processes=arguments.processes,
-        requests=_THROUGHPUT * arguments.repeat,
+        requests=requests,
+        progress=say,
     )
     by_mix = {throughput.mix: throughput for throughput in throughputs}
     return Bench(

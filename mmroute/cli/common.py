@@ -268,18 +268,30 @@ def show_progress(text: str) -> None:
         print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
 
-def with_progress(items: Iterable[_T], what: str, *, watched: bool) -> Iterator[_T]:
-    """The items, which are counted on standard error if `watched`."""
-    shown_at = time.monotonic()
+def with_progress(
+    items: Iterable[_T], what: str, *, total: int | None = None, watched: bool
+) -> Iterator[_T]:
+    """The items, which are counted on standard error if `watched`.
+
+    Args:
+        items: the items.
+        what: a noun for them.
+        total: the number of items; None if it is not known, and the time left neither.
+        watched: whether to count them.
+    """
+    started = shown_at = time.monotonic()
     count = 0
     for item in items:
         yield item
         count += 1
-        if watched and time.monotonic() - shown_at > _PROGRESS_EVERY:
-            print(f"\r{count}{what}", end="", file=sys.stderr, flush=True)
-            shown_at = time.monotonic()
+        now = time.monotonic()
+        if watched and now - shown_at > _PROGRESS_EVERY:
+            seconds = (now - started) / count * ((total or count) - count)
+            left = f" of {total}, {seconds:.0f} s left" if total else ""
+            show_progress(f"{count} {what}{left}")
+            shown_at = now
     if watched:
-        print(f"\r{count}{what}", file=sys.stderr)
+        show_progress(f"{count} {what}\n")
 
 
 def require_extra(extra: str, *modules: str) -> None:

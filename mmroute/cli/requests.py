@@ -246,7 +246,7 @@ def _answer_requests(
         watched = sys.stderr.isatty() and not sys.stdout.isatty()
         inexact: Counter[str] = Counter()
         number = 0
-        for number, line in with_progress(numbered(requests), " requests", watched=watched):
+        for number, line in with_progress(numbered(requests), "requests", watched=watched):
             answered = answer_one(line)
             if answered["id"] is None:
                 answered["line"] = number

@@ -133,12 +133,17 @@ def _compared(arguments: argparse.Namespace) -> int:
         cases = list(_own_cases(arguments, normalizer.model))
     family = normalizer.model.family.family
     running = oracle.running
-    findings = compare(normalizer.model, oracle, cases)
+    findings = with_progress(
+        compare(normalizer.model, oracle, cases),
+        "requests compared",
+        total=len(cases),
+        watched=sys.stderr.isatty(),
+    )
     report = Report(
         model=normalizer.model.name,
         family=family,
         oracle=f"{oracle.name} {oracle.version}".strip(),
-        findings=tuple(with_progress(findings, f" of {len(cases)}", watched=sys.stderr.isatty())),
+        findings=tuple(findings),
         tokenizer=normalizer.model.tokenizer,
         known_differences=known_differences(family) if arguments.against == "transformers" else (),
         engine="" if running is None else str(running),

@@ -140,7 +140,7 @@ def compared(
     findings: list[Finding] = []
     try:
         coming = compare(model, all_announced=_keeping(all_announced, kept))
-        for finding in with_progress(coming, " requests compared", watched=sys.stderr.isatty()):
+        for finding in with_progress(coming, "requests compared", watched=sys.stderr.isatty()):
             findings.append(finding)  # noqa: PERF402 - those before an interrupt stay
     except KeyboardInterrupt:
         say(f"interrupted after {len(kept)} requests: the report is about these")

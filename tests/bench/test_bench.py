@@ -83,7 +83,7 @@ def test_a_report_for_machines(
     for times in (mix["whole_us"], mix["without_encoding_us"], *stages.values()):
         assert 0 < times["p50"] <= times["p95"] <= times["p99"]
         assert times["samples"] == 2
-    assert mix["throughput"]["requests"] == 40
+    assert 4 <= mix["throughput"]["requests"] <= 40
     assert mix["throughput"]["per_second"] > 0
     assert mix["throughput"]["distinct"]
     startup = report["startup"]
