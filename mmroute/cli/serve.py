@@ -154,13 +154,19 @@ def _for_model(names: Sequence[str], options: Sequence[str], *, one: bool) -> st
 
 
 def _settings(arguments: argparse.Namespace) -> ServerSettings:
-    from mmroute.server.settings import AccessLog, InexactPolicy, ServerSettings  # an extra
+    from mmroute.server.settings import (  # an extra
+        AccessLog,
+        AnswerFields,
+        InexactPolicy,
+        ServerSettings,
+    )
 
     policy = arguments.inexact or ("fallback" if arguments.fallback_url else "error")
     names = {field.name for field in dataclasses.fields(ServerSettings)}
     fields = {name: value for name, value in vars(arguments).items() if name in names}
     return ServerSettings(**fields | {
         "inexact": InexactPolicy(policy),
+        "fields": AnswerFields(arguments.fields),
         "tokenizer_info": arguments.enable_tokenizer_info_endpoint,
         "request_id_headers": arguments.enable_request_id_headers,
         "api_keys": tuple(arguments.api_key),

@@ -118,6 +118,11 @@ def _answer_options(parser: argparse.ArgumentParser) -> None:
         "--fallback-timeout", metavar="S", type=float, default=30.0, help="(default: %(default)s)"
     )
     answers.add_argument(
+        "--fields", choices=["all", "tokens"], default="all",
+        help="the fields of rendered prompts: those of vLLM, or only token IDs, features and "
+        "hashes, as with ?fields=tokens (default: %(default)s)",
+    )  # fmt: skip
+    answers.add_argument(
         "--strict", action="store_true",
         help="refuse prompt together with messages, and tools that would need a parser; end with "
         "exit status 1 if the fallback is an engine with other rules, or of an unknown version",

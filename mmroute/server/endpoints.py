@@ -7,8 +7,9 @@ import functools
 import itertools
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from enum import StrEnum
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
@@ -37,7 +38,7 @@ from mmroute.server.fallback import Fallback
 from mmroute.server.front.http import Head, Response, json_response
 from mmroute.server.metrics import Metrics
 from mmroute.server.models import Models
-from mmroute.server.settings import ServerSettings
+from mmroute.server.settings import AnswerFields, ServerSettings
 
 T = TypeVar("T")
 
@@ -51,7 +52,8 @@ _LONG_BODY: Final = 1 << 20
 _LONG_TEXT: Final = 1 << 20
 _SMALL_BLOCK: Final = 16
 _TIMED_ONE_OF: Final = 16
-_BLOCK_PARAMETERS: Final = ("block_size", "algorithm", "hashes")
+_KEPT_QUERIES: Final = 16
+_PARAMETERS: Final = ("block_size", "algorithm", "hashes", "fields")
 
 
 class Answered(NamedTuple):
@@ -68,13 +70,25 @@ class Answered(NamedTuple):
     timings: Mapping[Stage, int]
 
 
+class AnswerForm(NamedTuple):
+    """The form of an answer, which a query may set.
+
+    Attributes:
+        blocks: the block hashes to put into the answer; None for none.
+        tokens_only: whether to leave out what routers do not read.
+    """
+
+    blocks: BlockForm | None
+    tokens_only: bool
+
+
 Done: TypeAlias = Answered | Response
 Job: TypeAlias = tuple[Cost, Callable[[], Done]]
 """The cost of a request, and the function that answers it in the event loop or in a thread."""
-Read: TypeAlias = Callable[[Any, Exchange, BlockForm | None, bool], Job]
+Read: TypeAlias = Callable[[Any, Exchange, AnswerForm, bool], Job]
 """A function that makes a job of the JSON value of a body.
 
-Its arguments are the value, the exchange, the block hashes that the query asks for, and whether the
+Its arguments are the value, the exchange, the form of the answer, and whether the
 body has so much structure that only its first errors are looked for. The function and the job raise
 `ApiError`.
 """
@@ -103,13 +117,16 @@ class Endpoints:
         self._link_pool = ThreadPoolExecutor(
             settings.link_workers, thread_name_prefix="mmroute-links"
         )
+        self._form = AnswerForm(None, settings.fields is AnswerFields.TOKENS)
+        # A client's queries are few, and parsing one takes as long as reading its request.
+        self._form_of = functools.lru_cache(_KEPT_QUERIES)(lambda query: _form(query, settings))
         self._requests = itertools.count()  # the stages of one request of 16 are timed
 
     def of(self, read: Read) -> Callable[[Exchange], Answer]:
         """The function that answers a route whose bodies are read by `read`."""
         return functools.partial(self._answer, read)
 
-    def ask(self, value: Any, exchange: Exchange, blocks: BlockForm | None, long: bool) -> Job:
+    def ask(self, value: Any, exchange: Exchange, form: AnswerForm, long: bool) -> Job:
         """Read a request of the engine's API.
 
         Raises:
@@ -117,7 +134,7 @@ class Endpoints:
         """
         schema = schema_of(exchange.route.name, self._models.release(value))
         request = schema.request(value, long=long)
-        run = functools.partial(self._handle, request, exchange, blocks)
+        run = functools.partial(self._handle, request, exchange, form)
         return request.cost(exchange.entry.bytes), run
 
     def refuse(self, exchange: Exchange, error: ApiError) -> Response:
@@ -158,14 +175,14 @@ class Endpoints:
             _check_content(exchange.head)
             raw = exchange.body()
             exchange.reservation.enter()
-            blocks = _block_form(query, self._settings.hash_seed) if query else None
+            form = self._form_of(query) if query else self._form
             body = Body(raw)
             structure = check_body(body, self._settings)
             if structure > LONG_STRUCTURE or len(raw) > _LONG_BODY:
-                parse = functools.partial(self._parse, read, body, exchange, blocks, structure)
+                parse = functools.partial(self._parse, read, body, exchange, form, structure)
                 later = functools.partial(self._parse_first, parse, exchange)
             else:
-                pool, run = self._parse(read, body, exchange, blocks, structure)
+                pool, run = self._parse(read, body, exchange, form, structure)
                 if pool is None:
                     return self._answered(exchange, run())
                 later = functools.partial(self._run, pool, run, exchange)
@@ -178,13 +195,13 @@ class Endpoints:
         read: Read,
         body: Body,
         exchange: Exchange,
-        blocks: BlockForm | None,
+        form: AnswerForm,
         structure: int,
     ) -> tuple[ThreadPoolExecutor | None, Callable[[], Done]]:
         value = parse_body(body, self._models.files)
-        cost, run = read(value, exchange, blocks, structure > LONG_STRUCTURE)
+        cost, run = read(value, exchange, form, structure > LONG_STRUCTURE)
         check_text(cost.text, self._settings)
-        return self._pool_for(cost, blocks), run
+        return self._pool_for(cost, form.blocks), run
 
     async def _in_time(self, answer: Deferred, exchange: Exchange, raw: bytes) -> Response:
         left = exchange.began + self._settings.request_timeout - time.perf_counter()
@@ -228,15 +245,13 @@ class Endpoints:
         exchange.reservation.runs(future)
         return await asyncio.wrap_future(future)
 
-    def _handle(
-        self, request: ApiRequest, exchange: Exchange, blocks: BlockForm | None
-    ) -> Answered:
+    def _handle(self, request: ApiRequest, exchange: Exchange, form: AnswerForm) -> Answered:
         watch = self._models.watch
         watch.start(runs=next(self._requests) % _TIMED_ONE_OF == 0)
         model = self._models.find(request.model)
         own_id, client_id = exchange.entry.own_id, exchange.client_id or None
         try:
-            reply = request.answer(Call(model, self._options, client_id, own_id, blocks))
+            reply = request.answer(Call(model, self._options, client_id, own_id, *form))
         except ApiError as error:
             if error.reason is not None:
                 error.model = model.name
@@ -333,25 +348,35 @@ def _check_content(head: Head) -> None:
         )
 
 
-def _block_form(query_text: str, seed: str | None) -> BlockForm | None:
+def _form(query_text: str, settings: ServerSettings) -> AnswerForm:
+    """The form that a query such as ``fields=tokens&block_size=16`` asks for."""
+    query = query_parameters(query_text, _PARAMETERS)
+    fields = query.pop("fields", settings.fields)
+    _require_one_of("fields", fields, AnswerFields)
+    blocks = _block_form(query, settings.hash_seed) if query else None
+    return AnswerForm(blocks, fields == AnswerFields.TOKENS)
+
+
+def _require_one_of(name: str, value: str | None, known: Iterable[StrEnum]) -> None:
+    values = [one.value for one in known]
+    one_of = f"{name} must be one of {', '.join(values)}, found {quoted(value)}"
+    require(value in values, one_of, name)
+
+
+def _block_form(query: Mapping[str, str], seed: str | None) -> BlockForm:
     """The block hashes that a query such as ``block_size=16&algorithm=sha256`` asks for."""
-    query = query_parameters(query_text, _BLOCK_PARAMETERS)
-    if not query:
-        return None
     size, algorithm = query.get("block_size"), query.get("algorithm")
     if size is not None:
         short = size.isascii() and size.isdecimal() and len(size) <= len(str(_MAX_BLOCK))
         positive = short and 1 <= int(size) <= _MAX_BLOCK
         message = f"block_size must be a positive integer, found {quoted(size)}"
         require(positive, message, "block_size")
-    for name, known in (("hashes", HashForm), ("algorithm", Algorithm)):
-        values = [value.value for value in known]
-        one_of = f"{name} must be one of {', '.join(values)}, found {quoted(query.get(name))}"
-        require(query.get(name, values[0]) in values, one_of, name)
+    form = query.get("hashes", HashForm.HEX)
+    _require_one_of("hashes", form, HashForm)
     if algorithm is not None:
+        _require_one_of("algorithm", algorithm, Algorithm)
         try:
             none_hash(algorithm, seed)
         except ValueError as error:
             raise bad_request(f"{error} (mmroute serve --hash-seed)", "algorithm") from None
-    form = HashForm(query.get("hashes", HashForm.HEX))
-    return BlockForm(algorithm, None if size is None else int(size), seed, form)
+    return BlockForm(algorithm, None if size is None else int(size), seed, HashForm(form))

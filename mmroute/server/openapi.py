@@ -12,7 +12,7 @@ from mmroute.answering.hash_forms import HashForm
 from mmroute.api.vllm import ROUTES, ErrorResponse
 from mmroute.hashing import Algorithm
 from mmroute.server.admin import AddModelRequest
-from mmroute.server.settings import ServerSettings
+from mmroute.server.settings import AnswerFields, ServerSettings
 
 _Schema = dict[str, Any]
 _JSON: Final = "application/json"
@@ -43,7 +43,7 @@ _ERRORS: Final = {
     },
     "422": _INEXACT,
 }  # fmt: skip
-_BLOCKS: Final = [
+_PARAMETERS: Final = [
     {"name": name, "in": "query", "schema": schema, "description": description}
     for name, schema, description in (
         (
@@ -54,6 +54,10 @@ _BLOCKS: Final = [
         (
             "hashes", {"enum": [*HashForm]},
             "hex digits, integers as in the engine's events, or Dynamo's hashes",
+        ),
+        (
+            "fields", {"enum": [*AnswerFields]},
+            "tokens: answer with `token_ids`, `features` and hashes only",
         ),
     )
 ]  # fmt: skip
@@ -83,7 +87,7 @@ def openapi(settings: ServerSettings) -> _Schema:
         )
         operation["responses"] |= errors
         if path.endswith("/render"):
-            operation["parameters"] = _BLOCKS
+            operation["parameters"] = _PARAMETERS
         paths[path] = {"post": operation}
     if settings.tokenizer_info:
         paths["/tokenizer_info"] = {"get": _operation("The tokenizer's configuration")}

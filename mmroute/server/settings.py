@@ -38,6 +38,15 @@ class InexactPolicy(StrEnum):
     error for all other requests."""
 
 
+class AnswerFields(StrEnum):
+    """The fields of the answers of render routes."""
+
+    ALL = "all"
+    """Those of vLLM."""
+    TOKENS = "tokens"
+    """Those that routers read: token IDs, features, and the hashes that a request asks for."""
+
+
 class AccessLog(StrEnum):
     """The requests that get a log line."""
 
@@ -56,6 +65,7 @@ class ServerSettings:
         fallback_url: the URL of vLLM's render server, for `InexactPolicy.FALLBACK`.
         fallback_api_key: the key to send to the fallback as a bearer token; None for no key.
         fallback_timeout: the seconds for one request to the fallback.
+        fields: the fields of the answers of render routes, for requests that do not choose.
         strict: whether to refuse `prompt` together with `messages`, and tools without a parser, and
             to stop if the fallback is an engine with other rules.
         trust_request_mm_kwargs: whether requests may set `mm_processor_kwargs`, as with vLLM's
@@ -92,6 +102,7 @@ class ServerSettings:
     fallback_url: str | None = None
     fallback_api_key: str | None = field(default=None, repr=False)
     fallback_timeout: float = 30.0
+    fields: AnswerFields = AnswerFields.ALL
     strict: bool = False
     trust_request_mm_kwargs: bool = False
     tokenizer_info: bool = False

@@ -91,6 +91,7 @@ def of_messages() -> Iterator[tuple[str, str, str]]:
         for path in (CHAT, TOKENIZE, MESSAGES):
             yield path, "messages", repeated(f"{sent}[", turn, "]}")
             yield path, "parts", repeated(sent + of_user, part, "]}]}")
+        yield DETOKENIZE, "IDs", repeated(f'{{"model":"{model}","tokens":[', "5", "]}")
         calls = f'{sent}[{{"role":"assistant","tool_calls":['
         yield CHAT, "tool calls", repeated(calls, call, "]}]}")
     yield RESPONSES, "messages", repeated('{"input":[', turn, "]}")

@@ -24,6 +24,7 @@ class Call(NamedTuple):
         request_id: the value of the ``X-Request-Id`` header; None if there is none.
         own_id: returns an ID for a request that brings none.
         blocks: the block hashes to put into the answer; None for none.
+        tokens_only: whether the answers of render routes leave out what routers do not read.
     """
 
     model: LoadedModel
@@ -31,6 +32,7 @@ class Call(NamedTuple):
     request_id: str | None = None
     own_id: Callable[[], str] = str
     blocks: BlockForm | None = None
+    tokens_only: bool = False
 
 
 class Reply(NamedTuple):

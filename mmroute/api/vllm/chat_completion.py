@@ -134,6 +134,9 @@ class ChatCompletionRequest(GenerationRequest):
 
     def _answer(self, routing: Routing, call: Call) -> GenerateRequest:
         answer = rendered(self, routing, call, request_id_of("chatcmpl", self, call))
+        if call.tokens_only:
+            call.model.chats.check_structured(self)
+            return answer
         # Without a reasoning parser only the request itself can say so.
         answer["reasoning_ended"] = None if self.include_reasoning else True
         call.model.chats.complete(answer, self._parse_context(), template_kwargs(self))
@@ -227,7 +230,8 @@ def chat_answer(
             raise
         routing = route_ids(call.model, chat, ids)
         answer = answer_of(routing, call)
-        answer["sampling_params"] = None  # or it could be posted on, and answered
+        if not call.tokens_only:
+            answer["sampling_params"] = None  # or it could be posted on, and answered
         answer["inexact"] = {"reason": error.reason.value, "message": error.message}
         return Reply(answer, [routing], inexact=error.reason)
     features = answer["features"]

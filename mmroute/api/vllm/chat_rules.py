@@ -10,10 +10,10 @@ from typing import Any, Final, Protocol
 
 from mmroute.api.vllm.answers import GenerateRequest
 from mmroute.api.vllm.errors import bad_request
-from mmroute.api.vllm.fields import ChatCompletionToolsParam
+from mmroute.api.vllm.fields import ChatCompletionToolsParam, GenerationRequest
 from mmroute.api.vllm.harmony_output import tagged
 from mmroute.api.vllm.options import ApiOptions
-from mmroute.api.vllm.sampling import check_output_budget
+from mmroute.api.vllm.sampling import check_output_budget, structured_outputs
 from mmroute.errors import quoted
 from mmroute.model.resolved import ResolvedModel
 from mmroute.requests.request import Request
@@ -76,6 +76,13 @@ class ChatRules(Protocol):
     def takes_ids_beside(self, messages: Sequence[Mapping[str, Any]]) -> bool:
         """Whether vLLM is known to take forwarded token IDs in place of these messages."""
 
+    def check_structured(self, request: GenerationRequest) -> None:
+        """Refuse the structured outputs that `complete` refuses.
+
+        Raises:
+            ApiError: 400; 422 `unsupported_field`.
+        """
+
     def complete(
         self, answer: GenerateRequest, context: dict[str, Any], kwargs: Mapping[str, Any]
     ) -> None:
@@ -128,6 +135,9 @@ class TemplateRules:
     def takes_ids_beside(self, messages: Sequence[Mapping[str, Any]]) -> bool:
         return not any(isinstance(message.get("content"), list) for message in messages)
 
+    def check_structured(self, request: GenerationRequest) -> None:
+        """Accept all: they stay as they are."""
+
     def complete(
         self, answer: GenerateRequest, context: dict[str, Any], kwargs: Mapping[str, Any]
     ) -> None:
@@ -148,6 +158,11 @@ class HarmonyRules:
 
     def takes_ids_beside(self, messages: Sequence[Mapping[str, Any]]) -> bool:
         return True
+
+    def check_structured(self, request: GenerationRequest) -> None:
+        structured = structured_outputs(request)
+        if structured is not None:
+            tagged(structured)
 
     def complete(
         self, answer: GenerateRequest, context: dict[str, Any], kwargs: Mapping[str, Any]

@@ -114,7 +114,7 @@ class CompletionRequest(GenerationRequest):
             routing = self._routing(prompt, call)
             request_id = base if len(prompts) == 1 else f"{base}-{number}"
             answer = rendered(self, routing, call, request_id)
-            if self.return_token_offsets and isinstance(prompt, str):
+            if self.return_token_offsets and isinstance(prompt, str) and not call.tokens_only:
                 answer["token_offsets"] = model.model.tokenizer.offsets(
                     prompt, add_special_tokens=self.add_special_tokens
                 )

@@ -16,7 +16,7 @@ from mmroute.api.vllm.errors import of_reason
 from mmroute.api.vllm.fields import GenerationRequest, lora_of
 from mmroute.api.vllm.model import LoadedModel
 from mmroute.api.vllm.options import ApiOptions
-from mmroute.api.vllm.sampling import sampling_params
+from mmroute.api.vllm.sampling import check_sampling_params, sampling_params
 from mmroute.errors import InexactError, Reason
 from mmroute.geometry import TokenIds
 
@@ -26,11 +26,12 @@ def rendered(
 ) -> GenerateRequest:
     """The answer for one prompt, without the fields that only chats or only completions have.
 
+    With `Call.tokens_only` it has the keys `token_ids` and `features`, and those of hashes.
+
     Raises:
         ApiError: a value of sampling parameters is refused; hashes or identities are not known.
     """
     model, ids = call.model, routing.token_ids
-    options = request.stream_options if request.stream else None
     try:
         features = features_of(routing, request.mm_payload)
         hashes = _hashes(routing, call)
@@ -39,13 +40,18 @@ def rendered(
     # Chats by Harmony are not cut, but the length of an answer is that of a cut one.
     cut = request.truncate_prompt_tokens
     length = len(ids) if cut is None or cut < 0 else min(len(ids), cut)
+    sampling = request, model.defaults, model.max_model_len, length
+    if call.tokens_only:
+        check_sampling_params(*sampling)
+        return {"token_ids": ids, "features": features, **hashes}  # type: ignore[typeddict-item]  # a part
+    options = request.stream_options if request.stream else None
     answer: GenerateRequest = {
         "request_id": request_id,
         "token_ids": ids,
         "token_offsets": None,
         "features": features,
         "content_parts": None,
-        "sampling_params": sampling_params(request, model.defaults, model.max_model_len, length),
+        "sampling_params": sampling_params(*sampling),
         "model": request.model,
         "reasoning_ended": None,
         "reasoning_parser_kwargs": None,
@@ -64,7 +70,12 @@ def rendered(
 
 
 def request_id_of(prefix: str, request: GenerationRequest, call: Call) -> str:
-    """The ID in the header ``X-Request-Id``, or else in the body, or else a new one."""
+    """The ID in the header ``X-Request-Id``, or else in the body, or else a new one.
+
+    Empty for an answer that has none.
+    """
+    if call.tokens_only:
+        return ""
     return f"{prefix}-{call.request_id or request.request_id or call.own_id()}"
 
 

@@ -179,7 +179,10 @@ class ResponsesRequest(BaseModel):
         ids = truncated_ids(options, ids, model.max_model_len)
         routing = route_ids(model, options, ids)
         answer = rendered(options, routing, call, request_id)
-        describe_to_parser(answer, template_kwargs(options))
+        if call.tokens_only:
+            model.chats.check_structured(options)
+        else:
+            describe_to_parser(answer, template_kwargs(options))
         return Reply(answer, [routing])
 
     def _options(self) -> ChatCompletionRequest:
@@ -237,8 +240,8 @@ class InputTokensRequest(ResponsesRequest):
 
     def answer(self, call: Call) -> Reply:
         # A part of a prompt has no count of the whole.
-        whole = call._replace(options=replace(call.options, text_prefix=False), blocks=None)
-        reply = super().answer(whole)
+        options = replace(call.options, text_prefix=False)
+        reply = super().answer(call._replace(options=options, blocks=None, tokens_only=True))
         answer: InputTokens = {
             "object": "response.input_tokens",
             "input_tokens": len(reply.body["token_ids"]),

@@ -14,7 +14,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from mmroute.api.vllm.errors import bad_request, require
 from mmroute.api.vllm.fields import (
@@ -106,11 +106,56 @@ def sampling_params(
         ApiError: 400: the engine refuses a value, or a value is too large for this prompt.
     """
     left = max_model_len - prompt_length
-    if request.model_fields_set <= _NOT_READ:
-        plain = _without_options(type(request), defaults)
-        if plain.get("max_tokens", 0) == _UNLIMITED and left > _DEFAULT_TOKENS:
-            return {**plain, "max_tokens": left}
+    plain = _plain(request, defaults, left)
+    if plain is not None:
+        return {**plain, "max_tokens": left}
     return _sampling_params(request, defaults, left)
+
+
+def check_sampling_params(
+    request: GenerationRequest, defaults: SamplingDefaults, max_model_len: int, prompt_length: int
+) -> None:
+    """Refuse what `sampling_params` refuses, which has the same arguments.
+
+    Raises:
+        ApiError: 400.
+    """
+    left = max_model_len - prompt_length
+    if _plain(request, defaults, left) is None:
+        _checked(request, defaults, left)
+
+
+def structured_outputs(request: GenerationRequest) -> dict[str, Any] | None:
+    """The `structured_outputs` of a request, with its `response_format` and all keys of vLLM.
+
+    Raises:
+        ApiError: 400: there is more than one constraint, or none.
+    """
+    own, wanted = request.structured_outputs, request.response_format
+    overrides: dict[str, Any] = {}
+    if isinstance(wanted, ResponseFormat):
+        if wanted.type == "json_object":
+            overrides["json_object"] = True
+        elif wanted.type == "json_schema":
+            overrides["json"] = wanted.json_schema and wanted.json_schema.json_schema
+    elif wanted is not None:
+        overrides["structural_tag"] = json.dumps(wanted.model_dump(by_alias=True))
+    if overrides:
+        given = {} if own is None else dataclasses.asdict(own)
+        own = StructuredOutputsParams(**given | overrides)
+    if own is None:
+        return None
+    return dataclasses.asdict(own) | {"_backend": None, "_backend_was_auto": False}
+
+
+def _plain(
+    request: GenerationRequest, defaults: SamplingDefaults, left: int
+) -> dict[str, Any] | None:
+    """The parameters of a request that sets none, but for `max_tokens`; None for other requests."""
+    if not request.model_fields_set <= _NOT_READ or left <= _DEFAULT_TOKENS:
+        return None
+    plain = _without_options(type(request), defaults)
+    return plain if plain.get("max_tokens") == _UNLIMITED else None
 
 
 @functools.cache
@@ -119,24 +164,40 @@ def _without_options(kind: type[GenerationRequest], defaults: SamplingDefaults) 
     return _sampling_params(kind.model_construct(), defaults, _UNLIMITED)
 
 
+class _Checked(NamedTuple):
+    """The parameters that can be refused, after their checks."""
+
+    numbers: dict[str, float]
+    wanted: RequestedOutput
+    max_tokens: int
+    stop: list[str]
+    structured: dict[str, Any] | None
+    biases: dict[str, float] | None
+
+
+def _checked(request: GenerationRequest, defaults: SamplingDefaults, left: int) -> _Checked:
+    numbers = {name: _number(request, name, defaults) for name in _NUMBERS}
+    stop = [request.stop] if isinstance(request.stop, str) else request.stop or []
+    wanted = request.requested_output()
+    structured = structured_outputs(request)
+    biases = _logit_bias(request.logit_bias)
+    max_tokens = _tokens_of_answer(wanted, defaults, left)
+    _check_values(request, numbers, wanted.answers, max_tokens, stop)
+    return _Checked(numbers, wanted, max_tokens, stop, structured, biases)
+
+
 def _sampling_params(
     request: GenerationRequest, defaults: SamplingDefaults, left: int
 ) -> dict[str, Any]:
-    numbers = {name: _number(request, name, defaults) for name in _NUMBERS}
+    numbers, wanted, max_tokens, stop, structured, biases = _checked(request, defaults, left)
     skip = request.skip_special_tokens
     if skip is None:
         skip = defaults.values.get("skip_special_tokens", True)
-    stop = [request.stop] if isinstance(request.stop, str) else request.stop or []
-    wanted = request.requested_output()
     logprobs = None if request.logprob_token_ids else wanted.logprobs
     prompt_logprobs = request.prompt_logprobs
     if prompt_logprobs is None:
         prompt_logprobs = wanted.echoed_logprobs
-    structured = _structured_outputs(request)
-    biases = _logit_bias(request.logit_bias)
     repetitions = request.repetition_detection
-    max_tokens = _tokens_of_answer(wanted, defaults, left)
-    _check_values(request, numbers, wanted.answers, max_tokens, stop)
     greedy = numbers["temperature"] == 0
     if not greedy:
         numbers["temperature"] = max(numbers["temperature"], _LOWEST_TEMPERATURE)
@@ -222,25 +283,6 @@ def _check_values(
     require(all(request.bad_words), "bad_words cannot contain an empty string.")
     greedy = numbers["temperature"] == 0
     require(n == 1 or not greedy, f"n must be 1 when using greedy sampling, got {n}.")
-
-
-def _structured_outputs(request: GenerationRequest) -> dict[str, Any] | None:
-    """The `structured_outputs` of a request, with its `response_format` and all keys of vLLM."""
-    own, wanted = request.structured_outputs, request.response_format
-    overrides: dict[str, Any] = {}
-    if isinstance(wanted, ResponseFormat):
-        if wanted.type == "json_object":
-            overrides["json_object"] = True
-        elif wanted.type == "json_schema":
-            overrides["json"] = wanted.json_schema and wanted.json_schema.json_schema
-    elif wanted is not None:
-        overrides["structural_tag"] = json.dumps(wanted.model_dump(by_alias=True))
-    if overrides:
-        given = {} if own is None else dataclasses.asdict(own)
-        own = StructuredOutputsParams(**given | overrides)
-    if own is None:
-        return None
-    return dataclasses.asdict(own) | {"_backend": None, "_backend_was_auto": False}
 
 
 def _logit_bias(biases: Mapping[str, float] | None) -> dict[str, float] | None:

@@ -1,0 +1,81 @@
+"""Answers with only the fields that routers read, beside the full ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from cases import PLACEHOLDERS
+from harmony_cases import HARMONY_MODEL, harmony_cases, harmony_model
+from server_cases import SERVED_NAMES, ServerCase, server_cases
+from server_helpers import (
+    CHAT,
+    COMPLETION,
+    HI,
+    RESPONSES,
+    answers_to,
+    error_of,
+    picture,
+    posted,
+    serving,
+    user,
+)
+from small_models import SMALL_MODELS, write_model
+
+from mmroute import EngineSettings
+from mmroute.server import InexactPolicy, ModelSource, ServerSettings
+from mmroute.server.models import Models
+from mmroute.server.settings import AnswerFields
+
+QWEN: Final = "small-qwen2.5-vl"
+KEPT: Final = ("token_ids", "features", "inexact")
+TAG: Final = {"structural_tag": "{}"}  # which is refused beside Harmony
+ASKED: Final = ((CHAT, {"messages": HI}), (RESPONSES, {"input": "Hi"}))
+
+
+def kept(answer: Any) -> Any:
+    """What an answer with the fields of routers has of a full one."""
+    if isinstance(answer, list):
+        return [kept(one) for one in answer]
+    if "token_ids" not in answer:  # an error
+        return answer
+    return {name: answer[name] for name in KEPT if name in answer}
+
+
+@pytest.mark.parametrize("name", [QWEN, HARMONY_MODEL])
+def test_the_same_requests_are_answered_and_refused(tmp_path: Path, name: str) -> None:
+    is_harmony = name == HARMONY_MODEL
+    files = harmony_model() if is_harmony else SMALL_MODELS[name]()
+    cases = harmony_cases() if is_harmony else server_cases(PLACEHOLDERS[name])
+    renders = [c for c in cases if c.path.endswith("/render") and isinstance(c.body, dict)]
+    renders += [ServerCase("", path, {**body, "structured_outputs": TAG}) for path, body in ASKED]
+    directory = str(write_model(files, tmp_path / "model"))
+    engine = EngineSettings.from_args("VLLM_SYSTEM_START_DATE=2026-01-02")
+    source = ModelSource(directory, SERVED_NAMES, engine_settings=engine)
+    settings = ServerSettings(inexact=InexactPolicy.TEXT_PREFIX, request_timeout=600)
+    with serving([source], settings) as client:
+        full, short = (
+            answers_to(client, [posted(f"{c.path}?fields={fields}", c.body) for c in renders])
+            for fields in AnswerFields
+        )
+    answered = 0
+    for whole, part in zip(full, short, strict=True):
+        assert part.status_code == whole.status_code
+        assert part.json() == kept(whole.json())
+        answered += part.status_code == 200
+    assert 10 < answered < len(full) - 10
+
+
+def test_hashes_beside_them_and_a_wrong_choice(models: Models) -> None:
+    body = {"messages": user(picture(64, 48), {"type": "text", "text": "what is this " * 9})}
+    with serving(models, ServerSettings(fields=AnswerFields.TOKENS)) as client:
+        short = client.post(f"{CHAT}?block_size=8", json=body).json()
+        whole = client.post(f"{CHAT}?block_size=8&fields=all", json=body).json()
+        prompts = client.post(COMPLETION, json={"prompt": ["a", "b"]}).json()
+        refused = client.post(f"{CHAT}?fields=ids", json={"messages": HI})
+    assert list(short) == ["token_ids", "features", "block_hashes"]
+    assert short == {name: whole[name] for name in short}
+    assert whole["sampling_params"]
+    assert [list(prompt) for prompt in prompts] == [["token_ids", "features"]] * 2
+    assert error_of(refused) == (400, "BadRequestError", "fields")
