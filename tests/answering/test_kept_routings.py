@@ -44,11 +44,11 @@ _REQUESTS: Final[dict[str, Callable[[], dict[str, Any]]]] = {
 @pytest.mark.parametrize("name", _REQUESTS)
 def test_a_kept_routing_is_small(name: str, normalizer: Callable[[str], Normalizer]) -> None:
     uncached = Normalizer(normalizer("small-qwen2.5-vl").model)
-    for thread in threading.enumerate():  # they prove encoders, also of other tests' models
-        if thread.name.startswith("mmroute-encoder"):
-            thread.join()
     for _ in range(_KEPT):  # what is made once, and what interpreters and libraries grow by
         assert uncached.normalize(**_REQUESTS[name]()).exact
+    for thread in threading.enumerate():  # they prove encoders, which the first requests begin
+        if thread.name.startswith("mmroute-encoder"):
+            thread.join()
     tracemalloc.start()
     try:
         kept = [uncached.normalize(**_REQUESTS[name]()) for _ in range(_KEPT)]
