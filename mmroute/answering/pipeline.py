@@ -7,6 +7,7 @@ only looked up here.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -19,7 +20,7 @@ from mmroute.answering.routing import Routing
 from mmroute.answering.stages import Stage, Stopwatch
 from mmroute.chat import Continued
 from mmroute.errors import InexactError, Reason, image_refused, invalid, item_refused, quoted
-from mmroute.geometry import AnyGeometry, Overrides, TokenIds
+from mmroute.geometry import AnyGeometry, ModelContext, Overrides, TokenIds
 from mmroute.geometry.metadata import ItemMetadata
 from mmroute.placement import Expansion, Insertion
 from mmroute.requests.items import AudioLength, ImageSize, Items, Modality, VideoSize
@@ -130,23 +131,28 @@ def answer(
         _token_ids=expansion.token_ids,
         _unexpanded=prepared.ids,
         _hash_cache=caches.hashes,
-        _metadata=(
-            _metadata_of(model, prepared)
-            if prepared.items and model.engine.takes_metadata
-            else None
-        ),
+        _metadata=_metadata_of(model, prepared),
     )
 
 
 def _metadata_of(
     model: ResolvedModel, prepared: Prepared
-) -> Callable[[], Mapping[Modality, Sequence[ItemMetadata]]]:
-    """Work out the metadata of items when it is wanted, from their numbers and not their files."""
-    sizes = {modality: [item.size for item in items] for modality, items in prepared.items.items()}
-    geometries, context = prepared.geometries, model.context
-    return lambda: {
-        modality: geometries[modality].metadata(of, context) for modality, of in sizes.items()
-    }
+) -> Callable[[], Mapping[Modality, Sequence[ItemMetadata]]] | None:
+    """A function that makes the metadata of items. It holds their numbers, and not their files."""
+    if not prepared.items or not model.engine.takes_metadata:
+        return None
+    counted = tuple([
+        (modality, prepared.geometries[modality], tuple([item.size for item in items]))
+        for modality, items in prepared.items.items()
+    ])  # fmt: skip
+    return partial(_metadata, model.context, counted)
+
+
+def _metadata(
+    context: ModelContext,
+    counted: Sequence[tuple[Modality, AnyGeometry, Sequence[ImageSize | VideoSize | AudioLength]]],
+) -> Mapping[Modality, Sequence[ItemMetadata]]:
+    return {modality: geometry.metadata(sizes, context) for modality, geometry, sizes in counted}
 
 
 def expand(model: ResolvedModel, prepared: Prepared) -> Expansion:
