@@ -208,7 +208,7 @@ class Routing:
         return DynamoHashes(local, sequence_hashes(local))
 
     def extra_keys(self, *, block_size: int | None = None) -> tuple[tuple[Any, ...] | None, ...]:
-        """What each full block's hash covers besides tokens: LoRA, images, cache salt; or None.
+        """The values beside tokens that each full block's hash covers; None where there are none.
 
         The form of the keys depends on the engine's version: `mmroute.hashing.ExtraKey` since vLLM
         0.31, `mmroute.hashing.EventKeys` since 0.19, and before that an image's identity alone.

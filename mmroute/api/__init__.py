@@ -1,1 +1,1 @@
-"""What the routes of engines' API servers take, refuse and answer: a package for each engine."""
+"""The HTTP APIs of engines: a package for each engine, without a server."""

@@ -103,7 +103,7 @@ def events_report(arguments: argparse.Namespace, cases: _Cases) -> Report:
 
 
 class Compared(NamedTuple):
-    """What a comparison found.
+    """The result of a comparison.
 
     Attributes:
         findings: the findings, in the order of the requests.

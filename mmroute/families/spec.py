@@ -71,7 +71,7 @@ class KvPageSpec(Strict):
 
 
 class ChatSpec(Strict):
-    """How the engine renders chats."""
+    """The rules by which the engine renders chats."""
 
     renderer: str = "template"
     """The name of a renderer; see `mmroute.engines.vllm.chats`."""

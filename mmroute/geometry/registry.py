@@ -88,7 +88,7 @@ class Registry:
 
     @cached_property
     def entries(self) -> Mapping[str, EntryPoint]:
-        """What a spec may name.
+        """The entries that a spec may name.
 
         Raises:
             SpecError: an entry of an installed package has a name that is taken.

@@ -1,4 +1,4 @@
-"""What the compiled hasher needs to know about an encoding."""
+"""The parts of an encoding that the compiled hasher needs."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def wide_pad_value_ids(
 
 
 def _feature_runs(placeholder: PlaceholderRange, num_tokens: int) -> Iterator[tuple[int, int]]:
-    """Where each run of feature positions starts and stops in the prompt."""
+    """The start and stop of each run of feature positions in the prompt."""
     end = placeholder.offset + placeholder.length
     if placeholder.offset < 0 or end > num_tokens:
         raise ValueError(f"{placeholder} does not lie within the {num_tokens} tokens of the prompt")

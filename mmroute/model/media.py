@@ -190,5 +190,5 @@ class MediaResolver:
 
 @functools.cache
 def _adapter(grid: type[AnyGrid]) -> TypeAdapter[AnyGrid]:
-    """What checks its values; to make one takes as long as all else of a model's rules."""
+    """The validator of a grid's values. Making one takes as long as all other rules of a model."""
     return TypeAdapter(grid)

@@ -73,7 +73,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Served:
-    """What an engine told of a prompt that was sent to it.
+    """The data that an engine reports of a prompt that was sent to it.
 
     Attributes:
         refusal: the first words of its refusal; None if it answered.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class PlaceholderRange(NamedTuple):
-    """Where one item stands in the expanded prompt.
+    """The range of one item in the expanded prompt.
 
     Attributes:
         item: the item's index among the items of its modality, from 0.

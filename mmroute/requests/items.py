@@ -178,7 +178,7 @@ class IdentityForm(StrEnum):
 
 
 class IdentityFlag(NamedTuple):
-    """What an engine hashes beside an identity: whether a request has few items.
+    """A flag that an engine hashes with an identity: whether a request has few items.
 
     Attributes:
         name: the engine's name for it.

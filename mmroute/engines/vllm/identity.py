@@ -161,7 +161,7 @@ def check_names(
 def _content(
     item: Item, frames: Frames | None, form: IdentityForm, media_io: Mapping[str, Any]
 ) -> Iterable[bytes] | None:
-    """What the engine hashes of a file; None if it is not the file's own bytes."""
+    """The bytes of a file that the engine hashes; None if it hashes decoded data."""
     if form is IdentityForm.VISION_CHUNK:
         return None
     if isinstance(item, ImageFile):

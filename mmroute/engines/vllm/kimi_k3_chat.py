@@ -139,7 +139,7 @@ def _with_ordered_results(conversation: Sequence[dict[str, Any]]) -> list[dict[s
 
 
 def _places(calls: Sequence[Mapping[str, Any]]) -> dict[str, tuple[int, str]]:
-    """What a result may call a tool call -> its place among the calls, and the tool's name."""
+    """The place and the tool of each tool call, by every name that a result may give the call."""
     places: dict[str, tuple[int, str]] = {}
     for place, call in enumerate(calls):
         function = call.get("function")

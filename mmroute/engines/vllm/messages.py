@@ -311,7 +311,7 @@ def _conversation_message(
 def _more(
     message: Mapping[str, Any], role: str, content: str | list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """What a template gets of a message beside its role, and beside its content or instead."""
+    """The fields that a template gets of a message beside its role and content."""
     result: dict[str, Any] = {}
     if role == "assistant":
         if message.get("tool_calls"):

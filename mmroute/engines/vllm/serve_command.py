@@ -175,7 +175,7 @@ def _parsed(words: Sequence[str]) -> tuple[str | None, dict[str, Value]]:
 
 
 def _values(waiting: list[str], *, many: bool) -> list[str]:
-    """What follows an option: one word whatever it is, or all up to the next option."""
+    """The values of an option: one word of any form, or all words up to the next option."""
     if not many:
         return [waiting.pop()] if waiting else []
     values = []

@@ -135,7 +135,7 @@ def unpadded_grid(image: ImageSize, *, rows: int, columns: int) -> tuple[int, in
 
 
 def rounded_grid(image: ImageSize, *, rows: int, columns: int) -> tuple[int, int]:
-    """As `unpadded_grid`, in single precision, with what is kept rounded to the nearest.
+    """The same as `unpadded_grid`, in single precision, rounded to the nearest integer.
 
     >>> rounded_grid(ImageSize(500, 10), rows=24, columns=96)
     (2, 96)
@@ -152,7 +152,7 @@ def _nearest(value: np.float32) -> int:
 
 
 def selected_tokens(encoder: VisionEncoder, grid: int, strategy: SelectStrategy) -> int:
-    """How many of a vision encoder's outputs become image tokens.
+    """The number of a vision encoder's outputs that become image tokens.
 
     >>> selected_tokens("clip_vision_model", 24, "default")
     576

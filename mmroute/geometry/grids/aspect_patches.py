@@ -51,7 +51,7 @@ class AspectPatches(OneByOne[ImageSize]):
 
 @dataclass(frozen=True, slots=True)
 class NearestPatches(OneByOne[ImageSize]):
-    """Likewise, or the nearest grid within the limit.
+    """The patch grid closest to an image's aspect ratio, or else the nearest one within the limit.
 
     Attributes:
         patch_size: the side of a patch, in pixels.

@@ -89,7 +89,7 @@ def closest_grid(
 def closest_of(
     image: ImageSize, choices: Sequence[tuple[int, int]], tile_size: int
 ) -> tuple[int, int]:
-    """Likewise, of some grids.
+    """The grid among these whose aspect ratio is closest.
 
     Of two equally close ones, the one of more tiles if the image has more than half its pixels.
     """

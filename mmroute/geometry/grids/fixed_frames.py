@@ -14,7 +14,7 @@ from mmroute.requests.items import VideoSize
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FixedFrames(SampledVideos):
-    """As many tokens for each frame.
+    """The same number of tokens for each frame.
 
     Attributes:
         tokens_per_frame: the number of feature positions of a frame; None: by its pooled patches.

@@ -21,7 +21,7 @@ _PLANNED_SECONDS: Final = 30  # of the audio that the engine plans with
 
 
 class Encoder(StrEnum):
-    """How an audio encoder makes tokens of mel frames."""
+    """The way in which an audio encoder makes tokens of mel frames."""
 
     HALVED = "halved"
     """Qwen2-Audio, Qwen2.5-Omni: a convolution and a pooling of stride 2."""

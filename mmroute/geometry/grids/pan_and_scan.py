@@ -50,7 +50,7 @@ class PanAndScan:
         return (Count(min(1, number), number, tokens, tokens) for number in crops)
 
     def num_crops(self, image: ImageSize) -> int:
-        """How many crops an image gets; 0 if it is not cut."""
+        """The number of crops of an image; 0 if it is not cut."""
         long, short = max(image.width, image.height), min(image.width, image.height)
         if not self.pan_and_scan or long / short < self.min_ratio:
             return 0

@@ -82,7 +82,7 @@ def _window(long: int, short: int) -> int:
 
 
 def _count(side: int, window: int) -> int:
-    """How many windows there are along a side."""
+    """The number of windows along a side."""
     ratio = side / window
     if ratio < 1:
         return 1

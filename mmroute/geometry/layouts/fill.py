@@ -67,7 +67,7 @@ def filled(token_id: int, count: int) -> TokenIds:
 
 @lru_cache(maxsize=64)
 def _run(token_id: int) -> TokenIds:
-    """What most images are a piece of: no copy for each."""
+    """A long array of the token, of which most images are a slice, so that none is copied."""
     run = np.full(_RUN, token_id, dtype=np.uint32)
     run.setflags(write=False)
     return run

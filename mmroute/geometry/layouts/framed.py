@@ -42,7 +42,7 @@ class Framed:
 
 @dataclass(frozen=True, slots=True)
 class Enclosed:
-    """Likewise, where the words are feature positions as well: GLM-4V.
+    """One run of features between words that take features as well, as in GLM-4V.
 
     Attributes:
         fill: the token of a feature position.

@@ -67,7 +67,7 @@ def announced_by(
 
 @dataclass(slots=True)
 class _Expected:
-    """How many tokens of a request will be announced, so that nobody waits for more."""
+    """The number of tokens of a request that will be announced, so that nobody waits for more."""
 
     _sizes: set[int] = field(default_factory=set)
     _requests: int = 0
@@ -85,7 +85,7 @@ class _Expected:
             self._announced[event.group_idx] += len(event.block_hashes) * event.block_size
 
     def patience(self) -> float:
-        """How many seconds to wait for another event."""
+        """The seconds to wait for another event."""
         tokens = self._served.num_tokens
         if not self._sizes:  # it may be an engine that announces nothing
             return _QUIET if self._requests <= _UNHEARD else 0.0

@@ -25,7 +25,7 @@ _KEEPS_ALL: Final = (None, "full_attention", "mla_attention", "sink_full_attenti
 
 @dataclass(slots=True)
 class EngineCache:
-    """What an engine's cache holds, by the events that it sent."""
+    """The content of an engine's cache, by the events that it sent."""
 
     _index: BlockIndex = field(default_factory=BlockIndex)
     _kinds: dict[int | None, str | None] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class EngineCache:
                 self._sizes[event.group_idx] = max(event.block_size, known)
 
     def reused_tokens(self, routing: Routing) -> int | None:
-        """How many tokens of a prompt the engine will take from its cache; None if not known."""
+        """The number of tokens the engine will take from its cache; None if it is not known."""
         try:
             hashes = routing.block_hashes()
         except InexactError:
@@ -52,7 +52,7 @@ class EngineCache:
         return None if len(found) > 1 else next(iter(found.values()), 0)
 
     def problem(self, routing: Routing, batches: Sequence[EventBatch], *, alone: bool) -> str:
-        """How the blocks stored for a request differ from those predicted; empty if they do not.
+        """The difference between the blocks stored for a request and those predicted, or empty.
 
         Call it once the request's events were entered.
 
@@ -99,7 +99,7 @@ def stored_in(batches: Iterable[EventBatch]) -> Iterable[BlockStored]:
 
 
 def _wrong_in(event: BlockStored, at: dict[LowBits, int], routing: Routing, unit: int) -> str:
-    """What an event says otherwise than predicted; empty if nothing."""
+    """The difference between an event and the prediction; empty if there is none."""
     known = [at.get(low_bits(block_hash)) for block_hash in event.block_hashes]
     blocks = [number for number in known if number is not None]
     if len(blocks) < len(known):

@@ -70,7 +70,7 @@ def unchecked(version: str, checked: Iterable[str]) -> str:
 
 
 def given(request: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    """Those of the named fields that the request has, without null values."""
+    """The named fields that a request has, without null values."""
     return {name: request[name] for name in names if request.get(name) is not None}
 
 

@@ -162,7 +162,7 @@ class HttpOracle:
         return self._tokenize(body, images=True)
 
     def _rendered_alone(self, path: str, body: dict[str, Any]) -> Outcome:
-        """What ``vllm-rs render`` makes of a text: it has no other routes."""
+        """The answer of ``vllm-rs render`` to a text. It has no other routes."""
         reply = self._post(path, {k: v for k, v in body.items() if v not in (None, {})})
         if reply.status != _OK:
             return self._not_ok(path, reply)
