@@ -24,7 +24,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -69,6 +69,10 @@ class Listener:
         context = zmq.Context()
         handshake = _connected(context, zmq.DEALER, f"tcp://127.0.0.1:{port}")
         handshake.send(_status("HELLO"))
+        while not handshake.poll(50):
+            if self._closed:
+                context.destroy(linger=0)
+                return
         addresses = msgspec.msgpack.decode(handshake.recv())["addresses"]
         requests = _connected(context, zmq.DEALER, addresses["inputs"][0])
         requests.send(msgspec.msgpack.encode(_READY))
@@ -132,7 +136,11 @@ class Frontend(generate_rust.Frontend):
             stderr=subprocess.DEVNULL,
         )  # fmt: skip
         self.engine = Listener(handshake)
-        self._wait()
+        try:
+            self._wait()
+        except SystemExit:
+            self.close()
+            raise
 
     def answer(self, case: dict[str, Any]) -> dict[str, Any]:
         """What it makes of a chat: ``token_runs`` and ``images``, or ``refused``."""
@@ -179,18 +187,22 @@ def serving(files: dict[str, Any], name: str) -> Iterator[Frontend]:
 
 
 def main() -> None:
-    """Write one file for each model, and one for model strings; or one for another version."""
-    from rust_media_cases import MODELS, NAMES, image, picture, requests
-    from small_models import SMALL_MODELS, fingerprint
+    """Write one file for each model, one for changed files and one for model strings.
+
+    For another version, write the answers of the models that differ.
+    """
+    from rust_media_cases import CHANGED, MODELS, NAMES, files_of, image, picture, requests
+    from small_models import fingerprint
 
     version = importlib.metadata.version("vllm").partition("+")[0]
     asked: dict[str, list[dict[str, Any]]] = {}
     for model, string in MODELS.items():
-        with serving(SMALL_MODELS[model](), string) as frontend:
-            asked[model] = [
-                {"id": name, **case, "expect": frontend.answer(case)}
-                for name, case in requests(model).items()
-            ]
+        cases = requests(model)
+        answers = answers_of(files_of(model), string, cases.values())
+        asked[model] = [
+            {"id": name, **case, "expect": expect}
+            for (name, case), expect in zip(cases.items(), answers, strict=True)
+        ]
     if version != generate_rust.VERSION:
         others = [
             {"model": model, "id": line["id"], "expect": line["expect"]}
@@ -201,16 +213,33 @@ def main() -> None:
         generate_rust.write(f"media/{version}.jsonl", [{"vllm": version}, *others])
         return
     for model, lines in asked.items():
-        meta = {"model": model, "fingerprint": fingerprint(SMALL_MODELS[model]()), "vllm": version}
+        meta = {"model": model, "fingerprint": fingerprint(files_of(model)), "vllm": version}
         generate_rust.write(f"media/{model}.jsonl", [meta, *lines])
     case = {"messages": [{"role": "user", "content": [image(picture(500, 84))]}]}
-    lines = []
-    for model, name in NAMES:
-        with serving(SMALL_MODELS[model](), name) as frontend:
-            expect = frontend.answer(case)
-        line = {"id": f"{model} as {name}", "model": model, "name": name}
-        lines.append({**line, **case, "expect": expect})
-    generate_rust.write("media/names.jsonl", [{"vllm": version}, *lines])
+    changed: list[dict[str, Any]] = [
+        {"id": name, "model": model, "name": MODELS[model], "changed": [file, fields]}
+        for name, (model, file, fields) in CHANGED.items()
+    ]
+    names: list[dict[str, Any]] = [
+        {"id": f"{model} as {name}", "model": model, "name": name} for model, name in NAMES
+    ]
+    for file, lines in (("changed", changed), ("names", names)):
+        for line in lines:
+            files = files_of(line["model"], *line.get("changed", ()))
+            (expect,) = answers_of(files, line["name"], [case])
+            line |= {**case, "expect": expect}
+        generate_rust.write(f"media/{file}.jsonl", [{"vllm": version}, *lines])
+
+
+def answers_of(
+    files: dict[str, Any], name: str, cases: Iterable[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """What the frontend of a model makes of requests; all are refused if it does not start."""
+    try:
+        with serving(files, name) as frontend:
+            return [frontend.answer(case) for case in cases]
+    except SystemExit as error:
+        return [{"refused": str(error)} for _ in cases]
 
 
 def read(model: str) -> list[dict[str, Any]]:

@@ -3,28 +3,56 @@
 from __future__ import annotations
 
 import base64
+import copy
 import io
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 from image_cases import image_files
 from PIL import ExifTags, Image
+from small_families import FAMILY_MODELS
+from small_models import SMALL_MODELS, Files
 
 MODELS: Final = {
     **{name: name for name in (
         "small-llava-1.5", "small-llava-next", "small-phi-3-vision", "small-phi-3.5-vision",
         "small-qwen2-vl", "small-qwen2.5-vl",
     )},
-    "small-qwen3-vl": "mine",  # by its name it would want a reasoning parser's marks
+    "small-llava-onevision": "llava-onevision",
+    # By their names some would want a parser's marks.
+    **dict.fromkeys((
+        "small-gemma-4", "small-kimi-k2.5", "small-llama-4", "small-minimax-m3",
+        "small-muse-spark", "small-qwen3-omni", "small-qwen3-vl", "small-qwen3.5",
+        "small-step-3-vl",
+    ), "mine"),
 }  # fmt: skip
 """Model -> the model string by which it is served."""
 SIZES: Final = (
     (1, 1), (1, 2), (10, 500), (500, 10), (1, 200), (1, 201), (57, 56), (640, 480), (300, 41),
-    (84, 700), (778, 430), (705, 1184), (471, 363), (1123, 476),
+    (84, 700), (778, 430), (705, 1184), (471, 363), (1123, 476), (70, 70),
 )  # fmt: skip
 MESSAGES_MODEL: Final = "small-qwen2.5-vl"
 """The model that is asked with every form of a message."""
 FILES_MODEL: Final = "small-llava-next"
 """The model that is asked with every file: it counts an upright image otherwise than a flat one."""
+
+CHANGED: Final[Mapping[str, tuple[str, str, dict[str, Any]]]] = {
+    "another-budget": (
+        "small-gemma-4", "processor_config.json", {"image_processor": {"max_soft_tokens": 70}}
+    ),
+    "limit-on-top": ("small-kimi-k2.5", "preprocessor_config.json", {"in_patch_limit": 40}),
+    "side-on-top": ("small-kimi-k2.5", "preprocessor_config.json", {"patch_limit_on_one_side": 4}),
+    "no-patch-token": ("small-llama-4", "config.json", {"image_token_index": None}),
+    "another-side": (
+        "small-llava-1.5", "processor_config.json",
+        {"image_processor": {"size": {"shortest_edge": 448}}},
+    ),
+    "least-area": ("small-minimax-m3", "preprocessor_config.json", {"min_pixels": 90000}),
+    "longest-side": ("small-minimax-m3", "preprocessor_config.json", {"max_long_side_pixel": 200}),
+    "no-patch-size": ("small-qwen3-omni", "preprocessor_config.json", {"patch_size": None}),
+}  # fmt: skip
+"""A model, one of its files, and the fields that are changed there; None takes one out."""
 
 NAMES: Final = (
     ("small-qwen2.5-vl", "mine"), ("small-qwen2.5-vl", "My-QWEN/of-VL"),
@@ -33,8 +61,22 @@ NAMES: Final = (
     ("small-qwen3-vl", "qwen2-vl"), ("small-llava-1.5", "mine"),
     ("small-llava-1.5", "llava-next"), ("small-llava-next", "mine"),
     ("small-phi-3-vision", "mine"), ("small-phi-3-vision", "qwen-vl"), ("small-gemma-3", "mine"),
+    ("small-gemma-3", "gemma-4"), ("small-gemma-4", "gemma-4"), ("small-internvl", "internvl"),
+    ("small-pixtral-hf", "pixtral"), ("small-mistral3", "mine"), ("small-glm-4.1v", "glm-4.1v"),
+    ("small-llava-onevision", "mine"), ("small-minimax-m3", "minimax-m3"),
+    ("small-qwen3-omni", "qwen3-omni"), ("small-qwen2.5-omni", "qwen-vl"),
+    ("small-exaone-4.5", "mine"), ("small-muse-glimmer", "mine"),
 )  # fmt: skip
 """A model, and the model string by which it is served."""
+
+
+def files_of(model: str, file: str = "", fields: Mapping[str, Any] = MappingProxyType({})) -> Files:
+    """The files of a model, of which one has other fields."""
+    files = copy.deepcopy({**SMALL_MODELS, **FAMILY_MODELS}[model]())  # models share parts
+    if file:
+        changed = {**files.get(file, {}), **fields}
+        files[file] = {name: value for name, value in changed.items() if value is not None}
+    return files
 
 
 def picture(width: int, height: int) -> bytes:
@@ -55,6 +97,8 @@ def image(data: bytes, **more: Any) -> dict[str, Any]:
 def requests(model: str) -> dict[str, dict[str, Any]]:
     """The requests to one model, by name."""
     sizes = {f"{w}x{h}": _user(image(picture(w, h)), _text("What?")) for w, h in SIZES}
+    both = _user(_text("a"), image(picture(200, 60)), _text("b"), image(picture(90, 130)))
+    sizes["both"] = both
     more = {MESSAGES_MODEL: _messages, FILES_MODEL: _files}
     return {**sizes, **(more[model]() if model in more else {})}
 

@@ -57,18 +57,24 @@ class NearestPatches(OneByOne[ImageSize]):
         patch_size: the side of a patch, in pixels.
         merge_size: the number of patches along one side of a token.
         max_tokens: the most tokens of an image.
+        sorts_ties: whether the smallest of equally close grids is taken, as vLLM's Rust frontend
+            does, and not the first of a set. Source: vLLM
+            ``rust/src/chat/src/multimodal/models/muse_spark/processor.rs``
+            (`least_distortion_fit`).
     """
 
     patch_size: int
     merge_size: int
     max_tokens: int
+    sorts_ties: bool = False
 
     def max_embeds(self, _: CachePlan) -> int:
         return self.max_tokens
 
     def count(self, image: ImageSize) -> Count:
         side = self.patch_size * self.merge_size
-        return Count(whole=_nearest(image.height, image.width, side, self.max_tokens))
+        tokens = _nearest(image.height, image.width, side, self.max_tokens, self.sorts_ties)
+        return Count(whole=tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,24 +130,25 @@ def _of_area(rows: float, columns: float, area: int) -> tuple[float, float]:
 
 
 def _least_distorted(
-    rows: float, columns: float, aspect: float, most: int
+    rows: float, columns: float, aspect: float, most: int, *, sorts_ties: bool = False
 ) -> tuple[int, int] | None:
     """The grid of the closest aspect around the exact one; None if none is within the limit."""
+    # Of equally close grids the engine takes the first in the order of this very set.
+    near = set(itertools.product(_around(rows), _around(columns)))
     grids = [
         (r, c)
-        # Of equally close grids the engine takes the first in the order of this very set.
-        for r, c in set(itertools.product(_around(rows), _around(columns)))
+        for r, c in (sorted(near) if sorts_ties else near)
         if min(r, c) >= 1 and r * c <= most
     ]
     return min(grids, key=lambda grid: abs(grid[0] / grid[1] - aspect), default=None)
 
 
-def _nearest(height: int, width: int, side: int, most: int) -> int:
+def _nearest(height: int, width: int, side: int, most: int, sorts_ties: bool = False) -> int:
     """Tokens of the grid of the closest aspect, or else of the nearest one within the limit."""
     rows, columns = _within(height / side, width / side, most)
     if rows * columns < 1:
         rows, columns = _of_area(rows, columns, 1)
-    best = _least_distorted(rows, columns, height / width, most)
+    best = _least_distorted(rows, columns, height / width, most, sorts_ties=sorts_ties)
     if best is not None:
         return best[0] * best[1]
     all_rows = np.arange(1, most + 1)

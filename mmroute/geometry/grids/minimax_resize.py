@@ -1,7 +1,8 @@
 """MiniMax-M3: a resize by area, or by the long side where the model or a request says so.
 
 Sources: vLLM ``transformers_utils/processors/minimax_m3.py`` and
-``models/minimax_m3/common/mm_preprocess.py``. Checked with it.
+``models/minimax_m3/common/mm_preprocess.py``. Checked with it. The rule for enlarged short sides is
+that of vLLM's Rust frontend, and was found by asking it.
 """
 
 from __future__ import annotations
@@ -12,12 +13,18 @@ from typing import Final
 
 from mmroute.errors import InexactError, Reason, image_refused
 from mmroute.geometry.grid import CachePlan, Count, OneByOne, SampledVideos
-from mmroute.geometry.grids.smart_resize import check_aspect, smart_resize, unresized
+from mmroute.geometry.grids.smart_resize import (
+    MAX_ASPECT,
+    check_aspect,
+    smart_resize,
+    unresized,
+)
 from mmroute.requests.items import ImageSize, VideoSize
 
 # Constants of the processor, which neither files nor requests change.
 _MIN_PIXELS: Final = 4 * 28 * 28
 _MIN_SHORT_SIDE: Final = 112
+_ROOM: Final = 1.25  # of the limit: what is shrunk a second time
 _MAX_TOTAL_PIXELS: Final = 12_845_056
 _MOST_PAIRS: Final = 250  # of the largest video that the engine plans with
 
@@ -33,6 +40,9 @@ class MiniMaxResize(OneByOne[ImageSize]):
         max_long_side: the longest side after the resize, in pixels; where given, areas do not
             count.
         resize: whether images are resized at all.
+        min_pixels: smallest area after a resize by area, in pixels.
+        enlarges: whether a short side is enlarged before a resize by area.
+        least_shrunk: the fewest tokens along a side that is shrunk to stay within `max_pixels`.
     """
 
     patch_size: int
@@ -40,6 +50,9 @@ class MiniMaxResize(OneByOne[ImageSize]):
     max_pixels: int
     max_long_side: int | None = None
     resize: bool = True
+    min_pixels: int = _MIN_PIXELS
+    enlarges: bool = False
+    least_shrunk: int = 0
 
     @property
     def _factor(self) -> int:
@@ -58,10 +71,39 @@ class MiniMaxResize(OneByOne[ImageSize]):
         if not self.resize:
             grid = unresized(image, self._factor)
         elif self.max_long_side is None:
-            grid = _by_area(height, width, factor=self._factor, max_pixels=self.max_pixels)
+            check_aspect(height, width)
+            enlarges = self.enlarges and min(height, width) < _MIN_SHORT_SIDE
+            grid = self._enlarged(height, width) if enlarges else self._by_area(height, width)
         else:
             grid = self._by_long_side(height, width, self.max_long_side)
         return Count(*grid)
+
+    def _by_area(self, height: int, width: int) -> tuple[int, int]:
+        return smart_resize(
+            height,
+            width,
+            factor=self._factor,
+            min_pixels=self.min_pixels,
+            max_pixels=self.max_pixels,
+            least_rounded=1,
+            least_shrunk=self.least_shrunk,
+        )
+
+    def _enlarged(self, height: int, width: int) -> tuple[int, int]:
+        scale = _MIN_SHORT_SIDE / min(height, width)
+        height, width = (math.floor(side * scale + 0.5) for side in (height, width))
+        grid = self._by_area(height, width)
+        fits = math.prod(grid) * self._factor**2 <= self.max_pixels
+        if fits and max(grid) <= MAX_ASPECT * min(grid):
+            return grid
+        # The resize is done twice, and the limits hold for both.
+        excess = math.sqrt(height * width / (_ROOM * self.max_pixels))
+        short = min(height, width)
+        height, width = (
+            math.ceil(side / excess) if side == short else math.floor(side / excess)
+            for side in (height, width)
+        )
+        return self._by_area(height, width)
 
     def _by_long_side(self, height: int, width: int, longest: int) -> tuple[int, int]:
         check_aspect(height, width)
@@ -105,26 +147,17 @@ class MiniMaxVideo(SampledVideos):
                 "max_long_side_pixel is set, whose effect on videos was not observed",
             )
         factor = self.patch_size * self.merge_size
-        grid = _by_area(video.height, video.width, factor=factor, max_pixels=self.max_pixels)
+        check_aspect(video.height, video.width)
+        grid = smart_resize(
+            video.height,
+            video.width,
+            factor=factor,
+            min_pixels=_MIN_PIXELS,
+            max_pixels=self.max_pixels,
+            least_rounded=1,
+            least_shrunk=0,
+        )
         frames = self.frames(video)
         firsts = frames.indices[::2]
         times = tuple(index / frames.fps for index in firsts) if frames.fps > 0 else ()
         return Count(len(firsts), 1, grid[0] * grid[1], times=times)
-
-
-def _by_area(height: int, width: int, *, factor: int, max_pixels: int) -> tuple[int, int]:
-    """Rows and columns of tokens after the resize by area, of an image or a frame; all in pixels.
-
-    Raises:
-        InexactError: `image_refused` if one side is more than 200 times the other, or becomes 0.
-    """
-    check_aspect(height, width)
-    return smart_resize(
-        height,
-        width,
-        factor=factor,
-        min_pixels=_MIN_PIXELS,
-        max_pixels=max_pixels,
-        least_rounded=1,
-        least_shrunk=0,
-    )

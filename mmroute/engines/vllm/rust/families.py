@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from mmroute.model_directory import FieldRef
 
 if TYPE_CHECKING:
+    from mmroute.families.media import MediaSpec
     from mmroute.families.spec import FamilySpec
     from mmroute.model_directory import ModelFiles
 
@@ -54,13 +55,19 @@ class CrateSpec:
 _SPECS: Final = (
     # Those that are not covered come first: where one matches, nothing is promised.
     CrateSpec(names=tuple((part,) for part in (
-        "deepseek", "gemma", "glm", "inkling", "minimax", "muse", "nemotron", "qwen3-asr",
-        "qwen3_asr", "qwen3-omni", "qwen3_omni", "step5-vl", "step5_vl", "tml",
+        "deepseek", "glm", "inkling", "nemotron", "qwen3-asr", "qwen3_asr", "step5-vl", "step5_vl",
+        "tml",
     ))),
     CrateSpec(
         frozenset({"step-3-vl"}),
         frozenset({"step3_vl"}),
         (("step3-vl",), ("step3_vl",)),
+        since="0.33.0",
+    ),
+    CrateSpec(
+        frozenset({"muse-spark"}),
+        frozenset({"muse_spark"}),
+        (("muse-spark",), ("muse_spark",)),
         since="0.33.0",
     ),
     CrateSpec(frozenset({"kimi-k2.5"}), frozenset({"kimi_k25"}), (("kimi",),)),
@@ -72,6 +79,13 @@ _SPECS: Final = (
         (("llava",),),
         unless=("llava-next", "llava_next"),
     ),
+    CrateSpec(frozenset({"minimax-m3"}), frozenset({"minimax_m3_vl"}), (("minimax", "m3"),)),
+    CrateSpec(
+        frozenset({"qwen3-omni"}),
+        frozenset({"qwen3_omni_moe"}),
+        (("qwen3-omni",), ("qwen3_omni",)),
+        since="0.33.0",
+    ),
     CrateSpec(
         frozenset({"qwen3-vl", "qwen3.5"}),
         frozenset({"qwen3_vl", "qwen3_5", "qwen3_5_moe"}),
@@ -81,6 +95,12 @@ _SPECS: Final = (
         frozenset({"qwen2-vl", "qwen2.5-vl"}), frozenset({"qwen2_vl"}), (("qwen", "vl"),)
     ),
     CrateSpec(frozenset({"phi-3-vision"}), frozenset({"phi3_v"}), (("phi", "vision"),)),
+    CrateSpec(
+        frozenset({"gemma-4"}),
+        frozenset({"gemma4", "gemma4_unified"}),
+        (("gemma-4",), ("gemma4",)),
+        since="0.33.0",
+    ),
 )  # fmt: skip
 """The crate's specs in its order, as far as they are known."""
 
@@ -100,6 +120,11 @@ _AGREE: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
 }
 """By family, fields that the frontend reads, and those that the engine reads in their place. A
 model is covered where they agree."""
+_PLANNED: Final = {
+    "gemma-4": "max_soft_tokens", "minimax-m3": "min_pixels", "phi-3-vision": "num_crops"
+}  # fmt: skip
+"""By family, a value by which the frontend counts, and the engine plans. A model is covered where
+both have the same."""
 
 _PROCESSOR: Final = "processor_config.json"
 _IMAGE_PROCESSOR: Final = "image_processor"  # which 0.32.0 does not read there
@@ -118,10 +143,11 @@ def as_served(family: FamilySpec, files: ModelFiles, version: str, model: str) -
     spec = next((spec for spec in _SPECS if spec.matches(model.lower(), model_type)), CrateSpec())
     served = family.for_engine(_ENGINE, version)
     if (
-        served.image is None
+        family.image is None
+        or served.image is None
         or family.family not in spec.families
         or version < spec.since
-        or not _agrees(served, files)
+        or not _agrees(family.family, family.image, served.image, files)
         or (version == "0.32.0" and _IMAGE_PROCESSOR in files.object(_PROCESSOR))
     ):
         return family.model_copy(update={"image": None, "video": None, "audio": None})
@@ -131,16 +157,19 @@ def as_served(family: FamilySpec, files: ModelFiles, version: str, model: str) -
     )
 
 
-def _agrees(family: FamilySpec, files: ModelFiles) -> bool:
+def _agrees(family: str, engine: MediaSpec, served: MediaSpec, files: ModelFiles) -> bool:
     """Whether the engine plans with the numbers that the frontend counts with."""
 
-    def value(ref: str) -> object:
-        return files.lookup(FieldRef.parse(ref))[1]
+    def found(sources: Sequence[FieldRef], default: object = None) -> object:
+        looked_up = (files.lookup(files.effective(ref)) for ref in sources)
+        return next((value for present, value in looked_up if present), default)
 
-    crops = family.image.values.get("num_crops") if family.image else None
-    if crops and not crops.sources and value(f"{_PREPROCESSOR}num_crops") != crops.default:
-        return False
-    pairs = _AGREE.get(family.family, ())
-    return all(value(one) in (None, value(other)) for one, other in pairs) and all(
-        value(other) is not None for _, other in pairs
-    )
+    for one, other in _AGREE.get(family, ()):
+        wanted = found([FieldRef.parse(other)])
+        if wanted is None or found([FieldRef.parse(one)], wanted) != wanted:
+            return False
+    if name := _PLANNED.get(family):
+        lookups = engine.values[name], served.values[name]
+        planned, counted = (found(lookup.sources, lookup.default) for lookup in lookups)
+        return planned == counted
+    return True

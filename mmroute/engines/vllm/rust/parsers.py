@@ -15,7 +15,8 @@ from mmroute.engines.settings import EngineSettings
 from mmroute.errors import InexactError, Reason, quoted
 from mmroute.tokenizers import Tokenizer
 
-# Part of a model's name -> its parser: the first that it contains counts, whatever the case.
+# Part of a model's name -> its parser: the first that it contains counts, whatever the case. The
+# first table has those that read both tool calls and reasoning.
 _UNIFIED: Final[Mapping[str, str]] = {
     "gemma-4": "gemma4", "gemma4": "gemma4", "hy3": "hy_v3", "hy4": "hy_v4", "inkling": "inkling",
     "kimi-k3": "kimi_k3", "kimi_k3": "kimi_k3", "muse-spark": "muse",
@@ -44,7 +45,7 @@ _TOOL_PARSERS: Final = frozenset({
     "step5",
 })  # fmt: skip
 _THINK: Final = ("<think>", "</think>")
-_MARKS: Final[Mapping[str, tuple[str, str]]] = {
+_MARKS: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys((
         "deepseek_r1", "deepseek_v3", "deepseek_v4", "deepseek_v41", "glm45", "glm47", "kimi_k2",
         "mimo", "minimax_m2", "nemotron_v3", "qwen3", "step3", "step3p5", "step5",
@@ -53,6 +54,10 @@ _MARKS: Final[Mapping[str, tuple[str, str]]] = {
     "kimi": ("◁think▷", "◁/think▷"),
     "minimax_m3": ("<mm:think>", "</mm:think>"),
     "seed_oss": ("<seed:think>", "</seed:think>"),
+    "gemma4": ("<|channel>", "<channel|>"),
+    "inkling": ("<|message_model|>", "<|content_text|>", "<|content_thinking|>"),
+    "kimi_k3": ("<|open|>", "<|close|>", "<|sep|>", "<|end_of_msg|>"),
+    "muse": ("<|start|>", "<|message|>", "<|eom|>", "<|eot|>"),
 }  # fmt: skip
 _AUTO: Final = "auto"
 _NONE: Final = "none"
@@ -86,41 +91,42 @@ def choose_parsers(settings: EngineSettings, tokenizer: Tokenizer) -> Parsers:
 
     Args:
         settings: what the engine was started with; its model string decides where they name none.
-        tokenizer: the model's, which must have the marks of its reasoning.
+        tokenizer: the model's, which must have the marks that its parsers look for.
     """
     name = str(settings.model).lower()
     unified = _first(name, _UNIFIED)
-    tools = settings.tool_parser or _AUTO
-    reasoning = settings.reasoning_parser or _AUTO
-    if unified and _AUTO in (tools.lower(), reasoning.lower()):
-        return Parsers(
-            f"vLLM's Rust frontend reads answers of {settings.model!r} by its parser {unified}, "
-            "with which chats were not checked"
-        )
-    chosen = _first(name, _REASONING) if reasoning.lower() == _AUTO else reasoning
-    if chosen is None or chosen.lower() == _NONE:
-        marks: tuple[str, ...] = ()
-    elif chosen in _MARKS:
-        marks = _MARKS[chosen]
-    else:
-        return Parsers(f"answers read by the reasoning parser {quoted(chosen)} were not checked")
-    missing = [mark for mark in marks if tokenizer.token_id(mark) is None]
+    pattern = next((pattern for pattern in _TOOLS if pattern in name), None)
+    tools = _selected(settings.tool_parser, unified or pattern)
+    reasoning = _selected(settings.reasoning_parser, unified or _first(name, _REASONING))
+    for parser in (tools, reasoning):
+        if parser in _UNIFIED.values() and tools != reasoning:
+            return Parsers(
+                f"vLLM's Rust frontend refuses chats of {settings.model!r}: the parser {parser} "
+                f"reads both tool calls and reasoning. Start it with --tool-call-parser {parser} "
+                f"--reasoning-parser {parser}, and give that here too"
+            )
+    if reasoning is not None and reasoning not in _MARKS:
+        return Parsers(f"answers read by the parser {quoted(reasoning)} were not checked")
+    missing = [mark for mark in _MARKS.get(reasoning or "", ()) if tokenizer.token_id(mark) is None]
     if missing:
         return Parsers(
-            f"vLLM's Rust frontend refuses chats of {settings.model!r}: its reasoning parser "
-            f"{chosen} needs the token {missing[0]}, which the tokenizer has not"
+            f"vLLM's Rust frontend refuses chats of {settings.model!r}: its parser {reasoning} "
+            f"needs the token {missing[0]}, which the tokenizer has not"
         )
-    if tools.lower() == _AUTO:
-        known = any(pattern in name for pattern in _TOOLS)
-    else:
-        known = tools in _TOOL_PARSERS
-    if known:
+    if tools is not None and tools in (pattern, *_UNIFIED.values(), *_TOOL_PARSERS):
         return Parsers()
     return Parsers(
         tool_refusal=f"vLLM's Rust frontend refuses tools: it knows no tool parser "
-        f"{quoted(tools)} for {settings.model!r}. Start it with --tool-call-parser, and give that "
-        "here too"
+        f"{quoted(settings.tool_parser or _AUTO)} for {settings.model!r}. Start it with "
+        "--tool-call-parser, and give that here too"
     )
+
+
+def _selected(option: str | None, automatic: str | None) -> str | None:
+    """The parser that an option selects; None for none."""
+    if option is None or option.lower() == _AUTO:
+        return automatic
+    return None if option.lower() == _NONE else option
 
 
 def _first(name: str, patterns: Mapping[str, str]) -> str | None:
