@@ -7,6 +7,7 @@ name, is said by ``[image.metadata]`` of its spec. Source: vLLM
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -75,12 +76,28 @@ def _patches(item: Any, _: Count, grid: Any, __: Any) -> FieldValue:
     return _integers(*grid.patches(item))
 
 
+def _patch_count(item: Any, _: Count, grid: Any, __: Any) -> FieldValue:
+    return _scalar(math.prod(grid.patches(item)))
+
+
+def _merged(_: Any, count: Count, grid: Any, __: Any) -> FieldValue:
+    return _integers(1, count.rows * grid.merge_size, count.columns * grid.merge_size)
+
+
+def _padded(item: Any, _: Count, grid: Any, __: Any) -> FieldValue:
+    return _integers(*grid.padded(item))
+
+
 def _size(item: Any, _: Count, __: Any, ___: Any) -> FieldValue:
     return _integers(item.height, item.width)
 
 
 def _tiles(_: Any, count: Count, __: Any, ___: Any) -> FieldValue:
     return _scalar(count.rows * count.columns + bool(count.whole))
+
+
+def _tile_grid(_: Any, count: Count, __: Any, ___: Any) -> FieldValue:
+    return _integers(max(1, count.rows), max(1, count.columns))
 
 
 def _fill(_: Any, __: Count, ___: Any, layout: Any) -> FieldValue:
@@ -93,12 +110,20 @@ def _times(_: Any, count: Count, __: Any, ___: Any) -> FieldValue:
 
 VALUES: Final[Mapping[str, Callable[[Any, Count, Any, Any], FieldValue]]] = {
     "fill": _fill,
+    "merged": _merged,
+    "padded": _padded,
+    "patch_count": _patch_count,
     "patches": _patches,
     "size": _size,
+    "tile_grid": _tile_grid,
     "tiles": _tiles,
     "times": _times,
 }
-"""What a spec may name, made of an item, its count, the grid and the layout: the token of a feature
-position; frames, rows and columns of patches, int64 of shape (3,); height and width in pixels,
-int64 of shape (2,); the number of tiles, with the whole image if it stands beside them; the seconds
-of a video's rows."""
+"""What a spec may name, made of an item, its count, the grid and the layout. Integers are int64.
+
+``fill``: the token of a feature position. ``patches``: frames, rows and columns of patches, as the
+grid gives them; ``merged``: of an image whose count has the rows and columns of its tokens;
+``patch_count``: their number. ``size``: height and width in pixels; ``padded``: those after the
+grid's padding. ``tiles``: the number of tiles, with the whole image if it stands beside them;
+``tile_grid``: their rows and columns. ``times``: the seconds of a video's rows, no tensor.
+"""
