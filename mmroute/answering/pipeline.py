@@ -10,28 +10,31 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
 from mmroute.answering.caches import NO_CACHES, Caches
 from mmroute.answering.identities import identities_of
 from mmroute.answering.media import check_decoded, items_beside_prompt, items_of_parts
 from mmroute.answering.prepared import Geometries, Prepared, frames_of
+from mmroute.answering.prompt_ids import (
+    check_long_text,
+    encode_rest,
+    encode_text,
+    prompt_ids,
+    too_long,
+)
 from mmroute.answering.routing import Routing
 from mmroute.answering.stages import Stage, Stopwatch
 from mmroute.chat import Continued
-from mmroute.errors import InexactError, Reason, image_refused, invalid, item_refused, quoted
+from mmroute.errors import InexactError, Reason, image_refused, invalid, item_refused
 from mmroute.geometry import AnyGeometry, ModelContext, Overrides, TokenIds
 from mmroute.geometry.metadata import ItemMetadata
 from mmroute.placement import Expansion, Insertion
 from mmroute.requests.items import AudioLength, ImageSize, Items, Modality, VideoSize
-from mmroute.requests.request import Request, integers
+from mmroute.requests.request import Request
 
 if TYPE_CHECKING:
     from mmroute.model.resolved import MediaRules, ResolvedModel
     from mmroute.net.links import ImageLinks
 
-_LONG_TEXT: Final = 1 << 20  # characters
-_LONGEST_TARGET: Final = 64  # characters, and so tokens
 _IMAGES: Final = frozenset({Modality.IMAGE})
 
 
@@ -55,7 +58,7 @@ def prepare(
         items = _prompt_items(model, request)
         if watch is not None:
             watch.lap(Stage.PARSE)
-        ids = _prompt_ids(model, request, items)
+        ids = prompt_ids(model, request, items)
         if watch is not None:
             watch.lap(Stage.ENCODE)
     else:
@@ -203,14 +206,6 @@ def _prompt_items(model: ResolvedModel, request: Request) -> Items:
     return items
 
 
-def _prompt_ids(model: ResolvedModel, request: Request, items: Items) -> TokenIds:
-    if request.prompt_token_ids is not None:
-        return _checked_ids(model, request.prompt_token_ids)
-    _check_long_text(model, request, request.prompt, items)
-    specials = model.engine.adds_special_tokens(model.tokenizer, request, bool(items))
-    return encode_text(model, request.prompt, add_special_tokens=specials)
-
-
 def _chat_ids(
     model: ResolvedModel,
     request: Request,
@@ -231,10 +226,10 @@ def _chat_ids(
     if watch is not None:
         watch.lap(Stage.RENDER)
     if isinstance(rendered, str):
-        _check_long_text(model, request, rendered, items)
+        check_long_text(model, request, rendered, items)
         ids = encode_text(model, rendered, add_special_tokens=request.add_special_tokens)
     elif isinstance(rendered, Continued):
-        ids = _encode_rest(model, rendered)
+        ids = encode_rest(model, rendered)
     else:
         return items, rendered
     if watch is not None:
@@ -264,71 +259,6 @@ def rules_of(model: ResolvedModel, modality: Modality, count: int) -> MediaRules
     return rules
 
 
-def encode_text(model: ResolvedModel, text: object, *, add_special_tokens: bool) -> TokenIds:
-    """The token IDs of a prompt, shape (n,), if it is not too long for this model.
-
-    Raises:
-        InexactError: `invalid_request`; `prompt_too_long`.
-    """
-    if not isinstance(text, str):
-        raise invalid(
-            f"prompt must be a string, found {type(text).__name__}; token IDs go into "
-            "prompt_token_ids"
-        )
-    _check_characters(model, len(text))
-    try:
-        return model.tokenizer.encode(text, add_special_tokens=add_special_tokens)
-    except ValueError as error:
-        raise invalid(f"the prompt cannot be encoded: {error}") from error
-
-
-def _encode_rest(model: ResolvedModel, rendered: Continued) -> TokenIds:
-    """The token IDs of a chat of which a prefix is encoded already."""
-    _check_characters(model, rendered.characters + len(rendered.text))
-    try:
-        ids, cuts = model.tokenizer.encode_cut(rendered.text)
-    except ValueError as error:
-        raise invalid(f"the prompt cannot be encoded: {error}") from error
-    return rendered.prompt(ids, cuts)
-
-
-def _check_characters(model: ResolvedModel, length: int) -> None:
-    limit = model.max_model_len * model.tokenizer.max_chars_per_token
-    if length > limit:
-        raise InexactError(
-            Reason.PROMPT_TOO_LONG,
-            f"the prompt has {length} characters; more than {limit} cannot fit the context "
-            f"of {model.max_model_len} tokens",
-        )
-
-
-def _check_long_text(model: ResolvedModel, request: Request, text: object, items: Items) -> None:
-    """Refuse a long text that cannot fit the context, before it is encoded for seconds.
-
-    Placing an item removes at most its target from the prompt. A text that the engine truncates
-    may have any length.
-    """
-    if not isinstance(text, str) or len(text) <= _LONG_TEXT:
-        return
-    bound = model.tokenizer.fewest_tokens
-    if bound is not None and request.truncate_prompt_tokens is None:
-        fewest = bound(text) - _LONGEST_TARGET * sum(map(len, items.values()))
-        if fewest >= model.max_model_len:
-            raise _too_long(model, fewest, "prompt has at least")
-
-
-def _checked_ids(model: ResolvedModel, values: object) -> TokenIds:
-    ids = integers("prompt_token_ids", values)
-    highest = model.max_token_id
-    if ids and not (min(ids) >= 0 and max(ids) <= highest):
-        position, wrong = next((i, t) for i, t in enumerate(ids) if not 0 <= t <= highest)
-        raise InexactError(
-            Reason.TOKEN_OUT_OF_VOCABULARY,
-            f"prompt_token_ids[{position}] is {quoted(wrong)}; this model's IDs are 0 to {highest}",
-        )
-    return np.array(ids, dtype=np.uint32)
-
-
 def _insertions(model: ResolvedModel, geometries: Geometries, items: Items) -> list[Insertion]:
     """The replacement of each item, within the limits of the engine."""
     insertions: list[Insertion] = []
@@ -349,7 +279,7 @@ def _insertions(model: ResolvedModel, geometries: Geometries, items: Items) -> l
                 )
             total += num_embeds
             if total >= model.max_model_len:
-                raise _too_long(model, total, f"{modality}s alone give")
+                raise too_long(model, total, f"{modality}s alone give")
             insertions.append(
                 Insertion(modality, number, replacement.target or target, replacement)
             )
@@ -360,7 +290,7 @@ def _check_length(model: ResolvedModel, token_ids: TokenIds) -> None:
     if not len(token_ids):
         raise InexactError(Reason.EMPTY_PROMPT, "the prompt has no token; the engine refuses it")
     if len(token_ids) >= model.max_model_len:
-        raise _too_long(model, len(token_ids), "expanded prompt has")
+        raise too_long(model, len(token_ids), "expanded prompt has")
 
 
 def _check_uncut(model: ResolvedModel, kept: int, longest: int) -> None:
@@ -387,11 +317,3 @@ def _without_tokens(size: ImageSize | VideoSize | AudioLength) -> InexactError:
     """
     refused = image_refused if size.modality is Modality.IMAGE else item_refused
     return refused(size, "it has no token, and would have no place in the prompt")
-
-
-def _too_long(model: ResolvedModel, length: int, what: str) -> InexactError:
-    return InexactError(
-        Reason.PROMPT_TOO_LONG,
-        f"the {what} {length} tokens; the context of {model.max_model_len} must also hold one "
-        "of the answer",
-    )

@@ -204,7 +204,7 @@ def test_texts_of_megabytes_take_one_thread_and_leave_the_others(
             began.set()
             assert release.wait(20)
 
-    monkeypatch.setattr("mmroute.answering.pipeline._check_long_text", seen)
+    monkeypatch.setattr("mmroute.answering.pipeline.check_long_text", seen)
 
     async def ask() -> None:
         async with _asgi(models, ServerSettings(workers=2)) as client:

@@ -83,6 +83,7 @@ def answer_body(
     Raises:
         ApiError: the engine refuses the request, or it has no exact answer.
         KeyError: there is no such route.
+        ModelError: `unknown_backend`: the model's engine is not vLLM.
 
     >>> from mmroute import EngineSettings, Normalizer
     >>> from mmroute.api.vllm import LoadedModel, answer_body

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mmroute.answering.pipeline import encode_text, rules_of
+from mmroute.answering.pipeline import rules_of
+from mmroute.answering.prompt_ids import encode_text
 from mmroute.chat import ParsedChat, Rendered
 from mmroute.errors import InexactError
 from mmroute.geometry import TokenIds

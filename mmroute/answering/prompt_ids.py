@@ -1,0 +1,119 @@
+"""From a prompt to token IDs, within the limits of the model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from mmroute.chat import Continued
+from mmroute.errors import InexactError, Reason, invalid, quoted
+from mmroute.geometry import TokenIds
+from mmroute.requests.items import Items
+from mmroute.requests.request import Request, integers
+
+if TYPE_CHECKING:
+    from mmroute.model.resolved import ResolvedModel
+
+_LONG_TEXT: Final = 1 << 20  # characters
+_LONGEST_TARGET: Final = 64  # characters, and so tokens
+
+
+def prompt_ids(model: ResolvedModel, request: Request, items: Items) -> TokenIds:
+    """The token IDs of a request's `prompt` or `prompt_token_ids`, shape (n,).
+
+    Raises:
+        InexactError: `invalid_request`, `token_out_of_vocabulary`, `prompt_too_long`.
+    """
+    if request.prompt_token_ids is not None:
+        return _checked_ids(model, request.prompt_token_ids)
+    check_long_text(model, request, request.prompt, items)
+    specials = model.engine.adds_special_tokens(model.tokenizer, request, bool(items))
+    return encode_text(model, request.prompt, add_special_tokens=specials)
+
+
+def encode_text(model: ResolvedModel, text: object, *, add_special_tokens: bool) -> TokenIds:
+    """The token IDs of a prompt, shape (n,), if it is not too long for this model.
+
+    Raises:
+        InexactError: `invalid_request`; `prompt_too_long`.
+    """
+    if not isinstance(text, str):
+        raise invalid(
+            f"prompt must be a string, found {type(text).__name__}; token IDs go into "
+            "prompt_token_ids"
+        )
+    _check_characters(model, len(text))
+    try:
+        return model.tokenizer.encode(text, add_special_tokens=add_special_tokens)
+    except ValueError as error:
+        raise invalid(f"the prompt cannot be encoded: {error}") from error
+
+
+def encode_rest(model: ResolvedModel, rendered: Continued) -> TokenIds:
+    """The token IDs of a chat of which a prefix is encoded already, shape (n,).
+
+    Raises:
+        InexactError: `invalid_request`; `prompt_too_long`.
+    """
+    _check_characters(model, rendered.characters + len(rendered.text))
+    try:
+        ids, cuts = model.tokenizer.encode_cut(rendered.text)
+    except ValueError as error:
+        raise invalid(f"the prompt cannot be encoded: {error}") from error
+    return rendered.prompt(ids, cuts)
+
+
+def _check_characters(model: ResolvedModel, length: int) -> None:
+    limit = model.max_model_len * model.tokenizer.max_chars_per_token
+    if length > limit:
+        raise InexactError(
+            Reason.PROMPT_TOO_LONG,
+            f"the prompt has {length} characters; more than {limit} cannot fit the context "
+            f"of {model.max_model_len} tokens",
+        )
+
+
+def check_long_text(model: ResolvedModel, request: Request, text: object, items: Items) -> None:
+    """Refuse a long text that cannot fit the context, before it is encoded for seconds.
+
+    Placing an item removes at most its target from the prompt. A text that the engine truncates
+    may have any length.
+
+    Raises:
+        InexactError: `prompt_too_long`.
+    """
+    if not isinstance(text, str) or len(text) <= _LONG_TEXT:
+        return
+    bound = model.tokenizer.fewest_tokens
+    if bound is not None and request.truncate_prompt_tokens is None:
+        fewest = bound(text) - _LONGEST_TARGET * sum(map(len, items.values()))
+        if fewest >= model.max_model_len:
+            raise too_long(model, fewest, "prompt has at least")
+
+
+def _checked_ids(model: ResolvedModel, values: object) -> TokenIds:
+    ids = integers("prompt_token_ids", values)
+    highest = model.max_token_id
+    if ids and not (min(ids) >= 0 and max(ids) <= highest):
+        position, wrong = next((i, t) for i, t in enumerate(ids) if not 0 <= t <= highest)
+        raise InexactError(
+            Reason.TOKEN_OUT_OF_VOCABULARY,
+            f"prompt_token_ids[{position}] is {quoted(wrong)}; this model's IDs are 0 to {highest}",
+        )
+    return np.array(ids, dtype=np.uint32)
+
+
+def too_long(model: ResolvedModel, length: int, what: str) -> InexactError:
+    """The error for a prompt that does not fit the context.
+
+    Args:
+        model: the model to ask.
+        length: the number of tokens.
+        what: the part of the prompt that has them, and its verb.
+    """
+    return InexactError(
+        Reason.PROMPT_TOO_LONG,
+        f"the {what} {length} tokens; the context of {model.max_model_len} must also hold one "
+        "of the answer",
+    )
