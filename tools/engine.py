@@ -29,6 +29,7 @@ HASH_SEED = "0"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What some of the models need beside the repository."""
     parser.add_argument("--phi3v-code", help="directory of Phi-3-vision's processor code")
+    parser.add_argument("--code", help="directory of the processor code that the model named needs")
     parser.add_argument("--params", help=f"params.json of {EMBEDDED}")
 
 
@@ -75,6 +76,9 @@ def build_engine(model: str, directory: Path, arguments: argparse.Namespace) -> 
     write_model(files, directory)
     if files.get("config.json", {}).get("model_type") == "phi3_v":
         add_phi3v_code(directory, Path(arguments.phi3v_code))
+    elif arguments.code:
+        for file in Path(arguments.code).glob("*.py"):
+            (directory / file.name).write_text(file.read_text())
     engine = Engine(directory, model_id=f"org/{model}")
     return engine, fingerprint(files)
 
@@ -110,6 +114,10 @@ class Engine:
         )
         processor = self._engine.renderer.mm_processor
         if processor is not None:
+            # Fun-Audio-Chat reads these by its model string.
+            for name in ("feature_extractor", "speech_tokenizer"):
+                if hasattr(processor.info, name):
+                    setattr(type(processor.info), name, getattr(processor.info, name))
             # The model string a server would have been started with.
             type(processor.info).model_id = property(lambda _: model_id)
 

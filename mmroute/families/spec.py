@@ -24,17 +24,27 @@ from mmroute.families.overlays import overlaid
 from mmroute.model_directory import JsonValue, ModelFiles
 from mmroute.placement.rules import placement_rules
 from mmroute.requests.items import IdentityForm, Modality
-from mmroute.tokenizers.engine_classes import FILE
+from mmroute.tokenizers.engine_classes import FILE, AddedTokens
 from mmroute.tokenizers.pipelines import PIPELINES
 
 OWN_PACKAGE: Final = "mmroute"
 _VERSION: Final = r"(?:[<>]=?|[=!]=)\d+(?:\.\d+)*(?:rc\d+)?"
 _ENGINE: Final = re.compile(rf"([a-z][a-z0-9_-]*)((?:{_VERSION}(?:,{_VERSION})*)?)")
+_MOST_ADDED: Final = 1 << 16
 _Part = TypeVar("_Part", bound="FamilyHead")
 
 
 def _known_placement(name: str) -> str:
     return one_of(placement_rules())(name)
+
+
+class NumberedTokens(Strict):
+    """Ordinary tokens that differ in a number."""
+
+    text: str
+    """One of them, with ``{n}``, which counts from 0."""
+    counts: tuple[Value, ...]
+    """How many there are: the sum of these."""
 
 
 class TokenizerSpec(Strict):
@@ -47,11 +57,28 @@ class TokenizerSpec(Strict):
     """Tokenizer class -> the one that is built; ``*`` is any class. None: the engine's own rule."""
     adds: tuple[str, ...] = ()
     """Special tokens that the engine's processor adds to the vocabulary, in its order."""
+    adds_before: NumberedTokens | None = None
+    """Tokens that it adds before them."""
+
+    def added(self, files: ModelFiles) -> AddedTokens:
+        """The tokens that the engine adds to the vocabulary of a model."""
+        if self.adds_before is None:
+            return AddedTokens((), self.adds)
+        count = sum(_count(files, lookup) for lookup in self.adds_before.counts)
+        text = self.adds_before.text
+        return AddedTokens(tuple([text.format(n=n) for n in range(count)]), self.adds)
 
     @property
     def has_chat_encoder(self) -> bool:
         """Whether chats are encoded by the tokenizer itself, without a template."""
         return self.format == "mistral"
+
+
+def _count(files: ModelFiles, lookup: Lookup) -> int:
+    """A number of tokens; the default where a file gives none that could be one."""
+    found = [value for given, value in map(files.lookup, lookup.sources) if given]
+    count = found[0] if found else lookup.default
+    return count if type(count) is int and 0 <= count <= _MOST_ADDED else int(lookup.default)
 
 
 class ContextSpec(Strict):
@@ -117,7 +144,7 @@ class FamilySpec(FamilyHead):
     model_config = ConfigDict(extra="forbid")
 
     title: str
-    requires: Mapping[Ref, tuple[bool | int | str, ...]] = Field(default_factory=dict)
+    requires: Mapping[Ref, tuple[bool | int | float | str, ...]] = Field(default_factory=dict)
     """Field -> the values that this spec holds for; a model with another is refused by name."""
     refused: str = ""
     """Why the answers of an engine are not covered for this family; in that engine's own table."""

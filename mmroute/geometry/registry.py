@@ -37,6 +37,7 @@ _GRIDS: Final[Mapping[str, str]] = {
     "navit": "navit:Navit",
     "nearest_frames": "aspect_patches:NearestFrames",
     "nearest_patches": "aspect_patches:NearestPatches",
+    "overlapping_crops": "canvas_tiles:OverlappingCrops",
     "padded_audio": "padded_audio:PaddedAudio",
     "pan_and_scan": "pan_and_scan:PanAndScan",
     "patch_budget": "patch_budget:PatchBudget",
@@ -44,6 +45,7 @@ _GRIDS: Final[Mapping[str, str]] = {
     "raised_video": "raised_resize:RaisedVideo",
     "regrown_resize": "raised_resize:RegrownResize",
     "resized_video": "resized_video:ResizedVideo",
+    "scaled_patches": "navit:ScaledPatches",
     "searched_scale": "searched_scale:SearchedScale",
     "shared_budget": "shared_budget:SharedBudget",
     "slices": "slices:Slices",
@@ -56,6 +58,7 @@ _GRIDS: Final[Mapping[str, str]] = {
     "windows": "windows:Windows",
 }
 _LAYOUTS: Final[Mapping[str, str]] = {
+    "audio_rows": "timed:AudioRows",
     "enclosed": "framed:Enclosed",
     "fill": "fill:Fill",
     "framed": "framed:Framed",
@@ -66,6 +69,7 @@ _LAYOUTS: Final[Mapping[str, str]] = {
     "tile_text": "tile_text:TileText",
     "tiles": "tiles:Tiles",
     "timed": "timed:Timed",
+    "two_views": "rows:TwoViews",
 }
 
 

@@ -245,7 +245,7 @@ class _Resolver:
             self.values.note("tokenizer", "tokenizer.json as it is written", "the frontend")
             return load_as_written(files, self.fast_paths)
         if not spec.has_chat_encoder:
-            tokenizer = load_hf_model(files, spec.pipelines, self.fast_paths, spec.adds)
+            tokenizer = load_hf_model(files, spec.pipelines, self.fast_paths, spec.added(files))
             built = built_class(files, spec.pipelines)
             what = "tokenizer.json as it is written" if built == FILE else f"built as {built}"
             by = "family spec" if spec.pipelines else "config.json:model_type"

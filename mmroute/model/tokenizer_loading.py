@@ -186,7 +186,7 @@ def _by_format(files: ModelFiles, kind: FileKind, name: str, family: FamilySpec 
             from mmroute.tokenizers.formats.tokenizer_json import load_tokenizer_json
 
             spec = family.tokenizer if family else TokenizerSpec()
-            return load_tokenizer_json(files, spec.pipelines, spec.adds)
+            return load_tokenizer_json(files, spec.pipelines, spec.added(files))
         case FileKind.VOCAB_JSON:
             from mmroute.tokenizers.formats.vocab_merges import load_vocab_and_merges
 

@@ -55,13 +55,17 @@ def _plain(kind: Any) -> Any:
 
 
 def _word(name: str, lookup: Lookup, kind: Any, values: Values) -> Any:
-    """A word of the spec, or one that a file gives: the ID of a token, or a text, no template."""
+    """A word of the spec, or one that a file gives: a token's ID, a switch, or no template."""
     if not lookup.sources:
         return lookup.default
     word = values.required(name, lookup)
     if kind is int:
         if type(word) is not int or word <= 0:
             raise values.invalid(name, word, "a token ID")
+        return word
+    if kind is bool:
+        if type(word) is not bool:
+            raise values.invalid(name, word, "true or false")
         return word
     if not isinstance(word, str):
         raise values.invalid(name, word, "a text")

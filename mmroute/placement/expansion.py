@@ -184,11 +184,12 @@ def find_replacements(
 
 
 def expand_via_text(
-    tokenizer: Tokenizer, ids: TokenIds, insertions: Sequence[Insertion]
+    tokenizer: Tokenizer, ids: TokenIds, insertions: Sequence[Insertion], *, in_parts: bool = False
 ) -> TokenIds:
     """The engine's second attempt, made if the token IDs have too few placeholders.
 
-    The prompt is decoded, its placeholders are replaced as text, and the text is encoded again.
+    The prompt is decoded, its placeholders are replaced as text, and the text is encoded again:
+    whole, or each part between placeholders and each replacement for itself.
 
     Raises:
         InexactError: `placeholder_count_mismatch` if the text has too few as well.
@@ -209,7 +210,9 @@ def expand_via_text(
         parts += [text[end:start], tokenizer.decode(replacement.tolist())]
         end = stop
     parts.append(text[end:])
-    return tokenizer.encode("".join(parts), add_special_tokens=False)
+    texts = parts if in_parts else ["".join(parts)]
+    encoded = [tokenizer.encode(part, add_special_tokens=False) for part in texts]
+    return np.concatenate(encoded)
 
 
 def too_few(num_placed: int, insertions: Sequence[Insertion]) -> InexactError:

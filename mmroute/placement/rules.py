@@ -15,7 +15,14 @@ from mmroute.placement.exact_targets import ExactRule
 from mmroute.placement.expansion import Placement
 from mmroute.placement.numbered_tags import NumberedTags
 from mmroute.placement.start import AtStart
-from mmroute.placement.targets import AudioBesideVideo, RenderedByTokenizer, Targets, TargetsAlone
+from mmroute.placement.targets import (
+    AudioBesideVideo,
+    RenderedByTokenizer,
+    Targets,
+    TargetsAfterFirst,
+    TargetsAlone,
+    TargetsInText,
+)
 from mmroute.plugins import installed, load
 from mmroute.tokenizers import Tokenizer
 
@@ -41,7 +48,9 @@ class PlacementRule(Protocol):
 _OWN: Final[Mapping[str, PlacementRule]] = {
     "targets": Targets,
     "aligned_targets": AlignedTargets,
+    "targets_after_first": TargetsAfterFirst,
     "targets_alone": TargetsAlone,
+    "targets_in_text": TargetsInText,
     "audio_beside_video": AudioBesideVideo,
     "merged_blank_lines": MergedBlankLines,
     "numbered_tags": NumberedTags,

@@ -47,6 +47,59 @@ class Targets:
 
 
 @dataclass(frozen=True, slots=True)
+class TargetsInText:
+    """`Targets` for targets that are text: beside other text they may have other tokens.
+
+    Then the engine replaces them in the text, and encodes what stands between them for itself.
+
+    Attributes:
+        tokenizer: the model's tokenizer.
+
+    Source: vLLM ``model_executor/models/minicpmv.py`` (`_apply_prompt_updates`).
+    """
+
+    keeps_prefix: ClassVar = False
+    tokenizer: Tokenizer
+
+    @classmethod
+    def build(cls, tokenizer: Tokenizer, _tokens: Mapping[str, int]) -> TargetsInText:
+        return cls(tokenizer)
+
+    def expand(self, ids: TokenIds, insertions: Sequence[Insertion]) -> Expansion:
+        matches = match_targets(ids, insertions)
+        if len(matches) == len(insertions):
+            expanded = splice(ids, matches, insertions).token_ids
+        else:
+            expanded = expand_via_text(self.tokenizer, ids, insertions, in_parts=True)
+        return Expansion(expanded, find_replacements(expanded, insertions))
+
+
+@dataclass(frozen=True, slots=True)
+class TargetsAfterFirst:
+    """`Targets` in a prompt that is made to begin with one token: Molmo 2.
+
+    Attributes:
+        targets: the rule for the rest.
+        first: this token; the spec's token of the name.
+
+    Source: vLLM ``model_executor/models/molmo2.py`` (`_postprocess_prompt`).
+    """
+
+    keeps_prefix: ClassVar = False
+    targets: Targets
+    first: int
+
+    @classmethod
+    def build(cls, tokenizer: Tokenizer, tokens: Mapping[str, int]) -> TargetsAfterFirst:
+        return cls(Targets.build(tokenizer, tokens), tokens["first"])
+
+    def expand(self, ids: TokenIds, insertions: Sequence[Insertion]) -> Expansion:
+        if not len(ids) or ids[0] != self.first:
+            ids = np.insert(ids, 0, self.first)
+        return self.targets.expand(ids, insertions)
+
+
+@dataclass(frozen=True, slots=True)
 class TargetsAlone:
     """`Targets` for a frontend that does not look again where it finds too few.
 

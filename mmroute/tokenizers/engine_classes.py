@@ -10,8 +10,9 @@ transformers ``models/auto/tokenization_auto.py`` (`TOKENIZER_MAPPING_NAMES`,
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from importlib import resources
-from typing import Final
+from typing import Final, NamedTuple
 
 from mmroute.tokenizers.pipelines import PIPELINES
 
@@ -35,6 +36,21 @@ _FORCED: Final = frozenset(_LISTS["incorrect"])
 _ALIASES: Final = {"Phi3Tokenizer": "LlamaTokenizer"}
 # For a class that transformers does not know, it uses its general one.
 _CLASSES: Final = frozenset(_LISTS["classes"])
+
+
+class AddedTokens(NamedTuple):
+    """Tokens that an engine adds to a vocabulary that has them not, in this order.
+
+    Attributes:
+        ordinary: those that are no special tokens.
+        special: those that are.
+    """
+
+    ordinary: Sequence[str] = ()
+    special: Sequence[str] = ()
+
+
+NOTHING_ADDED: Final = AddedTokens()
 
 
 def engine_class(model_type: str | None, declared: str | None) -> str | None:

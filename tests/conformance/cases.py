@@ -95,6 +95,15 @@ FAMILY_PLACEHOLDERS: dict[str, str | None] = {
     "small-isaac": "<image>",
     "small-moondream3": "<|endoftext|><image>",
     "small-h2ovl": "<image>",
+    "small-alpamayo-2-super": "<|image_pad|>",
+    "small-kimi-vl": "<|media_pad|>",
+    "small-minicpm-v-2.6": "(<image>./</image>)",
+    "small-minicpm-o-2.6": "(<image>./</image>)",
+    "small-molmo2": "<|image|>",
+    "small-fun-audio-chat": None,
+    "small-moss-audio": None,
+    "small-moss-audio-timed": None,
+    "small-moss-transcribe-diarize": None,
     # Text only; the chats of the last are refused without the engine's date.
     "small-llama": None,
     "small-deepseek-v3.2": None,
@@ -118,6 +127,12 @@ FAMILY_MEDIA: dict[str, tuple[str, ...]] = {
     "small-muse-spark": ("video", "audio"),
     "small-mimo-v2-omni": ("video", "audio"),
     "small-dots3-note": ("audio",),
+    "small-minicpm-v-2.6": ("video",),
+    "small-minicpm-o-2.6": ("video", "audio"),
+    "small-fun-audio-chat": ("audio",),
+    "small-moss-audio": ("audio",),
+    "small-moss-audio-timed": ("audio",),
+    "small-moss-transcribe-diarize": ("audio",),
 }
 
 _SIZES = (

@@ -120,6 +120,60 @@ def _fbank(architecture: str, model_type: str, extractor: str, **fields: Any) ->
     return files
 
 
+def _fun_chat() -> Files:
+    special = ("<|audio_bos|>", "<|AUDIO|>", "<|audio_eos|>")
+    files = _files(
+        "FunAudioChatForConditionalGeneration",
+        "funaudiochat",
+        special,
+        "".join(special),
+        audio_config={"group_size": 3, "max_source_positions": 900},
+        audio_token_index="<|AUDIO|>",
+        text_config={**_TEXT, "model_type": "qwen3"},
+    )
+    files["tokenizer_config.json"] = {**_TOKENIZER, "tokenizer_class": "PreTrainedTokenizerFast"}
+    speech = {"pad_token": "<|audio_pad|>", "tokenizer_class": "PreTrainedTokenizerFast"}
+    return files | _whisper("FunAudioChatProcessor") | {
+        "speech_tokenizer/tokenizer.json": byte_level((*_CHAT, "<|audio_pad|>")),
+        "speech_tokenizer/tokenizer_config.json": speech,
+    }  # fmt: skip
+
+
+_MOSS: Final = """from transformers import PretrainedConfig, Qwen3Config
+
+
+class SmallConfig(PretrainedConfig):
+    model_type = "moss_audio"
+
+    def __init__(self, language_config=None, **fields):
+        super().__init__(**fields)
+        self.language_config = Qwen3Config(**(language_config or {}))
+        self.text_config = self.language_config
+"""
+
+
+def _moss(*, timed: bool) -> Files:
+    special = ("<|audio_bos|>", "<|AUDIO|>", "<|audio_eos|>")
+    files = _files(
+        "MossAudioModel",
+        "moss_audio",
+        special,
+        "".join(special),
+        auto_map={"AutoConfig": "configuration_small.SmallConfig"},
+        language_config={**_TEXT, "model_type": "qwen3"},
+    )
+    ids = special_ids(files["tokenizer.json"])
+    files["configuration_small.py"] = _MOSS
+    files["tokenizer_config.json"] = {**_TOKENIZER, "tokenizer_class": "PreTrainedTokenizerFast"}
+    names = ("audio_start_id", "audio_token_id", "audio_end_id")
+    files["processor_config.json"] = {
+        **{name: ids[text] for name, text in zip(names, special, strict=True)},
+        "enable_time_marker": timed,
+        "mel_config": {"mel_dim": 128, "mel_hop_length": 160, "mel_sr": 16000},
+    }
+    return files
+
+
 _QWEN: Final = {name: value for name, value in _TEXT.items() if name != "model_type"}
 _FRONTEND: Final = {
     "cmvn_file": None,
@@ -140,6 +194,9 @@ AUDIO_FAMILIES: Final[Mapping[str, Callable[[], Files]]] = {
     "small-granite-speech-plus": lambda: _granite(
         "GraniteSpeechPlusForConditionalGeneration", "granite_speech_plus"
     ),
+    "small-fun-audio-chat": _fun_chat,
+    "small-moss-audio": lambda: _moss(timed=False),
+    "small-moss-audio-timed": lambda: _moss(timed=True),
     "small-glm-asr": _glm_asr,
     "small-audio-flamingo-3": _flamingo,
     "small-fun-asr": lambda: _fbank(

@@ -449,6 +449,7 @@ def write_model(files: Files, directory: Path) -> Path:
     """Write a model directory."""
     directory.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
+        (directory / name).parent.mkdir(exist_ok=True)
         text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
         (directory / name).write_text(text, encoding="utf-8")
     return directory

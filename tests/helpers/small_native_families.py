@@ -330,7 +330,64 @@ def _mistral_large_3() -> Files:
     }
 
 
+def _molmo2() -> Files:
+    special = (
+        "<|image|>", "<|video|>", "<im_start>", "<im_end>", "<im_patch>", "<im_col>",
+        "<low_res_im_start>", "<im_low>", "<frame_start>", "<frame_end>",
+    )  # fmt: skip
+    tokenizer = byte_level(("<|endoftext|>", "<|im_start|>", "<|im_end|>", *special))
+    ids = special_ids(tokenizer)
+    return {
+        "config.json": {
+            "architectures": ["Molmo2ForConditionalGeneration"],
+            "model_type": "molmo2",
+            "image_start_token_id": ids["<im_start>"],
+            "image_end_token_id": ids["<im_end>"],
+            "image_patch_id": ids["<im_patch>"],
+            "image_col_id": ids["<im_col>"],
+            "low_res_image_start_token_id": ids["<low_res_im_start>"],
+            "image_low_res_id": ids["<im_low>"],
+            "frame_start_token_id": ids["<frame_start>"],
+            "frame_end_token_id": ids["<frame_end>"],
+            "text_config": {
+                **{name: value for name, value in LLAMA.items() if name != "model_type"},
+                "head_dim": 16,
+                "max_position_embeddings": 16384,
+            },
+        },
+        "tokenizer.json": tokenizer,
+        "tokenizer_config.json": {
+            "bos_token": "<|endoftext|>",
+            "eos_token": "<|im_end|>",
+            "pad_token": "<|endoftext|>",
+            "tokenizer_class": "Qwen2Tokenizer",
+        },
+        "preprocessor_config.json": {
+            "image_processor_type": "Molmo2ImageProcessor",
+            "max_crops": 6,
+            "overlap_margins": [3, 2],
+            "patch_size": 14,
+            "pooling_size": [2, 2],
+            "processor_class": "Molmo2Processor",
+            "size": {"height": 196, "width": 196},
+        },
+        "processor_config.json": {
+            "processor_class": "Molmo2Processor",
+            "use_single_crop_col_tokens": False,
+        },
+        "video_preprocessor_config.json": {
+            "max_fps": 2,
+            "num_frames": 12,
+            "pooling_size": [3, 3],
+            "size": {"height": 196, "width": 196},
+            "video_processor_type": "Molmo2VideoProcessor",
+        },
+        "chat_template.jinja": CHAT_OPENAI.replace("IMAGE", "<|image|>"),
+    }
+
+
 NATIVE_FAMILIES: Final[Mapping[str, Callable[[], Files]]] = {
+    "small-molmo2": _molmo2,
     "small-qwen3-omni": _qwen3_omni,
     "small-qwen2.5-omni": _qwen2_5_omni,
     "small-kimi-k2.5": _kimi_k25,

@@ -159,7 +159,28 @@ def _opencua() -> Files:
     return with_code(files, "text_config")
 
 
+def _alpamayo() -> Files:
+    files = _qwen3("Alpamayo2Super", "alpamayo2_super")
+    config = files["config.json"]
+    text = {**TEXT, "model_type": "qwen3_vl_text", "vocab_size": 700}
+    nested = {name: config.pop(name) for name in [*config] if name.endswith("_token_id")}
+    files["config.json"] = {
+        **config,
+        "future_vocab_size": 12,
+        "history_vocab_size": 7,
+        "max_pixels": 190000,
+        "min_pixels": 20000,
+        "vlm_config": {
+            **nested,
+            "text_config": text,
+            "vision_config": {"model_type": "qwen3_vl", "depth": 2, "patch_size": 16},
+        },
+    }
+    return files
+
+
 QWEN_FAMILIES: Final[Mapping[str, Callable[[], Files]]] = {
+    "small-alpamayo-2-super": _alpamayo,
     "small-exaone-4.5": _exaone,
     "small-qwen4-exp": _qwen4,
     "small-cosmos3": _cosmos3,

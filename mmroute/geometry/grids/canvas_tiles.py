@@ -1,8 +1,9 @@
-"""Llama 4 and Command A Vision: the canvas of tiles that scales an image least.
+"""Llama 4, Command A Vision and Molmo 2: the canvas of tiles that scales an image least.
 
-Sources: vLLM ``model_executor/models/mllama4.py`` and ``cohere2_vision.py``; transformers
-``models/llama4/image_processing_llama4.py`` (`get_best_fit`), ``processing_llama4.py`` and
-``models/cohere2_vision/image_processing_cohere2_vision.py`` (`get_optimal_tiled_canvas`).
+Sources: vLLM ``model_executor/models/mllama4.py``, ``cohere2_vision.py`` and ``molmo2.py``;
+transformers ``models/llama4/image_processing_llama4.py`` (`get_best_fit`),
+``processing_llama4.py``, ``models/cohere2_vision/image_processing_cohere2_vision.py``
+(`get_optimal_tiled_canvas`) and ``models/molmo2/image_processing_molmo2.py``.
 """
 
 from __future__ import annotations
@@ -52,27 +53,83 @@ class CanvasTiles(OneByOne[ImageSize]):
         return self.count(ImageSize(self.tile_size, self.max_tiles * self.tile_size)).total
 
     def count(self, image: ImageSize) -> Count:
-        rows, columns = self._grid(image) if self.cropped else (1, 1)
+        rows, columns = (1, 1)
+        if self.cropped:
+            canvases = _canvases(self.tile_size, self.max_tiles, self.single_precision)
+            best = _best(canvases, image.height, image.width, to_max=self.to_max_canvas)
+            rows, columns = (side // self.tile_size for side in best)
         tile = self._tokens_per_tile()
         return Count(rows, columns, tile, tile) if rows * columns > 1 else Count(whole=tile)
-
-    def _grid(self, image: ImageSize) -> tuple[int, int]:
-        """Rows and columns of the canvas that enlarges an image least, or else reduces it least.
-
-        Of canvases with one scale it is the first, which has the fewest tiles.
-        """
-        canvases = _canvases(self.tile_size, self.max_tiles, self.single_precision)
-        sides = np.array([image.height, image.width], dtype=canvases.dtype)
-        scales = (canvases / sides).min(axis=1)
-        larger = scales[scales >= 1]
-        scale = larger.min() if len(larger) and not self.to_max_canvas else scales.max()
-        height, width = canvases[np.argmax(scales == scale)].tolist()
-        return int(height) // self.tile_size, int(width) // self.tile_size
 
     def _tokens_per_tile(self) -> int:
         if self.tile_side is not None:
             return self.tile_side**2
         return (self.tile_size // self.patch_size) ** 2 // round(1 / self.pixel_shuffle_ratio**2)
+
+
+@dataclass(frozen=True, slots=True)
+class OverlappingCrops(OneByOne[ImageSize]):
+    """The pooled patches of overlapping crops, and those of the whole image: Molmo 2.
+
+    Attributes:
+        crop_size: side of a crop, in pixels.
+        patch_size: side of a patch, in pixels.
+        max_crops: the most crops.
+        margins: patches at both ends of a crop that its neighbours have, too.
+        pooling: patches of one feature position, down and across.
+        row_ends: whether each row of the crops has one position more.
+        whole_row_ends: whether each row of the whole image has; None: as the crops.
+    """
+
+    crop_size: int
+    patch_size: int
+    max_crops: int
+    margins: tuple[int, ...]
+    pooling: tuple[int, ...]
+    row_ends: bool = True
+    whole_row_ends: bool | None = None
+
+    def max_embeds(self, _: CachePlan) -> int:
+        tilings = grids(1, self.max_crops)
+        return max(self._count(rows, columns).total for columns, rows in tilings) + 4
+
+    def count(self, image: ImageSize) -> Count:
+        margin, window = self._margin_and_window()
+        canvases = _canvases(window, self.max_crops, True)
+        with np.errstate(divide="ignore"):  # an image may be no larger than the margins
+            best = _best(canvases, image.height - margin, image.width - margin)
+        rows, columns = (side // window for side in best)
+        return self._count(rows, columns)
+
+    def _margin_and_window(self) -> tuple[int, int]:
+        """Pixels of the margins, and of a crop without them."""
+        margin = sum(self.margins) * self.patch_size
+        return margin, self.crop_size // self.patch_size * self.patch_size - margin
+
+    def _count(self, tile_rows: int, tile_columns: int) -> Count:
+        margin, window = self._margin_and_window()
+        rows = self._pooled(tile_rows * window + margin, self.pooling[0])
+        columns = self._pooled(tile_columns * window + margin, self.pooling[1])
+        whole_rows, whole_columns = (self._pooled(self.crop_size, size) for size in self.pooling)
+        ends = self.row_ends if self.whole_row_ends is None else self.whole_row_ends
+        return Count(rows, columns + self.row_ends, whole=whole_rows * (whole_columns + ends))
+
+    def _pooled(self, pixels: int, size: int) -> int:
+        return -(-(pixels // self.patch_size) // size)
+
+
+def _best(
+    canvases: npt.NDArray[np.float64], height: int, width: int, *, to_max: bool = False
+) -> tuple[int, int]:
+    """Height and width of the canvas that enlarges an image least, or else reduces it least.
+
+    Of canvases with one scale it is the first, which has the fewest tiles.
+    """
+    scales = (canvases / np.array([height, width], dtype=canvases.dtype)).min(axis=1)
+    larger = scales[scales >= 1]
+    scale = larger.min() if len(larger) and not to_max else scales.max()
+    best_height, best_width = canvases[np.argmax(scales == scale)].tolist()
+    return int(best_height), int(best_width)
 
 
 @lru_cache(maxsize=16)

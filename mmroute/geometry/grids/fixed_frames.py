@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mmroute.errors import item_refused
 from mmroute.geometry.grid import CachePlan, Count, SampledVideos
 from mmroute.requests.items import VideoSize
 
@@ -25,6 +26,7 @@ class FixedFrames(SampledVideos):
         beside_an_image: whether the engine plans its encoder cache with what the context holds
             beside an image; otherwise with what it holds.
         planned_frames: the most that it plans with; None: all of them.
+        refused_heights: heights in pixels that the processor takes for a number of channels.
     """
 
     tokens_per_frame: int | None = None
@@ -34,6 +36,7 @@ class FixedFrames(SampledVideos):
     newline: bool = False
     beside_an_image: bool = False
     planned_frames: int | None = None
+    refused_heights: tuple[int, ...] = ()
 
     def max_embeds(self, plan: CachePlan) -> int:
         room = plan.beside_an_image if self.beside_an_image else plan.max_model_len
@@ -42,6 +45,8 @@ class FixedFrames(SampledVideos):
         return planned * self._tokens() + self.newline
 
     def count(self, video: VideoSize) -> Count:
+        if video.height in self.refused_heights:
+            raise item_refused(video, "its processor takes the height for a number of channels")
         return Count(len(self.frames(video).indices), 1, self._tokens(), int(self.newline))
 
     def _tokens(self) -> int:

@@ -1,7 +1,7 @@
 """Kimi: images keep their size within limits of patches, and are padded up to whole tokens.
 
 Sources: vLLM ``transformers_utils/processors/kimi_k25_vision_fused.py``
-(`navit_resize_image`), ``model_executor/models/kimi_k25.py`` and
+(`navit_resize_image`), ``model_executor/models/kimi_k25.py``, ``kimi_vl.py`` and
 ``models/kimi_k3/common/mm_preprocess.py``.
 """
 
@@ -11,10 +11,13 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+from mmroute.errors import image_refused
 from mmroute.geometry.grid import CachePlan, Count, OneByOne
 from mmroute.requests.items import ImageSize
 
 _ENGINES_LARGEST: Final = ImageSize(3000, 3000)
+_PLANNED: Final = ImageSize(1024, 1024)
+_MOST_PER_SIDE: Final = 511
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +70,33 @@ class Navit(OneByOne[ImageSize]):
         height = min(max(1, int(image.height * scale)), longest)
         factor = self.merge_size * patch
         return math.ceil(width / factor) * math.ceil(height / factor)
+
+
+@dataclass(frozen=True, slots=True)
+class ScaledPatches(OneByOne[ImageSize]):
+    """The tokens of an image that is scaled to a number of patches and padded: Kimi-VL.
+
+    Attributes:
+        patch_size: pixels along one side of a patch.
+        merge_size: patches along one side of a token.
+        max_patches: the most whole patches of an image that is not scaled.
+    """
+
+    patch_size: int
+    merge_size: int
+    max_patches: int
+
+    def max_embeds(self, _: CachePlan) -> int:
+        return self.count(_PLANNED).total
+
+    def count(self, image: ImageSize) -> Count:
+        width, height = image.width, image.height
+        patches = (width // self.patch_size) * (height // self.patch_size)
+        if patches > self.max_patches:
+            scale = math.sqrt(self.max_patches / patches)
+            width, height = int(width * scale), int(height * scale)
+        factor = self.merge_size * self.patch_size
+        columns, rows = -(-width // factor), -(-height // factor)
+        if max(columns, rows) * self.merge_size > _MOST_PER_SIDE:
+            raise image_refused(image, f"it has more than {_MOST_PER_SIDE} patches along a side")
+        return Count(rows, columns)

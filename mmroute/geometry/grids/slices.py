@@ -1,9 +1,10 @@
-"""MiniCPM-V 4.6 and 4.7: the whole image, and slices of it.
+"""MiniCPM-V and MiniCPM-o: the whole image, and slices of it.
 
 The grid of slices has about as many as the image has times a slice's area, and the aspect
 ratio that is closest on a logarithmic scale. Sources: transformers
 ``models/minicpmv4_6/image_processing_minicpmv4_6.py``, vLLM
-``model_executor/models/minicpmv4_6.py`` and ``minicpmv4_7.py``. Checked with both.
+``model_executor/models/minicpmv.py``, ``minicpmv4_6.py`` and ``minicpmv4_7.py``. Checked with
+both, and with the image processors that come with MiniCPM-V 2.5 and MiniCPM-o 2.6.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from mmroute.errors import image_refused
 from mmroute.geometry.grid import CachePlan, Count, OneByOne
 from mmroute.requests.items import ImageSize
 
@@ -24,19 +26,28 @@ class Slices(OneByOne[ImageSize]):
         slice_size: the side of a square as large as a slice, in pixels.
         patch_size: the side of a patch, in pixels.
         max_slices: the most slices.
-        planned_side: the side of the image the engine plans its memory with, in pixels; it is
-            ``max_slices`` times as high.
+        planned_side: the side of the image the engine plans its memory with, in pixels.
         downsample: the number of patches along one side of a token, squared: ``16x``, or ``4x``.
+        planned_slices: how many times as high that image is; None: `max_slices` times.
+        fixed_tokens: the number of tokens of each slice and of the whole image, where no size
+            decides it.
+        sliced: whether large images are sliced.
+        refused_heights: the heights in pixels that the processor takes for a number of channels.
     """
 
     slice_size: int
     patch_size: int
     max_slices: int
     planned_side: int
-    downsample: Literal["16x", "4x"]
+    downsample: Literal["16x", "4x"] = "16x"
+    planned_slices: int | None = None
+    fixed_tokens: int | None = None
+    sliced: bool = True
+    refused_heights: tuple[int, ...] = ()
 
     def max_embeds(self, _: CachePlan) -> int:
-        return self.count(ImageSize(self.planned_side, self.planned_side * self.max_slices)).total
+        height = self.planned_side * (self.planned_slices or self.max_slices)
+        return self.count(ImageSize(self.planned_side, height)).total
 
     def grid(self, image: ImageSize) -> tuple[int, int]:
         """Rows and columns of slices; (0, 0) if the image is not sliced."""
@@ -59,7 +70,11 @@ class Slices(OneByOne[ImageSize]):
         return best
 
     def count(self, image: ImageSize) -> Count:
-        rows, columns = self.grid(image)
+        if image.height in self.refused_heights:
+            raise image_refused(image, "its processor takes the height for a number of channels")
+        rows, columns = self.grid(image) if self.sliced else (0, 0)
+        if self.fixed_tokens is not None:
+            return Count(rows, columns, self.fixed_tokens, self.fixed_tokens)
         whole = self._tokens(image.height, image.width, enlarge=not rows)
         if not rows:
             return Count(whole=whole)

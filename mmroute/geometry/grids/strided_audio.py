@@ -1,9 +1,9 @@
 """Audio: frames, of which each step of a processor keeps one in several.
 
 Sources: vLLM ``model_executor/models/granite_speech.py``, ``glmasr.py``, ``glmasr_utils.py``,
-``audioflamingo3.py``, ``funaudiochat.py``, ``transformers_utils/processors/funasr.py`` and
-``fireredasr2.py``; transformers ``models/granite_speech/feature_extraction_granite_speech.py``.
-Checked with them.
+``audioflamingo3.py``, ``funaudiochat.py``, ``moss_audio.py``, ``moss_transcribe_diarize.py``,
+``transformers_utils/processors/funasr.py``, ``fireredasr2.py`` and ``minicpmo.py``; transformers
+``models/granite_speech/feature_extraction_granite_speech.py``. Checked with them.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ class StridedAudio(OneByOne[AudioLength]):
         stem: whether a hop is of eight frames for a convolution in two dimensions, or of two for
             one in one; None: of one.
         steps: each as (padding at both sides, kernel, stride), as of a convolution.
-        frames: which frames there are: those that begin within the audio, one more than fit, or
-            those whose window fits.
+        frames: which frames there are: those that begin within the audio, one more than fit,
+            those whose window fits, or as many as its seconds have by `frame_rate`.
+        frame_rate: the number of frames a second; the engine multiplies in floating point.
         window: the number of samples of a frame.
         stacked: the number of frames that are made one, or a rest of them.
         merged: the number of positions behind the steps that are one token; a rest of them has
@@ -43,8 +44,12 @@ class StridedAudio(OneByOne[AudioLength]):
         min_samples: fewer are refused, or filled up to as many if `fills_up`.
         fills_up: whether an audio of too few samples is filled up.
         chunk_seconds: the number of seconds of a chunk; 0: the audio is not cut.
-        max_seconds: the number of seconds that are used, in whole chunks.
+        max_seconds: the number of seconds that are used, in whole chunks; 0: all.
         each_chunk: whether each chunk takes the steps for itself.
+        row_tokens: the number of tokens of a row; a rest is the whole item beside the rows.
+        row_seconds: instead, the number of seconds of a row, at the end of which its time stands.
+        timed: whether there are such rows.
+        token_rate: the number of tokens a second; 0: by hops and steps.
         planned_tokens: the number of tokens of the audio that the engine plans its encoder cache
             with.
         planned_samples: or its samples.
@@ -56,7 +61,8 @@ class StridedAudio(OneByOne[AudioLength]):
     hop_factors: tuple[int, ...] = ()
     stem: bool | None = None
     steps: tuple[tuple[int, int, int], ...] = ()
-    frames: Literal["begun", "centred", "whole"] = "begun"
+    frames: Literal["begun", "centred", "whole", "rated"] = "begun"
+    frame_rate: int = 0
     window: int = 0
     stacked: int = 1
     merged: int = 1
@@ -68,6 +74,10 @@ class StridedAudio(OneByOne[AudioLength]):
     chunk_seconds: int = 0
     max_seconds: int = 0
     each_chunk: bool = False
+    row_tokens: int = 0
+    row_seconds: int = 0
+    timed: bool = True
+    token_rate: float = 0
     planned_tokens: int = 0
     planned_samples: int = 0
     planned_seconds: int = 0
@@ -84,13 +94,28 @@ class StridedAudio(OneByOne[AudioLength]):
         tokens = max(self.least, self._tokens(samples))
         if samples < self.min_samples or tokens < 1:
             raise item_refused(audio, "it is too short to have a token")
-        return Count(whole=tokens)
+        return self._in_rows(tokens)
+
+    def _in_rows(self, tokens: int) -> Count:
+        row = self.row_tokens
+        rows = tokens // row if row else 0
+        times: list[int] = []
+        if self.row_seconds and self.timed:
+            hops = math.prod([self.hop_length, *(stride for _, _, stride in self.steps)])
+            rate = self.token_rate or self.sampling_rate / hops
+            row = int(rate * self.row_seconds)
+            rows = int(tokens / rate) // self.row_seconds
+            times = [self.row_seconds * (n + 1) for n in range(rows)]
+        if not rows:
+            return Count(whole=tokens)
+        return Count(rows, 1, row, tokens - rows * row, tuple(times))
 
     def _tokens(self, samples: int) -> int:
         if not self.chunk_seconds:
             return self._after_steps(self._frames(samples))
         chunk = self.chunk_seconds * self.sampling_rate
-        samples = min(samples, self.max_seconds // self.chunk_seconds * chunk)
+        if self.max_seconds:
+            samples = min(samples, self.max_seconds // self.chunk_seconds * chunk)
         whole, rest = divmod(samples, chunk)
         if self.each_chunk:
             tokens = whole * self._after_steps(self._frames(chunk))
@@ -104,6 +129,8 @@ class StridedAudio(OneByOne[AudioLength]):
                 return -(-samples // hop)
             case "centred":
                 return samples // hop + 1
+            case "rated":
+                return int(samples / self.sampling_rate * self.frame_rate)
         return max(0, (samples - self.window) // hop + 1)
 
     def _after_steps(self, frames: int) -> int:

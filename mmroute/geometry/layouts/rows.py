@@ -1,13 +1,14 @@
-"""Rows of features, each closed by a break token, the last by an end: Pixtral, Mistral 3."""
+"""Rows of features, each closed by a break token: Pixtral, Mistral 3, Molmo 2."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from mmroute.geometry.grid import Count
-from mmroute.geometry.replacement import ModelContext, Replacement, check_count
+from mmroute.geometry.replacement import ModelContext, Replacement, TokenIds, check_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,3 +39,44 @@ class Rows:
         token_ids = np.tile(row, rows)
         token_ids[-1] = self.end
         return Replacement(token_ids, ((True, columns), (False, 1)) * rows)
+
+
+@dataclass(frozen=True, slots=True)
+class TwoViews:
+    """The rows of a square view of the whole image, then those of its crops: Molmo 2.
+
+    All positions take features. A row's last column is its end, where the view has such.
+
+    Attributes:
+        fill: the token of a position within a row.
+        row_end: the token of a row's end.
+        whole_start: what opens the whole image.
+        start: what opens the crops.
+        end: what closes each of both.
+        row_ends: whether rows of the crops have an end. Those of the whole image have where they
+            are longer than it has rows.
+    """
+
+    fill: int
+    row_end: int
+    whole_start: int
+    start: int
+    end: int
+    row_ends: bool = True
+
+    def replacement(
+        self, count: Count, _item: object, _number: int, _context: ModelContext | None
+    ) -> Replacement:
+        check_count(count.total)
+        side = math.isqrt(count.whole)
+        columns = count.whole // side
+        whole = self._view(self.whole_start, side, columns, ends=columns > side)
+        crops = self._view(self.start, count.rows, count.columns, ends=self.row_ends)
+        return Replacement(np.concatenate((whole, crops)))
+
+    def _view(self, start: int, rows: int, columns: int, *, ends: bool) -> TokenIds:
+        row = np.full(columns, self.fill, dtype=np.uint32)
+        if ends:
+            row[-1] = self.row_end
+        parts = (np.array([start], np.uint32), np.tile(row, rows), np.array([self.end], np.uint32))
+        return np.concatenate(parts)

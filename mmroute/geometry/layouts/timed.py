@@ -1,7 +1,9 @@
 """Frames or pairs of frames, each with its time as text: Qwen3-VL, GLM-V, Gemma 4, MiniMax-M3.
 
-Sources: vLLM ``model_executor/models/qwen3_vl.py``, ``glm4_1v.py``, ``gemma4_mm.py`` and
-``transformers_utils/processors/minimax_m3.py``. Checked with it.
+Audio in rows: MiniCPM-o, MOSS-Audio, MOSS-Transcribe-Diarize.
+
+Sources: vLLM ``model_executor/models/qwen3_vl.py``, ``glm4_1v.py``, ``gemma4_mm.py``,
+``moss_audio.py`` and ``transformers_utils/processors/minimax_m3.py``. Checked with it.
 """
 
 from __future__ import annotations
@@ -65,3 +67,34 @@ class Timed:
         if self.time_first:
             return Run(time + self.before, count.tile, self.after)
         return Run(self.before, count.tile, self.after + time)
+
+
+@dataclass(frozen=True, slots=True)
+class AudioRows:
+    """The rows of an audio's count, and what is left of it.
+
+    Attributes:
+        fill: the token of a feature position.
+        before: what stands before the features of a row, and before those that are left.
+        after: what stands behind them.
+        time: what stands behind a row, from its ``{seconds}``.
+        opening: what comes first.
+        closing: what comes last.
+    """
+
+    fill: int
+    before: Words = ()
+    after: Words = ()
+    time: str = ""
+    opening: Words = ()
+    closing: Words = ()
+
+    def replacement(
+        self, count: Count, _item: object, _number: int, context: ModelContext
+    ) -> Replacement:
+        times = [tuple(context.encode(self.time.format(seconds=at)).tolist()) for at in count.times]
+        ends = [self.after + time for time in times] or [self.after] * count.rows
+        runs = [Run(self.before, count.tile, end) for end in ends]
+        if count.whole:
+            runs.append(Run(self.before, count.whole, self.after))
+        return joined_runs(self.fill, runs, opening=self.opening, closing=self.closing)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -13,7 +13,7 @@ from mmroute.model_directory import JsonValue, ModelFiles
 from mmroute.reuse.fast_paths import REFERENCE_ONLY, FastPaths
 from mmroute.tokenizers.choice import choose_encoder
 from mmroute.tokenizers.codec import Loaded
-from mmroute.tokenizers.engine_classes import engine_class
+from mmroute.tokenizers.engine_classes import NOTHING_ADDED, AddedTokens, engine_class
 from mmroute.tokenizers.formats.fast import HfTokenizer
 from mmroute.tokenizers.formats.special_tokens import SpecialTokens, read_special_tokens
 from mmroute.tokenizers.pieces import joins_pieces
@@ -30,7 +30,7 @@ def load_hf_model(
     files: ModelFiles,
     pipelines: Mapping[str, str],
     fast_paths: FastPaths,
-    adds: Sequence[str] = (),
+    adds: AddedTokens = NOTHING_ADDED,
 ) -> HfTokenizer:
     """Load the tokenizer of a model as the engine does.
 
@@ -39,7 +39,7 @@ def load_hf_model(
         pipelines: the name of the pipeline by tokenizer class, from the family spec; ``*`` is any
             class. If it is empty, `engine_class` decides.
         fast_paths: the encoder that the caller wants, and the size of the text cache.
-        adds: the special tokens that the engine's processor adds to the vocabulary.
+        adds: the tokens that the engine adds to the vocabulary.
 
     Raises:
         ModelError: `missing_file`, `malformed_file`, `tokenizer_unverified`,
@@ -50,7 +50,7 @@ def load_hf_model(
 
 
 def load_tokenizer_json(
-    files: ModelFiles, pipelines: Mapping[str, str], adds: Sequence[str] = ()
+    files: ModelFiles, pipelines: Mapping[str, str], adds: AddedTokens = NOTHING_ADDED
 ) -> Loaded:
     """Load a tokenizer.json as the engine does; if that is not known, as the file is written.
 
@@ -129,7 +129,7 @@ def _unverified(files: ModelFiles, why: str) -> ModelError:
 
 
 def _build(
-    files: ModelFiles, pipeline: Pipeline | None, fast_paths: FastPaths, adds: Sequence[str]
+    files: ModelFiles, pipeline: Pipeline | None, fast_paths: FastPaths, adds: AddedTokens
 ) -> HfTokenizer:
     special = read_special_tokens(files, None if pipeline is None else pipeline.defaults)
     declared = _declared(files, pipeline, special)
@@ -144,7 +144,8 @@ def _build(
     if pipeline is not None and pipeline.resets_flags:
         backend.add_tokens([tokenizers.AddedToken(t, special=True) for t in special.texts])
     special.check_ids(backend, files)
-    backend.add_special_tokens(list(adds))
+    backend.add_tokens(list(adds.ordinary))
+    backend.add_special_tokens(list(adds.special))
     bos = special.names.get("bos_token")
     vocabulary = declared["model"].get("vocab")  # a dictionary, or for unigrams a list with scores
     return HfTokenizer(

@@ -1,0 +1,179 @@
+"""Small directories of families whose processor is code that comes with the model.
+
+The code is not here: ``tools/generate.py --code DIRECTORY`` lays it beside the files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from small_models import CHAT_OPENAI, LLAMA, Files
+from small_tokenizers import byte_level, special_ids
+
+_CHAT: Final = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+_NORMALIZED: Final = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
+_TOKENIZER: Final = {"bos_token": None, "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}
+
+
+def _files(
+    architecture: str, model_type: str, special: tuple[str, ...], chat_text: str, **config: Any
+) -> Files:
+    """``config``: fields; a text that is a special token stands for its ID."""
+    tokenizer = byte_level((*_CHAT, *special))
+    ids = special_ids(tokenizer)
+    fields = {
+        name: ids[value] if isinstance(value, str) and value in ids else value
+        for name, value in config.items()
+    }
+    return {
+        "config.json": {"architectures": [architecture], "model_type": model_type, **fields},
+        "tokenizer.json": tokenizer,
+        "tokenizer_config.json": {**_TOKENIZER, "tokenizer_class": "PreTrainedTokenizerFast"},
+        "chat_template.jinja": CHAT_OPENAI.replace("IMAGE", chat_text),
+    }
+
+
+def _kimi_vl() -> Files:
+    special = ("<|media_start|>", "<|media_content|>", "<|media_pad|>", "<|media_end|>")
+    experts = {
+        "kv_lora_rank": 16,
+        "q_lora_rank": None,
+        "qk_nope_head_dim": 16,
+        "qk_rope_head_dim": 16,
+        "v_head_dim": 16,
+        "n_routed_experts": 4,
+    }
+    text = {**LLAMA, **experts, "model_type": "deepseek_v2", "max_position_embeddings": 16384}
+    files = _files(
+        "KimiVLForConditionalGeneration",
+        "kimi_vl",
+        special,
+        "<|media_start|>image<|media_content|><|media_pad|><|media_end|>",
+        media_placeholder_token_id="<|media_pad|>",
+        text_config=text,
+        vision_config={"model_type": "moonvit", "patch_size": 14, "merge_kernel_size": [2, 2]},
+    )
+    files["preprocessor_config.json"] = {
+        **_NORMALIZED,
+        "auto_map": {
+            "AutoImageProcessor": "image_processing_kimi_vl.KimiVLImageProcessor",
+            "AutoProcessor": "processing_kimi_vl.KimiVLProcessor",
+        },
+        "in_token_limit": 1000,
+        "pad_input": True,
+        "patch_size": 14,
+    }
+    return files
+
+
+def _moss_diarize() -> Files:
+    special = ("<|audio_start|>", "<|audio_pad|>", "<|audio_end|>")
+    files = _files(
+        "MossTranscribeDiarizeForConditionalGeneration",
+        "moss_transcribe_diarize",
+        special,
+        "".join(special),
+        audio_token_id="<|audio_pad|>",
+        audio_config={"model_type": "whisper", "d_model": 64, "encoder_layers": 2},
+        text_config={
+            **LLAMA,
+            "model_type": "qwen3",
+            "head_dim": 16,
+            "layer_types": ["full_attention"] * 2,
+        },
+    )
+    files["preprocessor_config.json"] = {
+        "auto_map": {
+            "AutoProcessor": "processing_moss_transcribe_diarize.MossTranscribeDiarizeProcessor",
+        },
+        "chunk_length": 10,
+        "feature_extractor_type": "WhisperFeatureExtractor",
+        "feature_size": 80,
+        "hop_length": 160,
+        "n_fft": 400,
+        "processor_class": "MossTranscribeDiarizeProcessor",
+        "sampling_rate": 16000,
+    }
+    files["processor_config.json"] = {
+        "audio_merge_size": 4,
+        "audio_tokens_per_second": 12.5,
+        "auto_map": files["preprocessor_config.json"]["auto_map"],
+        "processor_class": "MossTranscribeDiarizeProcessor",
+        "time_marker_every_seconds": 2,
+    }
+    files["chat_template.jinja"] = files["chat_template.jinja"].replace("'image'", "'audio'")
+    return files
+
+
+_STRING: Final = (
+    "{%- for message in messages -%}<|im_start|>{{ message.role }}\n"
+    "{{ message.content }}<|im_end|>\n{%- endfor -%}"
+    "{%- if add_generation_prompt -%}<|im_start|>assistant\n{%- endif -%}"
+)
+_QWEN2: Final = """from transformers import PretrainedConfig, Qwen2Config
+
+
+class SmallConfig(Qwen2Config):
+    model_type = "MODEL_TYPE"
+
+    def __init__(self, slice_config=None, vision_config=None, audio_config=None, **fields):
+        self.slice_config = PretrainedConfig(**(slice_config or {}))
+        self.vision_config = PretrainedConfig(**(vision_config or {}))
+        self.audio_config = PretrainedConfig(**(audio_config or {}))
+        super().__init__(**fields)
+"""
+
+
+def _minicpm(letter: str, version: float, **processor: Any) -> Files:
+    """``letter``: V for images and videos, O for audio as well."""
+    special = (
+        "<unk>", "<image>", "</image>", "<slice>", "</slice>", "<image_id>", "</image_id>",
+        "<|audio_start|>", "<|audio_end|>", "<|spk_bos|>", "<|spk_eos|>",
+    )  # fmt: skip
+    name, model_type = f"MiniCPM{letter}", f"minicpm{letter.lower()}"
+    files = _files(name, model_type, special, "(<image>./</image>)")
+    files["config.json"] |= {
+        **LLAMA,
+        "auto_map": {"AutoConfig": "configuration_small.SmallConfig"},
+        "max_position_embeddings": 16384,
+        "model_type": model_type,
+        "audio_pool_step": 2,
+        "query_num": 9,
+        "version": version,
+    }
+    files["configuration_small.py"] = _QWEN2.replace("MODEL_TYPE", model_type)
+    files["tokenizer_config.json"] = {
+        **_TOKENIZER,
+        "bos_token": "<|im_start|>",
+        "auto_map": {"AutoTokenizer": ["tokenization_minicpmo_fast.MiniCPMOTokenizerFast", None]},
+        "tokenizer_class": "MiniCPMOTokenizerFast",
+        "unk_token": "<unk>",
+    }
+    files["preprocessor_config.json"] = {
+        "auto_map": {
+            "AutoImageProcessor": "image_processing_minicpmv.MiniCPMVImageProcessor",
+            "AutoProcessor": f"processing_{model_type}.{name}Processor",
+        },
+        "image_feature_size": 9,
+        "image_processor_type": "MiniCPMVImageProcessor",
+        "norm_mean": [0.5, 0.5, 0.5],
+        "norm_std": [0.5, 0.5, 0.5],
+        "patch_size": 14,
+        "processor_class": f"{name}Processor",
+        "scale_resolution": 200,
+        "use_image_id": True,
+        "version": version,
+        **processor,
+    }
+    files["chat_template.jinja"] = _STRING
+    return files
+
+
+CODE_FAMILIES: Final[Mapping[str, Callable[[], Files]]] = {
+    "small-kimi-vl": _kimi_vl,
+    "small-moss-transcribe-diarize": _moss_diarize,
+    "small-minicpm-v-2.6": lambda: _minicpm("V", 2.6, max_slice_nums=7),
+    "small-minicpm-o-2.6": lambda: _minicpm("O", 2.6, max_slice_nums=9),
+}
+"""Name -> its files."""
