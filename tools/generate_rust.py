@@ -100,6 +100,14 @@ class Frontend:
         ids = rendered["token_ids"]
         return {"token_runs": [[token, len(list(run))] for token, run in itertools.groupby(ids)]}
 
+    def prompt(self, request: dict[str, Any], tokenizer: Any) -> dict[str, Any]:
+        """The text of the prompt that it makes of a chat, or how its refusal begins."""
+        answer = self.answer(request)
+        if "refused" in answer:
+            return answer
+        ids = [token for token, count in answer["token_runs"] for _ in range(count)]
+        return {"prompt": tokenizer.decode(ids, skip_special_tokens=False)}
+
 
 @contextmanager
 def serving(files: dict[str, Any], name: str) -> Iterator[Frontend]:
@@ -117,8 +125,11 @@ def serving(files: dict[str, Any], name: str) -> Iterator[Frontend]:
 
 def main() -> None:
     """Write one file for each model, and one for the templates."""
+    import chat_cases
     from rust_cases import MODELS, REQUESTS, TEMPLATE_MODEL, TEMPLATES
+    from small_families import FAMILY_MODELS
     from small_models import SMALL_MODELS, fingerprint
+    from tokenizers import Tokenizer
 
     if importlib.metadata.version("vllm") != VERSION:
         raise SystemExit(f"this needs vLLM {VERSION}")
@@ -139,6 +150,17 @@ def main() -> None:
             lines.append({"id": name, **case, "expect": frontend.answer(case)})
     meta = {"model": TEMPLATE_MODEL, "fingerprint": fingerprint(files), "vllm": VERSION}
     write("templates.jsonl", [meta, *lines])
+
+    for model in chat_cases.MODELS:
+        files = FAMILY_MODELS[model]()
+        tokenizer = Tokenizer.from_str(json.dumps(files["tokenizer.json"]))
+        with serving(files, model) as frontend:
+            lines = [
+                {"id": name, "expect": frontend.prompt(request, tokenizer)}
+                for name, request in chat_cases.REQUESTS.items()
+            ]
+        meta = {"kind": "meta", "model": model, "fingerprint": fingerprint(files), "vllm": VERSION}
+        write(f"../chats/rust/{model}.jsonl", [meta, *lines])
 
 
 def write(name: str, lines: list[dict[str, Any]]) -> None:

@@ -46,10 +46,9 @@ def check_covered(family: FamilySpec, engine: EngineProfile, settings: EngineSet
     Raises:
         ModelError: `unknown_family`, `unsupported_engine_setting`.
     """
-    if engine.frontend is Frontend.RUST and settings.tokenizer_mode != "auto":
+    if engine.frontend is Frontend.RUST and settings.tokenizer_mode == "mistral":
         raise _unsupported(
-            f"--tokenizer-mode {settings.tokenizer_mode}",
-            "it names a renderer of vLLM's Rust frontend, which is not covered",
+            "--tokenizer-mode mistral", "vLLM's Rust frontend does not start with it"
         )
     if engine.frontend is Frontend.RUST and (
         settings.mm_processor_kwargs
@@ -79,11 +78,14 @@ def check_covered(family: FamilySpec, engine: EngineProfile, settings: EngineSet
 def check_tokenizer_mode(settings: EngineSettings, family: FamilySpec) -> None:
     """Refuse a tokenizer or chat renderer that is not the one the family is read with.
 
+    The Rust frontend has one tokenizer, and any renderer for any model.
+
     Raises:
         ModelError: `unsupported_engine_setting`.
     """
     own = "mistral" if family.tokenizer.has_chat_encoder else family.chat.renderer
-    if settings.tokenizer_mode not in ("auto", own if own in _TOKENIZER_MODES else "hf"):
+    named = ("auto", own if own in _TOKENIZER_MODES else "hf")
+    if settings.frontend is not Frontend.RUST and settings.tokenizer_mode not in named:
         raise _unsupported(
             f"--tokenizer-mode {settings.tokenizer_mode}",
             f"the family {family.family} is read with another tokenizer or chat renderer",

@@ -13,7 +13,8 @@ from paths import VECTORS
 from small_families import FAMILY_MODELS
 from small_models import fingerprint, write_model
 
-from mmroute import Normalizer
+from mmroute import EngineSettings, Normalizer
+from mmroute.engines.frontends import Frontend
 from mmroute.errors import InexactError
 from mmroute.requests.lines import request_of
 
@@ -35,11 +36,22 @@ def prompt(model: Normalizer, fields: dict[str, Any]) -> dict[str, Any] | None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_prompts_are_those_of_the_engine(name: str, tmp_path: Path) -> None:
-    meta, lines = read_vectors(VECTORS / "chats" / f"{name}.jsonl")
+    check(name, VECTORS / "chats", tmp_path, EngineSettings())
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_prompts_are_those_of_the_rust_frontend(name: str, tmp_path: Path) -> None:
+    settings = EngineSettings(frontend=Frontend.RUST)
+    check(name, VECTORS / "chats" / "rust", tmp_path, settings)
+
+
+def check(name: str, folder: Path, tmp_path: Path, settings: EngineSettings) -> None:
+    meta, lines = read_vectors(folder / f"{name}.jsonl")
     files = FAMILY_MODELS[name]()
     assert meta["fingerprint"] == fingerprint(files), "the vectors are of other files"
     assert [line["id"] for line in lines] == list(REQUESTS)
-    model = Normalizer.from_pretrained(str(write_model(files, tmp_path / name)))
+    directory = write_model(files, tmp_path / name)
+    model = Normalizer.from_pretrained(directory, model_id=name, engine_settings=settings)
     wrong = {}
     for line in lines:
         expected = None if "refused" in line["expect"] else line["expect"]

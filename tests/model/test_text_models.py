@@ -237,6 +237,28 @@ def test_the_tokenizer_mode_that_is_the_default_may_be_named(tmp_path: Path) -> 
             started_with(other)
 
 
+def test_the_rust_frontend_takes_any_renderer_for_any_model(tmp_path: Path) -> None:
+    directory = str(write(tmp_path))
+
+    def started_with(mode: str, backend: str = "vllm") -> Normalizer:
+        arguments = f"VLLM_USE_RUST_FRONTEND=1 vllm serve m --tokenizer-mode {mode}"
+        settings = EngineSettings.from_args(arguments)
+        return Normalizer.from_pretrained(directory, engine_settings=settings, backend=backend)
+
+    def prompt(normalizer: Normalizer) -> str:
+        ids = normalizer.normalize(messages=[{"role": "user", "content": "Hi"}]).token_ids
+        return normalizer.model.tokenizer.decode(ids.tolist())
+
+    rendered = prompt(started_with("deepseek_v4"))
+    assert rendered.endswith("<\uff5cUser\uff5c>Hi<\uff5cAssistant\uff5c><think>")
+    assert prompt(started_with("hf")) == prompt(started_with("auto")) != rendered
+    for refused in (started_with("kimi_k3"), started_with("deepseek_v4", "vllm==0.32.0")):
+        routing = refused.normalize(messages=HELLO)
+        assert routing.reason == Reason.CHAT_RENDERER_UNSUPPORTED
+    with pytest.raises(ModelError, match="does not start with it"):
+        started_with("mistral")
+
+
 def test_without_its_vocabulary_harmony_renders_no_chats(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

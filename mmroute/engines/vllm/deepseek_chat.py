@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import groupby
 from typing import Any, Final
 
 from mmroute.chat.cache import ChatCache
@@ -90,12 +91,25 @@ def _functions(tools: Sequence[Mapping[str, Any]]) -> list[Any]:
 
 def _v32_prompt(chat: ParsedChat, kwargs: Mapping[str, Any], functions: Sequence[Any]) -> str:
     conversation = to_conversation(chat, content_format="string", placeholders={})
-    turns = [_turn(message, [Block(message["content"])]) for message in conversation]
+    turns: list[Turn] = []
+    for is_result, run in groupby(conversation, lambda message: bool(message["role"] == "tool")):
+        told = [_turn(message, [Block(message["content"])]) for message in run]
+        turns += [_results(told, turns[-1:])] if is_result else told
     thinks = any(kwargs.get(name) for name in _TOGGLES)
     roles = [turn.role for turn in turns]
     if thinks and roles[-1] == "user" and "developer" in roles:
         raise invalid("a developer's message before the user's makes the engine fail, if it thinks")
     return v32.write(turns, functions, _V32, thinks=thinks)
+
+
+def _results(told: Sequence[Turn], before: Sequence[Turn]) -> Turn:
+    """All results of tools in a row, by their order: the engine looks at no ID."""
+    calls = sum(len(turn.calls) for turn in before)
+    if calls < len(told):
+        raise invalid("each result of a tool must follow an assistant's message that calls it")
+    return Turn(
+        "tool", [block for turn in told for block in turn.blocks], is_open=len(told) < calls
+    )
 
 
 def _v4_prompt(chat: ParsedChat, kwargs: Mapping[str, Any], functions: Sequence[Any]) -> str:

@@ -55,7 +55,8 @@ class Turn:
     """A message, or all messages of a user and of tools that follow one another.
 
     Attributes:
-        role: the role; ``tool`` until `merged` has made a user's turn of it.
+        role: the role; ``tool`` until `merged` has made a user's turn of it; ``tools`` for tools
+            alone, which ask for no answer.
         blocks: what it says.
         reasoning: the assistant's reasoning.
         calls: the assistant's calls of tools.
@@ -171,7 +172,7 @@ def _written(
 ) -> Iterator[str]:
     thinks, drops = thinking.effort is not None, _drops(turns, thinking)
     last = _last_user(turns, dialect)
-    if dialect.marks_systems and (thinks or turns[0].role == "system"):
+    if dialect.marks_systems and (thinks or turns[0].role in ("system", "tools")):
         yield SYSTEM
     yield thinking.effort or ""
     for i, turn in enumerate(turns):
@@ -196,7 +197,7 @@ def _written(
 def _said(turn: Turn, markup: Markup) -> str:
     text = turn.text
     match turn.role:
-        case "system":
+        case "system" | "tools":
             return text + _demands(turn, markup)
         case "developer":
             if not text:

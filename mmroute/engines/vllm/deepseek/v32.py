@@ -10,8 +10,6 @@ Source: vLLM ``tokenizers/deepseek_v32_encoding.py``,
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby
-from operator import attrgetter
 from typing import Any, Final
 
 from mmroute.engines.vllm.deepseek.dsml import (
@@ -26,8 +24,7 @@ from mmroute.engines.vllm.deepseek.dsml import (
 from mmroute.engines.vllm.deepseek.turns import Turn
 from mmroute.errors import invalid, quoted
 
-USERS: Final = ("user", "developer")
-"""Roles of turns that begin anew."""
+_USERS: Final = ("user", "developer")
 
 
 def write(
@@ -41,7 +38,8 @@ def write(
     """The prompt.
 
     Args:
-        turns: the turns of the conversation, one for each message.
+        turns: the turns of the conversation, one for each message; but one for all results of tools
+            in a row, which is open if some are missing.
         functions: the tools of the request.
         markup: the markup of tools.
         thinks: whether the model is to think.
@@ -54,29 +52,20 @@ def write(
     return BOS + tools + "".join(_written(turns, markup, thinks, asks))
 
 
-def last_user(turns: Sequence[Turn]) -> int:
-    """The last turn of a user or developer; -1 if there is none."""
-    return max((i for i, turn in enumerate(turns) if turn.role in USERS), default=-1)
-
-
 def _written(turns: Sequence[Turn], markup: Markup, thinks: bool, asks: bool) -> Iterator[str]:
-    last, at = last_user(turns), 0
-    for role, group in groupby(turns, attrgetter("role")):
-        run = list(group)
-        if role == "tool":
-            caller = turns[at - 1] if at else None
-            yield _results(run, caller, thought=thinks and at >= last)
-        else:
-            for i, turn in enumerate(run, at):
-                if role == "assistant":
-                    yield _answer(turn, markup, thinks=thinks and i > last)
-                elif role == "system":
-                    yield turn.text
-                else:
-                    yield _asked(turn, markup)
-                    if asks or i + 1 < len(turns):
-                        yield ASSISTANT + (THINK if thinks and i == last else END_THINK)
-        at += len(run)
+    last = max((i for i, turn in enumerate(turns) if turn.role in _USERS), default=-1)
+    for i, turn in enumerate(turns):
+        match turn.role:
+            case "system":
+                yield turn.text
+            case "assistant":
+                yield _answer(turn, markup, thinks=thinks and i > last)
+            case "tool":
+                yield _results(turn, thought=thinks and i >= last)
+            case _:
+                yield _asked(turn, markup)
+                if asks or i + 1 < len(turns):
+                    yield ASSISTANT + (THINK if thinks and i == last else END_THINK)
 
 
 def _asked(turn: Turn, markup: Markup) -> str:
@@ -104,11 +93,7 @@ def _answer(turn: Turn, markup: Markup, *, thinks: bool) -> str:
     return thought + turn.text + markup.call(turn.calls) + EOS
 
 
-def _results(results: Sequence[Turn], caller: Turn | None, *, thought: bool) -> str:
-    if caller is None or len(caller.calls) < len(results):
-        raise invalid("each result of a tool must follow an assistant's message that calls it")
-    texts = "".join(f"\n<result>{result.text}</result>" for result in results)
-    opened = f"\n\n<function_results>{texts}"
-    if len(results) < len(caller.calls):
-        return opened
-    return f"{opened}\n</function_results>\n\n{THINK if thought else END_THINK}"
+def _results(turn: Turn, *, thought: bool) -> str:
+    results = "".join(f"\n<result>{block.text}</result>" for block in turn.blocks)
+    end = "" if turn.is_open else f"\n</function_results>\n\n{THINK if thought else END_THINK}"
+    return f"\n\n<function_results>{results}{end}"

@@ -13,6 +13,7 @@ from mmroute.chat import Chat
 from mmroute.chat.minijinja import MinijinjaTemplate
 from mmroute.engines.profile import ChatSource
 from mmroute.engines.vllm.chats import RefusedChat, harmony_refusal
+from mmroute.engines.vllm.rust.deepseek_chat import DEEPSEEK_MODES, RustDeepSeekChat
 from mmroute.engines.vllm.rust.parsers import choose_parsers
 from mmroute.engines.vllm.rust.template_chat import RustChat
 from mmroute.engines.vllm.rust.template_files import template_source
@@ -21,28 +22,37 @@ from mmroute.errors import ModelError
 if TYPE_CHECKING:
     from mmroute.engines.settings import EngineSettings
 
-_NATIVE: Final = frozenset({
-    "deepseek_v32", "deepseek_v4", "deepseek_v41", "inkling_mm_model", "kimi_k3",
-})  # fmt: skip
-_HARMONY: Final = "gpt_oss"
+_MODES: Final = {"gpt_oss": "harmony", "inkling_mm_model": "inkling"}
+"""Model type -> the renderer; that of other types has the name of the type, if there is one."""
+_REFUSED: Final = frozenset({"inkling", "kimi_k3"})
 
 
-def load_chat(source: ChatSource) -> Chat:
+def load_chat(source: ChatSource, *, native: bool = True) -> Chat:
     """The chat renderer of one model, whose family matters for its images alone.
+
+    Args:
+        source: the parts of the model.
+        native: whether the frontend's own renderers of DeepSeek's models are covered.
 
     Raises:
         ModelError: `invalid_config_field`: the frontend does not load the model.
     """
     files, settings, images = source.files, source.settings, source.family.image
-    text = template_source(files)
-    model_type = _model_type(files.object("config.json"))
-    if model_type in _NATIVE:
+    parsers = choose_parsers(settings, source.tokenizer)
+    mode = settings.tokenizer_mode
+    if mode == "auto":
+        model_type = _model_type(files.object("config.json"))
+        mode = _MODES.get(model_type, model_type) if isinstance(model_type, str) else "hf"
+    if mode in _REFUSED or (mode in DEEPSEEK_MODES and not native):
         return RefusedChat(
-            f"vLLM's Rust frontend renders chats of {model_type} by code of its own, which is not "
+            f"vLLM's Rust frontend renders these chats by code of its own, {mode}, which is not "
             "covered; send the rendered `prompt`, or `prompt_token_ids`"
         )
-    if model_type == _HARMONY:
+    if mode == "harmony":
         return _harmony(settings)
+    if mode in DEEPSEEK_MODES:
+        return RustDeepSeekChat(mode, settings.chat_template_kwargs, parsers)
+    text = template_source(files)
     template, why_none = None, "the model has no chat template; send a rendered `prompt` instead"
     if text is not None:
         try:
@@ -54,7 +64,7 @@ def load_chat(source: ChatSource) -> Chat:
         why_none=why_none,
         special_tokens=source.tokenizer.template_tokens,
         default_kwargs=settings.chat_template_kwargs,
-        parsers=choose_parsers(settings, source.tokenizer),
+        parsers=parsers,
         image_text="" if images is None else images.chat_text or "",
     )
 

@@ -2,8 +2,7 @@
 
 What it makes Harmony's messages of differs.
 
-Source: vLLM ``rust/src/chat/src/renderer/harmony/mod.rs``,
-``rust/src/chat/src/reasoning.rs``.
+Source: vLLM ``rust/src/chat/src/renderer/harmony/mod.rs``.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from mmroute.chat.renderer import Chat
 from mmroute.engines.vllm import harmony
 from mmroute.engines.vllm.rust.messages import Message, images_of, read_messages
 from mmroute.engines.vllm.rust.options import check_options, tools_of_request
+from mmroute.engines.vllm.rust.reasoning import reasoning_of
 from mmroute.errors import InexactError, Reason, invalid, quoted
 from mmroute.geometry import TokenIds
 from mmroute.requests.items import Items
@@ -27,7 +27,6 @@ from mmroute.requests.request import Request
 if TYPE_CHECKING:
     from mmroute.chat.cache import ChatCache
 
-_TOGGLES: Final = ("thinking", "enable_thinking")
 _DEFAULT_EFFORT: Final = "medium"
 
 
@@ -82,14 +81,7 @@ class RustHarmonyChat(Chat):
         Raises:
             InexactError: `invalid_request`: Harmony has none of that name.
         """
-        of_request = request.chat_template_kwargs
-        enabled, effort = _control(of_request, request.reasoning_effort)
-        if enabled is None or (enabled and effort is None):
-            default_enabled, default_effort = _control(self.default_kwargs, None)
-            if enabled is None:
-                enabled, effort = default_enabled, default_effort
-            elif default_enabled:
-                effort = default_effort
+        enabled, effort = reasoning_of(request, self.default_kwargs)
         if enabled is not False and effort is None:
             effort = _DEFAULT_EFFORT
         if enabled is False or effort not in harmony.EFFORTS:
@@ -98,24 +90,6 @@ class RustHarmonyChat(Chat):
                 f"found {quoted(effort if enabled else 'none')}"
             )
         return str(effort)
-
-
-def _control(kwargs: Mapping[str, Any], own: str | None) -> tuple[bool | None, Any]:
-    """Whether one source asks for thinking, and the effort: None where it does not say."""
-    toggle = next((kwargs[name] for name in _TOGGLES if name in kwargs), None)
-    named = any(name in kwargs for name in _TOGGLES)
-    if named and not isinstance(toggle, bool):
-        raise invalid(f"thinking must be true or false, found {quoted(toggle)}")
-    if toggle is False:
-        return False, None
-    effort = own if own is not None else kwargs.get("reasoning_effort")
-    if effort is not None and (
-        isinstance(effort, bool) or not isinstance(effort, str | int | float)
-    ):
-        raise invalid(f"reasoning_effort must be a text, found {quoted(effort)}")
-    if effort == "none":
-        return (True, None) if toggle else (False, None)
-    return (True if toggle or effort is not None else None), effort
 
 
 def _conversation(

@@ -5,11 +5,14 @@ Source: serde_json 1.0.149 (recursion limit, numbers), which vLLM's Rust fronten
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
-from mmroute.errors import invalid, quoted
+from mmroute.chat.minijinja.json_text import tojson
+from mmroute.chat.minijinja.values import UnknownResultError
+from mmroute.errors import InexactError, Reason, invalid, quoted
 
 _DEEPEST: Final = 127
 _SMALLEST: Final = -(2**63)
@@ -47,6 +50,44 @@ def read_json(value: object, where: str, depth: int) -> Any:
     if isinstance(value, list | tuple):
         return [read_json(each, where, depth + 1) for each in value]
     raise invalid(f"{where} holds what is no JSON: {quoted(value)}")
+
+
+def parse_json(text: str, what: str) -> Any:
+    """The value of a JSON text.
+
+    Args:
+        text: what a client sent.
+        what: what it is, in the plural.
+
+    Raises:
+        InexactError: `chat_template_failed`: it is no JSON; `invalid_request`: serde_json refuses
+            a value in it.
+    """
+    try:
+        parsed = json.loads(text, parse_constant=_no_constant, parse_int=_integer)
+    except (ValueError, RecursionError) as error:
+        raise InexactError(Reason.CHAT_TEMPLATE_FAILED, f"{what} are no JSON: {error}") from None
+    return read_json(parsed, what, 0)
+
+
+def json_text(value: Any) -> str:
+    """JSON as prompts have it, with a space behind each comma and colon.
+
+    Raises:
+        InexactError: `chat_template_failed`: it has a number that may be written in another way.
+    """
+    try:
+        return tojson(value)
+    except UnknownResultError as error:
+        raise InexactError(Reason.CHAT_TEMPLATE_FAILED, f"not covered: {error}") from None
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _integer(digits: str) -> int | float:
+    return -0.0 if digits == "-0" else int(digits)
 
 
 def _key(key: object, where: str) -> str:

@@ -7,13 +7,12 @@ Source: vLLM ``rust/src/server/src/routes/openai/utils/types.rs`` (`ChatMessage`
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from mmroute.chat.parts import MediaPart
-from mmroute.engines.vllm.rust.json_values import read_json
+from mmroute.engines.vllm.rust.json_values import parse_json, read_json
 from mmroute.errors import InexactError, Reason, invalid, quoted
 from mmroute.requests.items import Modality
 
@@ -242,20 +241,9 @@ def _call(given: object, where: str) -> Call:
 
 
 def _call_for_template(call: Call) -> dict[str, Any]:
-    try:
-        parsed = json.loads(call.arguments, parse_constant=_no_constant)
-        arguments = read_json(parsed, "the arguments of a tool call", 0)
-    except (ValueError, RecursionError) as error:
-        raise InexactError(
-            Reason.CHAT_TEMPLATE_FAILED,
-            f"the arguments of tool call {call.id} are no JSON: {error}",
-        ) from None
+    arguments = parse_json(call.arguments, f"the arguments of tool call {call.id}")
     function = {"name": call.name, "arguments": arguments}
     return {"id": call.id, "type": "function", "function": function}
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON")
 
 
 def _tool(given: object, where: str, depth: int) -> dict[str, Any]:

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from mmroute.requests.request import Request
 
 
-def _load_chat(source: ChatSource) -> Chat:
+def _load_chat(source: ChatSource, *, native: bool = True) -> Chat:
     from mmroute.engines.vllm.rust.chats import load_chat  # jinja2
 
-    return load_chat(source)
+    return load_chat(source, native=native)
 
 
 def _with_defaults(request: Request, _settings: EngineSettings, _chat: Chat) -> Request:
@@ -51,6 +51,7 @@ _FRONTEND: Final[dict[str, Any]] = {
 VLLM_RUST: Final = replace(VLLM, **_FRONTEND)
 _V0_32: Final = {
     "prompts": "vllm-rust-0.32",
+    "load_chat": partial(_load_chat, native=False),
     "identify": partial(file_identity, turned=False),
     "applies_exif_orientation": False,
 }

@@ -1,0 +1,61 @@
+"""Whether and how much a model is to think, for renderers that vLLM's Rust frontend has in code.
+
+Source: vLLM ``rust/src/chat/src/reasoning.rs``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from mmroute.errors import invalid, quoted
+from mmroute.requests.request import Request
+
+_TOGGLES: Final = ("thinking", "enable_thinking")
+
+
+class Reasoning(NamedTuple):
+    """What a request or a server asks for.
+
+    Attributes:
+        enabled: whether the model is to think; None if that is not said.
+        effort: the effort, a text or a number; None if that is not said.
+    """
+
+    enabled: bool | None = None
+    effort: Any = None
+
+    def or_else(self, default: Reasoning) -> Reasoning:
+        """The same, and what a default says where this says nothing."""
+        if self.enabled is None:
+            return default
+        if self.enabled and self.effort is None and default.enabled:
+            return default
+        return self
+
+
+def reasoning_of(request: Request, defaults: Mapping[str, Any]) -> Reasoning:
+    """What a request asks for, or else the server's default variables.
+
+    Raises:
+        InexactError: `invalid_request`.
+    """
+    own = _read(request.chat_template_kwargs, request.reasoning_effort)
+    return own.or_else(_read(defaults, None))
+
+
+def _read(kwargs: Mapping[str, Any], own: str | None) -> Reasoning:
+    toggle = next((kwargs[name] for name in _TOGGLES if name in kwargs), None)
+    named = any(name in kwargs for name in _TOGGLES)
+    if named and not isinstance(toggle, bool):
+        raise invalid(f"thinking must be true or false, found {quoted(toggle)}")
+    if toggle is False:
+        return Reasoning(False)
+    effort = own if own is not None else kwargs.get("reasoning_effort")
+    if effort is not None and (
+        isinstance(effort, bool) or not isinstance(effort, str | int | float)
+    ):
+        raise invalid(f"reasoning_effort must be a text or a number, found {quoted(effort)}")
+    if effort == "none":
+        return Reasoning(bool(toggle))
+    return Reasoning(True if toggle or effort is not None else None, effort)
