@@ -240,6 +240,9 @@ def parts_of_videos() -> Iterator[tuple[str, bytes]]:
     yield "cut-in-the-middle", first[: len(first) // 2 + 300]
     yield "cut-b-frames", video(frames=30, b_frames=2, movflags="faststart")[:-200]
     yield "cut-mpeg4", video(codec="mpeg4", rate=25, movflags="faststart")[:-20]
+    jpeg = video("mov", "mjpeg", pixels="yuvj420p", movflags="faststart")
+    yield "cut-jpeg-in-its-head", jpeg[:-200]
+    yield "cut-first-mpeg4", video(frames=1, codec="mpeg4", movflags="faststart")[:-20]
     yield "cut-fragment", video(frames=15, movflags="frag_keyframe+empty_moov+skip_trailer")[:-9]
 
 
@@ -286,7 +289,17 @@ def other_videos() -> Iterator[tuple[str, bytes]]:
     yield "gif-delays-differ", _gif([100, 100, 50])
     yield "gif-bytes-behind", _gif([100, 100]) + b"end"
     yield "gif-cut", _gif([100, 100])[:-5]
+    yield "mkv-mpeg4", video("matroska", "mpeg4")
     yield "mpegts", video("mpegts")
+    yield "mpegts-b-frames", video("mpegts", frames=30, b_frames=2)
+    yield "mpegts-sound-longer", video("mpegts", frames=22, rate=Fraction(24000, 1001), sound=1)
+    yield "mpegts-sound-much-longer", video("mpegts", frames=10, sound=2)
+    yield "mpegts-hevc", video("mpegts", "libx265", frames=25, rate=25)
+    yield "mpegts-mpeg2", video("mpegts", "mpeg2video", frames=25, rate=25)
+    yield "mpegts-variable", video("mpegts", frames=30, steps=(1, 3, 2))
+    yield "mpegts-two-frames", video("mpegts", frames=2)
+    yield "mpegts-two-videos", video("mpegts", tracks=2)
+    yield "mpegts-cut", video("mpegts")[:-100]
     for kind in ("PNG", "JPEG"):
         yield f"still-{kind}", (still := _still(kind))
         yield f"still-{kind}-bytes-behind", still + b"behind"

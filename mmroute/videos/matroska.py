@@ -52,7 +52,7 @@ _ATTACHMENTS: Final = 0x1941A469
 _OF_CLUSTERS: Final = frozenset({_TIMESTAMP, _SIMPLE_BLOCK, _BLOCK_GROUP})
 
 _CODECS: Final = frozenset(
-    {b"V_VP8", b"V_VP9", b"V_MPEG4/ISO/AVC", b"V_MPEGH/ISO/HEVC", b"V_MJPEG"}
+    {b"V_VP8", b"V_VP9", b"V_MPEG4/ISO/AVC", b"V_MPEGH/ISO/HEVC", b"V_MJPEG", b"V_MPEG4/ISO/ASP"}
 )
 _WITHOUT_RATE: Final = frozenset({b"V_VP8", b"V_VP9"})  # their frames tell none
 _VIDEO_TRACK: Final = 1

@@ -9,6 +9,7 @@ Source: ISO/IEC 14496-12 (boxes); vLLM ``multimodal/video_decoders/opencv.py``.
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from itertools import product
 from typing import BinaryIO, Final
 
@@ -33,6 +34,7 @@ _PCM_PACKET: Final = 1024  # samples
 _MICROSECONDS: Final = 1_000_000
 _MAX_DELTA: Final = 1 << 31  # FFmpeg reads larger deltas as corrections
 _STRICT_CODECS: Final = frozenset({b"avc1", b"avc3", b"hvc1", b"hev1"})
+_SHOWN_IN_PART: Final = {b"mp4v": 20, b"jpeg": 1024}  # from so many bytes of a frame
 _CODECS: Final = _STRICT_CODECS | {b"vp09", b"mp4v", b"jpeg"}
 _INTERLEAVED: Final = 0.5  # seconds; FFmpeg reads in the order of the file within one second
 _ONE: Final = 1 << 16  # 1 in 16.16 fixed point
@@ -104,16 +106,25 @@ def _before_cut(samples: Samples, track: Box, others: list[Box], cut_at: int) ->
     """The frames that are whole in a file that is cut.
 
     A decoder of H.264 or HEVC refuses a frame that is cut, as OpenCV expects if no frame is then
-    held back. Other decoders may make a picture of it.
+    held back. Those of JPEG and MPEG-4 make a picture of it. Others may.
     """
     whole = samples.before(cut_at)
     total = len(whole.durations)
-    if not total or total == len(samples.durations):
-        raise not_predictable("it is cut before its first frame, or behind its last")
+    if total == len(samples.durations):
+        raise not_predictable("it is cut behind its last frame")
     if samples.starts[total] < cut_at:
         (codec,) = track.only(b"mdia", b"minf", b"stbl", b"stsd").within(skip=8)
-        if codec not in _STRICT_CODECS or (whole.shown != whole.decoded).any():
-            raise not_predictable("it is cut within a frame, which a decoder may show")
+        if cut_at - samples.starts[total] >= _SHOWN_IN_PART.get(codec, cut_at):
+            ends = samples.ends.copy()
+            ends[total] = cut_at
+            whole = replace(samples, ends=ends).before(cut_at)
+        elif codec not in _STRICT_CODECS or (whole.shown != whole.decoded).any():
+            raise not_predictable(
+                "it is cut within a frame, which a decoder may show: cut it with ffmpeg -i FILE "
+                "-c copy"
+            )
+    if not len(whole.durations):
+        raise not_predictable("it is cut before the end of its first frame")
     last = whole.decoded[-1] / time_scale(track)
     for other in others:
         heard = read_samples(other.only(b"mdia", b"minf", b"stbl"), cut_at)

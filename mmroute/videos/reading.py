@@ -9,7 +9,7 @@ from typing import BinaryIO, Final
 from mmroute.errors import InexactError, Reason
 from mmroute.images.data_url import MediaSource, read_source
 from mmroute.requests.items import Video, VideoFile, VideoSize, checked_uuid
-from mmroute.videos import avi
+from mmroute.videos import avi, mpegts
 from mmroute.videos.gif import SIGNATURES, read_gif
 from mmroute.videos.header import not_predictable
 from mmroute.videos.matroska import SIGNATURE, read_matroska
@@ -30,8 +30,8 @@ def read_video(
     because the engine computes the identity from them.
 
     Args:
-        source: the bytes, data URL or path of an MP4, MOV, WebM, Matroska, AVI or GIF file, or of a
-            PNG or JPEG picture, which is a video of one frame; or a list of frames,
+        source: the bytes, data URL or path of an MP4, MOV, WebM, Matroska, AVI, MPEG-TS or GIF
+            file, or of a PNG or JPEG picture, which is a video of one frame; or a list of frames,
             ``data:video/jpeg;base64,FRAME,FRAME,...``.
         uuid: the client's own name for the video.
         max_frames: the most frames that the engine reads from a list of frames; -1 for all.
@@ -91,6 +91,11 @@ def read_video_header(file: BinaryIO) -> VideoSize:
     if head.startswith((PNG, JPEG)):
         file.seek(0)
         return read_still(file.read())
+    file.seek(0)
+    if file.read(mpegts.PACKET + 1)[:: mpegts.PACKET] == mpegts.SIGNATURES:
+        file.seek(0)
+        return mpegts.read_mpegts(file.read())
     raise not_predictable(
-        f"it is none of MP4, MOV, WebM, Matroska, AVI, GIF, PNG and JPEG, but begins {head!r}"
+        "it is none of MP4, MOV, WebM, Matroska, AVI, MPEG-TS, GIF, PNG and JPEG, but begins "
+        f"{head!r}"
     )

@@ -22,7 +22,9 @@ REFUSED = {
     "cut": "ends before its box b'moov'",
     "apng": "animated",
     "cut-b-frames": "cut within a frame",
+    "cut-first-mpeg4": "1 frames in",
     "cut-fragment": "cut within a fragment",
+    "cut-jpeg-in-its-head": "cut within a frame",
     "edit-hides-all": "hides 6 of 6 frames",
     "edit-pause-behind": "with one behind a part",
     "edit-pauses-alone": "pauses alone",
@@ -35,7 +37,10 @@ REFUSED = {
     "mkv-part": "shown before its first key frame",
     "mkv-two-videos": "2 video tracks",
     "mp4-part": "shown before its first key frame",
-    "mpegts": "none of MP4",
+    "mpegts-cut": "cut within a packet",
+    "mpegts-two-frames": "do not tell its rate",
+    "mpegts-two-videos": "not one video and AAC",
+    "mpegts-variable": "may count from",
     "no-moov": "0 boxes 'moov'",
     "slower-mpeg4": "may lose frames",
     "sound-much-longer": "too many packets",
@@ -68,6 +73,12 @@ def test_a_header_that_does_not_tell_is_refused(name: str) -> None:
     with pytest.raises(InexactError, match=REFUSED[name]) as caught:
         header(FILES[name].data)
     assert caught.value.reason is Reason.VIDEO_NOT_PREDICTABLE
+
+
+def test_a_transport_stream_that_begins_between_its_tables_is_refused() -> None:
+    """FFmpeg goes back to the packets before them."""
+    with pytest.raises(InexactError, match="tables come behind"):
+        header(FILES["mpegts-b-frames"].data[3 * 188 :])
 
 
 class CountedFile(io.BytesIO):

@@ -1,0 +1,219 @@
+"""MPEG transport streams: frame count, rate and size, from the heads of all packets.
+
+A stream tells no number of frames. FFmpeg takes the time from the first to the last, sound
+included, and the rate that it finds in the times of the first frames. The engine uses their
+product, unless it finds at the end of the file that frames are missing.
+
+Source: ISO/IEC 13818-1; FFmpeg 9 ``libavformat/demux.c`` (`estimate_timings_from_pts`,
+`update_stream_timings`), ``libavformat/mpegts.c``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Final
+
+import numpy as np
+
+from mmroute.requests.items import VideoSize
+from mmroute.videos.end_of_file import frames_wherever_sought
+from mmroute.videos.estimated_rate import estimated_rate
+from mmroute.videos.header import not_predictable
+from mmroute.videos.parameter_sets import h264_size, hevc_size, mpeg2_size
+
+SIGNATURES: Final = b"GG"
+"""The first bytes of two packets."""
+PACKET: Final = 188
+"""The bytes of a packet."""
+
+_CLOCK: Final = 90_000  # time units per second
+_SECOND: Final = 1_000_000  # microseconds
+_HEAD: Final = 4
+_FIRST_OWN: Final = 0x20  # packets of smaller numbers are tables
+_NULL: Final = 0x1FFF
+_ANALYZED: Final = 21  # frames in whose times FFmpeg looks for the rate
+_FEWEST: Final = 5  # frames; of fewer FFmpeg takes the rate from elsewhere
+_MAX_PACKETS: Final = 1 << 20
+_AAC: Final = 0x0F
+_MPEG_1: Final = 0xF8
+_MPEG_RATES: Final = 44100, 48000, 32000
+_AAC_RATES: Final = (96000, 88200, 64000, 48000, 44100, 32000, 24000, 22050, 16000, 12000, 11025,
+                     8000, 7350)  # fmt: skip
+_SOUNDS: Final = {_AAC: (1024, _AAC_RATES), 0x03: (1152, _MPEG_RATES), 0x04: (1152, _MPEG_RATES)}
+"""The samples of a frame, and the rates by their number in its header."""
+_PES_HEAD: Final = 19  # bytes of a packet's head with both times
+_SOUND_SYNC: Final = 0xFF
+_START_CODE: Final = re.compile(rb"\x00\x00\x01")
+
+
+@dataclass(frozen=True, slots=True)
+class _Codec:
+    """What a kind of stream has: a mark that begins a frame, its sizes, and its key frames."""
+
+    kind: Callable[[int], int]
+    frame: int
+    header: int
+    keys: frozenset[int]
+    size: Callable[[bytes], tuple[int, int]]
+
+
+_CODECS: Final[Mapping[int, _Codec]] = {
+    0x02: _Codec(lambda byte: byte, 0x00, 0xB3, frozenset({0xB3}), lambda d: mpeg2_size(d[1:])),
+    0x1B: _Codec(lambda byte: byte & 31, 9, 7, frozenset({5}), h264_size),
+    0x24: _Codec(lambda byte: byte >> 1 & 63, 35, 33, frozenset({19, 20}), hevc_size),
+}
+
+
+@dataclass(slots=True)
+class _Stream:
+    """The packets of one stream: their content, and when each is shown and decoded."""
+
+    kind: int
+    packets: list[bytearray] = field(default_factory=list)
+    shown: list[int] = field(default_factory=list)
+    decoded: list[int] = field(default_factory=list)
+
+    def begin(self, payload: memoryview) -> None:
+        if bytes(payload[:3]) != b"\0\0\1" or len(payload) < _PES_HEAD or not payload[7] & 0x80:
+            raise not_predictable("a packet without a time")
+        self.shown.append(_time(payload[9:14]))
+        self.decoded.append(_time(payload[14:19]) if payload[7] & 0x40 else self.shown[-1])
+        self.packets.append(bytearray(payload[9 + payload[8] :]))
+
+
+def read_mpegts(data: bytes) -> VideoSize:
+    """The header of the one video stream.
+
+    Raises:
+        InexactError: `video_not_predictable`.
+    """
+    try:
+        streams = _streams(memoryview(data))
+    except (IndexError, ValueError) as error:
+        raise not_predictable("a broken transport stream") from error
+    videos = [stream for stream in streams if stream.kind in _CODECS and stream.packets]
+    sounds = [stream for stream in streams if stream.kind in _SOUNDS and stream.packets]
+    if len(videos) != 1 or len(streams) != len(videos) + len(sounds):
+        kinds = ", ".join(f"{stream.kind:#x}" for stream in streams)
+        raise not_predictable(
+            f"a transport stream of the kinds {kinds}, not one video and AAC or MPEG sound: "
+            "choose them with ffmpeg -i FILE -map 0:v:0 -c copy"
+        )
+    (video,) = videos
+    width, height = _check_frames(video)
+    rates = {
+        estimated_rate(video.decoded[:n], Fraction(1, _CLOCK))
+        for n in {min(_ANALYZED, len(video.decoded)), len(video.decoded)}
+    }
+    if len(rates) != 1 or len(video.decoded) < _FEWEST:
+        raise not_predictable("a transport stream whose frames do not tell its rate")
+    fps = rates.pop()
+    frame = int(_CLOCK / fps)
+    spans = [(video.shown[0], max(video.shown) + frame)]
+    spans += [(sound.shown[0], max(sound.shown) + _sound_frame(sound)) for sound in sounds]
+    starts, ends = ([at * _SECOND // _CLOCK for at in side] for side in zip(*spans, strict=True))
+    duration = max(ends) - min(starts)
+    claimed = int(duration / _SECOND * fps + 0.5)
+    seconds = (np.sort(video.shown) - min(video.shown)) / _CLOCK
+    num_frames = frames_wherever_sought(seconds, fps, {claimed})
+    return VideoSize(width, height, num_frames, fps, unreadable=max(num_frames - len(seconds), 0))
+
+
+def _streams(data: memoryview) -> list[_Stream]:
+    """The streams of the one program, with their packets."""
+    if len(data) % PACKET or len(data) > _MAX_PACKETS * PACKET:
+        raise not_predictable(
+            "a transport stream that is cut within a packet, or too long: cut it with ffmpeg"
+        )
+    tables: dict[int, bool] = {0: False}  # those of programs are true
+    streams: dict[int, _Stream] = {}
+    for at in range(0, len(data), PACKET):
+        packet = data[at : at + PACKET]
+        if packet[0] != SIGNATURES[0] or packet[1] & 0x80 or packet[3] & 0xC0:
+            raise not_predictable("a transport stream with errors, or scrambled")
+        number, begins = (packet[1] & 31) << 8 | packet[2], bool(packet[1] & 0x40)
+        payload = _payload(packet)
+        if number in tables and begins:
+            section = payload[1 + payload[0] :]
+            if tables[number]:
+                streams = streams or _listed(section)
+            else:
+                programs = _programs(section)
+                if len(programs) != 1:
+                    raise not_predictable(f"a transport stream of {len(programs)} programs")
+                tables |= dict.fromkeys(programs, True)
+        elif number in streams and begins:
+            streams[number].begin(payload)
+        elif number in streams and streams[number].packets:
+            streams[number].packets[-1] += payload
+        elif not streams and _FIRST_OWN <= number < _NULL and number not in tables:
+            raise not_predictable("a transport stream whose tables come behind its first packets")
+    return list(streams.values())
+
+
+def _payload(packet: memoryview) -> memoryview:
+    control = packet[3] >> 4 & 3
+    start = _HEAD + (1 + packet[4] if control & 2 else 0)
+    return packet[start:] if control & 1 else packet[:0]
+
+
+def _programs(section: memoryview) -> list[int]:
+    """The numbers of the packets that list a program's streams."""
+    end = 3 + ((section[1] & 15) << 8 | section[2]) - 4
+    rows = (section[at : at + 4] for at in range(8, end, 4))
+    return [(row[2] & 31) << 8 | row[3] for row in rows if row[0] or row[1]]
+
+
+def _listed(section: memoryview) -> dict[int, _Stream]:
+    """The streams of a program, by the number of their packets."""
+    end = 3 + ((section[1] & 15) << 8 | section[2]) - 4
+    at = 12 + ((section[10] & 15) << 8 | section[11])
+    streams = {}
+    while at + 5 <= end:
+        streams[(section[at + 1] & 31) << 8 | section[at + 2]] = _Stream(section[at])
+        at += 5 + ((section[at + 3] & 15) << 8 | section[at + 4])
+    return streams
+
+
+def _time(field: memoryview) -> int:
+    """A time of 33 bits, in units of 1/90000 s."""
+    a, b, c, d, e = field
+    return (a >> 1 & 7) << 30 | b << 22 | (c >> 1) << 15 | d << 7 | e >> 1
+
+
+def _check_frames(video: _Stream) -> tuple[int, int]:
+    """The size, once each packet was found to be one frame, the first of them a key frame."""
+    codec = _CODECS[video.kind]
+    size = None
+    for number, packet in enumerate(video.packets):
+        data = bytes(packet)
+        places = [found.end() for found in _START_CODE.finditer(data) if found.end() < len(data)]
+        kinds = [codec.kind(data[at]) for at in places]
+        if kinds.count(codec.frame) != 1:
+            raise not_predictable("a transport stream whose packets are not one frame each")
+        sizes = {
+            codec.size(data[at:]) for at, k in zip(places, kinds, strict=True) if k == codec.header
+        }
+        if not number and (not sizes or codec.keys.isdisjoint(kinds)):
+            raise not_predictable("a transport stream that does not begin with a key frame")
+        size = size or sizes.pop()
+        if sizes - {size}:
+            raise not_predictable("a transport stream whose size changes")
+    steps = np.diff(video.decoded)
+    if size is None or (steps <= 0).any() or min(video.shown) != video.shown[0]:
+        raise not_predictable("a transport stream whose times are out of order")
+    return size
+
+
+def _sound_frame(sound: _Stream) -> int:
+    """Time units of one frame of sound, by the header of the first."""
+    sync, kind, third, *_ = *bytes(sound.packets[0][:3]), 0, 0, 0
+    samples, rates = _SOUNDS[sound.kind]
+    rate = third >> 2 & (15 if sound.kind == _AAC else 3)
+    of_mpeg_1 = kind & _MPEG_1 == _MPEG_1 or sound.kind == _AAC
+    if sync != _SOUND_SYNC or rate >= len(rates) or not of_mpeg_1:
+        raise not_predictable("sound whose frames have no header that tells their length")
+    return samples * _CLOCK // rates[rate]

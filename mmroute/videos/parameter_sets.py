@@ -1,0 +1,124 @@
+"""The size of the pictures of an H.264, HEVC or MPEG-2 stream, from its parameter sets.
+
+Source: ITU-T H.264 (7.3.2.1), H.265 (7.3.2.2) and H.262 (6.2.2.1).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mmroute.videos.header import not_predictable
+
+_WITH_CHROMA: Final = frozenset({44, 83, 86, 100, 110, 118, 122, 128, 134, 138, 139, 244})
+_CROPPED_BY: Final = {1: 2, 3: 1}  # pixels of a unit of cropping, by the format of colours
+_SUB_LAYER_LEVEL: Final = 8  # bits
+_PROFILE: Final = 88  # bits
+_MAX_ZEROS: Final = 32
+
+
+class Bits:
+    """Reads the bits of a parameter set, without the bytes that keep start codes away."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data.replace(b"\0\0\3", b"\0\0")
+        self.at = 0
+
+    def take(self, width: int) -> int:
+        """An unsigned integer of so many bits.
+
+        Raises:
+            InexactError: `video_not_predictable`: there are not so many.
+        """
+        end = self.at + width
+        if end > 8 * len(self.data):
+            raise not_predictable("a parameter set that is cut")
+        value = int.from_bytes(self.data[self.at // 8 : -(-end // 8)]) >> (-end % 8)
+        self.at = end
+        return value & ((1 << width) - 1)
+
+    def golomb(self) -> int:
+        """An unsigned integer in Exp-Golomb code; the parity of a signed one is not read."""
+        zeros = 0
+        while not self.take(1):
+            zeros += 1
+            if zeros > _MAX_ZEROS:
+                raise not_predictable("a broken parameter set")
+        return (1 << zeros) - 1 + self.take(zeros)
+
+
+def h264_size(unit: bytes) -> tuple[int, int]:
+    """Width and height by a sequence parameter set of H.264, with its header of one byte.
+
+    Raises:
+        InexactError: `video_not_predictable`.
+    """
+    bits = Bits(unit[1:])
+    profile = bits.take(24) >> 16
+    bits.golomb()
+    unit_of_crop = _CROPPED_BY[1]
+    if profile in _WITH_CHROMA:
+        unit_of_crop = _chroma(bits)
+        depths = bits.golomb(), bits.golomb()
+        if depths != (0, 0) or bits.take(1) or bits.take(1):
+            raise not_predictable("more than 8 bits of a colour, or scaling lists")
+    bits.golomb()
+    order = bits.golomb()
+    if order == 0:
+        bits.golomb()
+    elif order == 1:
+        raise not_predictable("an order of pictures of type 1")
+    bits.golomb()
+    bits.take(1)
+    width, height = 16 * (bits.golomb() + 1), 16 * (bits.golomb() + 1)
+    if not bits.take(1):
+        raise not_predictable("interlaced pictures")
+    bits.take(1)
+    return _cropped(bits, width, height, unit_of_crop)
+
+
+def hevc_size(unit: bytes) -> tuple[int, int]:
+    """Width and height by a sequence parameter set of HEVC, with its header of two bytes.
+
+    Raises:
+        InexactError: `video_not_predictable`.
+    """
+    bits = Bits(unit[2:])
+    bits.take(4)
+    layers = bits.take(3)
+    bits.take(1 + _PROFILE + _SUB_LAYER_LEVEL)
+    present = [(bits.take(1), bits.take(1)) for _ in range(layers)]
+    if layers:
+        bits.take(2 * (8 - layers))
+    for profile, level in present:
+        bits.take(_PROFILE * profile + _SUB_LAYER_LEVEL * level)
+    bits.golomb()
+    unit_of_crop = _chroma(bits)
+    return _cropped(bits, bits.golomb(), bits.golomb(), unit_of_crop)
+
+
+def mpeg2_size(header: bytes) -> tuple[int, int]:
+    """Width and height by a sequence header of MPEG-2, behind its start code.
+
+    Raises:
+        InexactError: `video_not_predictable`.
+    """
+    bits = Bits(header[:4])
+    return bits.take(12), bits.take(12)
+
+
+def _chroma(bits: Bits) -> int:
+    """The pixels of a unit of cropping."""
+    chroma = bits.golomb()
+    if chroma not in _CROPPED_BY or (chroma == 3 and bits.take(1)):  # noqa: PLR2004 - 4:4:4
+        raise not_predictable("colours that are neither 4:2:0 nor 4:4:4")
+    return _CROPPED_BY[chroma]
+
+
+def _cropped(bits: Bits, width: int, height: int, pixels: int) -> tuple[int, int]:
+    """The size after the window that a set may have, in units of so many pixels."""
+    if bits.take(1):
+        left, right, top, bottom = (pixels * bits.golomb() for _ in range(4))
+        width, height = width - left - right, height - top - bottom
+    if width < 1 or height < 1:
+        raise not_predictable(f"a picture of {width}x{height}")
+    return width, height
