@@ -35,8 +35,9 @@ usage
 _DECISIONS = """
 What you must decide, and prove with `mmroute validate`:
 - the tokenizer: does the engine keep tokenizer.json, or which class builds it anew?
-- [tokens] and [image] target: `mmroute spec check FILE --model DIR` shows which IDs were found.
-- [image] grid: many sizes agree; limits and extreme aspects may still differ.
+- [tokens] and targets of {tables}: `mmroute spec check FILE --model DIR` shows the IDs.
+- the grid of {tables}: many requests agree; limits and extremes may still differ.
+- accepts and max_items of {tables}: they are those of {family}, and were not asked.
 - [checked]: name the engine versions once every difference is explained."""
 _NEW_EPILOG = f"""\
 Each known family's spec is tried on the model's files, and compared with the engine on many sizes,
@@ -114,7 +115,8 @@ def _spec_new(arguments: argparse.Namespace) -> int:
     if best.good:
         if arguments.out is None:
             print(f"\n{best.text}")
-        print(_DECISIONS)
+        tables = " and ".join(f"[{modality}]" for modality in best.compared) or "items"
+        print(_DECISIONS.format(tables=tables, family=best.family))
         if best.uncompared:
             print(
                 f"- the rest: the engine answered no request with {' or '.join(best.uncompared)}."

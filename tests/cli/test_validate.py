@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from paths import ROOT, VECTORS
 from scripted_server import ScriptedServer
-from small_models import Files
+from small_families import FAMILY_MODELS
+from small_models import Files, write_model
 
 from mmroute import ModelError, Normalizer, Reason
 from mmroute.cli import main
@@ -425,6 +426,20 @@ def test_text_only_is_proposed_only_for_a_model_without_a_vision_part(
 def test_what_is_written_as_toml_is_read_back(file: Path) -> None:
     data = tomllib.loads(file.read_text(encoding="utf-8"))
     assert tomllib.loads(toml_text(data)) == data
+
+
+def test_what_is_left_to_decide_is_of_the_tables_that_were_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = FAMILY_MODELS["small-granite-speech"]()
+    files["config.json"] |= {"model_type": "newcomer", "architectures": ["NewcomerForAll"]}
+    path = write_model(files, tmp_path / "model")
+    vectors = VECTORS / "families" / "small-granite-speech.jsonl"
+    status, text = run(capsys, "spec", "new", path, "--against", vectors)
+    assert status == 0
+    decisions = text.partition("What you must decide")[2]
+    assert "[audio]" in decisions
+    assert "[image]" not in decisions
 
 
 def test_no_good_proposal(
