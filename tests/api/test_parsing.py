@@ -13,6 +13,7 @@ from starlette.testclient import TestClient
 
 from mmroute import EngineSettings, ModelError, Normalizer, Request, from_openai
 from mmroute.api.vllm import ApiError, LoadedModel, answer_body
+from mmroute.engines.frontends import Frontend
 from mmroute.server import ModelSource
 
 MODEL: Final = "small-llava-1.5"  # its template takes tools
@@ -51,6 +52,31 @@ def test_a_parsed_body_is_the_prompt_of_the_render_route(
     assert routing.exact
     assert answer["token_ids"] == routing.token_ids.tolist()
     assert answer["block_hashes"] == [h.hex() for h in routing.block_hashes(block_size=16)]
+
+
+# Source: vLLM 0.33.0 rust/src/server/src/routes.rs; of a list it finds no variant of `Prompt`.
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("/v1/messages/render", {"messages": HI, "max_tokens": 5}, 501),
+        ("/v1/messages/count_tokens", {"messages": HI}, 501),
+        ("/v1/responses/render", {"input": "Hi"}, 501),
+        ("/v1/responses/input_tokens", {"input": "Hi"}, 501),
+        (COMPLETION, {"prompt": ["Hi"]}, 400),
+        (COMPLETION, {"prompt": [[5, 6]]}, 400),
+    ],
+)
+def test_the_rust_frontend_has_fewer_routes(
+    small_model: Callable[[str], Path], path: str, body: dict[str, Any], status: int
+) -> None:
+    settings = EngineSettings(frontend=Frontend.RUST)
+    normalizer = Normalizer.from_pretrained(small_model(MODEL), engine_settings=settings)
+    model = LoadedModel.of(normalizer, "a", settings)
+    with pytest.raises(ApiError) as found:
+        answer_body(model, path, {"model": "a", **body})
+    assert found.value.status == status
+    one = answer_body(model, COMPLETION, {"model": "a", "prompt": [5, 6]})
+    assert one.routings[0].token_ids.tolist() == [5, 6]
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from mmroute.engines.vllm.rust.profile import VLLM_RUST
 from mmroute.engines.vllm.serve_command import joined
 from mmroute.net.remote import Remote
 from mmroute.net.transport import Transport
-from mmroute.parity.cases import Case
+from mmroute.parity.cases import Case, UndecidedError
 from mmroute.parity.oracles.http import HttpOracle
 from mmroute.remote.server_info import ask_engine, ask_options
 
@@ -278,3 +278,6 @@ def test_the_rust_renderer_is_an_oracle_of_texts(server: ScriptedServer) -> None
     chat = {"messages": [{"role": "user", "content": "Hi"}]}
     found = [oracle.answer(Case("c", "test", r)).token_ids for r in (chat, {"prompt": "Hi"})]
     assert [None if ids is None else ids.tolist() for ids in found] == [[1, 2], [3]]
+    image = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}
+    with pytest.raises(UndecidedError, match="takes no media"):
+        oracle.answer(Case("c", "test", {"messages": [image]}))

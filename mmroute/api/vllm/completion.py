@@ -26,6 +26,7 @@ from mmroute.api.vllm.rendering import exact, rendered, request_id_of, route_ids
 from mmroute.api.vllm.request_checks import before_fields, check_completion
 from mmroute.api.vllm.sampling import check_output_budget
 from mmroute.api.vllm.truncation import truncated_ids, truncated_text
+from mmroute.engines.frontends import Frontend
 from mmroute.errors import Reason, quoted
 from mmroute.requests.request import Request
 
@@ -108,6 +109,10 @@ class CompletionRequest(GenerationRequest):
             raise bad_request("Beam search is not supported by the render endpoint")
         check_output_budget(self.max_tokens, "max_tokens", model.max_model_len)
         prompts = self.prompts()
+        if model.model.engine.frontend is Frontend.RUST and prompts != [self.prompt]:
+            raise bad_request(
+                "vLLM's Rust frontend takes one prompt: a text, or token IDs", "prompt"
+            )
         base = request_id_of("cmpl", self, call)
         routings, answers = [], []
         for number, prompt in enumerate(prompts):

@@ -14,8 +14,10 @@ import jinja2
 import jinja2.ext
 import jinja2.sandbox
 
+from mmroute.api.vllm.errors import not_served
 from mmroute.api.vllm.messages_protocol import AnthropicEffort
 from mmroute.chat.renderer import Chat
+from mmroute.engines.frontends import Frontend
 from mmroute.normalizer import Normalizer
 from mmroute.requests.request import Request
 
@@ -43,7 +45,12 @@ def messages_rules(normalizer: Normalizer, without_effect: Iterable[str]) -> Mes
     Args:
         normalizer: the model's normalizer.
         without_effect: options of the engine that change the prompt of no other route.
+
+    Raises:
+        ApiError: 501: the engine's frontend does not have the API.
     """
+    if normalizer.model.engine.frontend is Frontend.RUST:
+        raise not_served("/v1/messages")
     effort = None if DISABLED_EFFORT_OPTION in without_effect else _disabled_effort(normalizer)
     return MessagesRules(_merges_system(normalizer.model.chat), effort)
 

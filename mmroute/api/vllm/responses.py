@@ -21,7 +21,7 @@ from mmroute.api.vllm.call import Call, Reply
 from mmroute.api.vllm.chat_completion import ChatCompletionRequest, chat_answer, template_kwargs
 from mmroute.api.vllm.chat_rules import check_template, describe_to_parser
 from mmroute.api.vllm.cost import Cost, cost_beside_files, typed_parts
-from mmroute.api.vllm.errors import invalid_request, of_reason, require
+from mmroute.api.vllm.errors import invalid_request, not_served, of_reason, require
 from mmroute.api.vllm.fields import (
     ExtraArgs,
     Int64,
@@ -45,6 +45,7 @@ from mmroute.api.vllm.responses_protocol import (
 )
 from mmroute.api.vllm.sampling import check_output_budget
 from mmroute.api.vllm.truncation import truncated_ids
+from mmroute.engines.frontends import Frontend
 from mmroute.engines.vllm.chats import RefusedChat
 from mmroute.errors import Reason
 
@@ -144,6 +145,8 @@ class ResponsesRequest(BaseModel):
 
     def answer(self, call: Call) -> Reply:
         model, chat = call.model, self._options()
+        if model.model.engine.frontend is Frontend.RUST:
+            raise not_served("/v1/responses")
         request_id = self.request_id
         if "request_id" not in self.model_fields_set:
             request_id = f"resp_{call.own_id()}"

@@ -107,6 +107,8 @@ class HttpOracle:
         request = case.request
         renders_alone = self.running.frontend is Frontend.RUST and not self.running.version
         match prompt_field(request):
+            case "messages" if renders_alone and has_media(request["messages"]):
+                raise UndecidedError("vllm-rs render takes no media: start it with an engine")
             case "messages" if renders_alone:
                 return self._rendered_alone(_RENDER, _chat_body(request))
             case "prompt" if renders_alone:
