@@ -26,8 +26,8 @@ _BESIDE: Final = ("timm", "num2words", "av", "soundfile", "xxhash")
 _OPTIONAL: Final = ("torchaudio", "torchcodec")
 _LAST_LINES: Final = 3
 _SHOWN: Final = 200
-# Releases up to 0.30 take any later transformers, and some of their models do not load with 5.23.
-_TRANSFORMERS: Final = "transformers<5.20"
+# Releases up to 0.30 take any later transformers, but some models and videos want it older.
+_TRANSFORMERS: Final = "transformers<5.17"
 _REQUIRED: Final = """
 import importlib.metadata
 import sys
