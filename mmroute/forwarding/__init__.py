@@ -123,19 +123,16 @@ def vllm_generate_metadata(
 
     Use it for an engine that takes the embeddings of the media from an encoder-cache connector. The
     arguments are those of `vllm_generate`. The request has the ``ec_transfer_params`` with which
-    the encoder's engine answered.
+    the encoder's engine answered. An engine whose connector has no embedding of an item ends.
 
     Raises:
         InexactError: the routing is inexact, or has `image_identity_unknown` or `metadata_unknown`.
-        ValueError: as `vllm_generate_cached`; the request has no ``ec_transfer_params``, without
-            which the engine refuses metadata.
+        ValueError: as `vllm_generate_cached`; the encoder did not say in ``ec_transfer_params``
+            that it has an item.
     """
     body, features = _expanded(routing, request, sampling_params, output_mode, parse_context)
     if features:
-        if not request.get("ec_transfer_params"):
-            raise ValueError(
-                "the request has no ec_transfer_params: put those of the encoder's answer into it"
-            )
+        _check_encoded(routing, request)
         body["features"] = {**features, "kwargs_data": None, "mm_metadata": mm_metadata(routing)}
     return body
 
@@ -192,9 +189,10 @@ def vllm_chat_metadata(routing: Routing, request: Mapping[str, Any]) -> dict[str
 
     Raises:
         InexactError: the routing is inexact, or has `image_identity_unknown` or `metadata_unknown`.
-        ValueError: the engine takes no metadata in chats for an item: a video, or an item of a
-            family without ``embedding_fields``.
+        ValueError: as `vllm_generate_metadata`; the engine takes no metadata in chats for an item:
+            a video, or an item of a family without ``embedding_fields``.
     """
+    _check_encoded(routing, request)
     known = {
         (placed.modality, placed.item): (identity.value, fields)
         for (placed, identity), fields in zip(routing.identified(), routing.metadata(), strict=True)
@@ -210,8 +208,8 @@ def vllm_chat_metadata(routing: Routing, request: Mapping[str, Any]) -> dict[str
         }
         if modality is Modality.VIDEO or not told:
             raise ValueError(
-                f"vLLM takes no metadata of a {modality} in a chat of this family: forward it, or "
-                "use vllm_generate_metadata"
+                f"vLLM takes no metadata of this {modality} in a chat: forward it, or use "
+                "vllm_generate_metadata"
             )
         kind = f"{modality}_embeds"
         return {"type": kind, kind: told, "uuid": uuid}
@@ -357,6 +355,23 @@ def _check_ranges(routing: Routing) -> None:
                 "features cannot say which: forward the media (vllm_generate)"
             )
         end = placed.offset + placed.length
+
+
+def _check_encoded(routing: Routing, request: Mapping[str, Any]) -> None:
+    """Refuse items that the encoder's answer does not name, or names without metadata.
+
+    Source: vLLM ``distributed/ec_transfer/ec_connector/utils.py`` (`collect_ec_item_metadata`),
+    ``ec_connector/cpu/scheduler`` (`request_finished`).
+    """
+    encoded = request.get("ec_transfer_params") or {}
+    for number, (_, identity) in enumerate(routing.identified(), 1):
+        entry = encoded.get(identity.value)
+        if not isinstance(entry, Mapping) or not entry.get("metadata"):
+            raise ValueError(
+                f"ec_transfer_params has no metadata of item {number}, {identity}, and the engine "
+                "ends if its connector has no embedding of it: send the item to the encoder first, "
+                "and put the ec_transfer_params of its answer into the request"
+            )
 
 
 def _check_fill(routing: Routing) -> None:

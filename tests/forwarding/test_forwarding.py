@@ -339,13 +339,21 @@ def two_pictures() -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": [*parts, {"type": "text", "text": "What?"}]}]}
 
 
+def encoded(routing: Routing) -> dict[str, Any]:
+    """What an encoder's engine answers (vLLM 0.32.0)."""
+    return {
+        identity.value: {"item_indices": [number], "metadata": {"image_grid_thw": [1, 4, 4]}}
+        for number, (_, identity) in enumerate(routing.identified())
+    }
+
+
 def test_metadata_in_the_place_of_media(normalizer: Load) -> None:
     request = two_pictures()
     qwen = normalizer("small-qwen2.5-vl")
     with pytest.raises(ValueError, match="ec_transfer_params"):
         forwarding.vllm_generate_metadata(route(qwen, request), request, sampling_params=SAMPLING)
-    request["ec_transfer_params"] = {"from": "encoder"}
     routing = route(qwen, request)
+    request["ec_transfer_params"] = encoded(routing)
     body = forwarding.vllm_generate_metadata(routing, request, sampling_params=SAMPLING)
     cached = forwarding.vllm_generate_cached(routing, request, sampling_params=SAMPLING)
     assert body["features"].pop("mm_metadata") == mm_metadata(routing)
@@ -353,6 +361,15 @@ def test_metadata_in_the_place_of_media(normalizer: Load) -> None:
         None, {"image": [None, None]},
     )  # fmt: skip
     assert body == cached
+    # An encoder that lost an item says so by empty metadata (vLLM 0.33.0, its CPU connector).
+    nothing: list[dict[str, Any]] = [{}, {"metadata": {}}]
+    for lost in nothing:
+        told = {**request["ec_transfer_params"], routing.identified()[1][1].value: lost}
+        chat = {**request, "ec_transfer_params": told}
+        with pytest.raises(ValueError, match="no metadata of item 2"):
+            forwarding.vllm_generate_metadata(routing, chat, sampling_params=SAMPLING)
+        with pytest.raises(ValueError, match="no metadata of item 2"):
+            forwarding.vllm_chat_metadata(routing, chat)
     # vLLM 0.32.0 and 0.33.0: numeric JSON arrays, and the uuid as the item's hash.
     chat = forwarding.vllm_chat_metadata(routing, request)
     (message,) = chat["messages"]
@@ -363,8 +380,9 @@ def test_metadata_in_the_place_of_media(normalizer: Load) -> None:
     ]
     assert json.loads(json.dumps(chat)) == chat
     llava = normalizer("small-llava-next")  # its embeddings come without metadata
-    with pytest.raises(ValueError, match="no metadata of a image in a chat"):
-        forwarding.vllm_chat_metadata(route(llava, request), request)
+    routing = route(llava, request)
+    with pytest.raises(ValueError, match="no metadata of this image in a chat"):
+        forwarding.vllm_chat_metadata(routing, {**request, "ec_transfer_params": encoded(routing)})
 
 
 def test_items_that_an_engine_holds_are_named_alone(normalizer: Load) -> None:
@@ -404,9 +422,9 @@ def test_uuids_are_scoped_by_tenant() -> None:
 
 def test_the_server_answers_with_the_body_to_forward(small_model: Callable[[str], Path]) -> None:
     directory = str(small_model("small-qwen2.5-vl"))
-    more = {"ec_transfer_params": {"a": 1}, "max_tokens": 7}
-    request = forwarding.with_uuids({**two_pictures(), **more})
+    request = forwarding.with_uuids({**two_pictures(), "max_tokens": 7})
     routing = Normalizer.from_pretrained(directory).normalize(messages=request["messages"])
+    request["ec_transfer_params"] = encoded(routing)
     held = [routing.identities[0].value]  # type: ignore[union-attr]  # a uuid is known
     with serving([ModelSource(directory, ("a",))]) as client:
         rendered = client.post(CHAT, json=request).json()
