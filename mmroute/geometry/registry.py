@@ -54,6 +54,7 @@ _GRIDS: Final[Mapping[str, str]] = {
     "thumbnail_tiles": "thumbnail_tiles:ThumbnailTiles",
     "token_budget": "token_budget:TokenBudget",
     "two_pass_tiles": "two_pass_tiles:TwoPassTiles",
+    "unpadded_tiles": "hd_transform:UnpaddedTiles",
     "view_and_crops": "view_and_crops:ViewAndCrops",
     "windows": "windows:Windows",
 }

@@ -125,6 +125,91 @@ class SmallConfig(Qwen2Config):
 """
 
 
+def _keye() -> Files:
+    special = ("<|vision_start|>", "<|image_pad|>", "<|video_pad|>", "<|vision_end|>")
+    files = _files(
+        "KeyeForConditionalGeneration",
+        "Keye",
+        special,
+        "<|vision_start|><|image_pad|><|vision_end|>",
+        image_token_id="<|image_pad|>",
+        video_token_id="<|video_pad|>",
+        vision_config={"patch_size": 14, "spatial_merge_size": 2, "hidden_size": 64},
+    )
+    files["config.json"] |= {
+        **LLAMA,
+        "auto_map": {"AutoConfig": "configuration_small.SmallConfig"},
+        "max_position_embeddings": 16384,
+        "model_type": "Keye",
+        "rope_scaling": {"mrope_section": [2, 3, 3], "rope_type": "default", "type": "default"},
+    }
+    files["configuration_small.py"] = _QWEN2.replace("MODEL_TYPE", "Keye")
+    auto_map = {
+        "AutoImageProcessor": "image_processing_keye.SiglipImageProcessor",
+        "AutoProcessor": "processing_keye.KeyeProcessor",
+    }
+    files["preprocessor_config.json"] = {
+        **_NORMALIZED,
+        "auto_map": auto_map,
+        "max_pixels": 600000,
+        "merge_size": 2,
+        "min_pixels": 6000,
+        "patch_size": 14,
+        "processor_class": "KeyeProcessor",
+        "temporal_patch_size": 1,
+    }
+    return files
+
+
+_PHI3: Final = """from transformers import Phi3Config
+
+
+class SmallConfig(Phi3Config):
+    model_type = "phi4mm"
+
+    def __init__(self, embd_layer=None, img_processor=None, **fields):
+        self.embd_layer = embd_layer
+        self.img_processor = img_processor
+        super().__init__(**fields)
+"""
+
+
+def _phi4() -> Files:
+    files = _files("Phi4MMForCausalLM", "phi4mm", ("<|user|>", "<|end|>", "<|assistant|>"), "")
+    tokenizer = files["tokenizer.json"]
+    added = tokenizer["added_tokens"]
+    # The engine has their IDs as constants.
+    images = ({**added[0], "content": f"<|endoftext{n}|>", "id": 200000 + n} for n in (10, 11))
+    tokenizer["added_tokens"] = [*added, *images]
+    tokenizer["model"]["vocab"] |= {t["content"]: t["id"] for t in tokenizer["added_tokens"]}
+    files["config.json"] |= {
+        **LLAMA,
+        "auto_map": {"AutoConfig": "configuration_small.SmallConfig"},
+        "embd_layer": {"audio_embd_layer": {"compression_rate": 8}},
+        "max_position_embeddings": 16384,
+        "model_type": "phi4mm",
+        "pad_token_id": 0,
+        "vocab_size": 200064,
+    }
+    files["configuration_small.py"] = _PHI3
+    files["preprocessor_config.json"] = {
+        "audio_compression_rate": 8,
+        "audio_downsample_rate": 1,
+        "audio_feat_stride": 1,
+        "auto_map": {
+            "AutoFeatureExtractor": "processing_phi4mm.Phi4MMAudioFeatureExtractor",
+            "AutoImageProcessor": "processing_phi4mm.Phi4MMImageProcessor",
+            "AutoProcessor": "processing_phi4mm.Phi4MMProcessor",
+        },
+        "dynamic_hd": 7,
+        "feature_extractor_type": "Phi4MMAudioFeatureExtractor",
+        "image_processor_type": "Phi4MMImageProcessor",
+        "processor_class": "Phi4MMProcessor",
+    }
+    files["chat_template.jinja"] = _STRING
+    return files
+
+
 def _minicpm(letter: str, version: float, **processor: Any) -> Files:
     """``letter``: V for images and videos, O for audio as well."""
     special = (
@@ -171,7 +256,9 @@ def _minicpm(letter: str, version: float, **processor: Any) -> Files:
 
 
 CODE_FAMILIES: Final[Mapping[str, Callable[[], Files]]] = {
+    "small-keye": _keye,
     "small-kimi-vl": _kimi_vl,
+    "small-phi-4-multimodal": _phi4,
     "small-moss-transcribe-diarize": _moss_diarize,
     "small-minicpm-v-2.6": lambda: _minicpm("V", 2.6, max_slice_nums=7),
     "small-minicpm-o-2.6": lambda: _minicpm("O", 2.6, max_slice_nums=9),

@@ -42,19 +42,19 @@ def test_the_pages_are_up_to_date() -> None:
 def test_the_command_shows_all(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["families", "--all", "--json"]) == 0
     listed = {one["architecture"]: one for one in json.loads(capsys.readouterr().out)}
-    llama, phi = listed["Llama4ForConditionalGeneration"], listed["Phi4MMForCausalLM"]
+    llama, molmo = listed["Llama4ForConditionalGeneration"], listed["MolmoForCausalLM"]
     assert (llama["state"], llama["modalities"]) == ("exact", ["image"])
     assert llama["families"] == [{"family": "llama-4", "package": "mmroute"}]
-    assert phi["state"] == "refused"
-    assert phi["why"]
-    assert phi["remedy"]
+    assert molmo["state"] == "refused"
+    assert molmo["why"]
+    assert molmo["remedy"]
     assert main(["families", "--all"]) == 0
-    assert "Phi4MMForCausalLM" in capsys.readouterr().out
+    assert "MolmoForCausalLM" in capsys.readouterr().out
 
 
 def test_a_refused_model_says_why_and_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(
-        json.dumps({"model_type": "phi4mm", "architectures": ["Phi4MMForCausalLM"]})
+        json.dumps({"model_type": "molmo", "architectures": ["MolmoForCausalLM"]})
     )
     with pytest.raises(ModelError) as caught:
         resolve_model(str(tmp_path))

@@ -1,17 +1,20 @@
-"""Phi-3-vision and Phi-3.5-vision: padded to whole 336-pixel tiles, at most `num_crops` of them.
+"""Phi-3-vision, Phi-3.5-vision and Phi-4-multimodal: padded to whole tiles, and a global view.
 
-Source: the "HD transform" of the models' ``image_processing_phi3_v.py``
-(`calc_num_image_tokens_from_image_size`), as vLLM ``phi3v.py`` calls it.
+Sources: the "HD transform" of the models' ``image_processing_phi3_v.py``
+(`calc_num_image_tokens_from_image_size`), as vLLM ``phi3v.py`` calls it; vLLM
+``model_executor/models/phi4mm.py`` (`_compute_num_image_tokens`).
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from mmroute.errors import image_refused
 from mmroute.geometry.grid import CachePlan, Count, OneByOne
+from mmroute.geometry.grids.closest_tiles import closest_of
 from mmroute.requests.items import ImageSize
 
 _TILE: Final = 336
@@ -34,11 +37,6 @@ class HdTransform(OneByOne[ImageSize]):
         """The engine measures it with a 50x8000 image."""
         return self.count(_LARGEST).total
 
-    def padded(self, image: ImageSize) -> tuple[int, int]:
-        """Height and width of the image that is cut, in pixels."""
-        width, height = padded_size(image, self.num_crops)
-        return height, width
-
     def count(self, image: ImageSize) -> Count:
         width, height = padded_size(image, self.num_crops)
         if width == 0 or height == 0:
@@ -48,6 +46,52 @@ class HdTransform(OneByOne[ImageSize]):
         tiles = tile_rows * width // _TILE
         separators = 1 + (tile_rows + 1) * _TOKENS_PER_ROW
         return Count(whole=(tiles + 1) * _TOKENS_PER_TILE + separators)
+
+
+_SIGLIP_TILE: Final = 448
+_SIGLIP_PATCH: Final = 14
+_GLOBAL_VIEW: Final = 256 + 16 + 1  # positions, row ends, and a separator
+_LEAST_SIDE: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class UnpaddedTiles(OneByOne[ImageSize]):
+    """What of the tiles is no padding, row ends, and a global view: Phi-4-multimodal.
+
+    Attributes:
+        max_tiles: the most tiles that an image is padded to.
+    """
+
+    max_tiles: int
+
+    def max_embeds(self, _: CachePlan) -> int:
+        return self.count(ImageSize(_SIGLIP_TILE, _SIGLIP_TILE * self.max_tiles)).total
+
+    def count(self, image: ImageSize) -> Count:
+        columns, rows = (-(-side // _SIGLIP_TILE) for side in (image.width, image.height))
+        if columns * rows > self.max_tiles:
+            columns, rows = closest_of(image, _tilings(self.max_tiles), _SIGLIP_TILE)
+        width, height = columns * _SIGLIP_TILE, rows * _SIGLIP_TILE
+        by_width, by_height = width / image.width, height / image.height
+        if by_width < by_height:
+            scaled_width, scaled_height = width, int(image.height * by_width)
+        else:
+            scaled_width, scaled_height = int(image.width * by_height), height
+        if min(scaled_width, scaled_height) < _LEAST_SIDE:
+            raise image_refused(image, f"scaled, a side has less than {_LEAST_SIDE} pixels")
+        feature_columns, feature_rows = (
+            -(-(padded // _SIGLIP_PATCH - (padded - scaled) // _SIGLIP_PATCH) // 2)
+            for padded, scaled in ((width, scaled_width), (height, scaled_height))
+        )
+        return Count(feature_rows, feature_columns + 1, whole=_GLOBAL_VIEW)
+
+
+@lru_cache(maxsize=16)
+def _tilings(most: int) -> tuple[tuple[int, int], ...]:
+    """All (columns, rows) of so many tiles, fewest first; of as many in the order of a set."""
+    sides = range(1, most + 1)
+    found = {(columns, rows) for columns in sides for rows in sides if columns * rows <= most}
+    return tuple(sorted(found, key=lambda tiling: tiling[0] * tiling[1]))
 
 
 def padded_size(image: ImageSize, num_crops: int) -> tuple[int, int]:

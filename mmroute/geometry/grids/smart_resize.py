@@ -48,6 +48,7 @@ class SmartResize(OneByOne[ImageSize]):
         planned: the image that the engine plans its encoder cache with: one of the largest area, a
             rectangle that is nearly a square, a square that is resized, or the better of two.
         planned_side: the side of the square, or of one of two, in pixels.
+        refused_heights: the heights in pixels that the processor takes for a number of channels.
     """
 
     patch_size: int
@@ -65,6 +66,7 @@ class SmartResize(OneByOne[ImageSize]):
     frame: bool = False
     planned: Literal["area", "rectangle", "square", "squares"] = "area"
     planned_side: int = 0
+    refused_heights: tuple[int, ...] = ()
 
     def max_embeds(self, _: CachePlan) -> int:
         most = self.max_pixels // (self.patch_size * self.merge_size) ** 2
@@ -85,6 +87,8 @@ class SmartResize(OneByOne[ImageSize]):
         return 1, rows * self.merge_size, columns * self.merge_size
 
     def count(self, image: ImageSize) -> Count:
+        if image.height in self.refused_heights:
+            raise image_refused(image, "its processor takes the height for a number of channels")
         rows, columns = self._tokens(image)
         if self.fixed_merge is not None:
             return Count(whole=rows * columns * self.merge_size**2 // self.fixed_merge**2)
