@@ -261,4 +261,4 @@ class _Resolver:
         with needs_extra("mistral", "mistral_common", what):
             from mmroute.tokenizers.formats.mistral import load_mistral_model
 
-        return load_mistral_model(files)
+        return load_mistral_model(files, self.fast_paths.text_cache_bytes)

@@ -40,7 +40,9 @@ def the_embedded_model_is_read_once() -> Iterator[None]:
     parse, read, load = Tekkenizer.from_file, ModelFiles.json, mistral.load_mistral_model
     parsed, loaded = (
         functools.cache(parse),
-        functools.cache(lambda: load(find_model(EMBEDDED_MODEL))),
+        functools.cache(
+            lambda text_cache_bytes: load(find_model(EMBEDDED_MODEL), text_cache_bytes)
+        ),
     )
     values: dict[Path, JsonValue] = {}
 
@@ -56,8 +58,9 @@ def the_embedded_model_is_read_once() -> Iterator[None]:
             values[path] = read(files, file)
         return values[path]
 
-    def load_mistral_model(files: ModelFiles) -> MistralTokenizer:
-        return loaded() if files.name == EMBEDDED_MODEL else load(files)
+    def load_mistral_model(files: ModelFiles, text_cache_bytes: int) -> MistralTokenizer:
+        own = files.name != EMBEDDED_MODEL
+        return load(files, text_cache_bytes) if own else loaded(text_cache_bytes)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Tekkenizer, "from_file", from_file)

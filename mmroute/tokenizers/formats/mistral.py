@@ -119,8 +119,12 @@ def load_mistral_file(path: Path, *, tekken: bool) -> Loaded:
     return Loaded(name, tokenizer, pieces=tokenizer.pieces)
 
 
-def load_mistral_model(files: ModelFiles) -> MistralTokenizer:
+def load_mistral_model(files: ModelFiles, text_cache_bytes: int) -> MistralTokenizer:
     """Load ``tekken.json``, or else ``tokenizer.model.vN``, with mistral-common's chat encoder.
+
+    Args:
+        files: the model's files.
+        text_cache_bytes: the size of the cache of encoded texts; 0 for no cache.
 
     Raises:
         ModelError: `missing_file`, `malformed_file`, `unsupported_tokenizer`.
@@ -135,5 +139,5 @@ def load_mistral_model(files: ModelFiles) -> MistralTokenizer:
             Reason.CONTRADICTORY_CONFIG,
             f"{files.name} holds several vocabularies: {', '.join(names)}. Keep only the newest.",
         )
-    chat_encoder = MistralChatEncoder.load(files.path(names[0]))
+    chat_encoder = MistralChatEncoder.load(files.path(names[0]), text_cache_bytes)
     return MistralTokenizer(chat_encoder.text_tokenizer, chat_encoder)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from mistral_common.protocol.instruct.chunk import (
@@ -32,9 +32,11 @@ from mmroute.errors import InexactError, Reason, malformed, needs_extra
 from mmroute.geometry import TokenIds
 from mmroute.model_directory import what_stands_instead
 from mmroute.requests.items import AudioLength, ImageSize, Modality
+from mmroute.tokenizers.known_texts import KnownTexts
 
 _FIRST_WITH_EFFORT: Final = 15
 _SIZE_URL: Final = "size:"
+_T = TypeVar("_T")
 _NO_PIXELS: Final = np.empty((0, 0, 0), dtype=np.float32)
 
 
@@ -83,6 +85,13 @@ def loads_mistral_file(path: Path) -> Iterator[None]:
             raise malformed(f"{path} {why}") from error
 
 
+def _shallow_copy(value: _T) -> _T:
+    """What `copy` makes of most objects; of a tokenizer it would load the file again."""
+    copied = object.__new__(type(value))
+    vars(copied).update(vars(value))
+    return copied
+
+
 @dataclass(frozen=True, slots=True)
 class MistralChatEncoder:
     """Encodes chats, with the tokens of their images and audio, as mistral-common does."""
@@ -90,8 +99,12 @@ class MistralChatEncoder:
     backend: MistralTokenizer[Any, Any, Any, Any, Any]
 
     @classmethod
-    def load(cls, path: Path) -> MistralChatEncoder:
+    def load(cls, path: Path, text_cache_bytes: int = 0) -> MistralChatEncoder:
         """Load one of Mistral's tokenizer files.
+
+        Args:
+            path: the file.
+            text_cache_bytes: the size of the cache of encoded texts; 0 for no cache.
 
         Raises:
             ModelError: `malformed_file`, `unsupported_tokenizer`.
@@ -101,6 +114,10 @@ class MistralChatEncoder:
         # mistral-common decodes its result for a text that is not used here: half of its time.
         instruct: Any = backend.instruct_tokenizer
         instruct.decode = lambda **_: ""
+        if text_cache_bytes:
+            encode = instruct.tokenizer.encode
+            instruct.tokenizer = _shallow_copy(instruct.tokenizer)
+            instruct.tokenizer.encode = KnownTexts(encode, text_cache_bytes)
         return cls(backend)
 
     @property
@@ -118,9 +135,7 @@ class MistralChatEncoder:
             media: the modalities: images, audio or both.
             tokens_of: computes an item's tokens. The token that begins audio is not among them.
         """
-        # `copy` would load the file again: mistral-common's tokenizer is pickled as its path.
-        backend = object.__new__(MistralTokenizer)
-        vars(backend).update(vars(self.backend))
+        backend = _shallow_copy(self.backend)
         instruct: Any = copy(self.backend.instruct_tokenizer)
         backend.instruct_tokenizer = instruct
         if Modality.IMAGE in media:
