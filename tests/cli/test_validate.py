@@ -17,6 +17,7 @@ from small_models import Files, write_model
 
 from mmroute import ModelError, Normalizer, Reason
 from mmroute.cli import main
+from mmroute.families.matching import spec_files
 from mmroute.families.spec import load_spec
 from mmroute.health import self_check
 from mmroute.model_directory import EMBEDDED_MODEL, find_model
@@ -349,6 +350,16 @@ class _Refusing(_Engine):
         return Outcome(refusal="400") if case.modalities else super().answer(case)
 
 
+@pytest.fixture
+def few_families(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The families of the models here, and the one of texts; all others are tried like these."""
+    names = {"llava_next.toml", "qwen3_vl.toml", "text.toml"}
+    few = [(package, file) for package, file in spec_files() if file.name in names]
+    assert len(few) == len(names)
+    monkeypatch.setattr("mmroute.specs.proposal.spec_files", lambda: few)
+
+
+@pytest.mark.usefixtures("few_families")
 def test_refusals_of_both_sides_are_no_agreement(
     changed_model: Callable[..., Path], normalizer: Callable[[str], Normalizer]
 ) -> None:
@@ -396,6 +407,7 @@ def test_no_parity_is_claimed_where_no_item_was_answered(
     )
 
 
+@pytest.mark.usefixtures("few_families")
 @pytest.mark.parametrize("vision", [True, False])
 def test_text_only_is_proposed_only_for_a_model_without_a_vision_part(
     vision: bool, changed_model: Callable[..., Path], normalizer: Callable[[str], Normalizer]
@@ -442,6 +454,7 @@ def test_what_is_left_to_decide_is_of_the_tables_that_were_asked(
     assert "[image]" not in decisions
 
 
+@pytest.mark.usefixtures("few_families")
 def test_no_good_proposal(
     changed_model: Callable[..., Path],
     tmp_path: Path,
