@@ -52,8 +52,8 @@ class BudgetedFrames(SampledVideos):
     """The soft tokens of each frame of a video within the budget of a frame.
 
     Attributes:
-        patch_size: as in `PatchBudget`.
-        pooling_size: as in `PatchBudget`.
+        patch_size: the number of pixels along one side of a patch.
+        pooling_size: the number of patches along one side of a soft token.
         max_soft_tokens: the budget of a frame.
     """
 

@@ -82,10 +82,10 @@ class RaisedVideo(SampledVideos):
     """Pairs of frames, each with its second, as if the engine had one frame for each second.
 
     Attributes:
-        patch_size: as in `RaisedResize`, and the next three.
-        merge_size: likewise.
-        min_tokens: likewise.
-        max_tokens: likewise.
+        patch_size: the number of pixels along one side of a patch.
+        merge_size: the number of patches along one side of a token.
+        min_tokens: the fewest tokens of a frame, if `min_pixels` is None.
+        max_tokens: the most tokens of a frame, if `max_pixels` is None.
         min_pixels: the smallest area of a frame after the resize, in pixels.
         max_pixels: the largest area.
         total_tokens: the most tokens of all frames, where `total_pixels` is None.

@@ -180,8 +180,8 @@ def smart_resize(
     """Rows and columns of tokens after the resize.
 
     Args:
-        height: the side of the image, in pixels.
-        width: likewise.
+        height: the height of the image, in pixels.
+        width: the width of the image, in pixels.
         factor: the number of pixels along one side of a token; both sides become multiples of it.
         min_pixels: the smallest area of all frames together.
         max_pixels: the largest area likewise.
