@@ -128,7 +128,8 @@ class Reservation:
         return too_large(f"{self._capacity.settings.max_body_bytes} bytes", "body", _CLOSE)
 
     def _release(self) -> None:
-        self._capacity.held_bytes -= self._bytes
-        self._capacity.requests -= self._entered
-        self._capacity.following_links -= self._follows_links
+        capacity = self._capacity
+        capacity.held_bytes -= self._bytes
+        capacity.requests -= self._entered
+        capacity.following_links -= self._follows_links
         self._bytes, self._entered, self._follows_links = 0, False, False

@@ -9,7 +9,6 @@ Source: RFC 9110 (HTTP semantics) and RFC 9112 (HTTP/1.1); sections are named wh
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
@@ -28,7 +27,6 @@ _LINE_BREAK: Final = b"\r\n"
 _REQUEST_LINE: Final = re.compile(rb"([^ ]+) +([^ ]+) +HTTP/1\.([01])\r")
 _METHOD: Final = re.compile(rb"[!#$%&'*+\-.^`|~\w]{1,32}")
 _METHOD_AND_SPACE: Final = re.compile(_METHOD.pattern + b" ")
-_REPEATED: Final = re.compile(rb"(?is)\n(host|transfer-encoding):.*\n\1:")
 _HOST: Final = re.compile(rb"[A-Za-z0-9\-._~!$&'()*+,;=%:\[\]]*")  # RFC 3986, 3.2.2, as characters
 # Section 7.1 of RFC 9112. The line break behind the data of a chunk is read with the next size.
 _SIZE: Final = rb"([0-9A-Fa-f]{1,16})(?:;[\t\x20-\x7e\x80-\xff]{0,4096})?"
@@ -80,9 +78,8 @@ class RequestParser:
         self._in_step = False  # whether llhttp knows where the last request ends
         self._read = 0  # bytes that llhttp has read
         self._read_all = False
-        self._sent: dict[bytes, bytes] = {}  # its headers, by their names as they were sent
-        self._headers: Mapping[bytes, bytes] = {}
-        self.on_header = self._sent.setdefault  # httptools calls it, without a step of Python
+        self._headers: dict[bytes, bytes] = {}
+        self._repeated: list[bytes] = []
         # Of a body.
         self._left = 0  # bytes of it, or of the chunk, that were not given
         self._size_of: re.Pattern[bytes] | None = None  # the next chunk; None if there are none
@@ -127,13 +124,15 @@ class RequestParser:
             MalformedError: 400, 414, 431, 501 or 505.
         """
         data, at, end = self._data, self._at, self._end
-        if not self._read and at < end and data[at] in _LINE_BREAK:  # RFC 9112, section 2.2
-            at = self._at = end - len(bytes(data[at:end]).lstrip(_LINE_BREAK))
-        if at == end:
-            return None
-        if not self._in_step:
-            self._llhttp = httptools.HttpRequestParser(self)
-            self._in_step = True
+        if not self._read:
+            if at < end and data[at] in _LINE_BREAK:  # RFC 9112, section 2.2
+                at = self._at = end - len(bytes(data[at:end]).lstrip(_LINE_BREAK))
+            if at == end:
+                return None
+            self._headers, self._repeated = {}, []
+            if not self._in_step:
+                self._llhttp = httptools.HttpRequestParser(self)
+                self._in_step = True
         found = data.find(_END, at, end)
         if found >= 0:
             end = found + len(_END)
@@ -167,8 +166,17 @@ class RequestParser:
             self._llhttp.feed_data(part)
         return part
 
+    # httptools calls these.
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        name = name.lower()
+        headers = self._headers
+        if name in headers:
+            self._repeated.append(name)
+        else:
+            headers[name] = value.rstrip()
+
     def on_headers_complete(self) -> None:
-        """Note that llhttp has read a head; httptools calls this."""
         self._read_all = True
         self.keep_alive = self._llhttp.should_keep_alive()  # until there is no body to come
 
@@ -200,17 +208,9 @@ class RequestParser:
         if line is None:
             raise MalformedError(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
         method, target, minor = line.groups()
-        headers = {name.lower(): value for name, value in reversed(self._sent.items())}
-        if b" \r\n" in raw or b"\t\r\n" in raw:
-            headers = {name: value.rstrip() for name, value in headers.items()}
-        self._headers = headers
-        self._sent.clear()
-        fields = raw.count(_LINE_BREAK) - 2  # beside the first line and the empty one
-        if fields > _MOST_FIELDS:  # each takes many times its bytes
+        headers, repeated = self._headers, self._repeated
+        if len(headers) + len(repeated) > _MOST_FIELDS:  # each takes many times its bytes
             raise MalformedError(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
-        if len(headers) < fields and (repeated := _REPEATED.search(raw)):
-            is_host = repeated[1].lower() == b"host"  # RFC 9112, section 3.2
-            raise MalformedError(HTTPStatus["BAD_REQUEST" if is_host else "NOT_IMPLEMENTED"])
         if minor == b"0":
             self.keep_alive = False
             headers.setdefault(b"host", b"")
@@ -218,14 +218,14 @@ class RequestParser:
             if b"transfer-encoding" in headers:  # RFC 9112, section 6.1
                 raise MalformedError(HTTPStatus.BAD_REQUEST)
         host = headers.get(b"host")
-        if host is None or not _HOST.fullmatch(host):
+        if host is None or not _HOST.fullmatch(host) or b"host" in repeated:
             raise MalformedError(HTTPStatus.BAD_REQUEST)  # RFC 9112, section 3.2
         coding = headers.get(b"transfer-encoding")
         if coding is None:
             length = headers.get(b"content-length")
             self._left = int(length[-_DIGITS:]) if length else 0
             self.complete = not self._left
-        elif coding.lower() == b"chunked":
+        elif coding.lower() == b"chunked" and b"transfer-encoding" not in repeated:
             self._size_of, self._in_step, self.complete = _FIRST_SIZE, False, False
         else:
             raise MalformedError(HTTPStatus.NOT_IMPLEMENTED)
