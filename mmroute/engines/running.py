@@ -10,6 +10,7 @@ from typing import Final
 from mmroute.engines.frontends import Frontend
 from mmroute.engines.known import behind_frontend, find_engine
 from mmroute.engines.profile import EngineProfile
+from mmroute.engines.vllm.rust.profile import RUST_ERAS
 from mmroute.errors import ModelError, shortened
 
 _MOST_SHOWN: Final = 40
@@ -93,10 +94,9 @@ class RunningEngine:
         answers = f"answers are those of {matched.label}"
         if self.engine == matched.name and self.frontend is not matched.frontend:
             rust = int(self.frontend is Frontend.RUST)
-            return (
-                f"{self}, but {answers}: token IDs differ; load the model with "
-                f"--engine-args VLLM_USE_RUST_FRONTEND={rust}"
-            )
+            has_both = any(profile.name == self.engine for profile in RUST_ERAS)
+            remedy = f"; load the model with --engine-args VLLM_USE_RUST_FRONTEND={rust}"
+            return f"{self}, but {answers}: token IDs differ{remedy if has_both else ''}"
         if self.profile is None:
             return f"{self}. {answers}: token IDs, image identities and block hashes may differ"
         if self.engine != matched.name:

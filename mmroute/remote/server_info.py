@@ -34,6 +34,8 @@ _METRICS: Final = "/metrics"
 _RENDERS: Final = "/v1/chat/completions/render"
 _RUST: Final = "VLLM_USE_RUST_FRONTEND"
 _RUST_VERSION: Final = "rust_frontend_version"
+_SGLANG_STATES: Final = "internal_states"
+_SGLANG_RUST: Final = "rust_server_startup_time"
 _CACHE_METRIC: Final = "vllm:cache_config_info{"  # a line for each engine of the server
 _LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
 _DEFAULT: Final = "None"  # of a label
@@ -151,9 +153,15 @@ def ask_engine(transport: Transport) -> RunningEngine:
 def _frontend(version: Mapping[str, Any]) -> Frontend:
     """The frontend that answers the route of its version.
 
-    Source: vLLM ``rust/src/server/src/routes/version.rs``.
+    Source: vLLM ``rust/src/server/src/routes/version.rs``; SGLang 0.5.23
+    ``srt/managers/scheduler_components/internal_state.py`` (`_add_rust_server`).
     """
-    rust = _RUST_VERSION in version or version.get("frontend") == Frontend.RUST
+    states = version.get(_SGLANG_STATES)
+    rust = (
+        _RUST_VERSION in version
+        or version.get("frontend") == Frontend.RUST
+        or any(_SGLANG_RUST in state for state in states or () if isinstance(state, dict))
+    )
     return Frontend.RUST if rust else Frontend.PYTHON
 
 

@@ -79,6 +79,29 @@ def test_the_rust_frontend_has_fewer_routes(
     assert one.routings[0].token_ids.tolist() == [5, 6]
 
 
+# Source: vLLM 0.33.0 rust/src/server/src/routes/openai/chat_completions/convert.rs
+# (`normalize_generation_prompt_mode`, `convert_tool_choice`).
+def test_options_of_chats_behind_the_rust_frontend(small_model: Callable[[str], Path]) -> None:
+    settings = EngineSettings(frontend=Frontend.RUST, tool_parser="hermes")
+    normalizer = Normalizer.from_pretrained(small_model(MODEL), engine_settings=settings)
+    model = LoadedModel.of(normalizer, "a", settings)
+
+    def answered(**fields: Any) -> list[int]:
+        reply = answer_body(model, CHAT, {"model": "a", "messages": HI, **fields})
+        ids: list[int] = reply.routings[0].token_ids.tolist()
+        return ids
+
+    named = {"type": "function", "function": {"name": "f"}}
+    assert answered(tools=[TOOL], tool_choice=named) == answered(tools=[TOOL])
+    chat = [*HI, {"role": "assistant", "content": "The"}]
+    continued = answered(messages=chat, continue_final_message=True)
+    assert continued == answered(
+        messages=chat, continue_final_message=True, add_generation_prompt=False
+    )
+    with pytest.raises(ApiError):
+        answered(messages=chat, continue_final_message=True, add_generation_prompt=True)
+
+
 @pytest.mark.parametrize(
     ("body", "status", "param"),
     [

@@ -15,6 +15,7 @@ from scripted_server import ScriptedServer
 from mmroute import EngineSettings
 from mmroute.cli import main
 from mmroute.engines.frontends import Frontend
+from mmroute.engines.known import find_engine
 from mmroute.engines.running import Evidence
 from mmroute.engines.vllm.profile import VLLM
 from mmroute.engines.vllm.rust.profile import VLLM_RUST
@@ -82,6 +83,23 @@ def test_the_rust_frontend_tells_itself(server: ScriptedServer) -> None:
     assert running.warning(VLLM_RUST) == ""
     server.routes["/version"] = 200, {"version": "0.31.0", "rust_frontend_version": "0.31.0"}
     assert ask_engine(Transport(Remote(server.url))).evidence is Evidence.UNKNOWN
+
+
+# Source: SGLang 0.5.23 srt/managers/scheduler_components/internal_state.py (`_add_rust_server`),
+# srt/entrypoints/http_server.py (`server_info`).
+@pytest.mark.parametrize(
+    ("state", "frontend"), [({"rust_server_startup_time": 1.5}, "rust"), ({}, "python")]
+)
+def test_sglangs_rust_server_tells_itself(
+    server: ScriptedServer, state: dict[str, Any], frontend: str
+) -> None:
+    del server.routes["/version"]
+    server.routes["/server_info"] = 200, {"version": "0.5.23", "internal_states": [state]}
+    running = ask_engine(Transport(Remote(server.url)))
+    assert running.frontend == frontend
+    warning = running.warning(find_engine("sglang"))
+    assert ("token IDs differ" in warning) is (frontend == "rust")
+    assert "VLLM" not in warning
 
 
 # `vllm-rs render` has no route of its version, and says nothing to a wrong method.

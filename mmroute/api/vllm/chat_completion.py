@@ -160,11 +160,10 @@ class ChatCompletionRequest(GenerationRequest):
 
     def _parse_context(self) -> dict[str, Any]:
         """The `parse_context` of the answer, without the variables of the chat template."""
-        choice = self.tool_choice
         called = [m.get("tool_calls") for m in self.messages if m["role"] == "assistant"]
         return {
             "tools": normalize_tools(self.tools) if self.tools else self.tools,
-            "tool_choice": choice.model_dump() if isinstance(choice, BaseModel) else choice,
+            "tool_choice": self._tool_choice(),
             "parallel_tool_calls": self.parallel_tool_calls,
             "include_reasoning": self.include_reasoning,
             "chat_template_kwargs": {},
@@ -173,10 +172,14 @@ class ChatCompletionRequest(GenerationRequest):
             ),
         }
 
+    def _tool_choice(self) -> Any:
+        choice = self.tool_choice
+        return choice.model_dump() if isinstance(choice, BaseModel) else choice
+
     def _api_fields(self) -> Mapping[str, Any]:
         if self.response_format is None and not self.tools:  # nor is there a choice of them
             return NO_KWARGS
-        fields = {"response_format": self.response_format, "tool_choice": self.tool_choice}
+        fields = {"response_format": self.response_format, "tool_choice": self._tool_choice()}
         return {name: value for name, value in fields.items() if value is not None}
 
     def _forwarded_ids(self, call: Call) -> list[int] | None:

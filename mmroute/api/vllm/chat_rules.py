@@ -33,6 +33,10 @@ class ChatFields(Protocol):
     media_io_kwargs: dict[str, dict[str, Any]] | None
     mm_processor_kwargs: dict[str, Any] | None
 
+    @property
+    def model_fields_set(self) -> set[str]:
+        """The names of the fields that the client sent."""
+
     def to_request(self, loras: Mapping[str, str]) -> Request:
         """The request for a normalizer."""
 

@@ -61,7 +61,10 @@ def request_for(chat: ChatFields, call: Call) -> Request:
     request = chat.to_request(call.model.loras)
     if call.model.model.engine.frontend is Frontend.RUST:  # which has rules of its own for these
         processor, media_io = chat.mm_processor_kwargs, chat.media_io_kwargs
+        continues = chat.continue_final_message
+        asked = "add_generation_prompt" in chat.model_fields_set
         return request._replace(
+            add_generation_prompt=chat.add_generation_prompt and (asked or not continues),
             messages=chat.messages,
             tools=chat.tools,
             mm_processor_kwargs=NO_KWARGS if processor is None else processor,
