@@ -31,10 +31,12 @@ class Tracing:
 
     Args:
         endpoint: the collector's URL, ``http://HOST:4318/v1/traces``.
+        engine: the engine that is matched, with its version and frontend.
     """
 
-    def __init__(self, endpoint: str) -> None:
-        self._provider = TracerProvider(resource=Resource.create({"service.name": "mmroute"}))
+    def __init__(self, endpoint: str, engine: str) -> None:
+        resource = Resource.create({"service.name": "mmroute", "mmroute.engine": engine})
+        self._provider = TracerProvider(resource=resource)
         exporter = OTLPSpanExporter(endpoint=endpoint)
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer("mmroute.server")

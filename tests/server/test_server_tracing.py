@@ -14,6 +14,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from server_helpers import CHAT, EMBEDDINGS, HI, serving
 
 from mmroute.cli import main
+from mmroute.engines.vllm.profile import VLLM
 from mmroute.server import ModelSource, ServerSettings
 
 QUOTED = "the-words-of-a-client"
@@ -80,7 +81,9 @@ def test_each_request_is_a_span_of_its_clients_trace(
         client.get("/health")
     # What is left is sent when the server ends.
     exact, inexact = collector.spans
-    assert collector.resources[0].resource.attributes[0].value.string_value
+    resource = attributes(collector.resources[0].resource)
+    assert resource["mmroute.engine"] == VLLM.label
+    assert resource["service.name"] == "mmroute"
     assert exact.name == f"POST {CHAT}"
     assert (exact.trace_id.hex(), exact.parent_span_id.hex()) == (TRACE, PARENT)
     found = attributes(exact)
