@@ -39,10 +39,13 @@ class Lookup(Strict):
     """The places from which a value is read: the first that has it counts, or else the default."""
 
     sources: tuple[Ref, ...] = Field(default=(), alias="from")
+    """Places, in the order in which they are looked at."""
     default: Any = None
+    """The value where none of them has one; a model without both is refused."""
     by_model_type: Mapping[int, tuple[str, ...]] = Field(default_factory=dict)
     """Instead of one default: default -> the model types of config.json that have it."""
     note: str = ""
+    """Whose default it is, such as a class of transformers."""
     names: Mapping[str, Any] = Field(default_factory=dict)
     """What each text that may stand there, or in a list there, means; empty if it means itself."""
     floats: bool = False
@@ -71,7 +74,9 @@ class TokenLookup(Strict):
     """A token, which is read as an ID or as a text of the vocabulary."""
 
     id: Value | None = None
+    """Its ID; either this or the text is given."""
     text: Value | None = None
+    """Its text, which must be one token of the vocabulary."""
     equals: tuple[Ref, ...] = ()
     """Places that, where present, must give the same ID."""
 

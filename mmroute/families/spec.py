@@ -51,6 +51,7 @@ class TokenizerSpec(Strict):
     """The tokenizer of a family: its format, and the pipeline that the engine builds by class."""
 
     format: Literal["huggingface", "mistral"] = "huggingface"
+    """``mistral`` for tokenizers that encode chats themselves."""
     pipelines: Mapping[str, Annotated[str, AfterValidator(one_of((FILE, *PIPELINES)))]] = Field(
         default_factory=dict
     )
@@ -85,6 +86,7 @@ class ContextSpec(Strict):
     """The longest prompt of the model."""
 
     length: Value
+    """The number of positions."""
     includes_rope_scaling: tuple[str, ...] = ()
     """Model types whose length includes a RoPE scaling factor; that of all others it multiplies."""
 
@@ -95,6 +97,7 @@ class KvPageSpec(Strict):
     heads: Value
     """The number of their key and value heads, on all ranks together."""
     head_size: Value
+    """The number of elements of one key."""
 
 
 class ChatSpec(Strict):
@@ -112,6 +115,7 @@ class FamilyHead(BaseModel):
     model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
 
     family: str
+    """The name of the family, as in answers and messages."""
     match: Annotated[Mapping[Ref, tuple[str, ...]], Field(min_length=1)]
     """Field -> the values it may have; all must match, and exactly. ``*``: any value; an empty
     list: the field must not be there."""
@@ -144,6 +148,7 @@ class FamilySpec(FamilyHead):
     model_config = ConfigDict(extra="forbid")
 
     title: str
+    """The models that it holds for, in words."""
     requires: Mapping[Ref, tuple[bool | int | float | str, ...]] = Field(default_factory=dict)
     """Field -> the values that this spec holds for; a model with another is refused by name."""
     refused: str = ""
@@ -153,10 +158,13 @@ class FamilySpec(FamilyHead):
     checked: Mapping[str, tuple[str, ...]]
     """What the family was proved equal to: engine -> versions."""
     tokenizer: TokenizerSpec = TokenizerSpec()
+    """The tokenizer, where the engine's own rule does not decide."""
     tokens: Mapping[str, TokenLookup] = Field(default_factory=dict)
+    """Name -> a token, which targets and words may name."""
     chat: Annotated[
         ChatSpec, BeforeValidator(lambda v: {"renderer": v} if isinstance(v, str) else v)
     ] = ChatSpec()
+    """How the engine renders chats; a text is the renderer alone."""
     hybrid: bool = False
     """Whether layers with a state stand among those with attention: the engine then chooses the
     number of tokens under one block hash itself."""
@@ -168,9 +176,13 @@ class FamilySpec(FamilyHead):
     image: MediaSpec | None = None
     """None: the engine takes no images for this family."""
     video: MediaSpec | None = None
+    """Likewise for videos."""
     audio: MediaSpec | None = None
+    """Likewise for audio."""
     context: ContextSpec
+    """The longest prompt."""
     vocab_size: Value = Lookup()
+    """The number of token IDs that the engine's model has; larger IDs are refused."""
     engine: Mapping[str, Mapping[str, Any]] = Field(default_factory=dict)
     """Engine, or some of its versions (``vllm<0.34``) -> what is otherwise, laid over this spec."""
     package: str = OWN_PACKAGE

@@ -28,6 +28,7 @@ class StridedAudio(OneByOne[AudioLength]):
     Attributes:
         sampling_rate: the number of samples a second that the model is given.
         hop_length: the number of samples from one frame to the next, times all `hop_factors`.
+        hop_factors: the numbers that the hop is multiplied by.
         stem: whether a hop is of eight frames for a convolution in two dimensions, or of two for
             one in one; None: of one.
         steps: each as (padding at both sides, kernel, stride), as of a convolution.

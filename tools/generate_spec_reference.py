@@ -1,0 +1,210 @@
+"""Write `docs/spec-reference.md`: every field of a family spec, from the code that reads it.
+
+    python tools/generate_spec_reference.py
+
+The fields, their defaults and what stands below each in the code are those of the pydantic models
+and dataclasses that read a spec, so a field that is not documented there is an error here.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import re
+import textwrap
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from mmroute.families.lookup import Lookup, TokenLookup
+from mmroute.families.media import MediaSpec
+from mmroute.families.spec import ChatSpec, ContextSpec, FamilySpec, KvPageSpec, TokenizerSpec
+from mmroute.geometry.argument import Argument, Kind, Where
+from mmroute.geometry.arguments import Others
+from mmroute.geometry.registry import GRIDS, LAYOUTS
+from mmroute.model_directory import FieldRef
+from mmroute.placement.rules import placement_rules
+
+PAGE: Final = Path(__file__).parents[1] / "docs" / "spec-reference.md"
+_HEAD: Final = """\
+# Fields of a family spec
+
+This page is written by `tools/generate_spec_reference.py` from the code that reads specs, and a
+test compares the two. [Bring in a new model](new-model.md) says how a spec is made.
+
+A *place* is a file and a field of it, such as `config.json:vision_config.patch_size`. A *value* is
+a number, a text or a switch as it is written, or a table that says [where it is read](#a-value).
+*Words* are a text of tokens, such as `"{start}{fill}{end}"`.
+"""
+_TABLES: Final[tuple[tuple[str, type], ...]] = (
+    ("The top of the file", FamilySpec),
+    ("`[tokens.NAME]`", TokenLookup),
+    ("A value", Lookup),
+    ("`[image]`, `[video]`, `[audio]`", MediaSpec),
+    ("`[image.accepts]`: one argument of requests", Argument),
+    ("`[tokenizer]`", TokenizerSpec),
+    ("`[chat]`", ChatSpec),
+    ("`[context]`", ContextSpec),
+    ("`[[kv_pages]]`", KvPageSpec),
+)
+_SET_BY_READER: Final = frozenset({"package", "modality", "sampling"})  # no file says them
+_OF_WORDS: Final = {"integer": "token", "list of integer": "words", "table": "words"}
+_PLAIN: Final[Mapping[Any, str]] = {
+    bool: "switch", int: "integer", float: "number", str: "text", Any: "anything",
+    Lookup: "value", FieldRef: "place",
+}  # fmt: skip
+_ATTRIBUTES: Final = re.compile(r"Attributes:\n(.*)", re.DOTALL)
+_ATTRIBUTE: Final = re.compile(r"^(\w+): (.*)$")
+
+
+def page() -> str:
+    """The page as it should be."""
+    parts = [_HEAD]
+    for title, model in _TABLES:
+        parts += ["", f"## {title}", "", *_table(model)]
+    for title, words in (
+        ("Kinds of an argument's value: `kind`", Kind),
+        ("Places of an argument: `where`", Where),
+        ("Other arguments: `other_arguments`", Others),
+    ):
+        rows = [f"| `{name}` | {meaning} |" for name, meaning in _members(words)]
+        parts += ["", f"## {title}", "", "| word | meaning |", "| --- | --- |", *rows]
+    for title, registry in (("Grids", GRIDS), ("Layouts", LAYOUTS)):
+        parts += ["", f"## {title}"]
+        for name in sorted(registry.own):
+            found = registry.find(name)
+            first = inspect.getdoc(found) or ""
+            parts += ["", f"### `{name}`", "", first.partition("\n\n")[0].replace("\n", " "), ""]
+            parts += _table(found, words=registry is LAYOUTS)
+    rules = sorted(placement_rules().items())
+    rows = [f"| `{name}` | {_line(inspect.getdoc(rule) or '')} |" for name, rule in rules]
+    parts += ["", "## Placements: `placement`", "", "| rule | meaning |", "| --- | --- |", *rows]
+    return "\n".join(parts) + "\n"
+
+
+def _table(model: type, *, words: bool = False) -> list[str]:
+    rows = [
+        f"| `{name}` | {_OF_WORDS.get(kind, kind) if words else kind} | {default} | {meaning} |"
+        for name, kind, default, meaning in _fields(model)
+        if name not in _SET_BY_READER
+    ]
+    head = ["| field | is | default | meaning |", "| --- | --- | --- | --- |"]
+    return [*head, *rows] if rows else ["It has no fields."]
+
+
+def _fields(model: type) -> Iterator[tuple[str, str, str, str]]:
+    meanings = _meanings(model)
+    hints = typing.get_type_hints(model)
+    if issubclass(model, BaseModel):
+        for name, field in model.model_fields.items():
+            given = field.get_default(call_default_factory=True)
+            default = "needed" if field.is_required() else _written(given)
+            yield field.alias or name, _kind(hints[name]), default, meanings[name]
+        return
+    fields: Any = dataclasses.fields  # of any of the dataclasses that are listed
+    for one in fields(model):
+        if one.init:
+            given = one.default is not dataclasses.MISSING
+            factory = one.default_factory is not dataclasses.MISSING
+            default = _written(one.default) if given else "none" if factory else "needed"
+            yield one.name, _kind(hints[one.name]), default, meanings[one.name]
+
+
+def _written(default: Any) -> str:
+    if isinstance(default, Lookup):
+        return "none"
+    if isinstance(default, ChatSpec):
+        return f"`{default.renderer}`"
+    if default is None or default in ((), "", {}) or isinstance(default, BaseModel):
+        return "none"
+    if isinstance(default, bool):
+        return f"`{str(default).lower()}`"
+    return f"`{default}`"
+
+
+def _kind(hint: Any) -> str:
+    """What a TOML file has there, in a word."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if hasattr(hint, "__metadata__"):
+        kind = _kind(hint.__origin__)
+    elif origin in (typing.Union, types.UnionType):
+        kinds = (_kind(one) for one in arguments if one is not types.NoneType)
+        kind = " or ".join(dict.fromkeys(kinds))
+    elif origin is typing.Literal or (isinstance(hint, type) and issubclass(hint, StrEnum)):
+        kind = "one of " + ", ".join(f"`{one}`" for one in arguments or hint)
+    elif origin is tuple:
+        kind = f"list of {_kind(arguments[0])}"
+    elif isinstance(origin, type) and issubclass(origin, Mapping):
+        kind = f"table of {_kind(arguments[1])}"
+    else:
+        kind = _PLAIN.get(hint, "table")
+    return kind
+
+
+def _meanings(model: type) -> dict[str, str]:
+    """What is written of each field: below it, or under "Attributes" of its class."""
+    found: dict[str, str] = {}
+    for one in reversed([m for m in model.__mro__ if m.__module__.startswith("mmroute")]):
+        try:
+            source = inspect.getsource(one)
+        except (OSError, TypeError):
+            continue
+        body = ast.parse(textwrap.dedent(source)).body[0]
+        if isinstance(body, ast.ClassDef):
+            found |= _below(body) | _under_attributes(ast.get_docstring(body) or "")
+    return found
+
+
+def _below(body: ast.ClassDef) -> dict[str, str]:
+    pairs = zip(body.body, body.body[1:], strict=False)
+    return {
+        field.target.id: _line(str(text.value.value))
+        for field, text in pairs
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+    }
+
+
+def _under_attributes(docstring: str) -> dict[str, str]:
+    section = _ATTRIBUTES.search(docstring)
+    found: dict[str, str] = {}
+    name = ""
+    for line in section[1].splitlines() if section else ():
+        if not line.startswith("    "):
+            break
+        start = _ATTRIBUTE.match(line[4:])
+        if start:
+            name = start[1]
+            found[name] = start[2]
+        else:
+            found[name] += f" {line.strip()}"
+    return {name: _line(text[:1].upper() + text[1:]) for name, text in found.items()}
+
+
+def _members(words: type[StrEnum]) -> Iterator[tuple[str, str]]:
+    body = ast.parse(inspect.getsource(words)).body[0]
+    assert isinstance(body, ast.ClassDef)
+    for at, node in enumerate(body.body):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            following = body.body[at + 1] if at + 1 < len(body.body) else None
+            text = ""
+            if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
+                text = _line(str(following.value.value))
+            yield words[node.targets[0].id].value, text
+
+
+def _line(text: str) -> str:
+    first = text.partition("\n\n")[0]
+    return " ".join(first.split()).replace("``", "`").replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
