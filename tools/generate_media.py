@@ -287,7 +287,7 @@ def other_videos() -> Iterator[tuple[str, bytes]]:
     for name, frames in {"100": 4, "130": 7, "0": 3}.items():
         yield f"gif-pillow-{name}", _gif([int(name)] * frames)
     yield "gif-delays-differ", _gif([100, 100, 50])
-    yield "gif-bytes-behind", _gif([100, 100]) + b"end"
+    yield from (("gif-still", _gif([0])), ("gif-bytes-behind", _gif([100, 100]) + b"end"))
     yield "gif-cut", _gif([100, 100])[:-5]
     yield "mkv-mpeg4", video("matroska", "mpeg4")
     yield "mpegts", video("mpegts")

@@ -1,8 +1,6 @@
-"""GIF: the images are counted, and all must have the same duration.
+"""GIF: the images are counted, and the rate is that of their mean duration, in whole hundredths.
 
-FFmpeg takes the rate from the first frames, so if durations differ, only the count is certain.
-
-Source: W3C, "Graphics Interchange Format, version 89a"; FFmpeg 7 ``libavformat/gifdec.c``.
+Source: W3C, "Graphics Interchange Format, version 89a"; FFmpeg 9 ``libavformat/gifdec.c``.
 """
 
 from __future__ import annotations
@@ -41,9 +39,13 @@ def read_gif(data: bytes) -> VideoSize:
         raise not_predictable("it ends within a block, cut short or broken") from error
     if not delays or not width or not height:
         raise not_predictable(f"{len(delays)} frames of {width}x{height}")
-    if len(set(delays)) != 1:
-        raise not_predictable("its frames have different durations")
-    return VideoSize(width, height, len(delays), 100 / (delays[0] or _DEFAULT_DELAY))
+    given = [delay or _DEFAULT_DELAY for delay in delays if delay is not None]
+    mean = sum(given) // len(delays)
+    if len(delays) == 1 and not given:
+        mean = 1  # one time unit
+    if not mean:
+        raise not_predictable("most of its frames have no duration")
+    return VideoSize(width, height, len(delays), 100 / mean)
 
 
 def _delays(data: bytes, width: int, height: int, flags: int) -> Iterator[int | None]:
