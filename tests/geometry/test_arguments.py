@@ -227,6 +227,14 @@ def test_a_video_processor_fails_on_what_it_reads_or_checks(kwargs: dict[str, An
     assert refused(accepted("internvl", Modality.VIDEO), VIDEO_GRID, kwargs)
 
 
+@pytest.mark.parametrize("family", ["qwen3-vl", "qwen3-omni", "minimax-m3"])
+def test_the_limits_of_frames_are_those_of_the_processor_s_file(family: str) -> None:
+    """vLLM 0.33.0 hands them to the processor, which samples by its own."""
+    arguments = accepted(family, Modality.VIDEO)
+    assert arguments.applied(VIDEO_GRID, {"min_frames": 8, "max_frames": 4}) == VIDEO_GRID
+    assert refused(arguments, VIDEO_GRID, {"max_frames": "4"})
+
+
 def test_whatever_some_video_processor_reads_is_refused_of_one_that_is_not_known() -> None:
     for name in ("max_frames", "max_soft_tokens", "total_pixels", "fps", "size"):
         assert refused(Arguments(Modality.VIDEO), VIDEO_GRID, {name: 4}), name
