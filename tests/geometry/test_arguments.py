@@ -227,7 +227,9 @@ def test_a_video_processor_fails_on_what_it_reads_or_checks(kwargs: dict[str, An
     assert refused(accepted("internvl", Modality.VIDEO), VIDEO_GRID, kwargs)
 
 
-@pytest.mark.parametrize("family", ["qwen3-vl", "qwen3-omni", "minimax-m3"])
+@pytest.mark.parametrize(
+    "family", ["qwen2-vl", "qwen2.5-omni", "qwen3-vl", "qwen3-omni", "minimax-m3"]
+)
 def test_the_limits_of_frames_are_those_of_the_processor_s_file(family: str) -> None:
     """vLLM 0.33.0 hands them to the processor, which samples by its own."""
     arguments = accepted(family, Modality.VIDEO)
