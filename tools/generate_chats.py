@@ -21,10 +21,11 @@ sys.path[:0] = [str(p) for p in (HERE, TESTS / "helpers", TESTS / "conformance",
 def main() -> None:
     """Write one file for each model named, or for all."""
     from chat_cases import MODELS, REQUESTS
-    from engine import build_engine, meta, refuse_other_versions, write_lines
+    from engine import add_arguments, build_engine, meta, refuse_other_versions, write_lines
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("models", nargs="*", default=MODELS)
+    add_arguments(parser)
     arguments = parser.parse_args()
     refuse_other_versions()
     FOLDER.mkdir(exist_ok=True)

@@ -75,6 +75,7 @@ MuseGlimmerForCausalLM of vLLM's text registry take images ([families.md](famili
 _CHATS: Final = {
     "deepseek_v32": "exact",
     "deepseek_v4": "exact",
+    "inkling": "exact",
     "harmony": "exact with the engine's date, else `chat_renderer_unsupported`",
     "mistral_text": "exact",
     "refused": "`chat_renderer_unsupported`",

@@ -151,7 +151,7 @@ def main() -> None:
     meta = {"model": TEMPLATE_MODEL, "fingerprint": fingerprint(files), "vllm": VERSION}
     write("templates.jsonl", [meta, *lines])
 
-    for model in chat_cases.MODELS:
+    for model in chat_cases.RUST_MODELS:
         files = FAMILY_MODELS[model]()
         tokenizer = Tokenizer.from_str(json.dumps(files["tokenizer.json"]))
         with serving(files, model) as frontend:

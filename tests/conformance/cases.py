@@ -110,6 +110,7 @@ FAMILY_PLACEHOLDERS: dict[str, str | None] = {
     "small-llama": None,
     "small-deepseek-v3.2": None,
     "small-deepseek-v4": None,
+    "small-inkling": None,
     "small-qwen3-next": None,
     "small-gpt-oss": None,
 }

@@ -11,7 +11,8 @@ from typing import Any, Final
 
 Message = dict[str, Any]
 
-MODELS: Final = ("small-deepseek-v3.2", "small-deepseek-v4", "small-deepseek-v4.1")
+RUST_MODELS: Final = ("small-deepseek-v3.2", "small-deepseek-v4", "small-deepseek-v4.1")
+MODELS: Final = (*RUST_MODELS, "small-inkling")
 """One of each renderer."""
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chat_cases import MODELS, REQUESTS
+from chat_cases import MODELS, REQUESTS, RUST_MODELS
 from comparison import read_vectors
 from paths import VECTORS
 from small_families import FAMILY_MODELS
@@ -39,7 +39,7 @@ def test_prompts_are_those_of_the_engine(name: str, tmp_path: Path) -> None:
     check(name, VECTORS / "chats", tmp_path, EngineSettings())
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", RUST_MODELS)
 def test_prompts_are_those_of_the_rust_frontend(name: str, tmp_path: Path) -> None:
     settings = EngineSettings(frontend=Frontend.RUST)
     check(name, VECTORS / "chats" / "rust", tmp_path, settings)

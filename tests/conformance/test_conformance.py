@@ -33,8 +33,8 @@ OWN_VECTORS = sorted(VECTORS.glob("*.jsonl"))
 FAMILY_VECTORS = sorted((VECTORS / "families").glob("*.jsonl"))
 
 
-# The engine makes a prompt of no messages, which is BOS alone.
-REFUSED_HERE = {"small-deepseek-v4": ("empty",)}
+# The engine makes a prompt of no messages: of marks alone.
+REFUSED_HERE = {"small-deepseek-v4": ("empty",), "small-inkling": ("empty",)}
 
 
 def vector_name(path: Path) -> str:

@@ -48,6 +48,25 @@ def _deepseek(architecture: str, model_type: str) -> Files:
     }
 
 
+def _inkling() -> Files:
+    marks = (
+        "message_user", "message_model", "message_system", "message_tool", "content_text",
+        "content_image", "content_model_end_sampling", "content_thinking", "content_audio_input",
+        "unused_200024", "content_invoke_tool_json", "end_message", "audio_end",
+    )  # fmt: skip
+    files = _text("InklingForCausalLM", model_type="inkling_model")
+    del files["chat_template.jinja"]
+    special = ("<|endoftext|>", *(f"<|{mark}|>" for mark in marks))
+    return files | {
+        "tokenizer.json": byte_level(special),
+        "tokenizer_config.json": {
+            "eos_token": special[0],
+            "pad_token": special[0],
+            "tokenizer_class": "PreTrainedTokenizerFast",
+        },
+    }
+
+
 def _text(architecture: str, *, pieces: bool = False, bos: str = "", **config: Any) -> Files:
     special = ("<|im_start|>", "<|im_end|>")
     return {
@@ -80,6 +99,7 @@ TEXT_FAMILIES: Final[Mapping[str, Callable[[], Files]]] = {
     ),
     "small-deepseek-v3.2": lambda: _deepseek("DeepseekV32ForCausalLM", "deepseek_v32"),
     "small-deepseek-v4": lambda: _deepseek("DeepseekV4ForCausalLM", "deepseek_v4"),
+    "small-inkling": _inkling,
     "small-gpt-oss": lambda: _text("GptOssForCausalLM", model_type="gpt_oss", head_dim=16),
 }
 """Name -> its files."""

@@ -51,7 +51,6 @@ WITHOUT_SMALL_MODEL: Final = {
     "qwen2-audio": _AUDIO,
     "qwen3-asr": _AUDIO,
     "text-mistral": "its tokenizer is a file of mistral-common: see test_text_models.py",
-    "text-inkling": "its chats are refused: see test_text_models.py",
     "ultravox": _AUDIO,
     "voxtral": _AUDIO,
 }

@@ -215,12 +215,15 @@ def test_the_template_of_a_processor_is_not_looked_at(tmp_path: Path) -> None:
 
 
 def test_chats_that_the_engine_renders_by_code_are_refused_by_name(tmp_path: Path) -> None:
-    directory = write(tmp_path, architectures=["InklingForCausalLM"], model_type="inkling_text")
-    normalizer = Normalizer.from_pretrained(directory)
-    routing = normalizer.normalize(messages=HELLO)
-    assert routing.reason == Reason.CHAT_RENDERER_UNSUPPORTED
-    assert "text-inkling" in routing.message
-    assert normalizer.normalize(prompt="Hello").exact
+    deepseek = {"architectures": ["DeepseekV32ForCausalLM"], "model_type": "deepseek_v32"}
+    older = Normalizer.from_pretrained(write(tmp_path, **deepseek), backend="vllm==0.30.0")
+    inkling = {"architectures": ["InklingForCausalLM"], "model_type": "inkling_text"}
+    without_marks = Normalizer.from_pretrained(write(tmp_path, **inkling))
+    for normalizer, told in ((older, "text-deepseek-v3.2"), (without_marks, "<|message_user|>")):
+        routing = normalizer.normalize(messages=HELLO)
+        assert routing.reason == Reason.CHAT_RENDERER_UNSUPPORTED
+        assert told in routing.message
+        assert normalizer.normalize(prompt="Hello").exact
 
 
 def test_the_tokenizer_mode_that_is_the_default_may_be_named(tmp_path: Path) -> None:

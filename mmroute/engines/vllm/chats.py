@@ -14,6 +14,7 @@ from mmroute.chat.template_files import check_one_template
 from mmroute.engines.profile import ChatSource
 from mmroute.engines.vllm.deepseek_chat import DEEPSEEK_CHATS
 from mmroute.engines.vllm.hf_chat import HfChat
+from mmroute.engines.vllm.inkling_chat import InklingChat, marks_of
 from mmroute.engines.vllm.kimi_k3_chat import KimiK3Chat
 from mmroute.engines.vllm.messages import parse_chat
 from mmroute.engines.vllm.templates import chat_templates
@@ -195,6 +196,13 @@ def _encoder(source: ChatSource) -> MistralChatEncoder:
     return encoder
 
 
+def _inkling(source: ChatSource) -> Chat:
+    try:
+        return InklingChat(source.tokenizer, marks_of(source.tokenizer))
+    except InexactError as inexact:
+        return RefusedChat(str(inexact))
+
+
 def _deepseek(source: ChatSource) -> Chat:
     return DEEPSEEK_CHATS[source.family.chat.renderer]
 
@@ -202,6 +210,7 @@ def _deepseek(source: ChatSource) -> Chat:
 _OWN: Final[Mapping[str, Callable[..., Chat]]] = {
     **dict.fromkeys(DEEPSEEK_CHATS, _deepseek),
     "harmony": _harmony,
+    "inkling": _inkling,
     "kimi_k3": _kimi_k3,
     "mistral": _mistral,
     "mistral_text": _mistral_text,

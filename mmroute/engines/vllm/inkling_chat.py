@@ -1,0 +1,221 @@
+"""Chats of Inkling as vLLM's Python frontend renders them: token IDs at once, without a template.
+
+Source: vLLM ``renderers/inkling.py``, ``renderers/inkling_encoding.py``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from mmroute.chat.cache import ChatCache
+from mmroute.chat.conversation import ParsedChat
+from mmroute.chat.renderer import Chat
+from mmroute.engines.vllm.hf_chat import template_kwargs, tools_of
+from mmroute.engines.vllm.message_schema import is_read_late
+from mmroute.engines.vllm.messages import parse_chat, to_conversation
+from mmroute.engines.vllm.tools import with_parsed_arguments
+from mmroute.errors import InexactError, Reason, invalid, quoted
+from mmroute.geometry import TokenIds
+from mmroute.requests.items import Items
+from mmroute.requests.request import Request
+from mmroute.tokenizers import Tokenizer
+
+_ROLES: Final = {
+    "user": "message_user",
+    "assistant": "message_model",
+    "system": "message_system",
+    "developer": "message_system",
+    "tool": "message_tool",
+}
+_MARKS: Final[Mapping[str, tuple[str, ...]]] = {
+    **{
+        name: (f"<|{name}|>",)
+        for name in (
+            *_ROLES.values(), "content_text", "content_image", "content_model_end_sampling",
+            "content_thinking", "content_audio_input", "content_invoke_tool_json", "end_message",
+            "audio_end",
+        )
+    },
+    "content_xml": ("<|content_xml|>", "<|unused_200024|>"),
+}  # fmt: skip
+"""Mark -> its names in vocabularies; the first counts. The engine starts with none missing."""
+_EFFORTS: Final = {
+    "none": 0.0, "minimal": 0.1, "low": 0.2, "medium": 0.7, "high": 0.9, "xhigh": 0.99, "max": 0.99,
+}  # fmt: skip
+_DEFAULT_EFFORT: Final = "high"
+_MOST_EFFORT: Final = 0.99
+_TEXTS: Final = (None, "text", "input_text")
+# Those of the engine's function that reads the kwargs need no refusal: it takes all.
+_REFUSED: Final = frozenset({"chat_template"})
+
+_Piece: TypeAlias = "str | int"
+"""A text to encode, or the ID of a mark."""
+
+
+def marks_of(tokenizer: Tokenizer) -> Mapping[str, int]:
+    """The IDs of the marks.
+
+    Raises:
+        InexactError: `chat_renderer_unsupported`: the vocabulary lacks one.
+    """
+    found = {}
+    for mark, names in _MARKS.items():
+        ids = [i for name in names if (i := tokenizer.token_id(name)) is not None]
+        if not ids:
+            raise InexactError(
+                Reason.CHAT_RENDERER_UNSUPPORTED, f"the engine needs the token {names[0]}"
+            )
+        found[mark] = ids[0]
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class InklingChat(Chat):
+    """Renders chats of Inkling. A mark in a text counts as the token of that name.
+
+    Attributes:
+        tokenizer: encodes each text for itself.
+        marks: the IDs of the marks.
+    """
+
+    tokenizer: Tokenizer
+    marks: Mapping[str, int]
+
+    @property
+    def origins(self) -> Mapping[str, str]:
+        return {"chat": "the engine's renderer inkling"}
+
+    def read(self, request: Request, cache: ChatCache | None = None) -> ParsedChat:
+        return parse_chat(request)
+
+    def render(self, chat: ParsedChat, items: Items, request: Request) -> TokenIds:
+        if request.continue_final_message:
+            raise invalid("continue_final_message is refused for this model")
+        to_conversation(chat, content_format="string", placeholders={})  # which may refuse it
+        kwargs = template_kwargs(request, _REFUSED)
+        tools = [*(tools_of(kwargs, request) or ())]
+        for message in chat.messages:
+            if message["role"] == "developer":
+                tools += message.get("tools") or ()
+        ids: list[int] = []
+        for piece in self._prompt(chat.messages, tools, _effort(kwargs)):
+            if isinstance(piece, int):
+                ids.append(piece)
+            else:
+                ids += self.tokenizer.encode(piece, add_special_tokens=False).tolist()
+        if request.add_generation_prompt:
+            ids.append(self.marks["message_model"])
+        return np.array(ids, np.uint32)
+
+    def _prompt(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any], effort: str | None
+    ) -> Iterator[_Piece]:
+        if tools:
+            yield from self._block("system", "content_xml", _described(tools), "tool_declare")
+        names: dict[str, str] = {}
+        for message in messages:
+            role = message["role"]
+            if role not in _ROLES:
+                raise invalid(f"this model takes no message of the role {quoted(role)}")
+            if effort and role not in ("system", "developer"):
+                yield from self._block("system", "content_text", effort)
+                effort = None
+            if role == "tool":
+                called = names.get(message.get("tool_call_id") or "", "")
+                text = "".join(_texts(message))
+                author = message.get("name") or called
+                yield from self._block("tool", "content_text", text, author)
+                continue
+            if role == "assistant" and (reasoning := message.get("reasoning")):
+                yield from self._block("assistant", "content_thinking", reasoning)
+            for text in _texts(message):
+                yield from self._block(role, "content_text", text)
+            if role == "assistant":
+                yield from self._calls(message.get("tool_calls") or (), names)
+                yield self.marks["content_model_end_sampling"]
+        if effort:
+            yield from self._block("system", "content_text", effort)
+
+    def _calls(self, calls: Sequence[Mapping[str, Any]], names: dict[str, str]) -> Iterator[_Piece]:
+        for call in calls:
+            function = with_parsed_arguments(call)["function"]
+            name = function["name"]
+            if call["id"]:
+                names[call["id"]] = name
+            written = json.dumps(name, ensure_ascii=False)
+            text = f'{{"name":{written},"args":{_canonical(function["arguments"])}}}'
+            yield from self._block("assistant", "content_invoke_tool_json", text, name)
+
+    def _block(self, role: str, kind: str, text: str, author: str = "") -> Iterator[_Piece]:
+        yield self.marks[_ROLES[role]]
+        if author:
+            yield author
+        yield self.marks[kind]
+        yield text
+        yield self.marks["end_message"]
+
+
+def _texts(message: Mapping[str, Any]) -> list[str]:
+    """The texts of a message: the engine reads its parts again, by itself."""
+    content = message.get("content")
+    if content is None or isinstance(content, str):
+        return [content] if content else []
+    if is_read_late(message, content):
+        raise invalid(f"messages of the role {message['role']} must have a part for this model")
+    return [_text(part) for part in content]
+
+
+def _text(part: Any) -> str:
+    if isinstance(part, str):
+        return part
+    if not isinstance(part, Mapping) or part.get("type") not in _TEXTS:
+        raise invalid(f"a content part that this model does not take: {quoted(part)}")
+    text = part.get("text", "")
+    return text if isinstance(text, str) else ""
+
+
+def _effort(kwargs: Mapping[str, Any]) -> str | None:
+    """The text by which the model is told how much to think; None for none."""
+    effort = kwargs.get("reasoning_effort", _DEFAULT_EFFORT)
+    value = _EFFORTS.get(effort) if isinstance(effort, str) else effort
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    if not 0 <= value <= _MOST_EFFORT:
+        raise invalid(f"reasoning_effort must be from 0 to {_MOST_EFFORT}, found {quoted(effort)}")
+    digits = f"{float(value):.2f}".rstrip("0").rstrip(".")
+    return f"Thinking effort level: {'0.0' if digits in ('0', '-0') else digits}"
+
+
+def _described(tools: Sequence[Any]) -> str:
+    return _canonical([
+        {
+            "description": function.get("description") or "",
+            "name": function["name"],
+            "parameters": function.get("parameters") or {},
+            "type": tool.get("type", "function"),
+        }
+        for tool in tools
+        for function in [_function_of(tool)]
+    ])  # fmt: skip
+
+
+def _function_of(tool: Mapping[str, Any]) -> Mapping[str, Any]:
+    function = tool.get("function")
+    if isinstance(function, Mapping) and "name" in function:
+        return function
+    raise invalid(f"a tool must have a function with a name, found {quoted(tool)}")
+
+
+def _canonical(value: Any) -> str:
+    """JSON without spaces, its members in the order of their names."""
+    try:
+        return json.dumps(
+            value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True
+        )
+    except ValueError as error:
+        raise invalid(f"the tools or a call of one cannot be written as JSON: {error}") from error
