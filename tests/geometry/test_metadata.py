@@ -15,7 +15,7 @@ from comparison import read_vectors
 from small_families import FAMILY_MODELS
 from small_models import SMALL_MODELS, fingerprint, write_model
 
-from mmroute import ImageSize, InexactError, Normalizer, Reason, Routing
+from mmroute import ImageSize, InexactError, Normalizer, Reason, Routing, VideoSize
 from mmroute.forwarding.metadata import mm_metadata
 from mmroute.requests.lines import request_of
 
@@ -78,7 +78,12 @@ def test_metadata_that_cannot_be_had_is_refused(small_model: Callable[[str], Pat
         with pytest.raises(InexactError) as caught:
             routing.metadata()
         assert caught.value.reason is Reason.METADATA_UNKNOWN
-    routing = Normalizer.from_pretrained(directory).normalize(**IMAGE, images=image)
+    plain = Normalizer.from_pretrained(directory)
+    # A video has second_per_grid_ts beside its grid, of the dtype that the engine computes with.
+    text = "<|vision_start|><|video_pad|><|vision_end|>"
+    with pytest.raises(InexactError, match=r"no \[video.metadata\]"):
+        plain.normalize(prompt=text, videos=[VideoSize(64, 48, 2, 1)]).metadata()
+    routing = plain.normalize(**IMAGE, images=image)
     assert routing.metadata()
     with pytest.raises(InexactError, match="pickled"):
         pickle.loads(pickle.dumps(routing)).metadata()
