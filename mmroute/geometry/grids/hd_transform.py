@@ -37,6 +37,11 @@ class HdTransform(OneByOne[ImageSize]):
         """The engine measures it with a 50x8000 image."""
         return self.count(_LARGEST).total
 
+    def padded(self, image: ImageSize) -> tuple[int, int]:
+        """Height and width of the image that is cut, in pixels."""
+        width, height = padded_size(image, self.num_crops)
+        return height, width
+
     def count(self, image: ImageSize) -> Count:
         width, height = padded_size(image, self.num_crops)
         if width == 0 or height == 0:
