@@ -6,8 +6,7 @@ only looked up here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from mmroute.answering.caches import NO_CACHES, Caches
@@ -21,12 +20,11 @@ from mmroute.answering.prompt_ids import (
     prompt_ids,
     too_long,
 )
-from mmroute.answering.routing import Routing
+from mmroute.answering.routing import Routing, SizedItems
 from mmroute.answering.stages import Stage, Stopwatch
 from mmroute.chat import Continued
 from mmroute.errors import InexactError, Reason, image_refused, invalid, item_refused
-from mmroute.geometry import AnyGeometry, ModelContext, Overrides, TokenIds
-from mmroute.geometry.metadata import ItemMetadata
+from mmroute.geometry import AnyGeometry, Overrides, TokenIds
 from mmroute.placement import Expansion, Insertion
 from mmroute.requests.items import AudioLength, ImageSize, Items, Modality, VideoSize
 from mmroute.requests.request import Request
@@ -134,28 +132,18 @@ def answer(
         _token_ids=expansion.token_ids,
         _unexpanded=prepared.ids,
         _hash_cache=caches.hashes,
-        _metadata=_metadata_of(model, prepared),
+        _sized_items=_sized_items(model, prepared),
     )
 
 
-def _metadata_of(
-    model: ResolvedModel, prepared: Prepared
-) -> Callable[[], Mapping[Modality, Sequence[ItemMetadata]]] | None:
-    """A function that makes the metadata of items. It holds their numbers, and not their files."""
+def _sized_items(model: ResolvedModel, prepared: Prepared) -> SizedItems | None:
     if not prepared.items or not model.engine.takes_metadata:
         return None
-    counted = tuple([
+    listed = [
         (modality, prepared.geometries[modality], tuple([item.size for item in items]))
         for modality, items in prepared.items.items()
-    ])  # fmt: skip
-    return partial(_metadata, model.context, counted)
-
-
-def _metadata(
-    context: ModelContext,
-    counted: Sequence[tuple[Modality, AnyGeometry, Sequence[ImageSize | VideoSize | AudioLength]]],
-) -> Mapping[Modality, Sequence[ItemMetadata]]:
-    return {modality: geometry.metadata(sizes, context) for modality, geometry, sizes in counted}
+    ]
+    return (model.context, *listed)
 
 
 def expand(model: ResolvedModel, prepared: Prepared) -> Expansion:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from mmroute.answering.placed_items import PlacedItem, identified, with_image_hashes
 from mmroute.engines.hashes import Hashes, HashSettings, RefusedHashes
 from mmroute.errors import InexactError, NoTokenIdsError, Reason
-from mmroute.geometry import TokenIds
+from mmroute.geometry import AnyGeometry, ModelContext, TokenIds
 from mmroute.geometry.metadata import ItemMetadata
 from mmroute.hashing import (
     BlockHashes,
@@ -28,6 +28,13 @@ from mmroute.placement import PlaceholderRange
 from mmroute.requests.items import Identity, IdentitySource, Modality
 from mmroute.requests.request import Lora
 
+SizedItems: TypeAlias = tuple[
+    ModelContext, *tuple[tuple[Modality, AnyGeometry, Sequence[Any]], ...]
+]
+"""What counts the items of a request, and by modality their sizes, from which metadata follow.
+
+It is one tuple, because a router keeps many routings.
+"""
 _UNKNOWN: Final = RefusedHashes(HashSettings(), "nothing is known of the engine")
 
 
@@ -59,7 +66,7 @@ class Routing:
     _token_ids: TokenIds | None = None
     _unexpanded: TokenIds | None = None
     _hash_cache: HashCache | None = None
-    _metadata: Callable[[], Mapping[Modality, Sequence[ItemMetadata]]] | None = None
+    _sized_items: SizedItems | None = None
 
     def __repr__(self) -> str:
         if self._token_ids is None:
@@ -287,13 +294,16 @@ class Routing:
         """
         if not self.placeholders:
             return ()
-        if self._metadata is None:
+        if self._sized_items is None:
             raise InexactError(
                 Reason.METADATA_UNKNOWN,
                 "this routing was pickled, a server answered it, or its engine takes no metadata: "
                 "load the model here, for vLLM 0.30 or later",
             )
-        found = self._metadata()
+        context, *listed = self._sized_items
+        found = {
+            modality: geometry.metadata(sizes, context) for modality, geometry, sizes in listed
+        }
         return tuple(found[placed.modality][placed.item] for placed in self.placeholders)
 
     def _hashed_items(self) -> list[tuple[PlaceholderRange, ImageHash]]:

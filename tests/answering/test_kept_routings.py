@@ -14,7 +14,7 @@ from media_files import png_url
 from mmroute import ImageSize, Normalizer, Routing
 
 _KEPT: Final = 10
-_MOST: Final = 2560  # bytes of a routing beside its arrays, with the sizes of four items
+_MOST: Final = 2048  # bytes of a routing beside its arrays, with the sizes of four items
 
 
 def _picture() -> dict[str, Any]:
