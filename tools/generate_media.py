@@ -281,6 +281,7 @@ def other_videos() -> Iterator[tuple[str, bytes]]:
         video("avi", "mjpeg", rate=Fraction(30000, 1001), pixels="yuvj420p", sound=0.4),
     )
     yield "avi-empty-frames", video("avi", "mjpeg", frames=9, steps=(1, 3), pixels="yuvj420p")
+    yield "avi-empty-frames-of-one-key", video("avi", frames=12, steps=(1, 3), group=300)
     yield "avi-cut", video("avi", "mpeg4")[:-20]
     yield "gif", video("gif", "gif", pixels="rgb8")
     yield "gif-25", video("gif", "gif", rate=25, frames=9, pixels="rgb8")

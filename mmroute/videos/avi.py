@@ -26,6 +26,7 @@ _KIND: Final = 4  # the bytes of a list's kind, behind its head
 _STREAM: Final = struct.Struct("<4s16xIIII")  # kind, scale, rate, start, length
 _PICTURE: Final = struct.Struct("<4xii4x4s")  # width, height, codec
 _ENTRY: Final = struct.Struct("<4sI8x")  # of the index: chunk and flags
+_SOUGHT: Final = 15  # OpenCV seeks to the key frame 16 frames before the end, or before that
 _KEY: Final = 0x10
 _MAX_HEADER: Final = 1 << 20
 _MAX_INDEX: Final = 1 << 26
@@ -88,8 +89,10 @@ def read_avi(file: BinaryIO, size: int) -> VideoSize:
         )
     if not keys[0]:
         raise not_predictable("its first frame is no key frame")
-    seconds = np.array(places) / stream.fps
-    frames = frames_wherever_sought(seconds, stream.fps, {total})
+    if any(keys[place] for place in places if 0 < place <= total - _SOUGHT):
+        frames = frames_wherever_sought(np.array(places) / stream.fps, stream.fps, {total})
+    else:  # OpenCV stays at the beginning, and counts from there
+        frames = len(places) if len(places) < total - 1 else total
     unreadable = max(frames - len(places), 0)
     return VideoSize(stream.width, stream.height, frames, stream.fps, unreadable=unreadable)
 
