@@ -11,7 +11,7 @@ from mmroute.errors import did_you_mean
 from mmroute.families.lookup import Ref, Strict, Value, one_of
 from mmroute.geometry.argument import Argument
 from mmroute.geometry.arguments import Arguments, Others
-from mmroute.geometry.metadata import VALUES, FieldKind, FieldRule
+from mmroute.geometry.metadata import OF_GRIDS, VALUES, FieldKind, FieldRule
 from mmroute.geometry.registry import GRIDS, LAYOUTS, Registry
 from mmroute.requests.items import IdentityFlag, IdentityForm, Modality
 
@@ -142,6 +142,11 @@ def media_problems(
         for changed in argument.changed_fields - numbers.keys():
             hint = did_you_mean(changed, numbers) or f"; it has {', '.join(numbers)}"
             yield f"accepts.{name}", f"the grid {grid} has no {changed}{hint}"
+    for name, field in (media.get("metadata") or {}).items():
+        value = field.get("value") if isinstance(field, Mapping) else field
+        needed = OF_GRIDS.get(str(value))
+        if needed is not None and not hasattr(GRIDS.find(str(grid)), needed):
+            yield f"metadata.{name}", f"the grid {grid} cannot give {value}: it has no {needed}"
 
 
 _ARGUMENT: Final = TypeAdapter(Argument)

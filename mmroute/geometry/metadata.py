@@ -127,3 +127,8 @@ grid gives them; ``merged``: of an image whose count has the rows and columns of
 grid's padding. ``tiles``: the number of tiles, with the whole image if it stands beside them;
 ``tile_grid``: their rows and columns. ``times``: the seconds of a video's rows, no tensor.
 """
+
+OF_GRIDS: Final[Mapping[str, str]] = {
+    "merged": "merge_size", "padded": "padded", "patch_count": "patches", "patches": "patches",
+}  # fmt: skip
+"""Values that not every grid gives, each with what a grid has that does."""

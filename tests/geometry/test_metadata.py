@@ -16,6 +16,8 @@ from small_families import FAMILY_MODELS
 from small_models import SMALL_MODELS, fingerprint, write_model
 
 from mmroute import ImageSize, InexactError, Normalizer, Reason, Routing, VideoSize
+from mmroute.families.matching import known_families
+from mmroute.families.spec import FamilySpec
 from mmroute.forwarding.metadata import mm_metadata
 from mmroute.requests.lines import request_of
 
@@ -87,3 +89,11 @@ def test_metadata_that_cannot_be_had_is_refused(small_model: Callable[[str], Pat
     assert routing.metadata()
     with pytest.raises(InexactError, match="pickled"):
         pickle.loads(pickle.dumps(routing)).metadata()
+
+
+def test_a_value_that_a_grid_cannot_give_is_refused_with_the_spec() -> None:
+    spec = next(spec for spec in known_families() if spec.family == "phi-3-vision")
+    tables = spec.model_dump(by_alias=True, exclude_unset=True)
+    tables["image"]["metadata"] = {"image_grid_thw": "patches"}
+    with pytest.raises(ValueError, match=r"metadata.image_grid_thw: the grid .* has no patches"):
+        FamilySpec.model_validate(tables)
