@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from small_families import FAMILY_MODELS
+from small_models import write_model
 
 from mmroute import AudioLength, ImageSize, Normalizer, Reason, VideoSize
 
@@ -186,3 +189,15 @@ def test_bad_requests_are_answered_with_a_reason(
     routing = normalizer("small-qwen2.5-vl").normalize(**request)
     assert routing.reason is reason, routing.message
     assert len(routing.message) > 15
+
+
+def test_fun_audio_chat_takes_no_argument(tmp_path: Path) -> None:
+    """Its engine hands them to a function without any; also those of other modalities."""
+    directory = write_model(FAMILY_MODELS["small-fun-audio-chat"](), tmp_path / "model")
+    model = Normalizer.from_pretrained(str(directory))
+    messages, audios = user({"type": "audio"}), [AudioLength(16000, 16000)]
+    assert model.normalize(messages=messages, audios=audios).exact
+    for scope in ("images_kwargs", "videos_kwargs", "audio_kwargs", "text_kwargs"):
+        asked = {scope: {"max_pixels": 50176}}
+        routing = model.normalize(messages=messages, audios=audios, mm_processor_kwargs=asked)
+        assert routing.reason is Reason.UNSUPPORTED_PROCESSOR_KWARGS
