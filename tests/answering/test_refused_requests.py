@@ -201,3 +201,14 @@ def test_fun_audio_chat_takes_no_argument(tmp_path: Path) -> None:
         asked = {scope: {"max_pixels": 50176}}
         routing = model.normalize(messages=messages, audios=audios, mm_processor_kwargs=asked)
         assert routing.reason is Reason.UNSUPPORTED_PROCESSOR_KWARGS
+
+
+@pytest.mark.parametrize("name", ["do_rescale", "resample"])
+def test_moondream_takes_no_argument_of_image_processors(name: str, tmp_path: Path) -> None:
+    """Its processor fails on those that transformers hands on."""
+    directory = write_model(FAMILY_MODELS["small-moondream3"](), tmp_path / "model")
+    model = Normalizer.from_pretrained(str(directory))
+    prompt = "<|endoftext|><image>a"
+    assert model.normalize(prompt=prompt, images=[SIZE]).exact
+    routing = model.normalize(prompt=prompt, images=[SIZE], mm_processor_kwargs={name: 0})
+    assert routing.reason is Reason.UNSUPPORTED_PROCESSOR_KWARGS
