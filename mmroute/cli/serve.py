@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
+import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mmroute.cli.common import (
     EXIT_FAILURE,
@@ -21,7 +22,7 @@ from mmroute.cli.common import (
     require_extra,
     say,
 )
-from mmroute.cli.serve_config import configured
+from mmroute.cli.serve_config import configured, misspelt
 from mmroute.cli.serve_options import serve_arguments
 from mmroute.engines.settings import EngineSettings
 from mmroute.reuse.fast_paths import FastPaths
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from mmroute.server.loading import ModelSource
     from mmroute.server.settings import ServerSettings
 
+_LOG: Final = logging.getLogger(__name__)
 _EPILOG = """\
 A MODEL is a directory, a hub name, pixtral-12b-2409, or grpc://WORKER:PORT (several with commas),
 and is served by that name; NAME=MODEL serves it by another one, NAME,ALIAS=MODEL by several. The
@@ -62,9 +64,11 @@ def add_serve(commands: Commands) -> None:
 
 def _serve(arguments: argparse.Namespace) -> int:
     require_extra("serve", "httptools", "orjson", "prometheus_client")
+    from mmroute.server.logs import configure
     from mmroute.server.run import check, serve  # an extra, and slow to import
 
     try:
+        doubtful = misspelt(arguments.parser, os.environ)
         arguments = configured(arguments.parser, arguments.words[1:], os.environ)
         sources = _sources(arguments)
         trusted = all(source.engine_settings.trust_request_mm_kwargs for source in sources)
@@ -79,8 +83,13 @@ def _serve(arguments: argparse.Namespace) -> int:
         settings, listen = _settings(arguments), _listen(arguments)
         if arguments.check_config:
             check(sources, settings)
+            for message in doubtful:
+                say(f"warning: {message}")
             say("the options are well-formed")
             return 0
+        configure(listen.log_level)
+        for message in doubtful:
+            _LOG.warning(message)
         failure = serve(sources, settings, listen, fast_paths)
     except ValueError as error:
         return failed(arguments, error)

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from mmroute.cli.common import say
 from mmroute.errors import did_you_mean, nearest
 
 _PREFIX: Final = "MMROUTE_"
@@ -30,19 +29,12 @@ def configured(
         ValueError: the file cannot be read, or an entry or a variable is wrong.
     """
     arguments = parser.parse_args(words)
-    actions = {a.dest: a for a in parser._actions if a.dest not in _NOT_THERE}  # noqa: SLF001 - there is no other list of them
+    actions = _options(parser)
     path = arguments.config or environment.get(f"{_PREFIX}CONFIG")
     values = _from_file(Path(path), actions) if path else {}
-    variables = {"MODEL" if name == _MODELS else name.upper(): name for name in actions}
-    for variable in sorted(name for name in environment if name.startswith(_PREFIX)):
-        short, value = variable.removeprefix(_PREFIX), environment[variable]
-        # Kubernetes sets MMROUTE_PORT to a URL if a service is named mmroute, and more of the kind.
-        if value.startswith("tcp://") or short.startswith(("SERVICE_", "PORT_")):
-            continue
-        if short in variables:
-            values[variables[short]] = value
-        elif short != "CONFIG" and (near := nearest(short, variables)):
-            say(f"warning: there is no variable {variable}. Did you mean {_PREFIX}{near}?")
+    names = {"MODEL" if name == _MODELS else name.upper(): name for name in actions}
+    variables = _variables(environment)
+    values |= {names[short]: variables[short] for short in names.keys() & variables.keys()}
     more = []
     for name, value in values.items():
         options = actions[name].option_strings
@@ -50,6 +42,35 @@ def configured(
             more += _arguments(actions[name], value)
     models = _several(values[_MODELS]) if _MODELS in values and not arguments.models else []
     return parser.parse_args([*models, *words, *more])
+
+
+def misspelt(parser: argparse.ArgumentParser, environment: Mapping[str, str]) -> list[str]:
+    """A message for each variable that is none of an option, and looks like one."""
+    known = ["MODEL", "CONFIG", *(name.upper() for name in _options(parser) if name != _MODELS)]
+    wrong = [short for short in _variables(environment) if short not in known]
+    return [
+        f"there is no variable {_PREFIX}{short}. Did you mean {_PREFIX}{near}?"
+        for short in sorted(wrong)
+        if (near := nearest(short, known, cutoff=0.85))
+    ]
+
+
+def _options(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]:
+    return {a.dest: a for a in parser._actions if a.dest not in _NOT_THERE}  # noqa: SLF001 - there is no other list of them
+
+
+def _variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables of mmroute, without their prefix.
+
+    Kubernetes sets MMROUTE_PORT to a URL if a service is named mmroute, and more of the kind.
+    """
+    return {
+        name.removeprefix(_PREFIX): value
+        for name, value in environment.items()
+        if name.startswith(_PREFIX)
+        and not name.startswith((f"{_PREFIX}SERVICE_", f"{_PREFIX}PORT_"))
+        and not value.startswith("tcp://")
+    }
 
 
 def _from_file(path: Path, actions: Mapping[str, argparse.Action]) -> dict[str, Any]:
