@@ -5,27 +5,24 @@ own OpenAI request. Media stay as the client sent them. A function raises ValueE
 cannot carry a part of the request: forward the client's request unchanged then.
 
 Source: vLLM ``entrypoints/scale_out/token_in_token_out`` (``protocol.py``, ``serving.py``),
-``renderers/online_renderer.py`` (`_reused_prompt_token_ids`); SGLang 0.5.13, 0.5.22 and 0.5.23
-``srt/managers/io_struct.py`` (`GenerateReqInput`), ``srt/managers/tokenizer_manager.py``,
-``srt/multimodal/processors/base_processor.py``, ``srt/entrypoints/openai/serving_chat.py``.
+``renderers/online_renderer.py`` (`_reused_prompt_token_ids`).
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping
 from typing import Any, Final, Literal, get_args
 
 import numpy as np
 
 from mmroute.answering.routing import Routing
 from mmroute.chat import MediaPart
-from mmroute.engines.vllm.messages import parse_chat
 from mmroute.errors import did_you_mean, quoted
+from mmroute.forwarding.checks import check_processor, media_parts, text_ids
 from mmroute.forwarding.metadata import mm_metadata
 from mmroute.forwarding.parts import CARRIERS, changed_parts, with_uuids
+from mmroute.forwarding.sglang import sglang_chat, sglang_generate
 from mmroute.requests.items import Modality
-from mmroute.requests.request import Request
 
 __all__ = [
     "OUTPUT_MODES", "OutputMode", "sglang_chat", "sglang_generate", "vllm_chat", "vllm_chat_cached",
@@ -43,9 +40,6 @@ _VLLM_FIELDS: Final = (
     "request_id", "model", "stream", "stream_options", "return_token_ids", "priority",
     "kv_transfer_params", "ec_transfer_params",
 )  # fmt: skip
-_SGLANG_FIELDS: Final = ("rid", "stream", "lora_path", "cache_salt", "extra_key", "priority")
-# These change how the engine reads or counts images, and generate routes have no place for them.
-_PROCESSOR_FIELDS: Final = ("mm_processor_kwargs", "media_io_kwargs")
 
 
 def vllm_generate(
@@ -79,8 +73,8 @@ def vllm_generate(
         "token_ids": routing.unexpanded_token_ids.tolist(),
         **_vllm_body(routing, request, sampling_params, output_mode, parse_context),
     }
-    _check_processor(request)
-    if parts := _media_parts(routing, request):
+    check_processor(request)
+    if parts := media_parts(routing, request):
         body["content_parts"] = [_content_part(part) for part in parts]
     return body
 
@@ -147,7 +141,7 @@ def vllm_chat(routing: Routing, request: Mapping[str, Any]) -> dict[str, Any]:
         InexactError: the routing is inexact.
         ValueError: the request has media, or another field beside which vLLM ignores the IDs.
     """
-    token_ids = _text_ids(routing, request, "vLLM ignores the token IDs of a chat with images")
+    token_ids = text_ids(routing, request, "vLLM ignores the token IDs of a chat with images")
     if request.get("echo"):
         raise ValueError("vLLM ignores the token IDs of a chat with `echo`")
     _check_salt(routing, request)
@@ -217,61 +211,6 @@ def vllm_chat_metadata(routing: Routing, request: Mapping[str, Any]) -> dict[str
     return _with_parts(routing, request, described)
 
 
-def sglang_generate(
-    routing: Routing, request: Mapping[str, Any], *, sampling_params: Mapping[str, Any]
-) -> dict[str, Any]:
-    """The body for SGLang's ``/generate``: token IDs, images, and their hashes as ``mm_hashes``.
-
-    With these hashes SGLang's prefix cache tells images apart as `Routing.pad_value_ids` does.
-    SGLang expands the prompt itself, so the body has the prompt *before* expansion.
-
-    Args:
-        routing: the answer to this request.
-        request: the client's request, unchanged.
-        sampling_params: the fields of SGLang's sampling parameters.
-
-    Raises:
-        InexactError: the routing is inexact, or has `image_identity_unknown`.
-        ValueError: the request holds no link for an image, or has a field that the route has no
-            place for; SGLang ignores the hashes for this family; or an image is more than one
-            repeated ID, for which SGLang encodes the decoded text again (`_expand_input_ids`).
-    """
-    _check_processor(request)
-    body: dict[str, Any] = {
-        "input_ids": routing.unexpanded_token_ids.tolist(),
-        "sampling_params": dict(sampling_params),
-        **{name: request[name] for name in _SGLANG_FIELDS if name in request},
-    }
-    if parts := _media_parts(routing, request):
-        if any(part.modality is not Modality.IMAGE for part in parts):
-            raise ValueError("only images are forwarded to SGLang; forward the request unchanged")
-        _check_fill(routing)
-        if "sglang" in routing.hashing.settings.unnamed_in:
-            raise ValueError(
-                "SGLang 0.5.23 writes the pad values of this family before it reads mm_hashes, so "
-                "its prefix cache does not know the images by them; forward the request unchanged"
-            )
-        urls = [part.url for part in parts]
-        if None in urls:
-            raise ValueError(f"image {urls.index(None) + 1} has no link; SGLang knows no uuid")
-        body |= {"image_data": urls, "mm_hashes": routing.image_hashes()}
-    return body
-
-
-def sglang_chat(routing: Routing, request: Mapping[str, Any]) -> dict[str, Any]:
-    """The body for SGLang's ``/v1/chat/completions``: the request with its prompt's token IDs.
-
-    SGLang still reads the messages for stop tokens and tool constraints. It is for text: SGLang
-    drops the images of a chat with token IDs, and this route reads no ``mm_hashes``.
-
-    Raises:
-        InexactError: the routing is inexact.
-        ValueError: the request has images.
-    """
-    token_ids = _text_ids(routing, request, "SGLang drops the images of a chat with token IDs")
-    return {**request, "input_ids": token_ids}
-
-
 def _expanded(
     routing: Routing,
     request: Mapping[str, Any],
@@ -284,7 +223,7 @@ def _expanded(
         "token_ids": routing.token_ids.tolist(),
         **_vllm_body(routing, request, sampling_params, output_mode, parse_context),
     }
-    if not _media_parts(routing, request):
+    if not media_parts(routing, request):
         return body, {}
     _check_ranges(routing)
     hashes: dict[str, list[str]] = {}
@@ -335,12 +274,6 @@ def _check_salt(routing: Routing, request: Mapping[str, Any]) -> None:
         )
 
 
-def _check_processor(request: Mapping[str, Any]) -> None:
-    refused = [name for name in _PROCESSOR_FIELDS if request.get(name)]
-    if refused:
-        raise ValueError(f"the route has no place for {', '.join(refused)}")
-
-
 def _check_ranges(routing: Routing) -> None:
     end = 0
     for number, placed in enumerate(routing.placeholders, 1):
@@ -374,37 +307,6 @@ def _check_encoded(routing: Routing, request: Mapping[str, Any]) -> None:
             )
 
 
-def _check_fill(routing: Routing) -> None:
-    for number, placed in enumerate(routing.placeholders, 1):
-        if placed.embed_runs is not None or not placed.embeds_known:
-            raise ValueError(
-                f"image {number} may be more than one token ID repeated, and SGLang does not keep "
-                "the token IDs of such a prompt; forward the request unchanged"
-            )
-
-
-def _text_ids(routing: Routing, request: Mapping[str, Any], with_images: str) -> list[int]:
-    token_ids: list[int] = routing.token_ids.tolist()
-    if _media_parts(routing, request):
-        raise ValueError(f"{with_images}; forward it unchanged, or to its generate route")
-    return token_ids
-
-
-def _media_parts(routing: Routing, request: Mapping[str, Any]) -> Sequence[MediaPart]:
-    """The parts of the messages that stand for an item, by modality; completions have none."""
-    media: Mapping[Modality, Sequence[MediaPart]] = {}
-    if "messages" in request:
-        media = parse_chat(Request(messages=request["messages"])).media
-    counts = {modality: len(parts) for modality, parts in media.items()}
-    if counts != Counter(placed.modality for placed in routing.placeholders):
-        raise ValueError(
-            f"the request has {sum(counts.values())} items and the routing has "
-            f"{len(routing.placeholders)}, or their modalities differ: the routing answers another "
-            "request"
-        )
-    return [part for parts in media.values() for part in parts]
-
-
 def _content_part(part: MediaPart) -> dict[str, Any]:
     url, uuid, kind = part.url, part.uuid, f"{part.modality}_url"
     if url is None and uuid is None:
@@ -423,5 +325,5 @@ def _with_parts(
     """`changed_parts` of a request that the routing answers."""
     _check_salt(routing, request)
     routing.token_ids  # noqa: B018 - raises if the routing is inexact
-    _media_parts(routing, request)
+    media_parts(routing, request)
     return changed_parts(request, change)
