@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, repeat
 from typing import Any, Final, NoReturn
@@ -58,9 +58,7 @@ class Geometry:
         return Geometry(grid, self.layout, self.accepts, self.fields)
 
     def replacements(self, items: Sequence[Any], context: ModelContext) -> Iterator[Replacement]:
-        if self._count is not None:
-            return self._of_images(self._count, items, context)
-        counts = self.grid.counts(items, context)
+        counts = self._counts(items, context)
         return map(self.layout.replacement, counts, items, count(), repeat(context))
 
     def metadata(self, items: Sequence[Any], context: ModelContext) -> list[ItemMetadata]:
@@ -82,25 +80,27 @@ class Geometry:
                 )
                 for name, rule in rules
             }
-            for item, one in zip(items, self.grid.counts(items, context), strict=True)
+            for item, one in zip(items, self._counts(items, context), strict=True)
         ]
 
-    def _of_images(
-        self,
-        count_one: Callable[[ImageSize], Count],
-        images: Sequence[ImageSize],
-        context: ModelContext,
-    ) -> Iterator[Replacement]:
-        """Yield the replacement of each image. Images of one size are counted once."""
-        seen, replacement = self._seen, self.layout.replacement
-        for number, image in enumerate(images):
+    def _counts(self, items: Sequence[Any], context: ModelContext) -> Iterable[Count]:
+        if self._count is None:
+            return self.grid.counts(items, context)
+        return self._counts_of_images(self._count, items)
+
+    def _counts_of_images(
+        self, count_one: Callable[[ImageSize], Count], images: Sequence[ImageSize]
+    ) -> Iterator[Count]:
+        """Yield the count of each image. Images of one size are counted once."""
+        seen = self._seen
+        for image in images:
             size = image.width, image.height
             found = seen.get(size)
             if found is None:
                 if len(seen) >= _MOST_SIZES:
                     seen.clear()
                 found = seen[size] = count_one(image)
-            yield replacement(found, image, number, context)
+            yield found
 
     def frames(self, video: VideoSize) -> Frames:
         if not isinstance(self.grid, SampledVideos):
