@@ -34,6 +34,7 @@ from mmroute.engines.vllm.deepseek.turns import (
     Thinking,
     Turn,
     merged,
+    with_tools,
     without_dropped,
     write,
 )
@@ -240,12 +241,8 @@ def _prompt(
     effort: str | None,
     dialect: Dialect,
 ) -> str:
-    """The prompt of V4 and V4.1. The first system message brings the tools of the request."""
-    if functions:
-        at = next((i for i, turn in enumerate(turns) if turn.role == "system"), None)
-        if at is None:
-            turns.insert(at := 0, Turn("system"))
-        turns[at] = replace(turns[at], functions=functions)
+    """The prompt of V4 and V4.1."""
+    turns = with_tools(turns, functions, role="system")
     thinking = Thinking(effort, bool(kwargs.get("drop_thinking", True)))
     kept = without_dropped(merged(turns), thinking, dialect)
     numbers = [number for turn in kept for block in turn.blocks for number in block.images]

@@ -139,6 +139,22 @@ def _ordered(blocks: Sequence[Block], places: Mapping[str | None, int]) -> list[
     return [next(waiting) if block.is_result else block for block in blocks]
 
 
+def with_tools(turns: list[Turn], functions: Sequence[Any], *, role: str) -> list[Turn]:
+    """The first system message brings the tools of the request.
+
+    Args:
+        turns: the conversation.
+        functions: the tools; the turns stay as they are if there are none.
+        role: the role of the turn that brings them where there is no system message.
+    """
+    if not functions:
+        return turns
+    at = next((i for i, turn in enumerate(turns) if turn.role == "system"), None)
+    if at is None:
+        return [Turn(role, functions=functions), *turns]
+    return [*turns[:at], replace(turns[at], functions=functions), *turns[at + 1 :]]
+
+
 def without_dropped(turns: Sequence[Turn], thinking: Thinking, dialect: Dialect) -> Sequence[Turn]:
     """The turns that the prompt has: a developer's stay before the last user's with tools only."""
     if not _drops(turns, thinking):

@@ -34,6 +34,7 @@ from mmroute.engines.vllm.deepseek.turns import (
     Thinking,
     Turn,
     merged,
+    with_tools,
     without_dropped,
     write,
 )
@@ -151,13 +152,10 @@ def _prompt(
     effort: Callable[[object], str],
     dialect: Dialect,
 ) -> str:
-    """The prompt of V4 and V4.1. The first system message brings the tools of the request."""
+    """The prompt of V4 and V4.1."""
     turns[-1] = replace(turns[-1], is_open=request.continue_final_message)
-    if tools := tools_of_request(request):
-        at = next((i for i, turn in enumerate(turns) if turn.role == "system"), None)
-        if at is None:
-            turns.insert(at := 0, Turn("tools"))
-        turns[at] = replace(turns[at], functions=[_function(tool) for tool in tools])
+    functions = [_function(tool) for tool in tools_of_request(request)]
+    turns = with_tools(turns, functions, role="tools")
     asked = reasoning.or_else(_HIGH)
     drops = request.chat_template_kwargs.get("drop_thinking", True)
     if not isinstance(drops, bool):
