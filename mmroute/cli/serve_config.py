@@ -29,12 +29,11 @@ def configured(
         ValueError: the file cannot be read, or an entry or a variable is wrong.
     """
     arguments = parser.parse_args(words)
-    actions = _options(parser)
+    actions, dests = _options(parser), _dests(parser)
     path = arguments.config or environment.get(f"{_PREFIX}CONFIG")
     values = _from_file(Path(path), actions) if path else {}
-    names = {"MODEL" if name == _MODELS else name.upper(): name for name in actions}
     variables = _variables(environment)
-    values |= {names[short]: variables[short] for short in names.keys() & variables.keys()}
+    values |= {dests[short]: variables[short] for short in dests.keys() & variables.keys()}
     more = []
     for name, value in values.items():
         options = actions[name].option_strings
@@ -46,7 +45,7 @@ def configured(
 
 def misspelt(parser: argparse.ArgumentParser, environment: Mapping[str, str]) -> list[str]:
     """A message for each variable that is none of an option, and looks like one."""
-    known = ["MODEL", "CONFIG", *(name.upper() for name in _options(parser) if name != _MODELS)]
+    known = [*_dests(parser), "CONFIG"]
     wrong = [short for short in _variables(environment) if short not in known]
     return [
         f"there is no variable {_PREFIX}{short}. Did you mean {_PREFIX}{near}?"
@@ -57,6 +56,11 @@ def misspelt(parser: argparse.ArgumentParser, environment: Mapping[str, str]) ->
 
 def _options(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]:
     return {a.dest: a for a in parser._actions if a.dest not in _NOT_THERE}  # noqa: SLF001 - there is no other list of them
+
+
+def _dests(parser: argparse.ArgumentParser) -> dict[str, str]:
+    """The option of each variable, which is named without its prefix."""
+    return {"MODEL" if name == _MODELS else name.upper(): name for name in _options(parser)}
 
 
 def _variables(environment: Mapping[str, str]) -> dict[str, str]:

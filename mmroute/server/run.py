@@ -23,7 +23,6 @@ from mmroute.server.front.listening import Listen, Listener, SocketFile, open_so
 from mmroute.server.front.signals import EndLimit
 from mmroute.server.front.supervisor import RETIRE, Member, heard, supervise
 from mmroute.server.loading import ModelSource
-from mmroute.server.logs import configure
 from mmroute.server.models import Models, NameTakenError
 from mmroute.server.service import Service
 from mmroute.server.settings import ServerSettings
@@ -46,6 +45,8 @@ def serve(
 ) -> str | None:
     """Serve until a signal to stop. The socket is open before the models are loaded.
 
+    The caller configures the logs.
+
     If a thread is still at work in the end, this ends the process.
 
     Returns:
@@ -55,7 +56,6 @@ def serve(
         ValueError: as for `Models` and `Service`.
         KeyboardInterrupt: SIGINT ended the server.
     """
-    configure(listen.log_level)
     models = Models(sources, links=settings.links, fast_paths=fast_paths)
     server = Server(models, settings, listen)
     try:
