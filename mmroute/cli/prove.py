@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +30,7 @@ from mmroute.engines.vllm.serve_command import ServeCommand, parse_command
 from mmroute.model.resolved import ResolvedModel
 from mmroute.net.remote import Remote
 from mmroute.net.transport import Transport
-from mmroute.parity.cases import Case
+from mmroute.parity.cases import Case, Served, UndecidedError
 from mmroute.parity.prove.command import EngineCommand
 from mmroute.parity.prove.environment import (
     NEWEST,
@@ -42,7 +43,6 @@ from mmroute.parity.prove.start import Started, start_engine
 from mmroute.parity.report import Report
 
 _EXIT_UNDECIDED: Final = 3
-_PATIENCE: Final = 120.0  # seconds for one request
 _UNHEARD: Final = (
     "The engine announced no block, so only token IDs were compared: it does not cache prefixes. "
     "vLLM on a CPU does not for MLA models."
@@ -97,7 +97,7 @@ def add_prove(commands: Commands) -> None:
         metavar="SECONDS",
         type=float,
         default=300.0,
-        help="how long to wait for the engine's start (default: %(default)g)",
+        help="how long to wait for the engine's start, and for each answer (default: %(default)g)",
     )
     prove.add_argument(
         "--record", metavar="FILE", type=output_file, help="keep the requests and events"
@@ -159,21 +159,39 @@ def _compared(arguments: argparse.Namespace, started: Started) -> Report:
     from mmroute.parity.oracles.http import HttpOracle  # loads httpcore
 
     engine = started.engine
-    oracle = HttpOracle(engine.url, timeout=_PATIENCE)
+    oracle = HttpOracle(engine.url, timeout=arguments.wait)
+    unanswered: list[str] = []
+
+    def generate(case: Case) -> Served:
+        began = time.monotonic()
+        try:
+            return oracle.generate(case)
+        except UndecidedError:
+            if time.monotonic() - began >= arguments.wait:
+                unanswered.append(case.id)
+            raise
+
     arguments.backend = adopted_backend(oracle.running, arguments.backend)
     arguments.engine_args = arguments.router_args or _adopted(started.command, engine.url)
     model = resolved(arguments)
-    cases = itertools.takewhile(lambda _: not engine.ended, _cases(arguments, model))
+    cases = itertools.takewhile(
+        lambda _: not (engine.ended or unanswered), _cases(arguments, model)
+    )
     found = compared(
         arguments,
         model,
-        announced_by(started.events, cases, oracle.generate, salted=False),
+        announced_by(started.events, cases, generate, salted=False),
         alone=True,
         running=oracle.running,
     )
     report = report_of(arguments, model, found, engine.url, oracle.running)
-    unheard = () if found.heard or engine.ended else (_UNHEARD,)
-    return replace(report, modalities=tuple(model.media), notes=unheard)
+    hung = [
+        f"The engine did not answer {case} within {arguments.wait:g} s (--wait), and was ended. "
+        f"Leave out options one by one, or that request. {engine.last_words()}"
+        for case in unanswered
+    ]
+    unheard = [] if found.heard or hung or engine.ended else [_UNHEARD]
+    return replace(report, modalities=tuple(model.media), notes=(*hung, *unheard))
 
 
 def _adopted(command: EngineCommand, url: str) -> str:

@@ -1,7 +1,8 @@
 """A program in the place of an engine's Python: it answers and announces what mmroute predicts.
 
 It is started as `mmroute prove` starts an engine. Variables in front of the engine's command line
-are for it: STAND_IN_DIES ends it at once, and STAND_IN_PID is a file for the number of its process.
+are for it: STAND_IN_DIES ends it at once, STAND_IN_HANGS is the number of requests after which it
+answers no more, and STAND_IN_PID is a file for the number of its process.
 """
 
 import json
@@ -52,9 +53,14 @@ class StandIn:
         self.events.bind(json.loads(value["--kv-events-config"])["endpoint"])
         self.held: dict[int, None] = {}
         self.sent = self.hits = self.queries = 0
+        self.left = int(os.environ.get("STAND_IN_HANGS", sys.maxsize))
 
     def answer(self, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         """The status and the response to a request for one token."""
+        self.left -= 1
+        if self.left < 0:
+            print("INFO Running: 1 reqs, Waiting: 0 reqs", flush=True)
+            time.sleep(_HANGS)
         prompt = body.get("prompt")
         field = "prompt" if isinstance(prompt, str) else "prompt_token_ids"
         asked = {"messages": body["messages"]} if prompt is None else {field: prompt}
@@ -102,6 +108,7 @@ class StandIn:
 
 
 _KEPT = ("--block-size", "--max-model-len", "--chat-template", "--prefix-caching-hash-algo")
+_HANGS = 600  # seconds
 _VALUES = (*_KEPT, "--port", "--kv-events-config")
 
 

@@ -132,6 +132,16 @@ def test_an_engine_that_does_not_start_tells_why(model: str, python: str, tmp_pa
     assert "custom code" in log.read_text(encoding="utf-8")
 
 
+def test_an_engine_that_hangs_is_ended_and_the_report_is_about_the_rest(
+    prove: Callable[..., Finished],
+) -> None:
+    result = prove("--engine-args", f"STAND_IN_HANGS=1 {ENGINE}", "--wait", "15")
+    report = json.loads(result.stdout)
+    assert report["verdicts"]["equal"] == report["verdicts"]["undecided"] == 1
+    assert "did not answer again within 15 s (--wait), and was ended" in report["notes"][0]
+    assert "Running: 1 reqs" in report["notes"][0]
+
+
 # A process that a shell starts in the background ignores the signal, and so do its own.
 INTERRUPTIBLE = """
 import signal

@@ -65,7 +65,7 @@ class Announced:
         case: the request.
         batches: the events that came after the request.
         served: what the engine's response tells of the prompt.
-        unsent: why the request was not sent; empty if it was.
+        unsent: why the request was not sent, or not answered; empty if it was.
     """
 
     case: Case
@@ -132,11 +132,13 @@ class _Comparison:
             ours = _outcome(routing)
             reused = self._cache.reused_tokens(routing) if self._alone and routing.exact else None
             self._cache.enter(one.batches)
+            if one.unsent:
+                return _undecided(one.case, ours, one.unsent)
             if one.served.refusal is not None:
                 return self._refused(one.case, routing, one.served.refusal)
             chain = _of_request(new, routing) or self._known(routing)
             if one.served.token_ids is None and chain is None:
-                return _undecided(one.case, ours, one.unsent or _NOTHING_TOLD)
+                return _undecided(one.case, ours, _NOTHING_TOLD)
             if not routing.exact:
                 theirs = one.served.token_ids if chain is None else chain.token_ids
                 return self._unneeded(one.case, routing, theirs)

@@ -2,9 +2,10 @@
 
 The format is JSON Lines. Each line has one request: ``id``, ``request`` (as ``mmroute tokens``
 reads it), ``events`` (the payloads of the engine's messages in base64), and what the engine told
-of it: ``refused`` (a message), or ``token_ids``, ``num_tokens`` and ``cached_tokens``. A line of
-kind ``meta`` has what its server told: ``engine`` and ``version``, ``frontend``, ``model_string``
-and ``max_model_len``. Other fields are ignored.
+of it: ``refused`` (a message), or ``token_ids``, ``num_tokens`` and ``cached_tokens``; ``unsent``
+says why a request was not sent or not answered. A line of kind ``meta`` has what its server told:
+``engine`` and ``version``, ``frontend``, ``model_string`` and ``max_model_len``. Other fields are
+ignored.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class _Line(BaseModel):
     id: str
     request: dict[str, Any]
     events: list[Base64Bytes] = []
+    unsent: str = ""
     refused: str | None = None
     token_ids: list[int] | None = None
     num_tokens: int | None = None
@@ -79,7 +81,8 @@ def read_recording(path: Path) -> tuple[RunningEngine | None, list[Announced]]:
             raise OracleError(f"{where}: {wrong}", Reason.MALFORMED_FILE) from error
         except EventsError as error:
             raise OracleError(f"{where}: {error}", Reason.MALFORMED_FILE) from error
-        found.append(Announced(Case(read.id, "recorded", read.request), batches, read.served()))
+        case = Case(read.id, "recorded", read.request)
+        found.append(Announced(case, batches, read.served(), read.unsent))
     return running, found
 
 
@@ -107,6 +110,7 @@ def recorded(
                 "id": one.case.id,
                 "request": dict(one.case.request),
                 "events": payloads,
+                "unsent": one.unsent or None,
                 "refused": one.served.refusal,
                 "token_ids": None if ids is None else ids.tolist(),
                 "num_tokens": one.served.num_tokens,

@@ -109,7 +109,8 @@ class Engine:
                 if self._process.poll() is not None:
                     raise OracleError(f"the engine did not start. {self.last_words()}")
                 if passed > seconds:
-                    raise OracleError(f"the engine did not start within {seconds:g} s (--wait)")
+                    late = f"the engine did not start within {seconds:g} s (--wait)."
+                    raise OracleError(f"{late} {self.last_words()}")
                 with contextlib.suppress(InexactError):
                     if transport.request("GET", "/health").status == HTTPStatus.OK:
                         return passed
