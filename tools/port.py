@@ -6,7 +6,7 @@ Runs in an environment of the release before, without a GPU. It downloads the wh
 releases with pip, and says which pins move, which watched files are changed, moved, gone or new
 beside a watched one, and which architectures, options and variables are new or gone. Then it
 replays the vectors of all models (or of ``--models``) in the new release's code, one process for
-each, and goes on where one fails. Watched are the files that ``engines/port.toml`` names, and the
+each, and goes on where one fails. Watched are the files that ``tools/ports.toml`` names, and the
 modules of the architectures that the specs name.
 
 ``--write`` adds the release to `proved` of the newest profile where every replayed answer is the

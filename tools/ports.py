@@ -1,4 +1,4 @@
-"""What was ported from where: the table of `mmroute/engines/port.toml`, written and compared.
+"""What was ported from where: the table of `tools/ports.toml`, written and compared.
 
     python tools/ports.py --write     after a docstring's "Source:" line has changed
     python tools/ports.py --changes   in an environment with another vLLM or transformers
@@ -22,7 +22,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 ROOT: Final = Path(__file__).parents[1]
-TABLE: Final = ROOT / "mmroute" / "engines" / "port.toml"
+TABLE: Final = Path(__file__).with_name("ports.toml")
 UPSTREAMS: Final = ("vLLM", "transformers", "mistral-common", "SGLang", "tokenizers", "llama.cpp",
                     "FFmpeg", "Pillow", "minijinja", "minijinja-contrib", "serde_json")  # fmt: skip
 PACKAGES: Final = {
