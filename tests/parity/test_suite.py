@@ -10,16 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_models import SMALL_MODELS, Files
+from small_families import FAMILY_MODELS
+from small_models import SMALL_MODELS, Files, write_model
 
 from mmroute import Normalizer
+from mmroute.answering.pipeline import answer
 from mmroute.engines.vllm.hf_chat import HfChat
 from mmroute.errors import MmrouteError, Reason
+from mmroute.model.resolve import resolve_model
 from mmroute.model_directory import EMBEDDED_MODEL
 from mmroute.parity.boundaries import boundary_sizes
 from mmroute.parity.cases import Case
 from mmroute.parity.comparison import our_outcome
 from mmroute.parity.processor_arguments import total
+from mmroute.parity.prove.cases import proof_cases
 from mmroute.parity.suite import built_in_cases, cases_from_file, random_cases
 from mmroute.requests.items import Modality
 from mmroute.requests.lines import request_of
@@ -48,6 +52,20 @@ def test_built_in_cases(name: str, normalizer: Load, suite: Callable[[str], list
         line = json.dumps({"id": case.id, **case.request})
         exact += model.answer(request_of(json.loads(line))).exact
     assert len(cases) * 0.75 < exact < len(cases)
+
+
+def test_each_video_of_a_proof_has_block_hashes(tmp_path: Path) -> None:
+    """Also under releases that give names to files of videos which mmroute does not predict."""
+    directory = write_model(FAMILY_MODELS["small-exaone-4.5"](), tmp_path / "model")
+    model = resolve_model(str(directory), backend="vllm==0.29.0")
+    videos = [case for case in proof_cases(model) if case.kind == Modality.VIDEO]
+    named = [case for case in videos if case.id.endswith("-named")]
+    assert 2 * len(named) == len(videos) > 20
+    routings = [answer(model, request_of({"id": case.id, **case.request})) for case in named]
+    exact = [routing for routing in routings if routing.exact]
+    assert len(exact) > 10
+    for routing in exact:
+        routing.block_hashes(block_size=16)  # raises where a name is not known
 
 
 @pytest.mark.parametrize("name", MODELS)
