@@ -119,7 +119,11 @@ def main() -> None:
         return
     if "STAND_IN_DIES" in os.environ:
         print("(APIServer pid=7) WARNING 11-23 15:28:35 [a.py:1] errors like `OSError: [Errno 24]`")
-        sys.exit("ValueError: the repository contains custom code: pass trust_remote_code=True")
+        print("ValueError: the repository contains custom code: pass trust_remote_code=True")
+        print("(Worker pid=9) ERROR 11-23 15:28:36 [b.py:2]     assert sum(sections) == 16")
+        print("(Worker pid=9) ERROR 11-23 15:28:36 [b.py:2]            ^^^^^^^^^^^^^^^^^^^")
+        print("(Worker pid=9) ERROR 11-23 15:28:36 [b.py:2] AssertionError")
+        sys.exit("RuntimeError: Engine core initialization failed. See root cause above.")
     engine = StandIn(sys.argv[4:])
     Path(os.environ.get("STAND_IN_PID", os.devnull)).write_text(str(os.getpid()), encoding="utf-8")
     server = ScriptedServer(engine.port)

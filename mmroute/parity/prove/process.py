@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
@@ -33,7 +34,11 @@ _ENVIRONMENT: Final[Mapping[str, str]] = {
 _NOT_INHERITED: Final = ("PYTHONHASHSEED", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
 _PATIENCE: Final = 12.0  # seconds for an engine to end by itself
 _POLL: Final = 0.25
-_ERROR: Final = re.compile(r"(\w+Error|error|Exception): ?(.+)")
+_ERROR: Final = re.compile(r"(?:\w+Error|error|Exception): ?.+|\b[A-Z]\w+Error$", re.MULTILINE)
+_BARE: Final = re.compile(r"\w+")  # an error without a word; the line above is the code's
+_PREFIX: Final = re.compile(r"^\(\w+ pid=\d+\) [A-Z]+ .*?\]")
+_UNDERLINED: Final = re.compile(r"[\^~]+")
+_ELSEWHERE: Final = re.compile(r"See (?:stack trace for )?root cause")
 _SHOWN: Final = 300
 _WORDS: Final = 3
 _REMEDIES: Final = (
@@ -124,10 +129,10 @@ class Engine:
 
     def last_words(self) -> str:
         """What the log says went wrong, and what can be done about it."""
-        lines = self.log.read_text(errors="replace").splitlines()
-        text = "\n".join(line for line in lines if " WARNING " not in line)
-        found = list(dict.fromkeys(m[0][:_SHOWN].strip() for m in _ERROR.finditer(text)))
-        words = found[-_WORDS:] or text.strip().splitlines()[-_WORDS:]
+        logged = self.log.read_text(errors="replace").strip().splitlines()
+        lines = [_PREFIX.sub("", line).strip() for line in logged if " WARNING " not in line]
+        found = list(dict.fromkeys(_errors(lines)))
+        words = found[-_WORDS:] or lines[-_WORDS:]
         remedies = [remedy for mark, remedy in _REMEDIES if any(mark in word for word in words)]
         told = " | ".join(words) or "It said nothing."
         return " ".join([f"Its last words: {told}", *remedies, "--log FILE keeps all of them."])
@@ -151,3 +156,13 @@ class Engine:
             os.killpg(self._process.pid, signal.SIGKILL)
         if self._process.stdin is not None:
             self._process.stdin.close()
+
+
+def _errors(lines: list[str]) -> Iterator[str]:
+    """The errors in a log, without those that only point at another one."""
+    code = (line for line in lines if not _UNDERLINED.fullmatch(line))
+    for above, line in itertools.pairwise(["", *code]):
+        error = _ERROR.search(line)
+        if error and not _ELSEWHERE.search(line):
+            where = f" at {above}" if _BARE.fullmatch(error[0]) else ""
+            yield f"{error[0]}{where}"[:_SHOWN].strip()
