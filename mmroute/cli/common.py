@@ -23,6 +23,7 @@ from mmroute.normalizer import Normalizer
 from mmroute.reuse.fast_paths import EncoderChoice
 
 DEFAULT_BACKEND: Final = "vllm"
+EVENT_ENDPOINTS: Final = ("tcp://", "ipc://")
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
 _HIGHEST_PORT: Final = 65535

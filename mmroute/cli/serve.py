@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mmroute.cli.common import (
+    EVENT_ENDPOINTS,
     EXIT_FAILURE,
     Commands,
     add_command,
@@ -70,6 +71,8 @@ def _serve(arguments: argparse.Namespace) -> int:
     try:
         doubtful = misspelt(arguments.parser, os.environ)
         arguments = configured(arguments.parser, arguments.words[1:], os.environ)
+        if arguments.events:
+            require_extra("events", "zmq")
         sources = _sources(arguments)
         trusted = all(source.engine_settings.trust_request_mm_kwargs for source in sources)
         arguments.trust_request_mm_kwargs |= trusted
@@ -124,17 +127,21 @@ def _sources(arguments: argparse.Namespace) -> list[ModelSource]:
         settings = EngineSettings.from_args(engine_args, config=own(arguments.engine_config))
         if one and settings.served_names and names == (argument,):
             names = settings.served_names
-        model_id = _for_model(names, arguments.model_id, one=one)
-        source = ModelSource(model, names, model_id, arguments.revision, backend, settings)
+        model_id, events = own(arguments.model_id), own(arguments.events)
+        if events is not None and not events.startswith(EVENT_ENDPOINTS):
+            raise ValueError(f"--events must be tcp://HOST:PORT, found {events}")
+        source = ModelSource(model, names, model_id, arguments.revision, backend, settings, events)
         sources.append(source)
     named = {name for source in sources for name in source.names}
-    engine_options = (*arguments.engine_args, *arguments.engine_config, *arguments.engine)
+    engine_options = (
+        *arguments.engine_args, *arguments.engine_config, *arguments.engine, *arguments.events
+    )  # fmt: skip
     for text in arguments.model_id if one else (*arguments.model_id, *engine_options):
         name, equals, _ = text.partition("=")
         if name not in named and not (one and not equals):
             raise ValueError(
-                "--model-id, --engine, --engine-args and --engine-config must be of the form "
-                f"NAME=… where there are several models, with the name of one; found {text}"
+                "--model-id, --engine, --engine-args, --engine-config and --events must be of the "
+                f"form NAME=… where there are several models, with the name of one; found {text}"
             )
     return sources
 

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
-from mmroute.cli.common import output_file, say, with_progress
+from mmroute.cli.common import EVENT_ENDPOINTS, output_file, say, with_progress
 from mmroute.engines.running import RunningEngine
 from mmroute.engines.settings import EngineSettings
 from mmroute.errors import MmrouteError, Reason
@@ -24,7 +24,6 @@ from mmroute.parity.events.recordings import read_recording, recorded
 from mmroute.parity.report import Report
 
 _SERVERS: Final = ("http://", "https://")
-_ENDPOINTS: Final = ("tcp://", "ipc://")
 _VARIABLE: Final = re.compile(r"[A-Z_]+=")
 _BACKEND: Final = "--backend "
 _ROUNDS: Final = 4
@@ -59,7 +58,7 @@ def add_events(parser: argparse.ArgumentParser) -> None:
 def wrong_events(arguments: argparse.Namespace) -> str:
     """The error in the options; empty if there is none."""
     against, is_file = arguments.against, Path(arguments.events).is_file()
-    if not is_file and not arguments.events.startswith(_ENDPOINTS):
+    if not is_file and not arguments.events.startswith(EVENT_ENDPOINTS):
         return f"{arguments.events}: there is no such file, and it is no tcp://HOST:PORT"
     if arguments.record is not None and against is None and not is_file:
         return "--record keeps the requests that are sent: give the server with --against URL"

@@ -54,6 +54,7 @@ class HashSettings:
         block_size: the number of tokens under one hash; None if there is no default.
         block_size_guessed: whether `block_size` is only the commonest default, which differs on
             CPUs and with some attention backends.
+        block_size_from: the address of the KV events that tell `block_size`; empty if none do.
         kept_multiple: the number of blocks in whose multiples the engine keeps a prompt. A block
             after the last multiple is published when the next multiple is full.
         chosen_by_engine: whether the engine chooses `block_size`: for hybrid models, and under
@@ -69,6 +70,7 @@ class HashSettings:
     algorithm: str = Algorithm.SHA256
     block_size: int | None = None
     block_size_guessed: bool = False
+    block_size_from: str = ""
     kept_multiple: int = 1
     chosen_by_engine: bool = False
     seed: str | None = None
@@ -85,6 +87,13 @@ class HashSettings:
             InexactError: `block_size_unknown`: neither is known.
         """
         size = self.block_size if block_size is None else block_size
+        if size is None and self.block_size_from:
+            raise InexactError(
+                Reason.BLOCK_SIZE_UNKNOWN,
+                f"the KV events of {self.block_size_from} are to tell the tokens under one hash, "
+                "and no event with a block has come yet; send the request to any worker, or give "
+                "the number",
+            )
         if size is None:
             raise InexactError(
                 Reason.BLOCK_SIZE_UNKNOWN,
@@ -130,6 +139,9 @@ class Hashes(Protocol):
     @property
     def settings(self) -> HashSettings:
         """The values on which the hashes depend besides the request."""
+
+    def with_settings(self, settings: HashSettings) -> Hashes:
+        """The same hashes with other values of `settings`."""
 
     def under(
         self, known: HashSettings, engine: EngineSettings, target: Callable[[], ModelFiles]
@@ -192,9 +204,13 @@ class RefusedHashes:
     why: str
     item_hash = staticmethod(image_hash)
 
+    def with_settings(self, settings: HashSettings) -> Hashes:
+        """See `Hashes`."""
+        return replace(self, settings=settings)
+
     def under(self, known: HashSettings, *_engine: object) -> Hashes:
         """See `Hashes`."""
-        return replace(self, settings=known)
+        return self.with_settings(known)
 
     def block_hashes(self, prompt: HashedPrompt, *_args: object, **_kwargs: object) -> NoReturn:
         """Raise `unsupported_engine_setting`, or the reason why the prompt is inexact."""

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import replace
 from threading import Lock
-from typing import Annotated, Final, Literal, NamedTuple, Self
+from typing import Annotated, Literal, NamedTuple, Self
 
 import msgspec
 import numpy as np
@@ -18,13 +18,11 @@ from mmroute.kv_events.events import (
     EventBatch,
     decode_changes,
 )
-from mmroute.kv_events.groups import Group, Held, hash_size, reused_tokens
+from mmroute.kv_events.groups import GPU, Group, Held, enter_group, hash_size, reused_tokens
 from mmroute.kv_events.health import Health, WorkerHealth
 from mmroute.kv_events.holders import MAX_SLOTS, Blocks, Table, longest, new_table
 from mmroute.kv_events.ranks import Rank, Ranks, WorkerRank, packed
 from mmroute.kv_events.streams import Lost, Message, Position, Received, Restarted, Source
-
-_GPU: Final = "GPU"
 
 
 class Residency(NamedTuple):
@@ -206,7 +204,7 @@ class BlockIndex:
         with self._lock:
             held = {
                 number: self._held(wanted, number)
-                for number in {r.group_idx for r in self._tables if r.medium == _GPU}
+                for number in {r.group_idx for r in self._tables if r.medium == GPU}
             }
             tokens_by_rank: dict[WorkerRank, int | None] = {}
             for at, (rank, known) in enumerate(self._ranks.items()):
@@ -222,7 +220,7 @@ class BlockIndex:
         tables = tuple(
             table
             for residency, table in self._tables.items()
-            if residency.group_idx == group_idx and residency.medium == _GPU
+            if residency.group_idx == group_idx and residency.medium == GPU
         )
         rows = [longest(tables, (one,), self._ranks.packed()) for one in hashes]
         return np.array(rows, bool).reshape(len(hashes), len(self._ranks)).T
@@ -326,12 +324,7 @@ class BlockIndex:
             if table is None:
                 table = self._tables[residency] = new_table()
             table.store(rank.slot, event.block_hashes)
-            if event.medium == _GPU and event.block_size > 0:
-                known = rank.groups.get(event.group_idx)
-                if known is None:
-                    kind, window = event.kv_cache_spec_kind, event.kv_cache_spec_sliding_window
-                    known = Group(kind, event.block_size, window)
-                rank.groups[event.group_idx] = known.with_size(event.block_size)
+            enter_group(rank.groups, event)
 
     def _interrupt(self, worker: str, message: Lost | Restarted) -> None:
         with self._lock:

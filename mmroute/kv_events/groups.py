@@ -11,14 +11,17 @@ no block for a drafter, as with lookahead hashes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
+from mmroute.kv_events.events import BlockStored, StoredHashes
+
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+GPU: Final = "GPU"
 Held: TypeAlias = "npt.NDArray[np.bool_]"
 """Whether each rank holds each block of a prompt, shape (ranks, blocks)."""
 
@@ -44,6 +47,18 @@ class Group(NamedTuple):
             return self
         smaller, larger = sorted((size, self.block_size))
         return self._replace(block_size=larger, part=math.gcd(smaller, self.part))
+
+
+def enter_group(
+    groups: MutableMapping[int | None, Group], event: BlockStored | StoredHashes
+) -> None:
+    """Enter what an event tells of its group into the groups of a rank, by `group_idx`."""
+    if event.medium == GPU and event.block_size > 0:
+        known = groups.get(event.group_idx)
+        if known is None:
+            kind, window = event.kv_cache_spec_kind, event.kv_cache_spec_sliding_window
+            known = Group(kind, event.block_size, window)
+        groups[event.group_idx] = known.with_size(event.block_size)
 
 
 def hash_size(groups: Collection[Group]) -> int | None:

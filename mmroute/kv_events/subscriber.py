@@ -43,8 +43,9 @@ class Subscriber:
 
     It connects, and connects again, in the background. What was published before, and what was
     missed, it asks the publisher's replay endpoint for. While that endpoint does not answer, new
-    events are given without waiting for it. Connections that end, and replays that are not
-    answered, are logged with the endpoint. Use it in one thread at a time.
+    events are given without waiting for it. An endpoint that nobody answers for ten seconds,
+    connections that end, and replays that are not answered are logged with the endpoint. Use it in
+    one thread at a time.
 
     Args:
         endpoint: the publisher's address, such as ``tcp://worker-0:5557``. The engine calls it
@@ -81,6 +82,7 @@ class Subscriber:
         self._heard = time.monotonic()
         self._health = WorkerHealth()
         self._connected = 0
+        self._absence_logged = False
         self._replays: zmq.Socket[bytes] | None = None
         self._refusals: zmq.Socket[bytes] | None = None
         self._closing = False
@@ -106,6 +108,9 @@ class Subscriber:
         if time.monotonic() > self._heard + _SILENCE:
             self._heard = time.monotonic()
             self._streams.check()
+            if not self._connected and not self._absence_logged:
+                self._absence_logged = True
+                _LOG.warning("%s: no publisher of events is connected", self._endpoint)
         self._ask()
         self._count(messages)
         return messages
@@ -172,6 +177,7 @@ class Subscriber:
             else:
                 # Who is connected to again may be another process, whatever number it goes on with.
                 self._connected += 1
+                self._absence_logged = False
                 self._streams.replays = self._replay_endpoint is not None
                 self._streams.check()
 

@@ -39,6 +39,8 @@ class ModelSource:
         revision: the branch, tag or commit on the hub.
         backend: the engine that is matched.
         engine_settings: the settings with which the engine was started.
+        events: the address of the KV events of an engine of this model, which tell the number of
+            tokens under one hash; None if nobody listens to them.
     """
 
     model: str
@@ -47,6 +49,7 @@ class ModelSource:
     revision: str | None = None
     backend: str = "vllm"
     engine_settings: EngineSettings = _NO_SETTINGS
+    events: str | None = None
 
     @property
     def workers(self) -> Sequence[str]:
@@ -117,7 +120,7 @@ def load(
         "model": source.model,
         "model_id": model.model_id,
         "model_id_guessed": model.hashing.settings.model_id_guessed,
-        "block_size_guessed": model.hashing.settings.block_size_guessed,
+        "block_size_guessed": model.hashing.settings.block_size_guessed and not source.events,
         "encoder": None if encoder is None else encoder.engine,
         "seconds": round(time.perf_counter() - began, 3),
     }

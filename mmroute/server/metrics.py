@@ -280,9 +280,20 @@ class _Caches(Collector):
         )
         for loaded in self._models.all_loaded():
             info.add_metric([loaded.name, loaded.model.model_id], 1)
+        matches = GaugeMetricFamily(
+            "mmroute_block_size_matches",
+            "0 if the KV events of a model's engine tell other tokens under one hash than its "
+            "settings, else 1",
+            labels=["model", "block_size"],
+        )
+        for entry in self._models.entries():
+            if entry.told_block_size is not None:
+                labels_of = [entry.source.names[0], str(entry.told_block_size)]
+                matches.add_metric(labels_of, entry.block_size_matches is not False)
         kept_here: list[tuple[str, str, CacheStats]] = [("", "images", self._models.files.stats())]
         # Models with the same files share their caches, which are counted once.
-        for loaded in {id(m.model): m for m in reversed(self._models.all_loaded())}.values():
+        all_loaded = reversed(self._models.all_loaded())
+        for loaded in {id(one.normalizer.caches): one for one in all_loaded}.values():
             stats = loaded.normalizer.stats()
             caches: dict[str, CacheStats | None] = {"hashes": stats.hashes, "chats": stats.chats}
             if stats.encoder is not None:
@@ -292,4 +303,4 @@ class _Caches(Collector):
             hits.add_metric([model, name], reuse.hits)
             misses.add_metric([model, name], reuse.misses)
             kept.add_metric([model, name], reuse.kept_bytes)
-        yield from (info, hits, misses, kept)
+        yield from (info, matches, hits, misses, kept)

@@ -10,10 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from dataclasses import replace
-from enum import StrEnum
-from functools import partial
+from concurrent.futures import Future, ThreadPoolExecutor
 from http import HTTPStatus
 from typing import Final
 
@@ -21,11 +18,11 @@ from mmroute.answering.stages import Stopwatch
 from mmroute.api.vllm import ApiError, LoadedModel, Release, release_of
 from mmroute.engines.known import behind_frontend, find_engine
 from mmroute.engines.profile import EngineProfile
-from mmroute.errors import MmrouteError, ModelError
 from mmroute.images.known_files import KnownFiles
 from mmroute.net.links import ImageLinks
 from mmroute.reuse.fast_paths import FastPaths
 from mmroute.server.changes import Change
+from mmroute.server.entry import Entry, FailedElsewhereError, ModelStatus
 from mmroute.server.loading import ModelSource, load
 
 _LOG: Final = logging.getLogger(__name__)
@@ -34,79 +31,6 @@ _LOADING_AT_A_TIME: Final = 8
 
 class NameTakenError(ValueError):
     """Another model has the name already."""
-
-
-class ModelStatus(StrEnum):
-    """The state of a model's loading."""
-
-    LOADING = "loading"
-    READY = "ready"
-    FAILED = "failed"
-
-
-class _FailedElsewhereError(Exception):
-    """Another process could not load a model; the message is its error."""
-
-
-class Entry:
-    """A served model, and the state of its loading.
-
-    Attributes:
-        source: the model's source.
-        loaded: the loaded model; None until it can answer.
-        error: the error of loading; empty if there was none so far.
-        files: the reading of the files, which models with the same files share.
-        loading: a future that ends when `loaded` or `error` is set.
-        replacement: the entry that replaces this one once it is loaded, or whose loading failed.
-        release: the release of vLLM whose requests the model takes.
-    """
-
-    def __init__(self, source: ModelSource) -> None:
-        self.source = source
-        self.loaded: LoadedModel | None = None
-        self.error = ""
-        self.files: Future[LoadedModel] = Future()
-        self.loading: Future[LoadedModel] = Future()
-        self.replacement: Entry | None = None
-        try:
-            self.release = release_of(source.backend)
-        except ModelError:  # loading will fail with this error
-            self.release = release_of("vllm")
-
-    @property
-    def status(self) -> ModelStatus:
-        """The state of loading."""
-        if self.loaded is not None:
-            return ModelStatus.READY
-        return ModelStatus.FAILED if self.error else ModelStatus.LOADING
-
-    def wait_for(self, files: Future[LoadedModel]) -> None:
-        """Set `loaded` or `error` when `files` ends."""
-        self.files, self.loading = files, Future()
-        self.loading.set_running_or_notify_cancel()  # so that a caller cannot cancel it
-        files.add_done_callback(partial(self._take, self.loading))
-
-    def _take(self, loading: Future[LoadedModel], files: Future[LoadedModel]) -> None:
-        # Callers wait for `loading`, because `files` would wake them before it runs this callback.
-        error = CancelledError() if files.cancelled() else files.exception()
-        if error is None:
-            # Another model may have the same files.
-            self.loaded = replace(files.result(), name=self.source.names[0])
-            loading.set_result(self.loaded)
-            return
-        if not isinstance(error, CancelledError):
-            self._fail(error)
-        loading.set_exception(error)
-
-    def _fail(self, error: BaseException) -> None:
-        if isinstance(error, _FailedElsewhereError):  # the other process has logged it
-            self.error = str(error)
-            return
-        unexpected = None if isinstance(error, MmrouteError) else error
-        kind = error.reason if isinstance(error, MmrouteError) else type(error).__name__
-        self.error = f"{kind}: {error}"
-        fields = {"names": self.source.names, "text": self.error}
-        _LOG.error("model not loaded", exc_info=unexpected, extra={"fields": fields})
 
 
 class Models:
@@ -195,12 +119,16 @@ class Models:
         """Make a change in this process only.
 
         Returns:
-            The model that was added or removed, or is about to be replaced.
+            The model that was added, removed or changed, or is about to be replaced.
 
         Raises:
             ApiError: 404: there is no model of this name.
             NameTakenError: another model has one of the new model's names.
         """
+        if change.block_size is not None:
+            entry = self.entry(change.name)
+            entry.tell_block_size(change.block_size)
+            return entry
         if change.source is None:
             return self._remove(change.name)
         if change.kind == "replace":
@@ -262,7 +190,7 @@ class Models:
         everyone = [e for entry in self.entries() for e in (entry, entry.replacement) if e]
         waiting = [e for e in everyone if e.source == source and not e.loading.done()]
         for entry in waiting:
-            entry.files.set_exception(_FailedElsewhereError(why))
+            entry.files.set_exception(FailedElsewhereError(why))
         return waiting[0] if waiting else Entry(source)
 
     def _remove(self, name: str) -> Entry:

@@ -12,12 +12,13 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from mmroute.api.vllm import ApiError
 from mmroute.health.tested_versions import version_of
 from mmroute.server.capacity import Capacity
+from mmroute.server.entry import ModelStatus
 from mmroute.server.errors import error_response, query_parameters
 from mmroute.server.exchange import Exchange
 from mmroute.server.front.drain import Drain
 from mmroute.server.front.http import Response, json_response
 from mmroute.server.metrics import Metrics
-from mmroute.server.models import Models, ModelStatus
+from mmroute.server.models import Models
 from mmroute.server.openapi import openapi
 from mmroute.server.settings import ServerSettings
 

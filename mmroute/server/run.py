@@ -164,7 +164,8 @@ class Server:
         listener = Listener(sockets, front.connection, self._join(front))
         where = [_shown(opened) for opened in sockets]
         _LOG.info("listening", extra={"fields": {"addresses": where}})
-        await self._service.start(load=self._member is None)
+        first = self._member is None or self._member.share.slot == 0
+        await self._service.start(load=self._member is None, follow=first)
         if self._member is not None:
             self._member.tell(RETIRE)
             if self._models.ready:

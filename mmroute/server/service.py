@@ -95,8 +95,13 @@ class Service:
             self._admin = AdminRoutes(models, self._endpoints)
         self._tasks: list[asyncio.Task[None]] = []
 
-    async def start(self, *, load: bool = True) -> None:
-        """Begin to load the models, if `load` is true, and to watch the fallback."""
+    async def start(self, *, load: bool = True, follow: bool = True) -> None:
+        """Begin to watch the fallback, to load the models, and to follow the engines' KV events.
+
+        Args:
+            load: whether to load the models, or another process does.
+            follow: whether to follow the events, or another process does.
+        """
         matched = self._models.backend
         if load:
             self._tasks.append(asyncio.create_task(_load(self._models, self._on_failure)))
@@ -105,6 +110,10 @@ class Service:
                 watch_fallback(self.settings, matched, self.metrics, self._on_failure)
             ),
         ]
+        if follow and any(entry.source.events for entry in self._models.entries()):
+            from mmroute.server.block_sizes import follow_events  # an extra
+
+            self._tasks.append(asyncio.create_task(follow_events(self._models)))
 
     async def close(self) -> None:
         """Close connections to other servers, and let idle threads end."""

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 
 from mmroute.api.vllm import ApiError
 from mmroute.server.changes import Change
+from mmroute.server.entry import Entry
 from mmroute.server.front.supervisor import CannotServeError
-from mmroute.server.models import Entry, Models, NameTakenError, reclaim
+from mmroute.server.models import Models, NameTakenError, reclaim
 
 
 class SharedModels:

@@ -119,6 +119,27 @@ def test_events_do_not_wait_for_a_replay_endpoint_that_is_dead(
     assert f"{dead}: replays are not answered: the connection is refused" in caplog.text
 
 
+def test_an_endpoint_that_nobody_answers_is_logged_once_by_name(
+    worker: Worker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mmroute.kv_events.subscriber._SILENCE", 0.0)
+    worker.close()
+    with Subscriber(worker.endpoint) as subscriber:
+        for _ in range(3):
+            assert not subscriber.receive(0.01)
+        missed = f"{worker.endpoint}: no publisher of events is connected"
+        assert caplog.messages == [missed]
+        another = Worker(before=worker)
+        try:
+            assert taken_until_subscribed(another, subscriber) == []
+        finally:
+            another.close()
+        deadline = time.monotonic() + 10
+        while caplog.messages.count(missed) < 2:
+            assert time.monotonic() < deadline
+            subscriber.receive(0.1)
+
+
 def test_a_replay_endpoint_that_comes_back_is_asked_again(worker: Worker) -> None:
     """Its thread hangs first, and then answers what was asked long ago."""
     worker.ending.set()

@@ -11,6 +11,7 @@ from mmroute.api.vllm.chat_rules import ChatRules, HarmonyRules, TemplateRules
 from mmroute.api.vllm.messages_rules import MessagesRules, messages_rules
 from mmroute.api.vllm.sampling import SamplingDefaults, sampling_defaults
 from mmroute.api.vllm.tokenizer_info import tokenizer_info
+from mmroute.engines.hashes import HashSettings
 from mmroute.engines.settings import EngineSettings
 from mmroute.model.resolved import ResolvedModel
 from mmroute.model_directory import find_model
@@ -76,6 +77,17 @@ class LoadedModel:
             tool_server="--tool-server" in unseen,
             loras=settings.loras,
             tokenizer_info=tokenizer_info(directory.object("tokenizer_config.json")),
+        )
+
+    def with_hash_settings(self, settings: HashSettings) -> Self:
+        """The same model with other values on which block hashes depend."""
+        hashing = self.model.hashing.with_settings(settings)
+        model = replace(self.model, hashing=hashing)
+        return replace(
+            self,
+            model=model,
+            normalizer=replace(self.normalizer, model=model),
+            unlimited=replace(self.unlimited, model=replace(model, max_model_len=_NO_LIMIT)),
         )
 
     @property

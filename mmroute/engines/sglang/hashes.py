@@ -22,6 +22,10 @@ class SglangHashes:
 
     settings: HashSettings = _DEFAULTS
 
+    def with_settings(self, settings: HashSettings) -> SglangHashes:
+        """See `Hashes`."""
+        return replace(self, settings=settings)
+
     def under(self, known: HashSettings, *_engine: object) -> SglangHashes:
         """See `Hashes`. Its identities cover no model string."""
         return replace(self, settings=replace(known, model_id="", model_id_guessed=False))

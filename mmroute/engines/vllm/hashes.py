@@ -40,6 +40,10 @@ class VllmHashes:
     lookahead: int = 0
     item_hash = staticmethod(image_hash)
 
+    def with_settings(self, settings: HashSettings) -> Hashes:
+        """See `Hashes`."""
+        return replace(self, settings=settings)
+
     def under(self, known: HashSettings, engine: EngineSettings, target: Target) -> Hashes:
         """See `Hashes`."""
         if engine.hashes_refused:

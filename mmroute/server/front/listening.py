@@ -187,15 +187,18 @@ class Share:
     Args:
         counts: the number of connections of each process.
         slot: the index of this process in `counts`.
+
+    Attributes:
+        slot: the same.
     """
 
     def __init__(self, counts: memoryview, slot: int) -> None:
         self._counts = counts
-        self._slot = slot
+        self.slot = slot
 
     def tell(self, connections: int) -> None:
         """Set the number of connections of this process."""
-        self._counts[self._slot] = connections
+        self._counts[self.slot] = connections
 
     def has_more(self, connections: int) -> bool:
         """Set the number of connections, and say whether another process has fewer."""

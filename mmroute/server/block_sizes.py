@@ -1,0 +1,84 @@
+"""Learns from the engines' KV events how many tokens are under one hash."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from mmroute.api.vllm import ApiError
+from mmroute.kv_events import BlockStored, Received, Subscriber
+from mmroute.kv_events.events import StoredHashes
+from mmroute.kv_events.groups import Group, enter_group, hash_size
+from mmroute.server.changes import Change
+from mmroute.server.models import Models
+
+_LOG: Final = logging.getLogger(__name__)
+_TICK: Final = 0.25  # seconds after which a thread checks whether it is to end
+
+
+async def follow_events(models: Models) -> None:
+    """Hear the events of each loaded model's engine, in a thread, until this is cancelled."""
+    loop, ending = asyncio.get_running_loop(), threading.Event()
+    try:
+        for entry in models.entries():
+            endpoint, name = entry.source.events, entry.source.names[0]
+            if endpoint is None:
+                continue
+            await asyncio.wait([asyncio.wrap_future(entry.loading)])
+
+            def learned(size: int, name: str = name) -> None:
+                with contextlib.suppress(RuntimeError):  # the loop has ended
+                    loop.call_soon_threadsafe(_enter, models, name, size)
+
+            threading.Thread(
+                target=_hear,
+                args=(endpoint, learned, ending),
+                name=f"mmroute-events-{name}",
+                daemon=True,
+            ).start()
+        await loop.create_future()
+    finally:
+        ending.set()
+
+
+def _hear(endpoint: str, learned: Callable[[int], object], ending: threading.Event) -> None:
+    """Call `learned` with the number of tokens under one hash, whenever the events tell another."""
+    size: int | None = None
+    groups: dict[int | None, Group] = {}
+    try:
+        with Subscriber(endpoint) as subscriber:
+            while not ending.is_set():
+                for message in subscriber.receive(_TICK):
+                    if not isinstance(message, Received):
+                        groups.clear()  # the next events may be of a process with other options
+                        continue
+                    for event in message.changes.events:
+                        if isinstance(event, BlockStored | StoredHashes):
+                            enter_group(groups, event)
+                    told = hash_size(groups.values())
+                    if told is not None and told != size:
+                        size = told
+                        learned(size)
+    except Exception:  # noqa: BLE001 - a thread; without events requests for hashes are refused
+        _LOG.exception("no KV events", extra={"fields": {"endpoint": endpoint}})
+
+
+def _enter(models: Models, name: str, size: int) -> None:
+    try:
+        entry = models.change(Change("block_size", name, block_size=size))
+    except ApiError:  # the model was removed
+        return
+    fields = {"model": name, "endpoint": entry.source.events, "told": size}
+    if entry.block_size_matches is False:
+        text = (
+            f"the engine publishes hashes of {size} tokens, and the settings of the model give "
+            f"{entry.given_block_size}: answers keep that number, and no hash is equal. Correct "
+            "--block-size in --engine-args, or leave it out."
+        )
+        _LOG.warning("block size contradicted", extra={"fields": {**fields, "text": text}})
+    else:
+        _LOG.info("block size told by KV events", extra={"fields": fields})

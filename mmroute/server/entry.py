@@ -1,0 +1,131 @@
+"""A served model, and the state of its loading."""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import CancelledError, Future
+from dataclasses import replace
+from enum import StrEnum
+from functools import partial
+from typing import Final
+
+from mmroute.api.vllm import LoadedModel, release_of
+from mmroute.errors import MmrouteError, ModelError
+from mmroute.server.loading import ModelSource
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class ModelStatus(StrEnum):
+    """The state of a model's loading."""
+
+    LOADING = "loading"
+    READY = "ready"
+    FAILED = "failed"
+
+
+class FailedElsewhereError(Exception):
+    """Another process could not load a model; the message is its error."""
+
+
+class Entry:
+    """A served model, and the state of its loading.
+
+    Attributes:
+        source: the model's source.
+        loaded: the loaded model; None until it can answer.
+        error: the error of loading; empty if there was none so far.
+        files: the reading of the files, which models with the same files share.
+        loading: a future that ends when `loaded` or `error` is set.
+        replacement: the entry that replaces this one once it is loaded, or whose loading failed.
+        release: the release of vLLM whose requests the model takes.
+        told_block_size: the number of tokens under one hash by the engine's KV events; None before
+            the first.
+    """
+
+    def __init__(self, source: ModelSource) -> None:
+        self.source = source
+        self.loaded: LoadedModel | None = None
+        self.error = ""
+        self.files: Future[LoadedModel] = Future()
+        self.loading: Future[LoadedModel] = Future()
+        self.replacement: Entry | None = None
+        self.told_block_size: int | None = None
+        try:
+            self.release = release_of(source.backend)
+        except ModelError:  # loading will fail with this error
+            self.release = release_of("vllm")
+
+    @property
+    def status(self) -> ModelStatus:
+        """The state of loading."""
+        if self.loaded is not None:
+            return ModelStatus.READY
+        return ModelStatus.FAILED if self.error else ModelStatus.LOADING
+
+    @property
+    def given_block_size(self) -> int | None:
+        """The number of tokens under one hash by the settings; None if there is none."""
+        return None if self.loaded is None else _given(self.loaded)
+
+    @property
+    def block_size_matches(self) -> bool | None:
+        """Whether the KV events tell the given block size; None if there are not both of them."""
+        given, told = self.given_block_size, self.told_block_size
+        if given is None or told is None:
+            return None
+        # Events have the sizes of blocks, each of several units if the engine hashes units of them.
+        unit = self.source.engine_settings.hash_block_size
+        return told == given if unit is None else told % unit == 0
+
+    def tell_block_size(self, size: int) -> None:
+        """Take the number of tokens under one hash by the engine's KV events."""
+        if self.source.events is not None:
+            self.told_block_size = size
+            if self.loaded is not None:
+                self.loaded = self._by_events(self.loaded)
+
+    def _by_events(self, loaded: LoadedModel) -> LoadedModel:
+        """The model with the block size by the KV events, if one is needed and they are heard."""
+        if self.source.events is None or _given(loaded) is not None:
+            return loaded
+        told = replace(
+            loaded.model.hashing.settings,
+            block_size=self.told_block_size,
+            block_size_guessed=False,
+            block_size_from=self.source.events,
+        )
+        return loaded.with_hash_settings(told)
+
+    def wait_for(self, files: Future[LoadedModel]) -> None:
+        """Set `loaded` or `error` when `files` ends."""
+        self.files, self.loading = files, Future()
+        self.loading.set_running_or_notify_cancel()  # so that a caller cannot cancel it
+        files.add_done_callback(partial(self._take, self.loading))
+
+    def _take(self, loading: Future[LoadedModel], files: Future[LoadedModel]) -> None:
+        # Callers wait for `loading`, because `files` would wake them before it runs this callback.
+        error = CancelledError() if files.cancelled() else files.exception()
+        if error is None:
+            # Another model may have the same files.
+            self.loaded = self._by_events(replace(files.result(), name=self.source.names[0]))
+            loading.set_result(self.loaded)
+            return
+        if not isinstance(error, CancelledError):
+            self._fail(error)
+        loading.set_exception(error)
+
+    def _fail(self, error: BaseException) -> None:
+        if isinstance(error, FailedElsewhereError):  # the other process has logged it
+            self.error = str(error)
+            return
+        unexpected = None if isinstance(error, MmrouteError) else error
+        kind = error.reason if isinstance(error, MmrouteError) else type(error).__name__
+        self.error = f"{kind}: {error}"
+        fields = {"names": self.source.names, "text": self.error}
+        _LOG.error("model not loaded", exc_info=unexpected, extra={"fields": fields})
+
+
+def _given(loaded: LoadedModel) -> int | None:
+    known = loaded.model.hashing.settings
+    return None if known.block_size_guessed or known.block_size_from else known.block_size
