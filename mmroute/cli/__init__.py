@@ -12,8 +12,9 @@ import warnings
 from collections.abc import Sequence
 from typing import Final, NoReturn
 
-from mmroute.cli.common import EXIT_FAILURE, EXIT_USAGE, adopt_engine, failed, say
 from mmroute.cli.completion import PrintCompletion
+from mmroute.cli.engine_options import adopt_engine
+from mmroute.cli.output import EXIT_FAILURE, EXIT_USAGE, failed, say
 from mmroute.errors import BlockSizeWarning, MmrouteError, ModelIdWarning, nearest
 
 __all__ = ["main"]

@@ -16,18 +16,9 @@ from mmroute.bench.machine import machine
 from mmroute.bench.mixes import MIXES, Inexact, Mix, read_mix
 from mmroute.bench.report import Bench, MeasuredMix, as_json, as_lines, as_page
 from mmroute.bench.throughput import cores, measure_throughput
-from mmroute.cli.common import (
-    EXIT_FAILURE,
-    Commands,
-    add_command,
-    encoder_argument,
-    failed,
-    load_normalizer,
-    model_arguments,
-    output_file,
-    positive,
-    say,
-)
+from mmroute.cli.arguments import Commands, add_command, encoder_argument, output_file, positive
+from mmroute.cli.engine_options import load_normalizer, model_arguments
+from mmroute.cli.output import EXIT_FAILURE, failed, say
 from mmroute.errors import InexactError
 from mmroute.hashing import Algorithm
 from mmroute.normalizer import Normalizer

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from mmroute.cli.common import Commands, add_command, failed, port, require_extra, show_progress
+from mmroute.cli.arguments import Commands, add_command, port, require_extra
+from mmroute.cli.output import failed, show_progress
 from mmroute.model_directory import find_model
 
 if TYPE_CHECKING:

@@ -10,14 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from mmroute.cli.common import (
-    Commands,
-    add_command,
-    engine_settings,
-    model_arguments,
-    output_file,
-    print_table,
-)
+from mmroute.cli.arguments import Commands, add_command, output_file
+from mmroute.cli.engine_options import engine_settings, model_arguments
+from mmroute.cli.output import print_table
 from mmroute.engines.known import behind_frontend, find_engine
 from mmroute.errors import InexactError
 from mmroute.health.self_check import Check, HealthReport, load_and_check

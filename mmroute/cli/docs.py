@@ -10,7 +10,8 @@ import sys
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-from mmroute.cli.common import Commands, add_command, failed, print_table
+from mmroute.cli.arguments import Commands, add_command
+from mmroute.cli.output import failed, print_table
 from mmroute.errors import did_you_mean
 
 _EPILOG = """\

@@ -9,16 +9,9 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from mmroute.cli.common import (
-    Commands,
-    add_command,
-    failed,
-    load_normalizer,
-    model_arguments,
-    output_file,
-    positive,
-    say,
-)
+from mmroute.cli.arguments import Commands, add_command, output_file, positive
+from mmroute.cli.engine_options import load_normalizer, model_arguments
+from mmroute.cli.output import failed, say
 from mmroute.engines.settings import EngineSettings
 from mmroute.errors import InexactError, Reason
 from mmroute.hashing import BlockHashes

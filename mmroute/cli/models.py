@@ -7,7 +7,9 @@ import importlib.metadata
 import json
 from typing import Any
 
-from mmroute.cli.common import Commands, add_command, load_normalizer, model_arguments, print_table
+from mmroute.cli.arguments import Commands, add_command
+from mmroute.cli.engine_options import load_normalizer, model_arguments
+from mmroute.cli.output import print_table
 from mmroute.engines.vllm.architectures import register
 from mmroute.engines.vllm.rust.profile import VLLM_RUST
 from mmroute.families.matching import known_families

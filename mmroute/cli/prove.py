@@ -13,17 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from mmroute.cli.common import (
-    Commands,
-    add_command,
-    adopted_backend,
-    failed,
-    model_arguments,
-    output_file,
-    require_extra,
-    say,
-    show_progress,
-)
+from mmroute.cli.arguments import Commands, add_command, output_file, require_extra
+from mmroute.cli.engine_options import adopted_backend, model_arguments
+from mmroute.cli.output import failed, say, show_progress
 from mmroute.cli.validate import print_report
 from mmroute.cli.validate_events import compared, report_of, resolved
 from mmroute.engines.vllm.serve_command import ServeCommand, parse_command

@@ -19,22 +19,21 @@ from mmroute.cli.answer_lines import (
     blocks_answer,
     tokens_answer,
 )
-from mmroute.cli.common import (
-    DEFAULT_BACKEND,
-    EXIT_FAILURE,
+from mmroute.cli.arguments import (
     Commands,
     add_command,
     encoder_argument,
-    engine_settings,
-    failed,
     image_links,
     link_arguments,
+    positive,
+)
+from mmroute.cli.engine_options import (
+    DEFAULT_BACKEND,
+    engine_settings,
     load_normalizer,
     model_arguments,
-    positive,
-    say,
-    with_progress,
 )
+from mmroute.cli.output import EXIT_FAILURE, failed, say, with_progress
 from mmroute.cli.strip import print_strip
 from mmroute.engines.settings import EngineSettings
 from mmroute.hashing import Algorithm, none_hash

@@ -11,18 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from mmroute.cli.common import (
-    EVENT_ENDPOINTS,
-    EXIT_FAILURE,
-    Commands,
-    add_command,
-    adopted_backend,
-    ask_running,
-    failed,
-    image_links,
-    require_extra,
-    say,
-)
+from mmroute.cli.arguments import EVENT_ENDPOINTS, Commands, add_command, image_links, require_extra
+from mmroute.cli.engine_options import adopted_backend, ask_running
+from mmroute.cli.output import EXIT_FAILURE, failed, say
 from mmroute.cli.serve_config import configured, misspelt
 from mmroute.cli.serve_options import serve_arguments
 from mmroute.engines.settings import EngineSettings

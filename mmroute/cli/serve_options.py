@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from mmroute.cli.common import DEFAULT_BACKEND, encoder_argument, link_arguments, port
+from mmroute.cli.arguments import encoder_argument, link_arguments, port
+from mmroute.cli.engine_options import DEFAULT_BACKEND
 
 
 def serve_arguments(parser: argparse.ArgumentParser) -> None:

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 
-from mmroute.cli.common import print_table, say
+from mmroute.cli.output import print_table, say
 from mmroute.tokenizers.facade import LoadedTokenizer
 
 _BACKGROUNDS = (153, 157, 222, 217, 189, 158)  # light, from the palette of 256 colours

@@ -7,7 +7,8 @@ import json
 import sys
 from pathlib import Path
 
-from mmroute.cli.common import EXIT_FAILURE, Commands, add_command, failed
+from mmroute.cli.arguments import Commands, add_command
+from mmroute.cli.output import EXIT_FAILURE, failed
 from mmroute.cli.strip import print_notes
 from mmroute.model.tokenizer_loading import load_tokenizer
 

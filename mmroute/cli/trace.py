@@ -14,22 +14,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from mmroute.bench.throughput import cores
-from mmroute.cli.common import (
+from mmroute.cli.arguments import Commands, add_command, output_file, positive, require_extra
+from mmroute.cli.engine_options import (
     DEFAULT_BACKEND,
-    EXIT_FAILURE,
     MODEL_HELP,
-    Commands,
-    add_command,
     engine_arguments,
-    failed,
     load_normalizer,
-    output_file,
-    positive,
-    print_table,
-    require_extra,
-    say,
-    show_progress,
 )
+from mmroute.cli.output import EXIT_FAILURE, failed, print_table, say, show_progress
 from mmroute.errors import InexactError, Reason
 from mmroute.normalizer import Normalizer
 from mmroute.traces.analysis import analyse, read_trace

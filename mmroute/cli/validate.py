@@ -10,16 +10,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from mmroute.cli.common import (
-    Commands,
-    add_command,
-    failed,
-    load_normalizer,
-    model_arguments,
-    output_file,
-    say,
-    with_progress,
-)
+from mmroute.cli.arguments import Commands, add_command, output_file
+from mmroute.cli.engine_options import load_normalizer, model_arguments
+from mmroute.cli.output import failed, say, with_progress
 from mmroute.cli.validate_events import add_events, events_report, wrong_events
 from mmroute.health.self_check import check_model
 from mmroute.model.resolved import ResolvedModel

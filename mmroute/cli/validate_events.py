@@ -11,7 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
-from mmroute.cli.common import EVENT_ENDPOINTS, output_file, say, with_progress
+from mmroute.cli.arguments import EVENT_ENDPOINTS, output_file
+from mmroute.cli.output import say, with_progress
 from mmroute.engines.running import RunningEngine
 from mmroute.engines.settings import EngineSettings
 from mmroute.errors import MmrouteError, Reason

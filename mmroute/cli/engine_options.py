@@ -1,0 +1,195 @@
+"""The options that name the model and its engine, and what they load."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from typing import Any, Final
+
+from mmroute.cli.output import say
+from mmroute.engines.known import find_engine
+from mmroute.engines.running import RunningEngine
+from mmroute.engines.settings import EngineSettings
+from mmroute.errors import ModelError, Reason
+from mmroute.normalizer import Normalizer
+
+MODEL_HELP = (
+    "model directory, hub name (only configuration and tokenizer files are fetched), or "
+    "pixtral-12b-2409, which needs no download"
+)
+DEFAULT_BACKEND: Final = "vllm"
+
+
+def model_arguments(
+    parser: argparse.ArgumentParser, *, several: bool = False, asks: bool = True
+) -> None:
+    """Add MODEL, and the options of its engine."""
+    parser.add_argument("model", metavar="MODEL", help=MODEL_HELP)
+    engine_arguments(parser, several=several, asks=asks)
+
+
+def engine_arguments(
+    parser: argparse.ArgumentParser, *, several: bool = False, asks: bool = True
+) -> None:
+    """Add the options for the model's engine and its settings.
+
+    Args:
+        parser: the parser of a command.
+        several: whether there may be several engines.
+        asks: whether a running engine can be asked for its settings.
+    """
+    backends = "; repeatable: each line is answered for every one, by its name" if several else ""
+    parser.add_argument(
+        "--backend",
+        action="append" if several else "store",
+        default=None if several else DEFAULT_BACKEND,
+        help=f"engine to match, such as vllm==0.28 (default: {DEFAULT_BACKEND}){backends}",
+    )
+    parser.add_argument(
+        "--model-id",
+        metavar="NAME",
+        help="the engine's model string, which its image identities cover (default: that of "
+        "--engine-args, else MODEL)",
+    )
+    parser.add_argument("--revision", help="hub branch, tag or commit")
+    parser.add_argument(
+        "--engine-args",
+        metavar="ARGS",
+        default="",
+        help="the engine's own command line or a part of it, in one argument, such as "
+        "'vllm serve NAME --max-num-batched-tokens 8192'; variables in front of it count",
+    )
+    parser.add_argument(
+        "--engine-config",
+        metavar="FILE",
+        help="the engine's configuration file (vllm serve --config); --engine-args take precedence",
+    )
+    if not asks:
+        return
+    parser.add_argument(
+        "--engine",
+        metavar="URL",
+        help="ask this running vLLM for its options, and adopt them; --engine-args take precedence",
+    )
+    parser.add_argument("--api-key", help="the API key of the server that is asked")
+
+
+def adopt_engine(arguments: argparse.Namespace) -> None:
+    """Adopt the settings of a running engine, below those of the arguments.
+
+    Raises:
+        InexactError: as `ask_running`.
+        ModelError: as `ask_running` and `adopted_backend`.
+    """
+    running, arguments.engine_args = ask_running(
+        arguments.engine, arguments.api_key, arguments.engine_args, arguments.engine_config
+    )
+    backends = arguments.backend
+    if isinstance(backends, list):
+        arguments.backend = [adopted_backend(running, name) for name in backends]
+    else:
+        arguments.backend = adopted_backend(running, backends or DEFAULT_BACKEND)
+
+
+def adopted_backend(running: RunningEngine, backend: str) -> str:
+    """The backend to match if an engine runs and `backend` was given.
+
+    The default is replaced by the version that runs. Another value stays, and a line on standard
+    error says if it differs from the version that runs.
+
+    Raises:
+        ModelError: `unknown_backend` if `backend` is the default and the version that runs is not
+            known.
+    """
+    if backend != DEFAULT_BACKEND:
+        warning = running.warning(find_engine(backend))
+        if warning:
+            say(f"warning: {warning}")
+        return backend
+    if running.profile is None:
+        raise ModelError(
+            Reason.UNKNOWN_BACKEND,
+            f"{running}. To be answered by the rules of another version all the same, name it: "
+            f"--backend {find_engine(DEFAULT_BACKEND).backend}",
+        )
+    return running.backend
+
+
+def ask_running(
+    url: str, api_key: str | None, engine_args: str, config: str | None
+) -> tuple[RunningEngine, str]:
+    """Ask an engine for its version and options; report those adopted and those not known.
+
+    Args:
+        url: the address of the engine.
+        api_key: the engine's API key; None for no key.
+        engine_args: a command line, which takes precedence over the engine's answers.
+        config: the path of the engine's configuration file; None for no file.
+
+    Returns:
+        The engine, and its command line as far as it is known.
+
+    Raises:
+        InexactError: `remote_unavailable`.
+        ModelError: `invalid_engine_setting` if `url` is not a URL; as `parse_command`.
+    """
+    from mmroute.engines.vllm.serve_command import joined, parse_command
+    from mmroute.engines.vllm.serve_settings import DECIDING
+    from mmroute.net.remote import Remote
+    from mmroute.net.transport import Transport  # loads httpcore
+    from mmroute.remote.server_info import ask_engine, ask_options
+
+    try:
+        remote = Remote(url, api_key)
+    except ValueError as error:
+        raise ModelError(Reason.INVALID_ENGINE_SETTING, f"--engine: {error}") from error
+    with contextlib.closing(Transport(remote)) as transport:
+        running = ask_engine(transport)
+        say(f"{url} is {running}")
+        if running.engine != DEFAULT_BACKEND:  # the options of another engine are not read
+            return running, engine_args
+        reported = ask_options(transport)
+    say(f"adopted from it: {reported.line}")
+    command = parse_command(engine_args, config=config)
+    known = {*reported.names, *(f"--{name}" for name in command.options), *command.environment}
+    say(
+        "neither reported by it nor given in --engine-args, so the engine's default is assumed: "
+        f"{', '.join(sorted(DECIDING - known))}"
+    )
+    return running, joined(reported.line, engine_args)
+
+
+def engine_settings(arguments: argparse.Namespace) -> EngineSettings:
+    """The engine's settings, from the arguments.
+
+    Raises:
+        ModelError: as `EngineSettings.from_args`.
+    """
+    settings = EngineSettings.from_args(arguments.engine_args, config=arguments.engine_config)
+    if settings.without_effect:
+        listed = ", ".join(settings.without_effect)
+        say(f"without effect on token IDs and hashes: {listed}")
+    return settings
+
+
+def load_normalizer(
+    arguments: argparse.Namespace, settings: EngineSettings | None = None, **more: Any
+) -> Normalizer:
+    """Load the model that the arguments name.
+
+    Args:
+        arguments: the arguments of `model_arguments`.
+        settings: the engine's settings; None for those of the arguments.
+        **more: arguments of `Normalizer.from_pretrained`, which replace those from `arguments`.
+
+    Raises:
+        ModelError: as `Normalizer.from_pretrained` and `EngineSettings.from_args`.
+    """
+    options: dict[str, Any] = {
+        "backend": arguments.backend,
+        "model_id": arguments.model_id,
+        "revision": arguments.revision,
+        "engine_settings": engine_settings(arguments) if settings is None else settings,
+    }
+    normalizer: Normalizer = Normalizer.from_pretrained(arguments.model, **options | more)
+    return normalizer

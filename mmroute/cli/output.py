@@ -1,0 +1,93 @@
+"""What commands write: lines on standard error, progress, tables, failures, exit statuses."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import textwrap
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, TypeVar
+
+from mmroute.errors import MmrouteError
+
+EXIT_FAILURE = 1
+EXIT_USAGE = 2
+_PROGRESS_EVERY: Final = 0.5  # seconds
+_NARROWEST_COLUMN: Final = 20
+_T = TypeVar("_T")
+
+
+def say(what: str) -> None:
+    """Write a line to standard error."""
+    print(f"mmroute: {what}", file=sys.stderr, flush=True)
+
+
+def show_progress(text: str) -> None:
+    """Replace the last line of a terminal."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+
+
+def with_progress(
+    items: Iterable[_T], what: str, *, total: int | None = None, watched: bool
+) -> Iterator[_T]:
+    """The items, which are counted on standard error if `watched`.
+
+    Args:
+        items: the items.
+        what: a noun for them.
+        total: the number of items; None if it is not known, and the time left neither.
+        watched: whether to count them.
+    """
+    started = shown_at = time.monotonic()
+    count = 0
+    for item in items:
+        yield item
+        count += 1
+        now = time.monotonic()
+        if watched and now - shown_at > _PROGRESS_EVERY:
+            seconds = (now - started) / count * ((total or count) - count)
+            left = f" of {total}, {seconds:.0f} s left" if total else ""
+            show_progress(f"{count} {what}{left}")
+            shown_at = now
+    if watched:
+        show_progress(f"{count} {what}\n")
+
+
+def failed(arguments: argparse.Namespace, error: object, status: int = EXIT_USAGE) -> int:
+    """Report an error on stderr, or with ``--json`` as an object on stdout.
+
+    Args:
+        arguments: the arguments of the command.
+        error: the error, or a text about wrong arguments.
+        status: the exit status to return.
+    """
+    reason = error.reason if isinstance(error, MmrouteError) else "usage"
+    if isinstance(error, OSError):
+        reason = "os_error"
+    if getattr(arguments, "json", False):
+        print(json.dumps({"error": {"reason": reason, "message": str(error)}}))
+    else:
+        say(f"{reason}: {error}" if isinstance(error, MmrouteError) else str(error))
+    return status
+
+
+def print_table(rows: Sequence[tuple[str, ...]]) -> None:
+    """Print rows in columns; the first row is the heading.
+
+    On a terminal the last column is wrapped at the terminal's width.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    before = sum(widths[:-1]) + 2 * (len(widths) - 1)
+    terminal = shutil.get_terminal_size((sys.maxsize, 0)).columns
+    room = max(terminal - before, _NARROWEST_COLUMN)
+    for row in rows:
+        fits = len(row[-1]) <= room
+        first, *further = [row[-1]] if fits else textwrap.wrap(row[-1], room)
+        cells = (cell.ljust(width) for cell, width in zip(row[:-1], widths[:-1], strict=True))
+        print("  ".join((*cells, first)).rstrip())
+        for line in further:
+            print(" " * before + line)
