@@ -132,7 +132,7 @@ class Endpoints:
         Raises:
             ApiError: 400: the value is not a valid request.
         """
-        schema = schema_of(exchange.route.name, self._models.release(value))
+        schema = schema_of(exchange.route.name, *self._models.api(value))
         request = schema.request(value, long=long)
         run = functools.partial(self._handle, request, exchange, form)
         return request.cost(exchange.entry.bytes), run

@@ -51,10 +51,11 @@ class Entry:
         self.loading: Future[LoadedModel] = Future()
         self.replacement: Entry | None = None
         self.told_block_size: int | None = None
+        frontend = source.engine_settings.frontend
         try:
-            self.release = release_of(source.backend)
+            self.api = release_of(source.backend), frontend
         except ModelError:  # loading will fail with this error
-            self.release = release_of("vllm")
+            self.api = release_of("vllm"), frontend
 
     @property
     def status(self) -> ModelStatus:

@@ -115,7 +115,7 @@ def load(
     normalizer = replace(normalizer, caches=normalizer.caches._replace(images=files), watch=watch)
     loaded = LoadedModel.of(normalizer, source.names[0], source.engine_settings)
     for path in ROUTES:  # otherwise the first request to each would wait for its schema
-        schema_of(path, release_of(source.backend))
+        schema_of(path, release_of(source.backend), source.engine_settings.frontend)
     fields = {
         "model": source.model,
         "model_id": model.model_id,

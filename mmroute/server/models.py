@@ -16,6 +16,7 @@ from typing import Final
 
 from mmroute.answering.stages import Stopwatch
 from mmroute.api.vllm import ApiError, LoadedModel, Release, release_of
+from mmroute.engines.frontends import Frontend
 from mmroute.engines.known import behind_frontend, find_engine
 from mmroute.engines.profile import EngineProfile
 from mmroute.images.known_files import KnownFiles
@@ -239,12 +240,12 @@ class Models:
             )
         return entry
 
-    def release(self, body: object) -> Release:
-        """The release of vLLM whose fields a body may have, by the model that it names."""
+    def api(self, body: object) -> tuple[Release, Frontend]:
+        """The release of vLLM whose fields a body may have, and the frontend that reads them."""
         name = body.get("model") if isinstance(body, dict) else None
         known = self._by_name.get(name) if isinstance(name, str) else None
         known = known or self._by_name.get(self._default)
-        return release_of("vllm") if known is None else known.release
+        return (release_of("vllm"), Frontend.PYTHON) if known is None else known.api
 
     def find(self, name: str | None) -> LoadedModel:
         """The model that a request asks for; the first one if it names none.

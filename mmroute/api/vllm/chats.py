@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
+from pydantic import BaseModel
+
 from mmroute.answering.routing import Routing
 from mmroute.api.vllm.call import Call
 from mmroute.api.vllm.chat_rules import ChatFields
@@ -22,6 +24,7 @@ from mmroute.requests.items import Modality
 from mmroute.requests.request import NO_KWARGS, Request
 
 _WARM_UP: Final = "warmup"
+_GENERATION: Final = "add_generation_prompt"
 _KEYS: Final[Mapping[str, Modality]] = {
     "image_url": Modality.IMAGE,
     "video_url": Modality.VIDEO,
@@ -61,10 +64,16 @@ def request_for(chat: ChatFields, call: Call) -> Request:
     request = chat.to_request(call.model.loras)
     if call.model.model.engine.frontend is Frontend.RUST:  # which has rules of its own for these
         processor, media_io = chat.mm_processor_kwargs, chat.media_io_kwargs
-        continues = chat.continue_final_message
-        asked = "add_generation_prompt" in chat.model_fields_set
+        asked = chat.add_generation_prompt if _GENERATION in chat.model_fields_set else None
+        plain = {
+            name: value.model_dump(by_alias=True, exclude_unset=True)
+            if isinstance(value, BaseModel)
+            else value
+            for name, value in request.api_fields.items()
+        }
         return request._replace(
-            add_generation_prompt=chat.add_generation_prompt and (asked or not continues),
+            api_fields=plain,
+            add_generation_prompt=not chat.continue_final_message if asked is None else asked,
             messages=chat.messages,
             tools=chat.tools,
             mm_processor_kwargs=NO_KWARGS if processor is None else processor,

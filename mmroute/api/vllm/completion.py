@@ -109,10 +109,6 @@ class CompletionRequest(GenerationRequest):
             raise bad_request("Beam search is not supported by the render endpoint")
         check_output_budget(self.max_tokens, "max_tokens", model.max_model_len)
         prompts = self.prompts()
-        if model.model.engine.frontend is Frontend.RUST and prompts != [self.prompt]:
-            raise bad_request(
-                "vLLM's Rust frontend takes one prompt: a text, or token IDs", "prompt"
-            )
         base = request_id_of("cmpl", self, call)
         routings, answers = [], []
         for number, prompt in enumerate(prompts):
@@ -130,8 +126,8 @@ class CompletionRequest(GenerationRequest):
     def _routing(self, prompt: Prompt, call: Call) -> Routing:
         """The routing of a prompt. The token IDs of a client are returned unchanged, as by vLLM.
 
-        vLLM's render route accepts IDs outside the vocabulary, and its engine refuses them. They
-        never have block hashes.
+        The Python frontend's render route accepts IDs outside the vocabulary, and the engine
+        refuses them. They never have block hashes. The Rust frontend refuses them itself.
         """
         model = call.model
         if isinstance(prompt, str):
@@ -143,7 +139,7 @@ class CompletionRequest(GenerationRequest):
         ids = truncated_ids(self, prompt, model.max_model_len)
         if not ids:
             raise of_reason(Reason.EMPTY_PROMPT, "No token_ids rendered")
-        if call.blocks is not None:
+        if call.blocks is not None or model.model.engine.frontend is Frontend.RUST:
             routing = model.normalizer.answer(self.to_request(ids, model.loras))
             return exact(routing, call.options)
         if max(ids) > MAX_TOKEN_ID:

@@ -11,6 +11,7 @@ from mmroute.api.vllm.chat_rules import ChatRules, HarmonyRules, TemplateRules
 from mmroute.api.vllm.messages_rules import MessagesRules, messages_rules
 from mmroute.api.vllm.sampling import SamplingDefaults, sampling_defaults
 from mmroute.api.vllm.tokenizer_info import tokenizer_info
+from mmroute.engines.frontends import Frontend
 from mmroute.engines.hashes import HashSettings
 from mmroute.engines.settings import EngineSettings
 from mmroute.model.resolved import ResolvedModel
@@ -65,7 +66,8 @@ class LoadedModel:
         # By its commit these are the same files, and the hub is not asked again.
         directory = find_model(model.name, revision=model.commit)
         untimed = replace(normalizer, watch=None)
-        by_harmony = model.family.chat.renderer == "harmony"
+        python = model.engine.frontend is Frontend.PYTHON
+        by_harmony = python and model.family.chat.renderer == "harmony"
         return cls(
             name,
             model,

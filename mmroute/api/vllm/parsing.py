@@ -94,7 +94,7 @@ def answer_body(
     [1, 3, 37133, 4]
     """
     engine = model.model.engine
-    schema = schema_of(path, release_of(f"{engine.name}=={engine.version}"))
+    schema = schema_of(path, release_of(f"{engine.name}=={engine.version}"), engine.frontend)
     return schema.request({**body}, long=False).answer(Call(model, options))
 
 

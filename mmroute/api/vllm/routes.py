@@ -23,8 +23,10 @@ from mmroute.api.vllm.forward import ForwardRequest
 from mmroute.api.vllm.messages import AnthropicCountTokensRequest, AnthropicMessagesRequest
 from mmroute.api.vllm.releases import Release, differences
 from mmroute.api.vllm.responses import InputTokensRequest, ResponsesRequest
+from mmroute.api.vllm.rust_fields import RUST_FIELDS
 from mmroute.api.vllm.tokenization import DetokenizeRequest, TokenizeRequest
 from mmroute.api.vllm.validation import Schema
+from mmroute.engines.frontends import Frontend
 
 
 class Route(NamedTuple):
@@ -72,14 +74,21 @@ ROUTES: Final[Mapping[str, Route]] = {
 
 
 @cache
-def schema_of(path: str, release: Release) -> Schema[ApiRequest]:
+def schema_of(
+    path: str, release: Release, frontend: Frontend = Frontend.PYTHON
+) -> Schema[ApiRequest]:
     """The schema for the bodies of a route.
 
     Args:
         path: a key of `ROUTES`.
         release: the release of vLLM whose fields a body may have.
+        frontend: the frontend whose types these fields have.
     """
     kind, found = ROUTES[path].request, differences(path, release)
-    if found.changed:
-        kind = create_model(kind.__name__, __base__=kind, **found.changed)
+    changed = dict(found.changed)
+    if frontend is Frontend.RUST:
+        for name, given in RUST_FIELDS.get(path, {}).items():
+            changed[name] = (given, kind.model_fields[name].default)
+    if changed:
+        kind = create_model(kind.__name__, __base__=kind, **changed)
     return Schema(kind, found.unknown, found.refused)

@@ -5,7 +5,9 @@ it adds. With a `truncation_side` vLLM may also cut the characters of the text. 
 such a cut has no exact answer. Neither has one with items, or of a tokenizer that is not of the
 library `tokenizers`.
 
-Source: vLLM ``renderers/params.py`` (`TokenizeParams`).
+The Rust frontend cuts the token IDs of a text as they are, and refuses a cut beside items.
+
+Source: vLLM ``renderers/params.py`` (`TokenizeParams`), ``rust/src/text/src/truncation.rs``.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ from mmroute.answering.routing import Routing
 from mmroute.api.vllm.errors import bad_request, of_reason
 from mmroute.api.vllm.fields import GenerationRequest
 from mmroute.api.vllm.model import LoadedModel
+from mmroute.engines.frontends import Frontend
 from mmroute.errors import Reason
+from mmroute.geometry import TokenIds
 from mmroute.tokenizers import Tokenizer
 
 _ALL_THAT_FITS: Final = -1
@@ -59,8 +63,14 @@ def truncated_text(
     if length == 0:
         raise of_reason(Reason.EMPTY_PROMPT, "No token_ids rendered")
     ids, limit = routing.token_ids, _limit(length, loaded.max_model_len)
+    rust = loaded.model.engine.frontend is Frontend.RUST
+    if rust and routing.placeholders:
+        raise bad_request("truncate_prompt_tokens is refused with images", "truncate_prompt_tokens")
     if len(ids) <= limit:
         return routing
+    if rust:
+        cut = truncated_ids(request, ids.tolist(), loaded.max_model_len)
+        return _with_ids(routing, np.array(cut, np.uint32))
     before, after = _added(loaded.model.tokenizer) if special_tokens else (0, 0)
     kept = limit - before
     known = loaded.model.tokenizer.offsets("a", add_special_tokens=False) is not None
@@ -71,11 +81,12 @@ def truncated_text(
             f"truncate_prompt_tokens would shorten this prompt of {len(ids)} tokens, which is "
             "not covered with truncation_side, token offsets or items, or for this tokenizer",
         )
+    return _with_ids(routing, np.concatenate([ids[:before], ids[len(ids) - kept :]]))
+
+
+def _with_ids(routing: Routing, ids: TokenIds) -> Routing:
     return Routing(
-        lora=routing.lora,
-        cache_salt=routing.cache_salt,
-        hashing=routing.hashing,
-        _token_ids=np.concatenate([ids[:before], ids[len(ids) - kept :]]),
+        lora=routing.lora, cache_salt=routing.cache_salt, hashing=routing.hashing, _token_ids=ids
     )
 
 

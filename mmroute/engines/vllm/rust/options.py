@@ -19,6 +19,9 @@ EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 """The values of `reasoning_effort` that the API has."""
 
 
+_FORMATS: Final = ("text", "json_object", "json_schema", "structural_tag")
+
+
 def check_options(request: Request, messages: Sequence[Message]) -> bool:
     """Check the options of a chat.
 
@@ -42,6 +45,9 @@ def check_options(request: Request, messages: Sequence[Message]) -> bool:
             raise invalid(f"vLLM's Rust frontend refuses {name}")
     if request.documents is not None and not isinstance(request.documents, list | tuple):
         raise invalid(f"documents must be a list, found {quoted(request.documents)}")
+    if request.truncate_prompt_tokens is not None and any(message.images for message in messages):
+        raise invalid("truncate_prompt_tokens is refused with images")
+    _check_format(request.api_fields.get("response_format"))
     effort = request.reasoning_effort
     if effort is not None and effort not in EFFORTS:
         raise invalid(
@@ -85,6 +91,19 @@ def template_kwargs(request: Request, defaults: Mapping[str, Any]) -> dict[str, 
         if "enable_thinking" not in given:
             kwargs["enable_thinking"] = request.reasoning_effort != "none"
     return kwargs
+
+
+def _check_format(given: Any) -> None:
+    """Source: vLLM ``rust/src/server/src/routes/openai/utils/structured_outputs.rs``."""
+    kind = given.get("type") if isinstance(given, Mapping) else given
+    if given is not None and (given is kind or kind not in _FORMATS):
+        raise invalid(f"response_format must have a type it knows, found {quoted(given)}")
+    if kind == "json_schema":
+        told = given.get(kind)
+        if not isinstance(told, Mapping) or not isinstance(told.get("name"), str):
+            raise invalid(f"response_format.json_schema must have a name, found {quoted(told)}")
+        if not {"schema", "json_schema"} & told.keys():
+            raise invalid("response_format.json_schema must have a schema")
 
 
 def _check_choice(choice: Any, names: list[str]) -> None:
