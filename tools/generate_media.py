@@ -233,6 +233,10 @@ def parts_of_videos() -> Iterator[tuple[str, bytes]]:
         "negative-offsets": "frag_keyframe+empty_moov+negative_cts_offsets",
     }.items():
         yield f"fragmented-{name}", video(frames=15, b_frames=2, group=5, movflags=flags)
+    dash = "dash+frag_keyframe"
+    yield "fragmented-index-sound", video(frames=15, sound=0.5, group=5, movflags=dash)
+    stretched = (3, *[1] * 14)
+    yield "fragmented-index-stretched", video(frames=15, steps=stretched, group=5, movflags=dash)
     fragments = "frag_keyframe+empty_moov"
     yield "fragmented-sound", video(movflags=fragments, frames=15, b_frames=2, sound=0.5)
     yield "fragmented-variable", video(movflags=fragments, frames=15, steps=(1, 1, 4), group=5)
@@ -242,6 +246,8 @@ def parts_of_videos() -> Iterator[tuple[str, bytes]]:
     yield "cut-mpeg4", video(codec="mpeg4", rate=25, movflags="faststart")[:-20]
     jpeg = video("mov", "mjpeg", pixels="yuvj420p", movflags="faststart")
     yield "cut-jpeg-in-its-head", jpeg[:-200]
+    yield "cut-jpeg", jpeg[: jpeg.rindex(b"\xff\xda") + 20]
+    yield "cut-jpeg-where-it-begins", jpeg[: jpeg.rindex(b"\xff\xda") + 9]
     yield "cut-first-mpeg4", video(frames=1, codec="mpeg4", movflags="faststart")[:-20]
     yield "cut-fragment", video(frames=15, movflags="frag_keyframe+empty_moov+skip_trailer")[:-9]
 
@@ -274,6 +280,9 @@ def other_videos() -> Iterator[tuple[str, bytes]]:
     yield "mkv-part", from_second_group("matroska", b_frames=3)
     yield "mp4-part", from_second_group("mp4", b_frames=3)
     yield "mkv-two-videos", video("matroska", tracks=2)
+
+
+def further_videos() -> Iterator[tuple[str, bytes]]:
     yield "avi", video("avi", "mpeg4")
     yield "avi-b-frames", video("avi", frames=12, b_frames=2)
     yield (
@@ -283,6 +292,11 @@ def other_videos() -> Iterator[tuple[str, bytes]]:
     yield "avi-empty-frames", video("avi", "mjpeg", frames=9, steps=(1, 3), pixels="yuvj420p")
     yield "avi-empty-frames-of-one-key", video("avi", frames=12, steps=(1, 3), group=300)
     yield "avi-cut", video("avi", "mpeg4")[:-20]
+    jpeg = video("avi", "mjpeg", pixels="yuvj420p")
+    for name, end in {"": 20, "-in-its-head": -9, "-where-it-begins": 9}.items():
+        yield f"avi-cut-jpeg{name}", jpeg[: jpeg.rindex(b"\xff\xda") + end]
+    of_jpegs = video("avi", "mjpeg", frames=9, steps=(1, 3), pixels="yuvj420p")
+    yield "avi-cut-empty-frames", of_jpegs[: of_jpegs.rindex(b"\xff\xda") + 20]
     yield "gif", video("gif", "gif", pixels="rgb8")
     yield "gif-25", video("gif", "gif", rate=25, frames=9, pixels="rgb8")
     for name, frames in {"100": 4, "130": 7, "0": 3}.items():
@@ -301,6 +315,9 @@ def other_videos() -> Iterator[tuple[str, bytes]]:
     yield "mpegts-two-frames", video("mpegts", frames=2)
     yield "mpegts-two-videos", video("mpegts", tracks=2)
     yield "mpegts-cut", video("mpegts")[:-100]
+    hevc = video("mpegts", "libx265", frames=25, rate=25)
+    yield "mpegts-cut-hevc", hevc[: hevc.rindex(b"\0\0\1") // 188 * 188]
+    yield "mpegts-sought-in-vain", video("mpegts", frames=30, b_frames=2, sound=1.2, group=300)
     for kind in ("PNG", "JPEG"):
         yield f"still-{kind}", (still := _still(kind))
         yield f"still-{kind}-bytes-behind", still + b"behind"
@@ -453,7 +470,7 @@ def write(path: Path, files: Iterator[tuple[str, bytes]], read: Callable[[bytes]
 if __name__ == "__main__":
     write(
         ROOT / "videos" / "files.jsonl",
-        chain(videos(), parts_of_videos(), other_videos()),
+        chain(videos(), parts_of_videos(), other_videos(), further_videos()),
         as_opencv_reads,
     )
     write(ROOT / "audios" / "files.jsonl", recordings(), as_audio_reads)

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, Final
 
 import numpy as np
 
 from mmroute.requests.items import VideoSize
-from mmroute.videos.end_of_file import frames_wherever_sought
+from mmroute.videos.cut_frames import CUT_WITHIN_A_FRAME, shows_cut_jpeg, shows_cut_mpeg4
+from mmroute.videos.end_of_file import counted, frames_wherever_sought, only
 from mmroute.videos.header import not_predictable
 from mmroute.videos.rationals import INT_MAX, reduced
 
@@ -26,7 +27,7 @@ _KIND: Final = 4  # the bytes of a list's kind, behind its head
 _STREAM: Final = struct.Struct("<4s16xIIII")  # kind, scale, rate, start, length
 _PICTURE: Final = struct.Struct("<4xii4x4s")  # width, height, codec
 _ENTRY: Final = struct.Struct("<4sI8x")  # of the index: chunk and flags
-_SOUGHT: Final = 15  # OpenCV seeks to the key frame 16 frames before the end, or before that
+_SOUGHT: Final = 16, 15  # OpenCV seeks to the last key frame so many frames before the end
 _KEY: Final = 0x10
 _MAX_HEADER: Final = 1 << 20
 _MAX_INDEX: Final = 1 << 26
@@ -34,8 +35,14 @@ _MAX_CHUNKS: Final = 4_000_000
 _MAX_BETWEEN: Final = 2000  # OpenCV looks at 4,096 packets for the next frame
 _PACKET: Final = 1024  # bytes of sound that make at least one packet
 _FRAMES: Final = (b"dc", b"db")
+_JPEG: Final = b"MJPG"
 _MPEG_4: Final = frozenset({b"FMP4", b"MP4V", b"XVID", b"DIVX", b"DX50"})
-_CODECS: Final = _MPEG_4 | {b"MJPG", b"H264", b"X264", b"AVC1", b"MP42", b"MP43", b"DIV3"}
+_MPEG_4_OF_MICROSOFT: Final = frozenset({b"MP42", b"MP43", b"DIV3"})
+_CODECS: Final = _MPEG_4 | _MPEG_4_OF_MICROSOFT | {_JPEG, b"H264", b"X264", b"AVC1"}
+_SHOWN_CUT: Final = {
+    _JPEG: shows_cut_jpeg,
+    **dict.fromkeys(_MPEG_4 | _MPEG_4_OF_MICROSOFT, shows_cut_mpeg4),
+}
 _PLACEHOLDER: Final = 8  # the most bytes of a frame of MPEG-4 that stands for no picture
 
 
@@ -59,6 +66,10 @@ class _Stream:
     height: int
     codec: bytes
 
+    def has_frame(self, chunk: bytes) -> bool:
+        """Whether a chunk of that name is a frame."""
+        return chunk[:2] == self.name and chunk[2:] in _FRAMES
+
 
 def read_avi(file: BinaryIO, size: int) -> VideoSize:
     """The header of the one video stream.
@@ -72,16 +83,19 @@ def read_avi(file: BinaryIO, size: int) -> VideoSize:
     """
     file.seek(0)
     head = file.read(12)
-    if head[8:] != b"AVI " or int.from_bytes(head[4:8], "little") + _CHUNK.size != size:
-        raise not_predictable("a RIFF file that is no AVI, is cut, or has more than one part")
-    parts = list(_chunks(file, len(head), size))
+    told = int.from_bytes(head[4:8], "little") + _CHUNK.size
+    if head[8:] != b"AVI " or told < size:
+        raise not_predictable("a RIFF file that is no AVI, or has more than one part")
+    parts = list(_chunks(file, len(head), told))
     stream = _video_stream(_read(file, _only(parts, b"hdrl"), _MAX_HEADER))
-    total, places = _frames(file, _only(parts, b"movi"), stream)
+    if size < told:
+        return _read_cut(file, parts[-1], stream, size)
+    total, places = _frames(_chunks(file, *_only(parts, b"movi")), stream)
     index = _read(file, _only(parts, b"idx1"), _MAX_INDEX)
     keys = [
         flags & _KEY
         for name, flags in _ENTRY.iter_unpack(index[: len(index) // _ENTRY.size * _ENTRY.size])
-        if name[:2] == stream.name and name[2:] in _FRAMES
+        if stream.has_frame(name)
     ]
     if not 0 < stream.frames == total == len(keys) or not places:
         raise not_predictable(
@@ -89,11 +103,39 @@ def read_avi(file: BinaryIO, size: int) -> VideoSize:
         )
     if not keys[0]:
         raise not_predictable("its first frame is no key frame")
-    if any(keys[place] for place in places if 0 < place <= total - _SOUGHT):
+    sought = {
+        max(n for n, place in enumerate(places) if not n or (keys[place] and place <= total - end))
+        for end in _SOUGHT
+    }
+    if sought != {0} and len(places) < total and stream.codec != _JPEG:
         frames = frames_wherever_sought(np.array(places) / stream.fps, stream.fps, {total})
-    else:  # OpenCV stays at the beginning, and counts from there
-        frames = len(places) if len(places) < total - 1 else total
+    else:
+        # At the beginning OpenCV counts the frames, and elsewhere on from a frame's time.
+        frames = only({counted(len(places) + (places[n] - n if n else 0), total) for n in sought})
     unreadable = max(frames - len(places), 0)
+    return VideoSize(stream.width, stream.height, frames, stream.fps, unreadable=unreadable)
+
+
+def _read_cut(
+    file: BinaryIO, last: tuple[bytes, int, int], stream: _Stream, size: int
+) -> VideoSize:
+    """A file that ends before its index, of which OpenCV counts the frames from the beginning."""
+    name, start, end = last
+    if name != b"movi" or end <= size:
+        raise not_predictable("it is cut within its header or its index")
+    chunks = list(_chunks(file, start, end))
+    cut = chunks.pop() if chunks and chunks[-1][2] > size else None
+    total, places = _frames(chunks, stream)
+    if len(places) < total:
+        raise not_predictable("it is cut, and has empty frames")
+    if cut and stream.has_frame(cut[0]):
+        if stream.codec not in _SHOWN_CUT:
+            raise not_predictable(CUT_WITHIN_A_FRAME)
+        total += _SHOWN_CUT[stream.codec](_read(file, (cut[1], size), _MAX_INDEX))
+    if not total:
+        raise not_predictable("it is cut before the end of its first frame")
+    frames = counted(total, stream.frames)
+    unreadable = max(frames - total, 0)
     return VideoSize(stream.width, stream.height, frames, stream.fps, unreadable=unreadable)
 
 
@@ -122,12 +164,12 @@ def _video_stream(header: bytes) -> _Stream:
     return _Stream(b"%02d" % number, frames, fps, width, abs(height), codec.upper())
 
 
-def _frames(file: BinaryIO, movie: tuple[int, int], stream: _Stream) -> tuple[int, list[int]]:
+def _frames(chunks: Iterable[tuple[bytes, int, int]], stream: _Stream) -> tuple[int, list[int]]:
     """The number of frames in the list ``movi``, and the numbers of those that are not empty."""
     total = others = 0
     places: list[int] = []
-    for name, start, end in _chunks(file, *movie):
-        if name[:2] != stream.name or name[2:] not in _FRAMES:
+    for name, start, end in chunks:
+        if not stream.has_frame(name):
             others += 1 + (end - start) // _PACKET
             continue
         if others > _MAX_BETWEEN:
@@ -153,6 +195,8 @@ def _chunks(file: BinaryIO, at: int, end: int) -> Iterator[tuple[bytes, int, int
             return
         file.seek(at)
         head = file.read(_CHUNK.size + _KIND)
+        if not head:  # of a file that is cut
+            return
         if len(head) < _CHUNK.size:
             raise not_predictable("it ends within the head of a chunk")
         name, length = _CHUNK.unpack_from(head)

@@ -88,14 +88,16 @@ class Layout:
         movie: the ``moov`` box.
         media: the start and end of each ``mdat`` box's content in the file, in bytes.
         fragments: the offset in the file, and the content, of each ``moof`` box.
-        indexes: the content of each ``sidx`` box.
+        indexes: the offset at which each ``sidx`` box ends in the file, and its content.
+        end: the size of the file in bytes, but for an ``mfra`` box behind the media.
         cut_at: the size of the file in bytes if it ends within its last ``mdat`` box; else None.
     """
 
     movie: Box
     media: list[tuple[int, int]]
     fragments: list[tuple[int, Box]]
-    indexes: list[Box]
+    indexes: list[tuple[int, Box]]
+    end: int
     cut_at: int | None
 
 
@@ -107,7 +109,7 @@ def read_layout(file: BinaryIO, size: int) -> Layout:
             be media that are cut.
     """
     at, movies, media, fragments, indexes = 0, [], [], [], []
-    room, cut_at = _MAX_MOOV, None
+    room, cut_at, media_end = _MAX_MOOV, None, size
     for _ in range(_MAX_TOP_LEVEL):
         if at == size:
             break
@@ -115,13 +117,15 @@ def read_layout(file: BinaryIO, size: int) -> Layout:
         if name == b"mdat":
             cut_at, end = (size, size) if end > size else (None, end)
             media.append((start, end))
+        elif name == b"mfra" and end == size:
+            media_end = at
         elif name in _READ:
             room -= end - start
             box = _content(file, name, start, end, room)
             if name == b"moov":
                 movies.append(box)
             elif name == b"sidx":
-                indexes.append(box)
+                indexes.append((end, box))
             else:
                 fragments.append((at, box))
         at = end
@@ -129,7 +133,7 @@ def read_layout(file: BinaryIO, size: int) -> Layout:
         raise not_predictable(f"more than {_MAX_TOP_LEVEL} boxes at the top level")
     if len(movies) != 1:
         raise not_predictable(f"{len(movies)} boxes 'moov' where one is needed")
-    return Layout(movies[0], media, fragments, indexes, cut_at)
+    return Layout(movies[0], media, fragments, indexes, media_end, cut_at)
 
 
 def _content(file: BinaryIO, name: bytes, start: int, end: int, room: int) -> Box:

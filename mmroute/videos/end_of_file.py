@@ -53,8 +53,9 @@ def frames_at_end(samples: Samples, scale: int, fps: float, *, start: int) -> in
         first = key + (order[key:] <= order[key]).nonzero()[0]
         if not 0 < numbers[first].min() <= numbers[first].max() <= total:
             raise not_predictable("its rate varies, and OpenCV does not find its end at once")
-        counts.update(_counted(numbers[first] - order[first] + total, total))
-    return _only(counts)
+        positions = numbers[first] - order[first] + total
+        counts |= {counted(position, total) for position in positions.tolist()}
+    return only(counts)
 
 
 def frames_wherever_sought(
@@ -71,20 +72,25 @@ def frames_wherever_sought(
         InexactError: `video_not_predictable` if the number depends on the key frame or the claim.
     """
     total = len(seconds)
-    positions = _numbers(seconds, fps) - np.arange(total) + total
-    return _only({count for claimed in claims for count in _counted(positions, claimed)})
+    positions = set((_numbers(seconds, fps) - np.arange(total) + total).tolist())
+    return only({counted(position, claimed) for claimed in claims for position in positions})
 
 
 def _numbers(seconds: npt.NDArray[np.float64], fps: float) -> Integers:
     return (fps * seconds + 0.5).astype(np.int64)
 
 
-def _counted(positions: Integers, claimed: int) -> set[int]:
-    """The numbers of frames that the engine uses, by the positions that OpenCV may report."""
-    return set(np.where(positions < claimed - _TOLERANCE, positions, claimed).tolist())
+def counted(position: int, claimed: int) -> int:
+    """The number of frames that the engine uses, by the position that OpenCV reports."""
+    return position if position < claimed - _TOLERANCE else claimed
 
 
-def _only(counts: set[int]) -> int:
+def only(counts: set[int]) -> int:
+    """The one number of frames that the engine may use.
+
+    Raises:
+        InexactError: `video_not_predictable` if there are several.
+    """
     if len(counts) != 1:
         raise not_predictable(
             f"its rate varies, and the engine may count from {min(counts)} to {max(counts)} frames"

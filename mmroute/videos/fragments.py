@@ -8,7 +8,7 @@ Source: ISO/IEC 14496-12; FFmpeg 8 ``libavformat/mov.c`` (`mov_read_trun`, `mov_
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -22,6 +22,7 @@ _DEFAULTS: Final = (0x08, 0x10, 0x20)  # likewise: duration, size and flags of a
 _FROM_MOOF: Final = 0x020000
 _OFFSET, _FIRST_FLAGS = 0x01, 0x04  # flags of a run, trun
 _COLUMNS: Final = (0x100, 0x200, 0x400, 0x800)  # likewise: duration, size, flags, delay
+_MAX_NUMBER: Final = 1 << 62
 _NO_KEY: Final = 0x01010000  # flags of a sample: it is no sync sample, or depends on others
 
 
@@ -68,18 +69,46 @@ def read_fragments(layout: Layout, track: int, *, after: int) -> Samples | None:
     return Samples(durations, decoded, shown_at(decoded, delays), starts, starts + sizes, keys)
 
 
-def end_of_index(layout: Layout) -> int | None:
-    """The end that the last box ``sidx`` tells, in a track's time units; None if there is none.
+def end_of_index(layout: Layout, track: int) -> int | None:
+    """The end that the last box ``sidx`` of a track tells, in its time units; None without one.
 
     Raises:
         InexactError: `video_not_predictable`.
     """
     end = None
-    for index in layout.indexes:
-        form, rows_at = ("QQ", 28) if index.unpack("B")[0] == 1 else ("II", 20)
-        time, _ = index.unpack(form, 12)
-        end = time + int(index.table(3, offset=rows_at)[:, 1].sum())
+    for _, index in layout.indexes:
+        if index.unpack("I", 4)[0] == track:
+            time, _, rows = _indexed(index)
+            end = time + int(rows[:, 1].sum())
     return end
+
+
+def first_fragments(layout: Layout) -> Layout:
+    """The boxes that FFmpeg reads when it opens the file, from which it takes the rate.
+
+    It stops at media once it knows an index of all that follows.
+
+    Raises:
+        InexactError: `video_not_predictable` for an index of indexes.
+    """
+    for at, index in layout.indexes:
+        _, offset, rows = _indexed(index)
+        if (rows[:, 0] >> 31).any():
+            raise not_predictable("it has an index of indexes")
+        if not offset and at + int(rows[:, 0].sum()) == layout.end:
+            limit = max([at, *(start for start, _ in layout.media[:1])])
+            return replace(layout, fragments=[f for f in layout.fragments if f[0] < limit])
+    return layout
+
+
+def _indexed(index: Box) -> tuple[int, int, Integers]:
+    """The first time of a box ``sidx``, the offset of its media, and a row for each fragment.
+
+    A row has the size in bytes, and the length in time units.
+    """
+    form, rows_at = ("QQ", 28) if index.unpack("B")[0] == 1 else ("II", 20)
+    time, offset = index.unpack(form, 12)
+    return time, offset, index.table(3, offset=rows_at)
 
 
 def _sums_before(column: Integers) -> Integers:
@@ -150,4 +179,6 @@ def _run(box: Box, base: int, defaults: list[int], time: int) -> _Run:
         columns[-1] = columns[-1].astype(np.uint32).astype(np.int32)
     if first_flags:
         columns[2, 0] = first_flags[0]
+    if max(time, base) > _MAX_NUMBER:
+        raise not_predictable("a fragment at a time or place that no file has")
     return _Run(time, base + offset, columns)

@@ -17,9 +17,10 @@ import numpy as np
 
 from mmroute.requests.items import VideoSize
 from mmroute.videos.boxes import Box, Integers, Layout, read_layout
+from mmroute.videos.cut_frames import CUT_WITHIN_A_FRAME, shows_cut_jpeg, shows_cut_mpeg4
 from mmroute.videos.edits import Edit, delay_of, read_edits, shown_after
 from mmroute.videos.end_of_file import frames_at_end, frames_wherever_sought
-from mmroute.videos.fragments import end_of_index, read_fragments
+from mmroute.videos.fragments import end_of_index, first_fragments, read_fragments
 from mmroute.videos.header import not_predictable
 from mmroute.videos.rationals import INT_MAX, reduced, rescaled
 from mmroute.videos.samples import Samples, read_samples
@@ -34,7 +35,8 @@ _PCM_PACKET: Final = 1024  # samples
 _MICROSECONDS: Final = 1_000_000
 _MAX_DELTA: Final = 1 << 31  # FFmpeg reads larger deltas as corrections
 _STRICT_CODECS: Final = frozenset({b"avc1", b"avc3", b"hvc1", b"hev1"})
-_SHOWN_IN_PART: Final = {b"mp4v": 20, b"jpeg": 700}  # from so many bytes of a frame
+_SHOWN_CUT: Final = {b"mp4v": shows_cut_mpeg4, b"jpeg": shows_cut_jpeg}
+_PART: Final = 1 << 16  # bytes of a frame that is cut
 _CODECS: Final = _STRICT_CODECS | {b"vp09", b"mp4v", b"jpeg"}
 _INTERLEAVED: Final = 0.5  # seconds; FFmpeg reads in the order of the file within one second
 _ONE: Final = 1 << 16  # 1 in 16.16 fixed point
@@ -58,14 +60,14 @@ def read_mp4(file: BinaryIO, size: int) -> VideoSize:
     if len(videos) != 1:
         raise not_predictable(f"{len(videos)} video tracks")
     others = [track for track in tracks if track is not videos[0]]
-    header = _read_track(videos[0], others, layout)
+    header = _read_track(file, videos[0], others, layout)
     if layout.fragments:
         _check_few_packets(others, layout)
     _check_interleaving(videos[0], others)
     return header
 
 
-def _read_track(track: Box, others: list[Box], layout: Layout) -> VideoSize:
+def _read_track(file: BinaryIO, track: Box, others: list[Box], layout: Layout) -> VideoSize:
     tables = track.only(b"mdia", b"minf", b"stbl")
     width, height = _size(tables.only(b"stsd"))
     if _turned(track.only(b"tkhd")):
@@ -73,9 +75,11 @@ def _read_track(track: Box, others: list[Box], layout: Layout) -> VideoSize:
     scale, movie_scale = time_scale(track), _movie_scale(layout.movie.only(b"mvhd"))
     edits = read_edits(track)
     samples, claimed = _samples(tables, track, edits, layout)
-    fps = _rate(samples, scale)
+    opened = first_fragments(layout)
+    rated = samples if opened is layout else _samples(tables, track, edits, opened)[0]
+    fps = _rate(rated, scale)
     if layout.cut_at is not None:
-        samples = _before_cut(samples, track, others, layout.cut_at)
+        samples = _before_cut(file, samples, track, others, layout.cut_at)
     samples.check(layout.media)
     shown = samples.shown if layout.fragments else shown_after(samples, edits, movie_scale, scale)
     total, visible = len(samples.shown), len(shown)
@@ -88,8 +92,8 @@ def _read_track(track: Box, others: list[Box], layout: Layout) -> VideoSize:
     if plain and not varies:
         return VideoSize(width, height, total, fps)
     often = differing.sum() > 1
-    if often and (layout.indexes or (layout.fragments and (np.diff(shown) <= 0).any())):
-        raise not_predictable("its rate varies, and it has an index or frames out of order")
+    if often and layout.fragments and (np.diff(shown) <= 0).any():
+        raise not_predictable("its rate varies, and it has frames out of order")
     if varies or visible != total:
         _check_decoder(tables, samples)
     if not plain or layout.fragments:
@@ -105,7 +109,9 @@ def _read_track(track: Box, others: list[Box], layout: Layout) -> VideoSize:
     return VideoSize(width, height, num_frames, fps)
 
 
-def _before_cut(samples: Samples, track: Box, others: list[Box], cut_at: int) -> Samples:
+def _before_cut(
+    file: BinaryIO, samples: Samples, track: Box, others: list[Box], cut_at: int
+) -> Samples:
     """The frames that are whole in a file that is cut.
 
     A decoder of H.264 or HEVC refuses a frame that is cut, as OpenCV expects if no frame is then
@@ -117,15 +123,14 @@ def _before_cut(samples: Samples, track: Box, others: list[Box], cut_at: int) ->
         raise not_predictable("it is cut behind its last frame")
     if samples.starts[total] < cut_at:
         (codec,) = track.only(b"mdia", b"minf", b"stbl", b"stsd").within(skip=8)
-        if cut_at - samples.starts[total] >= _SHOWN_IN_PART.get(codec, cut_at):
-            ends = samples.ends.copy()
-            ends[total] = cut_at
-            whole = replace(samples, ends=ends).before(cut_at)
+        if codec in _SHOWN_CUT:
+            file.seek(samples.starts[total])
+            if _SHOWN_CUT[codec](file.read(_PART)):
+                ends = samples.ends.copy()
+                ends[total] = cut_at
+                whole = replace(samples, ends=ends).before(cut_at)
         elif codec not in _STRICT_CODECS or (whole.shown != whole.decoded).any():
-            raise not_predictable(
-                "it is cut within a frame, which a decoder may show: cut it with ffmpeg -i FILE "
-                "-c copy"
-            )
+            raise not_predictable(CUT_WITHIN_A_FRAME)
     if not len(whole.durations):
         raise not_predictable("it is cut before the end of its first frame")
     last = whole.decoded[-1] / time_scale(track)
@@ -198,7 +203,7 @@ def _claims(tracks: list[Box], layout: Layout, fps: float) -> set[int]:
         starts = {start - skipped}
         if track is not tracks[0]:
             starts.add(start)
-        elif (index_end := end_of_index(layout)) is not None:
+        if (index_end := end_of_index(layout, _track_id(track))) is not None:
             ends |= {index_end, max(index_end, *ends)}
         spans.append(
             [

@@ -51,32 +51,62 @@ _START_CODE: Final = re.compile(rb"\x00\x00\x01")
 
 @dataclass(frozen=True, slots=True)
 class _Codec:
-    """What a kind of stream has: a mark that begins a frame, its sizes, and its key frames."""
+    """What a kind of stream has, as the kinds of parts of its packets.
+
+    Attributes:
+        kind: the kind of a part, by its first byte.
+        frame: the mark that begins a frame.
+        header: the part with the size of the frames.
+        keys: the parts that only key frames have.
+        pictures: the parts of a frame that is cut of which the decoder makes a picture.
+        size: width and height, by a header.
+    """
 
     kind: Callable[[int], int]
     frame: int
     header: int
     keys: frozenset[int]
+    pictures: frozenset[int]
     size: Callable[[bytes], tuple[int, int]]
 
 
+_H264: Final = 0x1B
+_MAY_RECOVER: Final = frozenset({5, 6})  # key frames, and messages that may mark others
 _CODECS: Final[Mapping[int, _Codec]] = {
-    0x02: _Codec(lambda byte: byte, 0x00, 0xB3, frozenset({0xB3}), lambda d: mpeg2_size(d[1:])),
-    0x1B: _Codec(lambda byte: byte & 31, 9, 7, frozenset({5}), h264_size),
-    0x24: _Codec(lambda byte: byte >> 1 & 63, 35, 33, frozenset({19, 20}), hevc_size),
+    0x02: _Codec(
+        lambda byte: byte,
+        0x00,
+        0xB3,
+        frozenset({0xB3}),
+        frozenset(range(1, 0xB0)),
+        lambda d: mpeg2_size(d[1:]),
+    ),
+    _H264: _Codec(lambda byte: byte & 31, 9, 7, frozenset({5}), frozenset({1, 5}), h264_size),
+    0x24: _Codec(lambda byte: byte >> 1 & 63, 35, 33, frozenset({19, 20}), frozenset(), hevc_size),
 }
 
 
 @dataclass(slots=True)
 class _Stream:
-    """The packets of one stream: their content, and when each is shown and decoded."""
+    """The packets of one stream: their content, and when each is shown and decoded.
+
+    `may_be_cut` says whether the last packet fills its last piece, as one that goes on does.
+    """
 
     kind: int
+    may_be_cut: bool = False
     packets: list[bytearray] = field(default_factory=list)
     shown: list[int] = field(default_factory=list)
     decoded: list[int] = field(default_factory=list)
 
-    def begin(self, payload: memoryview) -> None:
+    def add(self, payload: memoryview, *, begins: bool) -> None:
+        self.may_be_cut = len(payload) == PACKET - _HEAD
+        if begins:
+            self._begin(payload)
+        elif self.packets:
+            self.packets[-1] += payload
+
+    def _begin(self, payload: memoryview) -> None:
         if bytes(payload[:3]) != b"\0\0\1" or len(payload) < _PES_HEAD or not payload[7] & 0x80:
             raise not_predictable("a packet without a time")
         self.shown.append(_time(payload[9:14]))
@@ -103,7 +133,7 @@ def read_mpegts(data: bytes) -> VideoSize:
             "choose them with ffmpeg -i FILE -map 0:v:0 -c copy"
         )
     (video,) = videos
-    width, height = _check_frames(video)
+    (width, height), parts = _check_frames(video)
     rates = {
         estimated_rate(video.decoded[:n], Fraction(1, _CLOCK))
         for n in {min(_ANALYZED, len(video.decoded)), len(video.decoded)}
@@ -118,19 +148,20 @@ def read_mpegts(data: bytes) -> VideoSize:
     duration = max(ends) - min(starts)
     claimed = int(duration / _SECOND * fps + 0.5)
     seconds = (np.sort(video.shown) - min(video.shown)) / _CLOCK
-    num_frames = frames_wherever_sought(seconds, fps, {claimed})
+    if video.kind == _H264 and _is_lost_when_sought(video, parts):
+        num_frames = claimed
+    else:
+        num_frames = frames_wherever_sought(seconds, fps, {claimed})
     return VideoSize(width, height, num_frames, fps, unreadable=max(num_frames - len(seconds), 0))
 
 
 def _streams(data: memoryview) -> list[_Stream]:
     """The streams of the one program, with their packets."""
-    if len(data) % PACKET or len(data) > _MAX_PACKETS * PACKET:
-        raise not_predictable(
-            "a transport stream that is cut within a packet, or too long: cut it with ffmpeg"
-        )
+    if len(data) > _MAX_PACKETS * PACKET:
+        raise not_predictable("a transport stream that is too long: cut it with ffmpeg")
     tables: dict[int, bool] = {0: False}  # those of programs are true
     streams: dict[int, _Stream] = {}
-    for at in range(0, len(data), PACKET):
+    for at in range(0, len(data) - PACKET + 1, PACKET):  # a packet that is cut is not read
         packet = data[at : at + PACKET]
         if packet[0] != SIGNATURES[0] or packet[1] & 0x80 or packet[3] & 0xC0:
             raise not_predictable("a transport stream with errors, or scrambled")
@@ -145,10 +176,8 @@ def _streams(data: memoryview) -> list[_Stream]:
                 if len(programs) != 1:
                     raise not_predictable(f"a transport stream of {len(programs)} programs")
                 tables |= dict.fromkeys(programs, True)
-        elif number in streams and begins:
-            streams[number].begin(payload)
-        elif number in streams and streams[number].packets:
-            streams[number].packets[-1] += payload
+        elif number in streams:
+            streams[number].add(payload, begins=begins)
         elif not streams and _FIRST_OWN <= number < _NULL and number not in tables:
             raise not_predictable("a transport stream whose tables come behind its first packets")
     return list(streams.values())
@@ -184,28 +213,53 @@ def _time(field: memoryview) -> int:
     return (a >> 1 & 7) << 30 | b << 22 | (c >> 1) << 15 | d << 7 | e >> 1
 
 
-def _check_frames(video: _Stream) -> tuple[int, int]:
-    """The size, once each packet was found to be one frame, the first of them a key frame."""
+def _check_frames(video: _Stream) -> tuple[tuple[int, int], list[set[int]]]:
+    """The size, and the kinds of parts of each packet.
+
+    Each packet was then found to be one frame, the first of them a key frame.
+    """
     codec = _CODECS[video.kind]
-    size = None
-    for number, packet in enumerate(video.packets):
+    size: tuple[int, int] | None = None
+    found: list[set[int]] = []
+    for packet in video.packets:
         data = bytes(packet)
-        places = [found.end() for found in _START_CODE.finditer(data) if found.end() < len(data)]
+        places = [mark.end() for mark in _START_CODE.finditer(data) if mark.end() < len(data)]
         kinds = [codec.kind(data[at]) for at in places]
         if kinds.count(codec.frame) != 1:
             raise not_predictable("a transport stream whose packets are not one frame each")
         sizes = {
             codec.size(data[at:]) for at, k in zip(places, kinds, strict=True) if k == codec.header
         }
-        if not number and (not sizes or codec.keys.isdisjoint(kinds)):
+        if not found and (not sizes or codec.keys.isdisjoint(kinds)):
             raise not_predictable("a transport stream that does not begin with a key frame")
         size = size or sizes.pop()
         if sizes - {size}:
             raise not_predictable("a transport stream whose size changes")
+        found.append(set(kinds))
     steps = np.diff(video.decoded)
     if size is None or (steps <= 0).any() or min(video.shown) != video.shown[0]:
         raise not_predictable("a transport stream whose times are out of order")
-    return size
+    if video.may_be_cut and codec.pictures.isdisjoint(found[-1]):
+        raise not_predictable("a transport stream that may be cut within a frame")
+    return size, found
+
+
+def _is_lost_when_sought(video: _Stream, parts: list[set[int]]) -> bool:
+    """Whether the decoder finds no key frame wherever OpenCV seeks, so that it learns no position.
+
+    FFmpeg seeks to the last frame decoded before a time, key frame or not. The earliest time is
+    when the first frame is shown.
+
+    Raises:
+        InexactError: `video_not_predictable` if the decoder may begin with a frame that is none.
+    """
+    earliest = int(np.searchsorted(video.decoded, video.shown[0], "right")) - 1
+    found = set[int]().union(*parts[earliest:])
+    if not found & _MAY_RECOVER:
+        return True
+    if not found & _CODECS[_H264].keys:
+        raise not_predictable("a transport stream with one key frame, and frames like it")
+    return False
 
 
 def _sound_frame(sound: _Stream) -> int:

@@ -12,6 +12,7 @@ from typing import Final
 
 from mmroute.images.header import read_header
 from mmroute.requests.items import VideoSize
+from mmroute.videos.cut_frames import start_of_scan
 from mmroute.videos.header import not_predictable
 
 PNG: Final = b"\x89PNG\r\n\x1a\n"
@@ -20,7 +21,7 @@ JPEG: Final = b"\xff\xd8\xff"
 _FPS: Final = 25.0
 _PNG_END: Final = b"\0\0\0\0IEND\xae\x42\x60\x82"
 _ANIMATED: Final = b"acTL"
-_SCAN, _JPEG_END = b"\xff\xda", b"\xff\xd9"
+_JPEG_END: Final = b"\xff\xd9"
 _CONVERTED: Final = frozenset({"CMYK"})  # a mode of JPEG that OpenCV does not convert
 
 
@@ -37,20 +38,10 @@ def read_still(data: bytes) -> VideoSize:
         if _ANIMATED in data:
             raise not_predictable("an animated PNG")
     else:
-        end = data.find(_JPEG_END, _scan(data)) + len(_JPEG_END)
+        end = data.find(_JPEG_END, start_of_scan(data)) + len(_JPEG_END)
         if header.mode in _CONVERTED:
             raise not_predictable(f"a JPEG of mode {header.mode}")
     if end != len(data):
         raise not_predictable(f"a picture that ends at byte {end} of {len(data)}")
     width, height = header.stored
     return VideoSize(width, height, 1, _FPS)
-
-
-def _scan(data: bytes) -> int:
-    """The offset at which the coded picture of a JPEG begins, behind its segments."""
-    at = 2
-    while at + 4 <= len(data) and data[at : at + 2] != _SCAN:
-        if data[at] != 0xFF:  # noqa: PLR2004  # a marker's first byte
-            raise not_predictable("a JPEG with bytes between its segments")
-        at += 2 + int.from_bytes(data[at + 2 : at + 4])
-    return at

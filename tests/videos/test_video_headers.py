@@ -16,15 +16,14 @@ from mmroute.videos.reading import read_video_header
 FILES = media_files("videos")
 REFUSED = {
     "av1": "codec b'av01'",
-    "avi-cut": "is cut",
-    "avi-empty-frames": "may count from",
+    "avi-cut": "cut within its header or its index",
+    "avi-cut-empty-frames": "cut, and has empty frames",
     "bytes-behind": "ends within the header of a box",
     "cut": "ends before its box b'moov'",
     "apng": "animated",
     "cut-b-frames": "cut within a frame",
     "cut-first-mpeg4": "1 frames in",
     "cut-fragment": "cut within a fragment",
-    "cut-jpeg-in-its-head": "cut within a frame",
     "edit-hides-all": "hides 6 of 6 frames",
     "edit-pause-behind": "with one behind a part",
     "edit-pauses-alone": "pauses alone",
@@ -34,7 +33,7 @@ REFUSED = {
     "mkv-part": "shown before its first key frame",
     "mkv-two-videos": "2 video tracks",
     "mp4-part": "shown before its first key frame",
-    "mpegts-cut": "cut within a packet",
+    "mpegts-cut-hevc": "may be cut within a frame",
     "mpegts-two-frames": "do not tell its rate",
     "mpegts-two-videos": "not one video and AAC",
     "mpegts-variable": "may count from",
@@ -98,7 +97,19 @@ def test_of_a_large_mp4_little_more_than_its_moov_is_read(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["b-frames", "sound-longer", "edit-delay", "webm-vp8", "mkv-h264", "mkv-live", "gif-25", "avi"],
+    [
+        "b-frames",
+        "sound-longer",
+        "edit-delay",
+        "fragmented-index",
+        "webm-vp8",
+        "mkv-h264",
+        "mkv-live",
+        "mpegts-b-frames",
+        "gif-25",
+        "avi",
+        "avi-cut-jpeg",
+    ],
 )
 def test_a_damaged_header_is_read_or_refused(name: str) -> None:
     refused = []
@@ -111,6 +122,14 @@ def test_a_damaged_header_is_read_or_refused(name: str) -> None:
             assert read.num_frames > 0
             assert read.fps > 0
     assert set(refused) == {Reason.VIDEO_NOT_PREDICTABLE}
+
+
+def test_a_fragment_at_the_end_of_time_is_refused() -> None:
+    data = bytearray(FILES["fragmented-index"].data)
+    at = data.index(b"tfdt") + 8
+    data[at : at + 8] = b"\xff" * 8
+    with pytest.raises(InexactError, match="at a time or place that no file has"):
+        header(bytes(data))
 
 
 def test_a_header_that_claims_millions_of_frames_takes_no_memory() -> None:
