@@ -65,6 +65,8 @@ def encode_rest(model: ResolvedModel, rendered: Continued) -> TokenIds:
 
 
 def _check_characters(model: ResolvedModel, length: int) -> None:
+    if length <= model.max_model_len:
+        return
     limit = model.max_model_len * model.tokenizer.max_chars_per_token
     if length > limit:
         raise InexactError(

@@ -170,8 +170,6 @@ class _Resolver:
             self.values.note(name, value, origin)
         self._note_bos(tokenizer)
         vocab_size = self.values.integer("vocab_size", self.family.vocab_size, default=0)
-        max_token_id = max(tokenizer.max_token_id, vocab_size - 1)
-        self.values.note("max_token_id", max_token_id, "the larger of tokenizer and vocab_size")
         planned = [rules.max_embeds for rules in media.values() if rules.max_items]
         if self.settings.planned_sizes:  # the geometries tell of their largest items alone
             planned = []
@@ -197,8 +195,8 @@ class _Resolver:
             media=media,
             placement=placement,
             max_model_len=max_model_len,
-            max_token_id=max_token_id,
-            origins=tuple(self.values.origins),
+            vocab_size=vocab_size,
+            values=tuple(self.values.origins),
         )
 
     def _max_model_len(self) -> int:

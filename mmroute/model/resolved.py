@@ -81,8 +81,8 @@ class ResolvedModel:
         encoder_cache: the number of features of the largest item that the engine is sure to take.
         settings: the settings with which the engine was started.
         max_model_len: the number of tokens of the longest context.
-        max_token_id: the largest token ID that the engine accepts.
-        origins: the sources of the values.
+        vocab_size: the number of token IDs that the engine's model has; 0 if the spec has none.
+        values: the values that were read, and their sources.
         context: the values that a geometry may use besides a request's items.
     """
 
@@ -99,8 +99,8 @@ class ResolvedModel:
     encoder_cache: int
     settings: EngineSettings
     max_model_len: int
-    max_token_id: int
-    origins: tuple[Origin, ...]
+    vocab_size: int
+    values: tuple[Origin, ...]
     context: ModelContext = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -111,6 +111,17 @@ class ResolvedModel:
 
     def __repr__(self) -> str:
         return f"<ResolvedModel {self.name}: {self.family.family}, {self.engine.name}>"
+
+    @property
+    def max_token_id(self) -> int:
+        """The largest token ID that the engine accepts."""
+        return max(self.tokenizer.max_token_id, self.vocab_size - 1)
+
+    @property
+    def origins(self) -> tuple[Origin, ...]:
+        """The values that were resolved, and their sources."""
+        source = "the larger of tokenizer and vocab_size"
+        return *self.values, Origin("max_token_id", self.max_token_id, source)
 
     def encode_plain(self, text: str) -> TokenIds:
         """Token IDs of a text without special tokens around it, shape (n,)."""

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from mmroute.model.resolved import ResolvedModel
 from mmroute.model_directory import JsonValue, ModelFiles, find_model
 from mmroute.tokenizers.pipelines import PIPELINES
@@ -29,8 +31,9 @@ def telling_texts(model: ResolvedModel) -> Iterator[str]:
 
 def _unmerged(bpe: JsonValue) -> list[int]:
     """The IDs of pieces that no merge gives, which only a BPE with ignore_merges finds."""
+    parsed = msgspec.json.decode(msgspec.json.encode(bpe))
     vocabulary, merges = (
-        (bpe.get("vocab"), bpe.get("merges")) if isinstance(bpe, dict) else ({}, [])
+        (parsed.get("vocab"), parsed.get("merges")) if isinstance(parsed, dict) else ({}, [])
     )
     if not isinstance(vocabulary, dict) or not isinstance(merges, list):
         return []

@@ -68,7 +68,6 @@ def load_as_written(files: ModelFiles, fast_paths: FastPaths) -> HfTokenizer:
     _check_ids(files, backend, added)
     names = _named_tokens(files)
     bos = names.get("bos_token")
-    vocabulary = declared["model"].get("vocab")  # a list of unigrams has scores, too
     return HfTokenizer(
         backend=backend,
         encoder=_SureEncoder(choose_encoder(backend, declared, fast_paths)),
@@ -76,7 +75,7 @@ def load_as_written(files: ModelFiles, fast_paths: FastPaths) -> HfTokenizer:
         named_tokens=tuple(dict.fromkeys(names.values())),
         template_tokens=names,
         joins_pieces=joins_pieces(declared.get("decoder")),
-        vocabulary=vocabulary if isinstance(vocabulary, dict) else None,
+        vocabulary=declared["model"].get("vocab"),
     )
 
 

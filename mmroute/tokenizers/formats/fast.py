@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from itertools import groupby
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import tokenizers
@@ -23,6 +24,14 @@ _BYTE_LEVEL: Final = frozenset(pre_tokenizers.ByteLevel.alphabet())
 _BYTE_TOKENS: Final = frozenset(f"<0x{byte:02X}>" for byte in range(0x100))
 
 
+class _Whole(NamedTuple):
+    """What is known of a vocabulary as a whole; see `Tokenizer`."""
+
+    max_token_id: int
+    max_chars_per_token: int
+    fewest_tokens: FewestTokens | None
+
+
 class HfTokenizer:
     """A tokenizer of the library `tokenizers`. Immutable: no token is added to it any more.
 
@@ -34,8 +43,9 @@ class HfTokenizer:
         template_tokens: see `Tokenizer`.
         joins_pieces: whether the decoder joins the texts of single tokens.
         verbatim: the texts of IDs that are not passed through the decoder.
-        vocabulary: the vocabulary of the backend's model without added tokens; None to get it
-            from the backend, which takes 0.2 s for 150,000 tokens.
+        vocabulary: the vocabulary of the backend's model without added tokens, as tokenizer.json
+            has it. Anything else than an object is asked of the backend, which takes three times
+            as long.
     """
 
     reads_special_tokens: Final = True
@@ -51,29 +61,55 @@ class HfTokenizer:
         template_tokens: Mapping[str, str] | None = None,
         joins_pieces: bool = False,
         verbatim: Mapping[int, str] | None = None,
-        vocabulary: Mapping[str, int] | None = None,
+        vocabulary: object = None,
     ) -> None:
-        if vocabulary is None:
-            vocabulary = backend.get_vocab(with_added_tokens=False)
         added = backend.get_added_tokens_decoder()
-        largest = max(max(vocabulary.values(), default=-1), max(added, default=-1))
-        texts = [*vocabulary, *(token.content for token in added.values())]
         self.backend = backend
         self.encoder = encoder or ReferenceEncoder(backend, "the only one for this format")
         self.bos_token_id = bos_token_id
         self.named_tokens = named_tokens
         self.template_tokens = template_tokens or {}
-        self.vocab_size = largest + 1
-        self.max_chars_per_token = max(map(len, texts), default=0)
-        self.fewest_tokens = FewestTokens(texts) if _keeps_bytes(backend, vocabulary) else None
         self.special_tokens = {t.content: i for i, t in sorted(added.items()) if t.special}
-        self.pieces = Pieces(backend.decode, largest) if joins_pieces else None
+        self._joins_pieces = joins_pieces
+        self._vocabulary = vocabulary
         self._verbatim = verbatim or {}
         self._special_ids = frozenset(self.special_tokens.values())
 
+    @cached_property
+    def _whole(self) -> _Whole:
+        # Few requests need it, and for 150,000 tokens it takes 80 ms.
+        given, self._vocabulary = self._vocabulary, None  # its text is a file in memory
+        vocabulary = msgspec.json.decode(given) if isinstance(given, msgspec.Raw) else given
+        if not isinstance(vocabulary, dict):
+            vocabulary = self.backend.get_vocab(with_added_tokens=False)
+        added = self.backend.get_added_tokens_decoder()
+        texts = [*vocabulary, *(token.content for token in added.values())]
+        keeps_bytes = _keeps_bytes(self.backend, vocabulary)
+        return _Whole(
+            max_token_id=max(max(vocabulary.values(), default=-1), max(added, default=-1)),
+            max_chars_per_token=max(map(len, texts), default=0),
+            fewest_tokens=FewestTokens(texts) if keeps_bytes else None,
+        )
+
     @property
     def max_token_id(self) -> int:
-        return self.vocab_size - 1
+        return self._whole.max_token_id
+
+    @property
+    def vocab_size(self) -> int:
+        return self.max_token_id + 1
+
+    @property
+    def max_chars_per_token(self) -> int:
+        return self._whole.max_chars_per_token
+
+    @property
+    def fewest_tokens(self) -> FewestTokens | None:
+        return self._whole.fewest_tokens
+
+    @cached_property
+    def pieces(self) -> Pieces | None:
+        return Pieces(self.backend.decode, self.max_token_id) if self._joins_pieces else None
 
     def encoder_stats(self) -> EncoderStats:
         """The encoder in use and its counters; waits until the encoder is chosen."""

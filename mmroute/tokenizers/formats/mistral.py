@@ -87,7 +87,7 @@ class MistralTokenizer:
         return self._vocabulary.get(token)
 
     def token(self, token_id: int) -> str | None:
-        return self.backend.id_to_piece(token_id)
+        return self.backend.id_to_piece(token_id) if token_id < self.vocab_size else None
 
     def offsets(self, text: str, *, add_special_tokens: bool) -> None:
         """None: mistral-common has no offsets."""

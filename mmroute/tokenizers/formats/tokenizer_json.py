@@ -147,7 +147,6 @@ def _build(
     backend.add_tokens(list(adds.ordinary))
     backend.add_special_tokens(list(adds.special))
     bos = special.names.get("bos_token")
-    vocabulary = declared["model"].get("vocab")  # a dictionary, or for unigrams a list with scores
     return HfTokenizer(
         backend=backend,
         encoder=choose_encoder(backend, declared, fast_paths),
@@ -155,7 +154,7 @@ def _build(
         named_tokens=special.texts,
         template_tokens=special.names,
         joins_pieces=joins_pieces(declared.get("decoder")),
-        vocabulary=vocabulary if isinstance(vocabulary, dict) else None,
+        vocabulary=declared["model"].get("vocab"),
     )
 
 
