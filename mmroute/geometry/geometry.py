@@ -12,7 +12,7 @@ from mmroute.geometry.arguments import Arguments
 from mmroute.geometry.frame_sampling import Frames, sampling_of
 from mmroute.geometry.grid import AnyGrid, CachePlan, Count, OneByOne, SampledVideos
 from mmroute.geometry.layout import Layout
-from mmroute.geometry.metadata import VALUES, FieldRule, ItemMetadata, MetadataField
+from mmroute.geometry.metadata import VALUES, FieldRule, ItemMetadata, MetadataField, Source
 from mmroute.geometry.replacement import ModelContext, Overrides, Replacement
 from mmroute.requests.items import ImageSize, Item, Modality, VideoSize
 
@@ -72,7 +72,7 @@ class Geometry:
         return [
             {
                 name: MetadataField(
-                    VALUES[rule.value](item, one, self.grid, self.layout),
+                    VALUES[rule.value](Source(item, one, self.grid, self.layout)),
                     rule.kind,
                     rule.keep_on_cpu,
                     rule.declared,

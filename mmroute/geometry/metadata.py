@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -64,6 +65,23 @@ ItemMetadata: TypeAlias = "Mapping[str, MetadataField]"
 """The fields of an item by name, in the engine's order."""
 
 
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What the values of an item are made of.
+
+    Attributes:
+        item: the size or length of the item.
+        count: its parts.
+        grid: the grid that counted them.
+        layout: the layout that placed them.
+    """
+
+    item: Any
+    count: Count
+    grid: Any
+    layout: Any
+
+
 def _integers(*values: int) -> npt.NDArray[np.int64]:
     return np.array(values, np.int64)
 
@@ -72,54 +90,23 @@ def _scalar(value: int) -> npt.NDArray[np.int64]:
     return np.array(value, np.int64)
 
 
-def _patches(item: Any, _: Count, grid: Any, __: Any) -> FieldValue:
-    return _integers(*grid.patches(item))
+def _merged(of: Source) -> FieldValue:
+    merge: int = of.grid.merge_size
+    return _integers(1, of.count.rows * merge, of.count.columns * merge)
 
 
-def _patch_count(item: Any, _: Count, grid: Any, __: Any) -> FieldValue:
-    return _scalar(math.prod(grid.patches(item)))
-
-
-def _merged(_: Any, count: Count, grid: Any, __: Any) -> FieldValue:
-    return _integers(1, count.rows * grid.merge_size, count.columns * grid.merge_size)
-
-
-def _padded(item: Any, _: Count, grid: Any, __: Any) -> FieldValue:
-    return _integers(*grid.padded(item))
-
-
-def _size(item: Any, _: Count, __: Any, ___: Any) -> FieldValue:
-    return _integers(item.height, item.width)
-
-
-def _tiles(_: Any, count: Count, __: Any, ___: Any) -> FieldValue:
-    return _scalar(count.rows * count.columns + bool(count.whole))
-
-
-def _tile_grid(_: Any, count: Count, __: Any, ___: Any) -> FieldValue:
-    return _integers(max(1, count.rows), max(1, count.columns))
-
-
-def _fill(_: Any, __: Count, ___: Any, layout: Any) -> FieldValue:
-    return _scalar(layout.fill)
-
-
-def _times(_: Any, count: Count, __: Any, ___: Any) -> FieldValue:
-    return list(count.times)
-
-
-VALUES: Final[Mapping[str, Callable[[Any, Count, Any, Any], FieldValue]]] = {
-    "fill": _fill,
+VALUES: Final[Mapping[str, Callable[[Source], FieldValue]]] = {
+    "fill": lambda of: _scalar(of.layout.fill),
     "merged": _merged,
-    "padded": _padded,
-    "patch_count": _patch_count,
-    "patches": _patches,
-    "size": _size,
-    "tile_grid": _tile_grid,
-    "tiles": _tiles,
-    "times": _times,
+    "padded": lambda of: _integers(*of.grid.padded(of.item)),
+    "patch_count": lambda of: _scalar(math.prod(of.grid.patches(of.item))),
+    "patches": lambda of: _integers(*of.grid.patches(of.item)),
+    "size": lambda of: _integers(of.item.height, of.item.width),
+    "tile_grid": lambda of: _integers(max(1, of.count.rows), max(1, of.count.columns)),
+    "tiles": lambda of: _scalar(of.count.rows * of.count.columns + bool(of.count.whole)),
+    "times": lambda of: list(of.count.times),
 }
-"""What a spec may name, made of an item, its count, the grid and the layout. Integers are int64.
+"""The values that a spec may name. Integers are int64.
 
 ``fill``: the token of a feature position. ``patches``: frames, rows and columns of patches, as the
 grid gives them; ``merged``: of an image whose count has the rows and columns of its tokens;
