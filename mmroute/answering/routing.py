@@ -17,11 +17,9 @@ from mmroute.hashing import (
     HashedItem,
     ImageHash,
     PageHashes,
-    hash_pages,
     local_block_hashes,
     pad_value_ids,
     sequence_hashes,
-    wide_pad_value_ids,
 )
 from mmroute.hashing.cache import HashCache
 from mmroute.placement import PlaceholderRange
@@ -174,26 +172,11 @@ class Routing:
 
         Raises:
             InexactError: the request is inexact, or has a LoRA adapter; `image_identity_unknown`
-                if the number by which the worker tells an image from others is not known.
+                if the number by which the worker tells an image from others is not known;
+                `unsupported_engine_setting` for another engine than SGLang.
             ValueError: `page_size` is no positive integer.
         """
-        if self.lora is not None:
-            raise InexactError(
-                Reason.UNSUPPORTED_FIELD,
-                "lora: the page hashes of requests to a LoRA adapter are not covered for SGLang",
-            )
-        token_ids = self.token_ids
-        if None in self.identities:
-            raise InexactError(
-                Reason.IMAGE_IDENTITY_UNKNOWN,
-                "SGLang hashes the decoded pictures unless the request has mm_hashes: give each "
-                "image's entry as its `uuid`. For Qwen3-VL it ignores them, so the page hashes of "
-                "a request with images are not known",
-            )
-        padded = (
-            wide_pad_value_ids(token_ids, self._hashed_items()) if self.placeholders else token_ids
-        )
-        return hash_pages(padded, page_size=page_size, cache_salt=self.cache_salt)
+        return self.hashing.page_hashes(self, page_size)
 
     def dynamo_hashes(self, block_size: int | None = None) -> DynamoHashes:
         """The hashes by which Dynamo's router looks this prompt up; they cover `pad_value_ids`.
@@ -255,7 +238,7 @@ class Routing:
             InexactError: as for `image_hashes`; `feature_positions_unknown` if a server sent the
                 range of an image without the positions of its features.
         """
-        pairs = self._hashed_items()
+        pairs = self.placed_hashes()
         for placeholder, _ in pairs:
             if not placeholder.embeds_known:
                 raise InexactError(
@@ -272,7 +255,7 @@ class Routing:
             InexactError: as for `block_hashes`; `image_identity_unknown` for an image with an
                 empty uuid.
         """
-        return [f"{number:016x}" for _, number in self._hashed_items()]
+        return [f"{number:016x}" for _, number in self.placed_hashes()]
 
     def identified(self) -> list[tuple[PlaceholderRange, Identity]]:
         """The range and the identity of each item, by position.
@@ -306,5 +289,10 @@ class Routing:
         }
         return tuple(found[placed.modality][placed.item] for placed in self.placeholders)
 
-    def _hashed_items(self) -> list[tuple[PlaceholderRange, ImageHash]]:
+    def placed_hashes(self) -> list[tuple[PlaceholderRange, ImageHash]]:
+        """The range and the image hash of each item, by position.
+
+        Raises:
+            InexactError: as `image_hashes`.
+        """
         return with_image_hashes(self.identified(), self.hashing.item_hash)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from mmroute.engines.settings import EngineSettings
     from mmroute.geometry import TokenIds
     from mmroute.model_directory import ModelFiles
+    from mmroute.placement import PlaceholderRange
+    from mmroute.requests.items import Identity
     from mmroute.requests.request import Lora
 
 
@@ -24,6 +26,7 @@ class HashedPrompt(Protocol):
 
     lora: Lora | None
     cache_salt: str | None
+    identities: tuple[Identity | None, ...]
 
     @property
     def token_ids(self) -> TokenIds:
@@ -41,8 +44,8 @@ class HashedPrompt(Protocol):
     ) -> BlockHashes:
         """The hashes of its full blocks."""
 
-    def page_hashes(self, page_size: int) -> PageHashes:
-        """The hashes of its full pages."""
+    def placed_hashes(self) -> list[tuple[PlaceholderRange, ImageHash]]:
+        """The range and the image hash of each item."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +185,9 @@ class Hashes(Protocol):
     ) -> tuple[tuple[Any, ...] | None, ...]:
         """See `Routing.extra_keys`. The errors are those of `block_hashes`."""
 
+    def page_hashes(self, prompt: HashedPrompt, page_size: int) -> PageHashes:
+        """See `Routing.page_hashes`."""
+
     def announced(
         self, prompt: HashedPrompt, algorithm: str | None, block_size: int | None, seed: str | None
     ) -> BlockHashes | PageHashes:
@@ -217,7 +223,7 @@ class RefusedHashes:
         _ = prompt.token_ids  # raises for an inexact one
         raise InexactError(Reason.UNSUPPORTED_ENGINE_SETTING, self.why)
 
-    extra_keys = announced = block_hashes
+    extra_keys = page_hashes = announced = block_hashes
 
 
 @lru_cache(maxsize=1024)

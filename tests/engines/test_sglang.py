@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ def load(name: str, directory: Path) -> Normalizer:
     return Normalizer.from_pretrained(write_model(files, directory), backend="sglang")
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize("path", VECTORS, ids=lambda path: path.stem)
 def test_answers_are_the_engines(path: Path, tmp_path: Path) -> None:
     meta, *cases = map(json.loads, path.read_text().splitlines())
@@ -108,6 +110,13 @@ def test_images_without_a_hash_of_the_caller_have_no_page_hashes(tmp_path: Path)
     with pytest.raises(InexactError, match="mm_hashes") as caught:
         routing.page_hashes(PAGE)
     assert caught.value.reason is Reason.IMAGE_IDENTITY_UNKNOWN
+
+
+def test_other_engines_have_no_page_hashes(normalizer: Callable[[str], Normalizer]) -> None:
+    routing = normalizer("small-qwen2.5-vl").normalize(prompt="Hello there, " * 9)
+    with pytest.raises(InexactError, match=r"Routing\.block_hashes") as caught:
+        routing.page_hashes(PAGE)
+    assert caught.value.reason is Reason.UNSUPPORTED_ENGINE_SETTING
 
 
 def test_qwen3_vl_has_no_page_hashes_whatever_the_caller_names_its_images(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Final, NoReturn
 
 from mmroute.engines.hashes import HashedPrompt, HashSettings
 from mmroute.errors import InexactError, Reason
-from mmroute.hashing import ImageHash, PageHashes
+from mmroute.hashing import ImageHash, PageHashes, hash_pages, wide_pad_value_ids
 
 _DEFAULTS: Final = HashSettings()
 
@@ -53,7 +53,25 @@ class SglangHashes:
                 "the engine chooses the size of its pages by its attention backend; give the "
                 "worker's (its --page-size, or block_size of its BlockStored events)",
             )
-        return prompt.page_hashes(block_size)
+        return self.page_hashes(prompt, block_size)
+
+    def page_hashes(self, prompt: HashedPrompt, page_size: int) -> PageHashes:
+        """See `Hashes`."""
+        if prompt.lora is not None:
+            raise InexactError(
+                Reason.UNSUPPORTED_FIELD,
+                "lora: the page hashes of requests to a LoRA adapter are not covered for SGLang",
+            )
+        ids = prompt.token_ids
+        if None in prompt.identities:
+            raise InexactError(
+                Reason.IMAGE_IDENTITY_UNKNOWN,
+                "SGLang hashes the decoded pictures unless the request has mm_hashes: give each "
+                "image's entry as its `uuid`. For Qwen3-VL it ignores them, so the page hashes of "
+                "a request with images are not known",
+            )
+        padded = wide_pad_value_ids(ids, prompt.placed_hashes()) if prompt.identities else ids
+        return hash_pages(padded, page_size=page_size, cache_salt=prompt.cache_salt)
 
     def item_hash(self, identity: str) -> ImageHash:
         """See `Hashes`: identities are hexadecimal numbers."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from mmroute.engines.hashes import HashedPrompt, Hashes, HashSettings, RefusedHashes
 from mmroute.engines.vllm.speculation import Target, hash_lookahead
-from mmroute.errors import ModelError, Reason
+from mmroute.errors import InexactError, ModelError, Reason
 from mmroute.geometry import TokenIds
 from mmroute.hashing import BlockHashes, extra_keys, hash_blocks, image_hash, num_hashed
 from mmroute.hashing.cache import HashCache
@@ -83,6 +83,14 @@ class VllmHashes:
         if previous is None and reuse is not None:
             return reuse.hash_blocks(token_ids, keys, self.hash, how)
         return self.hash(token_ids, keys, previous=previous, **how)
+
+    def page_hashes(self, *_prompt: object) -> NoReturn:
+        """See `Hashes`; raises `unsupported_engine_setting`."""
+        raise InexactError(
+            Reason.UNSUPPORTED_ENGINE_SETTING,
+            "vLLM has no hashes of pages, but of blocks: Routing.block_hashes. For SGLang's, load "
+            "the model with backend='sglang'",
+        )
 
     def announced(
         self, prompt: HashedPrompt, algorithm: str | None, block_size: int | None, seed: str | None
