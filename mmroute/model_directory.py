@@ -159,7 +159,7 @@ class ModelFiles:
         Raises:
             ModelError: `malformed_file` if the file does not hold an object.
         """
-        if not self.has(file):
+        if file not in self._json and not self.has(file):
             return {}
         value = self.json(file)
         if not isinstance(value, dict):

@@ -20,7 +20,7 @@ collect_ignore_glob: Final = ["*conftest.py"]  # no doctests, and all of one nam
 
 # How long one example takes depends on what else the machine does. CI draws other ones each time.
 hypothesis.settings.register_profile(
-    "mmroute", hypothesis.settings.get_profile("default"), deadline=None, max_examples=20
+    "mmroute", hypothesis.settings.get_profile("default"), deadline=None, max_examples=12
 )
 hypothesis.settings.load_profile("mmroute")
 

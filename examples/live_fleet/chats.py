@@ -54,7 +54,9 @@ def picture(seed: str) -> dict[str, Any]:
         )
 
     header = chunk(b"IHDR", struct.pack(">IIBBBBB", SIDE, SIDE, 8, 2, 0, 0, 0))
-    file = b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    file = (
+        b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(rows, 1)) + chunk(b"IEND", b"")
+    )
     url = f"data:image/png;base64,{base64.b64encode(file).decode()}"
     return {"type": "image_url", "image_url": {"url": url}}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Final
 
 from mmroute.model.resolved import ResolvedModel
@@ -23,6 +24,7 @@ UNKNOWN: Final = "unknown"
 """Stands in place of a version that is not recorded."""
 
 
+@cache
 def version_of(distribution: str) -> str:
     """The installed version of a distribution; ``unknown`` if it is not recorded."""
     try:

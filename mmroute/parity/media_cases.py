@@ -6,6 +6,7 @@ import base64
 import io
 import wave
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import combinations
 from typing import Any, Final
 
@@ -92,6 +93,7 @@ def _case(name: str, kind: str, url: str, **named: str) -> Case:
     return Case(name, modality, {"messages": [user(item, part(_QUESTION))]})
 
 
+@cache
 def gif_url(width: int, height: int, frames: int, delay: int) -> str:
     """A video as a data URL; ``delay``: hundredths of a second per frame."""
     # Each frame has another grey, because Pillow merges equal frames.

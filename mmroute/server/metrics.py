@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import itertools
 import platform
 from bisect import bisect_left
@@ -27,6 +26,7 @@ from prometheus_client.registry import Collector
 
 from mmroute.answering.stages import Stage
 from mmroute.engines.running import RunningEngine
+from mmroute.health.tested_versions import version_of
 from mmroute.requests.items import Modality
 from mmroute.reuse.fast_paths import CacheStats
 from mmroute.server.front.merged_metrics import SharedPages
@@ -63,7 +63,7 @@ class Metrics:
             "mmroute_build_info", "What runs here; always 1", ["version", "python"],
             registry=registry,
         )  # fmt: skip
-        build.labels(importlib.metadata.version("mmroute"), platform.python_version()).set(1)
+        build.labels(version_of("mmroute"), platform.python_version()).set(1)
         self._seconds = _Histogram(
             "mmroute_request_duration_seconds",
             "From the end of a request's head to the last byte of its answer",

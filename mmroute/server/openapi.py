@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -11,6 +10,7 @@ from pydantic import TypeAdapter
 from mmroute.answering.hash_forms import HashForm
 from mmroute.api.vllm import ROUTES, ErrorResponse
 from mmroute.hashing import Algorithm
+from mmroute.health.tested_versions import version_of
 from mmroute.server.admin import AddModelRequest
 from mmroute.server.settings import AnswerFields, ServerSettings
 
@@ -97,7 +97,7 @@ def openapi(settings: ServerSettings) -> _Schema:
         "openapi": "3.1.0",
         "info": {
             "title": "mmroute",
-            "version": importlib.metadata.version("mmroute"),
+            "version": version_of("mmroute"),
             "description": "vLLM's tokenize and render endpoints, answered without pixels",
         },
         "paths": paths,

@@ -230,7 +230,7 @@ LINE = st.fixed_dictionaries(
     algorithm=st.sampled_from(Algorithm),
     name=st.sampled_from(["small-qwen2.5-vl", "pixtral-12b-2409", "small-llava-1.5"]),
 )
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_no_json_raises(
     line: Any, algorithm: Algorithm, name: str, normalizer: Callable[[str], Normalizer]
 ) -> None:

@@ -20,6 +20,8 @@ from mmroute.engines.vllm.versions import ERAS
 from mmroute.kv_events import BlockStored, decode_events
 from mmroute.requests.lines import request_of
 
+pytestmark = pytest.mark.conformance
+
 FILES = sorted((VECTORS / "versions").glob("*/*.jsonl"))
 # Data URLs with parameters, which vLLM reads since 0.27; mmroute reads them for all versions.
 READ_SINCE_0_27 = {"url-parameters"}

@@ -19,6 +19,8 @@ from mmroute.kv_events import BlockStored, decode_events
 from mmroute.model_directory import EMBEDDED_MODEL
 from mmroute.requests.lines import request_of
 
+pytestmark = pytest.mark.conformance
+
 FILES = sorted((VECTORS / "settings").glob("*.jsonl"))
 
 

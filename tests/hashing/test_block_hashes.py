@@ -105,7 +105,7 @@ def cbored(parent: bytes, ids: TokenIds, keys: BlockKeys) -> bytes:
 
 
 @given(blocks())
-@settings(max_examples=100)
+@settings(max_examples=40)
 def test_encoders_write_what_pickle_and_cbor2_write(
     case: tuple[int, TokenIds, tuple[BlockKeys, ...]],
 ) -> None:
@@ -149,7 +149,7 @@ def from_scratch(
 
 @pytest.mark.parametrize("algorithm", Algorithm)
 @given(blocks(), st.integers(0, 15))
-@settings(max_examples=30)
+@settings(max_examples=12)
 def test_hashes_are_chained(
     algorithm: Algorithm, case: tuple[int, TokenIds, tuple[BlockKeys, ...]], rest: int
 ) -> None:
@@ -160,7 +160,7 @@ def test_hashes_are_chained(
 
 
 @given(blocks(), st.data())
-@settings(max_examples=60)
+@settings(max_examples=20)
 def test_previous_hashes_change_nothing(
     case: tuple[int, TokenIds, tuple[BlockKeys, ...]], data: st.DataObject
 ) -> None:

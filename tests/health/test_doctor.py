@@ -24,7 +24,7 @@ from mmroute.geometry import CachePlan, ModelContext, Replacement, TokenIds
 from mmroute.hashing import chain
 from mmroute.health import self_check
 from mmroute.health.self_check import HealthReport, check_model, load_and_check
-from mmroute.health.tested_versions import TESTED
+from mmroute.health.tested_versions import TESTED, version_of
 from mmroute.model_directory import EMBEDDED_MODEL
 from mmroute.parity.oracles.vectors import check_recorded
 from mmroute.placement import Expansion, Insertion, Placement
@@ -163,6 +163,15 @@ def test_what_was_tested_is_this_version() -> None:
     assert importlib.metadata.version("mmroute") in TESTED["mmroute"]
 
 
+@pytest.fixture
+def versions_are_looked_up() -> Iterator[None]:
+    """Again in this test, and again after it."""
+    version_of.cache_clear()
+    yield
+    version_of.cache_clear()
+
+
+@pytest.mark.usefixtures("versions_are_looked_up")
 @pytest.mark.parametrize(
     ("model", "named"),
     [
@@ -187,6 +196,7 @@ def test_other_versions_are_warned_of(
     assert report.as_json()["mmroute"] == "99.1"
 
 
+@pytest.mark.usefixtures("versions_are_looked_up")
 def test_versions_nobody_recorded(
     normalizer: Callable[[str], Normalizer], monkeypatch: pytest.MonkeyPatch
 ) -> None:

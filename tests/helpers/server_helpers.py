@@ -59,7 +59,7 @@ def serving(
         models = Models(models)
     with TestClient(create_app(models, settings, **more)) as client:
         deadline = time.monotonic() + 60
-        while client.get("/health").status_code != httpx.codes.OK:
+        while not models.ready:
             assert time.monotonic() < deadline, "the models were not loaded"
             time.sleep(0.01)
         yield client

@@ -174,4 +174,4 @@ class Contract(RuleBasedStateMachine):
 
 
 TestContract = Contract.TestCase
-TestContract.settings = settings(max_examples=50, stateful_step_count=40, deadline=None)
+TestContract.settings = settings(max_examples=20, stateful_step_count=30, deadline=None)

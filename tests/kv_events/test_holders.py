@@ -59,7 +59,7 @@ def records(table: Any) -> list[tuple[int, int, int]]:
     return sorted(struct.iter_unpack("<QHI", table.dump(ALL)))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(steps, st.lists(hashes, max_size=80).map(tuple))
 def test_answers_as_python_does(
     extension: ModuleType, changes: list[tuple[str, int, int, tuple[Any, ...]]], prompt: Any

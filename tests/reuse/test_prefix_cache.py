@@ -124,7 +124,7 @@ texts = st.lists(st.sampled_from(["a" * 8, "b" * 8, "abc", "c"]), max_size=8).ma
 
 
 @given(st.lists(st.tuples(texts, st.integers(0, 1), st.integers(0, 1500), st.booleans())))
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_a_cache_is_bounded_and_knows_what_it_holds(
     steps: list[tuple[str, int, int, bool]],
 ) -> None:
@@ -225,7 +225,7 @@ def test_kept_hashes_change_no_hash(monkeypatch: pytest.MonkeyPatch) -> None:
     shared = HashCache(20_000)
 
     @given(requests())
-    @settings(max_examples=80)
+    @settings(max_examples=30)
     def same(turns: list[dict[str, Any]]) -> None:
         for turn in turns:
             with_reuse, without = both_hashes(shared, turn)

@@ -246,8 +246,8 @@ MEGABYTE: Final = 1_000_000
 FLOODS: Final = {
     "chunks of two bytes": chunked(b" " * (MEGABYTE // 7 * 2), 2),
     "chunks of one byte": chunked(b" " * (MEGABYTE // 6), 1),
-    "requests": b"GET /livez HTTP/1.1\r\nHost:\r\n\r\n" * (MEGABYTE // 30),
-    "requests with bodies": (HEAD + b"Content-Length: 2\r\n\r\n{}") * (MEGABYTE // 90),
+    "requests": b"GET /livez HTTP/1.1\r\nHost:\r\n\r\n" * (MEGABYTE // 90),
+    "requests with bodies": (HEAD + b"Content-Length: 2\r\n\r\n{}") * (MEGABYTE // 270),
     "fields": PROBE[:-2] + b"a:\r\n" * (MEGABYTE // 4),
     "names of fields": PROBE[:-2] + b"".join(b"%x:\r\n" % n for n in range(MEGABYTE // 8)),
     "empty lines": b"\r\n" * (MEGABYTE // 2),

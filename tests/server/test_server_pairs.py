@@ -22,6 +22,8 @@ from two_servers import START_DATE, Reply
 from mmroute import EngineSettings
 from mmroute.server import ModelSource, ServerSettings
 
+pytestmark = pytest.mark.conformance
+
 RECORDED: Final = VECTORS / "server"
 MODELS: Final = sorted(path.stem for path in RECORDED.glob("*.jsonl"))
 

@@ -136,7 +136,7 @@ def client(small_model: Callable[[str], Path]) -> Iterator[TestClient]:
         yield found
 
 
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, suppress_health_check=list(HealthCheck))
 @given(
     path=st.sampled_from([TOKENIZE, DETOKENIZE, CHAT, COMPLETION, MESSAGES, RESPONSES]),
     body=_NEARLY_RIGHT | _ANYTHING,
@@ -160,7 +160,7 @@ def test_values_of_other_types(client: TestClient) -> None:
         assert answer.status_code == 200 or error_of(answer)[0] in (400, 404, 413, 422, 501)
 
 
-@settings(max_examples=25, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, suppress_health_check=list(HealthCheck))
 @given(raw=st.binary(max_size=200))
 def test_any_bytes(client: TestClient, raw: bytes) -> None:
     answer = client.post(TOKENIZE, content=raw, headers={"content-type": "application/json"})

@@ -173,7 +173,7 @@ tiny_tokenizers = st.builds(
 
 
 @given(tiny_tokenizers, st.data())
-@settings(max_examples=50)
+@settings(max_examples=20)
 def test_boundaries_hold_for_any_added_tokens(
     tokenizer: tokenizers.Tokenizer, data: st.DataObject
 ) -> None:

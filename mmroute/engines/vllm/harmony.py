@@ -68,6 +68,17 @@ def _mark(text: str) -> int:
     return token_id
 
 
+def _encoded(text: str) -> list[int]:
+    """The token IDs of a text.
+
+    Raises:
+        HarmonyError: a special token stands in it.
+    """
+    # Looking for special tokens takes milliseconds. All of them begin with these characters.
+    ids: list[int] = encoding().encode(text, disallowed_special="all" if "<|" in text else ())
+    return ids
+
+
 def preamble(
     start_date: str,
     effort: str | None,
@@ -208,8 +219,8 @@ def _with_legacy_header(ids: list[int]) -> list[int]:
         return ids
     return [
         ids[0],
-        *encoding().encode(f"assistant to={recipient}"),
+        *_encoded(f"assistant to={recipient}"),
         _mark("<|channel|>"),
-        *encoding().encode(f"{channel} {kind}"),
+        *_encoded(f"{channel} {kind}"),
         *ids[text_at:],
     ]
