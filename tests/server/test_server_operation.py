@@ -101,7 +101,7 @@ def test_a_model_can_answer_once_its_loading_has_ended(
         time.sleep(0.5)
         return replace(loaded, **changes)
 
-    monkeypatch.setattr("mmroute.server.models.replace", late)
+    monkeypatch.setattr("mmroute.server.entry.replace", late)
     models = Models([ModelSource(str(small_model("small-qwen2.5-vl")), ("a",))])
     (entry,) = models.load()
     assert entry.loading.result() is models.find("a")
