@@ -210,12 +210,13 @@ def _phi4() -> Files:
     return files
 
 
-def _minicpm(letter: str, version: float, **processor: Any) -> Files:
+def _minicpm(letter: str, version: float, *, tokenizer: str = "O", **processor: Any) -> Files:
     """``letter``: V for images and videos, O for audio as well."""
     special = (
         "<unk>", "<image>", "</image>", "<slice>", "</slice>", "<image_id>", "</image_id>",
         "<|audio_start|>", "<|audio_end|>", "<|spk_bos|>", "<|spk_eos|>",
     )  # fmt: skip
+    of_tokenizer = f"MiniCPM{tokenizer}TokenizerFast"
     name, model_type = f"MiniCPM{letter}", f"minicpm{letter.lower()}"
     files = _files(name, model_type, special, "(<image>./</image>)")
     files["config.json"] |= {
@@ -231,8 +232,10 @@ def _minicpm(letter: str, version: float, **processor: Any) -> Files:
     files["tokenizer_config.json"] = {
         **_TOKENIZER,
         "bos_token": "<|im_start|>",
-        "auto_map": {"AutoTokenizer": ["tokenization_minicpmo_fast.MiniCPMOTokenizerFast", None]},
-        "tokenizer_class": "MiniCPMOTokenizerFast",
+        "auto_map": {
+            "AutoTokenizer": [f"tokenization_minicpm{tokenizer.lower()}_fast.{of_tokenizer}", None]
+        },
+        "tokenizer_class": of_tokenizer,
         "unk_token": "<unk>",
     }
     files["preprocessor_config.json"] = {
@@ -261,6 +264,7 @@ CODE_FAMILIES: Final[Mapping[str, Callable[[], Files]]] = {
     "small-phi-4-multimodal": _phi4,
     "small-moss-transcribe-diarize": _moss_diarize,
     "small-minicpm-v-2.6": lambda: _minicpm("V", 2.6, max_slice_nums=7),
+    "small-minicpm-v-4.5": lambda: _minicpm("V", 4.5, tokenizer="V", max_slice_nums=5),
     "small-minicpm-o-2.6": lambda: _minicpm("O", 2.6, max_slice_nums=9),
 }
 """Name -> its files."""
