@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
 from mmroute.chat import Continued
 from mmroute.errors import InexactError, Reason, invalid, quoted
-from mmroute.geometry import TokenIds
+from mmroute.geometry import TokenIds, as_token_ids
 from mmroute.requests.items import Items
 from mmroute.requests.request import Request, integers
 
@@ -103,7 +101,7 @@ def _checked_ids(model: ResolvedModel, values: object) -> TokenIds:
             Reason.TOKEN_OUT_OF_VOCABULARY,
             f"prompt_token_ids[{position}] is {quoted(wrong)}; this model's IDs are 0 to {highest}",
         )
-    return np.array(ids, dtype=np.uint32)
+    return as_token_ids(ids)
 
 
 def too_long(model: ResolvedModel, length: int, what: str) -> InexactError:

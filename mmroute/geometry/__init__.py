@@ -13,6 +13,7 @@ from mmroute.geometry.replacement import (
     Overrides,
     Replacement,
     TokenIds,
+    as_token_ids,
 )
 from mmroute.lazy import lazily
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AnyGeometry", "CachePlan", "Count", "EmbedRuns", "Geometry", "Grid", "Layout", "ModelContext",
-    "Overrides", "Replacement", "TokenIds",
+    "Overrides", "Replacement", "TokenIds", "as_token_ids",
 ]  # fmt: skip
 
 # What only loading a model needs is imported when it is asked for.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from array import array
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -20,6 +21,15 @@ EmbedRuns: TypeAlias = tuple[tuple[bool, int], ...]
 """Run lengths of `is_embed`: (True, n) for n feature positions, (False, n) for n others."""
 
 _MOST_TOKENS: Final = 1 << 23
+
+
+def as_token_ids(ids: Iterable[int]) -> TokenIds:
+    """Integers as token IDs, shape (n,). `np.array` takes four times as long for a list.
+
+    Raises:
+        OverflowError: an integer is negative, or takes more than 32 bits.
+    """
+    return np.frombuffer(array("I", ids), np.uint32)
 
 
 class Replacement(NamedTuple):

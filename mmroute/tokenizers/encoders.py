@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 import tokenizers
 
-from mmroute.geometry import TokenIds
+from mmroute.geometry import TokenIds, as_token_ids
 from mmroute.reuse.fast_paths import EncoderStats
 
 _MIN_CHARS_OF_A_BATCH = 4096
@@ -58,7 +58,7 @@ class ReferenceEncoder:
             ) from None
         except Exception as error:  # the vocabulary lacks the token it names as unknown
             raise ValueError(f"tokenizers cannot encode the text: {error}") from error
-        return np.array(encoding.ids, dtype=np.uint32)
+        return as_token_ids(encoding.ids)
 
     def encode_cut(self, text: str) -> tuple[TokenIds, list[tuple[int, int]]]:
         return self.encode(text, add_special_tokens=False), []

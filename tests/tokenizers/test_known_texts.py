@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import random
+from pathlib import Path
+from typing import Any
+
+import mistral_common
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mistral_common.tokens.tokenizers.mistral import MistralTokenizer
 
 from mmroute import FastPaths, Normalizer
 from mmroute.model_directory import EMBEDDED_MODEL
 from mmroute.reuse.fast_paths import REFERENCE_ONLY
+from mmroute.tokenizers.formats.mistral_chat import MistralChatEncoder
 from mmroute.tokenizers.known_texts import KnownTexts
 
 
@@ -45,6 +53,27 @@ def test_a_text_is_encoded_once() -> None:
     cached("x" * 100, True, False)
     assert encode.calls == 2
     assert (cached.stats().hits, cached.stats().misses, cached.stats().reused) == (2, 2, 200)
+
+
+@pytest.mark.parametrize("text_cache_bytes", [0, 1 << 20])
+def test_a_tekken_looks_for_no_special_tokens_and_gives_the_same_ids(
+    text_cache_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = Path(mistral_common.__file__).parent / "data" / "tekken_240911.json"
+    reference: Any = MistralTokenizer.from_file(str(path)).instruct_tokenizer.tokenizer
+    rng = random.Random(5)
+    characters = "abc def\n\t0123é你🙂\ud800[INST]</s><|endoftext|>"
+    texts = ["".join(rng.choices(characters, k=rng.randrange(200))) for _ in range(300)]
+    expected = {
+        (text, bos, eos): reference.encode(text, bos=bos, eos=eos)
+        for text in texts
+        for bos in (False, True)
+        for eos in (False, True)
+    }
+    encoder = MistralChatEncoder.load(path, text_cache_bytes).text_tokenizer
+    monkeypatch.delattr("tiktoken.Encoding.encode")
+    for (text, bos, eos), ids in expected.items():
+        assert encoder.encode(text, bos=bos, eos=eos) == ids
 
 
 def test_a_conversation_in_mistrals_format_encodes_its_new_messages_alone() -> None:

@@ -5,8 +5,6 @@ Source: vLLM ``entrypoints/scale_out/render/serving.py``, and its answers as obs
 
 from __future__ import annotations
 
-import numpy as np
-
 from mmroute.answering.hash_forms import HashFields
 from mmroute.answering.routing import Routing
 from mmroute.answering.stages import Stage
@@ -18,7 +16,7 @@ from mmroute.api.vllm.model import LoadedModel
 from mmroute.api.vllm.options import ApiOptions
 from mmroute.api.vllm.sampling import check_sampling_params, sampling_params
 from mmroute.errors import InexactError, Reason
-from mmroute.geometry import TokenIds
+from mmroute.geometry import TokenIds, as_token_ids
 
 
 def rendered(
@@ -103,7 +101,7 @@ def route_ids(model: LoadedModel, request: GenerationRequest, ids: list[int] | T
         lora=lora_of(model.loras, request.model),
         cache_salt=request.cache_salt,
         hashing=model.model.hashing,
-        _token_ids=np.array(ids, dtype=np.uint32),
+        _token_ids=as_token_ids(ids),
     )
 
 

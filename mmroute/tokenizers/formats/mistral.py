@@ -7,13 +7,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final
 
-import numpy as np
 from mistral_common.tokens.tokenizers.base import SpecialTokenPolicy, SpecialTokens, Tokenizer
 from mistral_common.tokens.tokenizers.sentencepiece import SentencePieceTokenizer
 from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 
 from mmroute.errors import ModelError, Reason, malformed
-from mmroute.geometry import TokenIds
+from mmroute.geometry import TokenIds, as_token_ids
 from mmroute.model_directory import ModelFiles
 from mmroute.tokenizers.codec import Loaded
 from mmroute.tokenizers.fewest_tokens import FewestTokens
@@ -61,7 +60,7 @@ class MistralTokenizer:
 
     def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
         text.encode()  # raises for a lone surrogate, which tekken would replace by U+FFFD
-        return np.array(self.backend.encode(text, bos=add_special_tokens, eos=False), np.uint32)
+        return as_token_ids(self.backend.encode(text, bos=add_special_tokens, eos=False))
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
         """See `Codec.decode`. Tokens that frame tool calls and reasoning are always in the text."""

@@ -27,9 +27,10 @@ from mistral_common.tokens.tokenizers.audio import AudioEncoding
 from mistral_common.tokens.tokenizers.base import Tokenizer
 from mistral_common.tokens.tokenizers.image import ImageEncoding
 from mistral_common.tokens.tokenizers.mistral import MistralTokenizer
+from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 
 from mmroute.errors import InexactError, Reason, malformed, needs_extra
-from mmroute.geometry import TokenIds
+from mmroute.geometry import TokenIds, as_token_ids
 from mmroute.model_directory import what_stands_instead
 from mmroute.requests.items import AudioLength, ImageSize, Modality
 from mmroute.tokenizers.known_texts import KnownTexts
@@ -92,6 +93,23 @@ def _shallow_copy(value: _T) -> _T:
     return copied
 
 
+def _text_encoder(tokenizer: Tokenizer) -> Callable[[str, bool, bool], list[int]]:
+    """`tokenizer.encode`, without the search for special tokens.
+
+    A tekken's model has none, and tiktoken looks for them at each character nevertheless, which is
+    most of its time.
+    """
+    if not isinstance(tokenizer, Tekkenizer):
+        return tokenizer.encode
+    encode, first = tokenizer._model.encode_ordinary, tokenizer.num_special_tokens  # noqa: SLF001 - mistral-common calls the other one
+    bos_id, eos_id = tokenizer.bos_id, tokenizer.eos_id
+
+    def encode_text(s: str, bos: bool, eos: bool) -> list[int]:
+        return [bos_id] * bos + [first + token for token in encode(s)] + [eos_id] * eos
+
+    return encode_text
+
+
 @dataclass(frozen=True, slots=True)
 class MistralChatEncoder:
     """Encodes chats, with the tokens of their images and audio, as mistral-common does."""
@@ -114,10 +132,11 @@ class MistralChatEncoder:
         # mistral-common decodes its result for a text that is not used here: half of its time.
         instruct: Any = backend.instruct_tokenizer
         instruct.decode = lambda **_: ""
-        if text_cache_bytes:
-            encode = instruct.tokenizer.encode
-            instruct.tokenizer = _shallow_copy(instruct.tokenizer)
-            instruct.tokenizer.encode = KnownTexts(encode, text_cache_bytes)
+        encode = _text_encoder(instruct.tokenizer)
+        instruct.tokenizer = _shallow_copy(instruct.tokenizer)
+        instruct.tokenizer.encode = (
+            KnownTexts(encode, text_cache_bytes) if text_cache_bytes else encode
+        )
         return cls(backend)
 
     @property
@@ -187,7 +206,7 @@ class MistralChatEncoder:
                 continue_final_message=continue_final_message,
                 reasoning_effort=reasoning_effort if version >= _FIRST_WITH_EFFORT else None,
             )
-            return np.array(self.backend.encode_chat_completion(request).tokens, np.uint32)
+            return as_token_ids(self.backend.encode_chat_completion(request).tokens)
         except InexactError:
             raise
         except Exception as error:  # it has assertions, and raises many types for bad input
