@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -112,6 +113,15 @@ def test_no_worker_is_cheaper_than_the_one_that_is_picked(
     ranked = [(cost(PROMPT, state, weights).total, state.requests) for state in workers]
     assert choice.worker == ranked.index(min(ranked))
     assert choice.cost == cost(PROMPT, workers[choice.worker], weights)
+
+
+def test_workers_that_all_lack_a_new_picture_are_not_priced_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    priced = Mock(wraps=cost)
+    monkeypatch.setattr("mmroute.kv_events.policy.cost", priced)
+    assert pick(PROMPT, {n: WorkerState(encoded={"another"}) for n in range(64)}).worker == 0
+    assert priced.call_count <= 2
 
 
 def test_a_prompt_is_read_from_an_answer() -> None:
