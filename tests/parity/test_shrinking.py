@@ -120,6 +120,45 @@ def test_a_tower_is_narrow_and_feeds_the_language_model() -> None:
     assert (text["num_experts"], text["num_experts_per_tok"]) == (4, 2)
 
 
+def test_a_projector_stands_between_a_tower_and_the_language_model() -> None:
+    config = {
+        "text_config": {"num_attention_heads": 16, "head_dim": 128, "hidden_size": 2048},
+        "vision_config": {"num_hidden_layers": 27, "hidden_size": 1152},
+        "projector_config": {"input_hidden_size": 1152, "out_hidden_size": 2048, "n_embed": 2048},
+    }
+    small = shrunk_config(config)
+    projector, width = small["projector_config"], small["text_config"]["hidden_size"]
+    assert projector["input_hidden_size"] == small["vision_config"]["hidden_size"]
+    assert projector["out_hidden_size"] == projector["n_embed"] == width
+
+
+def test_a_projector_fits_a_tower_whose_size_is_a_name() -> None:
+    config = {
+        "language_config": {"num_attention_heads": 10, "hidden_size": 1280},
+        "vision_config": {"model_name": "siglip_large_patch16_384"},
+        "projector_config": {"input_hidden_size": 1024, "n_embed": 1280},
+    }
+    small = shrunk_config(config)
+    assert small["projector_config"] == {"input_hidden_size": 1024, "n_embed": 128}
+
+
+def test_fields_that_stand_twice_stay_equal() -> None:
+    text = {"hidden_size": 2048, "num_hidden_layers": 4, "layer_types": ["full_attention"] * 4}
+    small = shrunk_config({**text, "num_attention_heads": 16, "text_config": dict(text)})
+    assert {name: small[name] for name in text} == {n: small["text_config"][n] for n in text}
+    assert len(small["layer_types"]) == small["num_hidden_layers"] == 2
+
+
+def test_the_recordings_encoder_of_mistral_parameters_is_shrunk() -> None:
+    encoder = {"dim": 1280, "n_layers": 32, "n_heads": 20, "head_dim": 64, "hidden_dim": 5120}
+    arguments = {"encoder_args": encoder, "downsample_args": {"downsample_factor": 4}}
+    params = {"dim": 3072, "n_layers": 30, "multimodal": {"whisper_model_args": arguments}}
+    small = shrunk_params(params)["multimodal"]["whisper_model_args"]
+    assert small["downsample_args"] == {"downsample_factor": 4}
+    assert small["encoder_args"]["n_layers"] == 2
+    assert small["encoder_args"]["n_heads"] * small["encoder_args"]["head_dim"] == 64
+
+
 def test_mistral_parameters_are_shrunk() -> None:
     params = {
         "dim": 5120, "n_layers": 40, "n_heads": 32, "n_kv_heads": 8, "head_dim": 128,

@@ -21,8 +21,8 @@ NEWEST: Final = "0.32.0"
 """The version of `PACKAGE` to run where none is given."""
 
 _READY: Final = "ready"  # the file that says that an environment is whole
-# What vLLM asks for when it loads some models, reads audio, or hashes by xxhash.
-_BESIDE: Final = ("timm", "num2words", "av", "soundfile", "xxhash")
+# What vLLM asks for when it loads some models or hashes by xxhash.
+_BESIDE: Final = ("timm", "num2words", "kaldi-native-fbank", "xxhash")
 _OPTIONAL: Final = ("torchaudio", "torchcodec")
 _LAST_LINES: Final = 3
 _SHOWN: Final = 200
@@ -102,13 +102,24 @@ def _make(root: Path, python: Path, version: str, say: Callable[[str], None]) ->
     bounded = "<" in _run(python, "-c", _REQUIRED, "transformers")
     _check_torch(python, torch)
     say(f"installs {torch}, and what {engine} needs beside it: some hundred packages, 2 GB")
-    _pip(python, "install", engine, *_BESIDE, *(() if bounded else (_TRANSFORMERS,)))
-    for package in _OPTIONAL:  # vLLM does without, and with one for CUDA it does not start
-        with contextlib.suppress(OracleError):
-            _run(python, "-c", f"import {package}")
-            continue
-        _pip(python, "uninstall", "--yes", package)
+    reads_audio = engine.replace("==", "[audio]==")
+    _pip(python, "install", reads_audio, *_BESIDE, *(() if bounded else (_TRANSFORMERS,)))
+    for package in _OPTIONAL:
+        _do_without_cuda(root, python, package)
     _name_vllm(root, version)
+
+
+def _do_without_cuda(root: Path, python: Path, package: str) -> None:
+    """Leave a package as it is if it can be imported, else its Python part, else nothing of it."""
+    with contextlib.suppress(OracleError):
+        _run(python, "-c", f"import {package}")
+        return
+    for compiled in root.glob(f"lib/*/site-packages/{package}/**/*.so"):
+        compiled.unlink()
+    try:
+        _run(python, "-c", f"import {package}")
+    except OracleError:
+        _pip(python, "uninstall", "--yes", package)
 
 
 def _name_vllm(root: Path, version: str) -> None:

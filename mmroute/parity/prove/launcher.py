@@ -1,9 +1,10 @@
 """Runs ``vllm`` so that it starts in seconds: it is run by the engine's Python, without mmroute.
 
 The engine's code is not changed in what it answers. Its processes are forked, where each would
-import everything anew; the picture processor is not warmed up with the largest picture; and a
-torchvision without its compiled part is imported nevertheless. It ends with the program that
-started it, when its standard input ends.
+import everything anew; the picture processor is not warmed up with the largest picture; a
+torchvision without its compiled part is imported nevertheless; and PyTorch multiplies matrices, as
+oneDNN's function refuses some that towers have. It ends with the program that started it, when its
+standard input ends.
 """
 
 from __future__ import annotations
@@ -76,10 +77,12 @@ def start_quickly() -> None:
         return real("fork" if method == "spawn" else method)
 
     vars(multiprocessing)["get_context"] = forking
+    from vllm import _custom_ops
     from vllm.model_executor.models import registry
     from vllm.renderers.base import BaseRenderer
 
     registry._run_in_subprocess = in_fork  # noqa: SLF001 - it has no other name
+    vars(_custom_ops)["_supports_onednn"] = False
     for name in ("_warmup_mm_processor", "warmup_mm"):
         if hasattr(BaseRenderer, name):
             setattr(BaseRenderer, name, lambda *_, **__: None)

@@ -32,6 +32,7 @@ _EXPERTS: Final = 4
 _LONGEST_CONTEXT: Final = 1 << 17  # longer ones have tables of rotations of many gigabytes
 _TEXTS: Final = ("text_config", "llm_config", "language_config")
 _TOWERS: Final = ("vision_config", "audio_config", "speech_config", "sound_config")
+_REPEATED: Final = ("hidden_size", "num_hidden_layers")  # some configurations have them twice
 _LAYER_KINDS: Final = ("layer_types", "layers_block_type")
 _LAYER_PERIODS: Final = (
     "sliding_window_pattern",
@@ -53,13 +54,15 @@ _TOWER_WIDTHS: Final = (
 )  # fmt: skip
 _OUTPUT_WIDTHS: Final = (
     "out_hidden_size", "output_hidden_size", "text_hidden_size", "mm_hidden_size_text",
-    "output_dim",
+    "output_dim", "n_embed",
 )  # fmt: skip
+_PROJECTOR: Final = "projector_config"  # between a tower and the language model
 # The largest value that a field of the language model keeps.
 _TEXT_SIZES: Final[Mapping[str, int]] = {
     **dict.fromkeys((
         "intermediate_size", "moe_intermediate_size", "shared_expert_intermediate_size",
         "intermediate_size_mlp", "moe_shared_expert_intermediate_size", "dense_intermediate_size",
+        "ffn_hidden_size",
         "share_expert_dim", "block_ff_dim", "shared_intermediate_size", "q_lora_rank",
     ), _WIDTH),
     **dict.fromkeys((
@@ -71,7 +74,7 @@ _TEXT_SIZES: Final[Mapping[str, int]] = {
     ), 2),
     **dict.fromkeys((
         "n_group", "topk_group", "num_expert_group", "first_k_dense_replace",
-        "num_attention_groups", "num_kv_heads",
+        "num_attention_groups", "num_kv_heads", "multi_query_group_num",
     ), 1),
     **dict.fromkeys(("mtp_num_hidden_layers", "num_nextn_predict_layers"), 0),
     "max_position_embeddings": _LONGEST_CONTEXT,
@@ -136,12 +139,17 @@ def shrunk_config(config: _Config) -> _Config:
     towers = [model[name] for name in _TOWERS if isinstance(model.get(name), dict)]
     deepest = max((len(tower.get("deepstack_visual_indexes") or ()) for tower in towers), default=0)
     text = next((model[name] for name in _TEXTS if isinstance(model.get(name), dict)), model)
+    before = dict(text)
     width = _shrink_text(text, max(2, deepest))
-    for name in ("hidden_size", "num_hidden_layers"):  # some repeat them for the whole
-        if name in model:
-            model[name] = text[name]
+    model |= {
+        n: text[n] for n, v in before.items() if n in model and (n in _REPEATED or model[n] == v)
+    }
     for tower in towers:
         _shrink_tower(tower, width, max(2, deepest))
+    if isinstance(projector := model.get(_PROJECTOR), dict):
+        _set_all(projector, _OUTPUT_WIDTHS, width)
+        if any("hidden_size" in tower for tower in towers):
+            _set_all(projector, ("input_hidden_size",), _WIDTH)
     return config
 
 
@@ -149,8 +157,13 @@ def shrunk_params(params: _Config) -> _Config:
     """A ``params.json`` of the Mistral format with few weights; the argument is left as it is."""
     params = json.loads(json.dumps(params))
     params |= {"n_layers": 2, "dim": _WIDEST, "n_heads": 1, "n_kv_heads": 1, "hidden_dim": _WIDTH}
-    params.setdefault("head_dim", _WIDEST)
-    for holder in (params, params.get("multimodal") or {}):
+    params["head_dim"] = max(_LEAST_HEAD, params.get("head_dim") or _WIDEST)
+    media = params.get("multimodal") or {}
+    if audio := media.get("whisper_model_args"):
+        audio["encoder_args"] |= {
+            "n_layers": 2, "dim": _WIDTH, "n_heads": 1, "head_dim": _WIDTH, "hidden_dim": _WIDTH,
+        }  # fmt: skip
+    for holder in (params, media):
         if isinstance(tower := holder.get("vision_encoder"), dict):
             _shrink_tower(tower, _WIDEST, 2)
     return params
@@ -183,6 +196,7 @@ def _shrink_text(text: _Config, least_layers: int) -> int:
         _limit(text, name, most)
     if text.get("max_window_layers"):
         text["max_window_layers"] = layers
+    _set_all(text, ("num_layers",), layers)
     if own_head:
         text["head_dim"] = head
     if text.get("kv_lora_rank"):  # the sizes of its heads have fields of their own
@@ -190,6 +204,7 @@ def _shrink_text(text: _Config, least_layers: int) -> int:
     elif own_head:
         head = min(max(head, _WIDTH), _WIDEST)
     text["hidden_size"] = head
+    _set_all(text, ("word_embed_proj_dim",), head)
     return head
 
 
@@ -217,15 +232,12 @@ def _shrink_tower(tower: _Config, text_width: int, layers: int) -> None:
     if "d_model" in tower:  # whose class has its own numbers where config.json is silent
         tower |= dict.fromkeys(("encoder_attention_heads", "encoder_ffn_dim"), 0)
 
-    def set_all(names: tuple[str, ...], value: int) -> None:
-        tower.update({name: value for name in names if isinstance(tower.get(name), int)})
-
-    set_all(_LAYER_COUNTS, layers)
-    set_all(_TOWER_HEAD_COUNTS, _TOWER_HEADS)
-    set_all(("hidden_size",), text_width if "embed_dim" in tower else _WIDTH)
-    set_all(_TOWER_WIDTHS, _WIDTH)
-    set_all(_OUTPUT_WIDTHS, text_width)
-    set_all(("head_dim", "global_head_dim"), _WIDTH // _TOWER_HEADS)
+    _set_all(tower, _LAYER_COUNTS, layers)
+    _set_all(tower, _TOWER_HEAD_COUNTS, _TOWER_HEADS)
+    _set_all(tower, ("hidden_size",), text_width if "embed_dim" in tower else _WIDTH)
+    _set_all(tower, _TOWER_WIDTHS, _WIDTH)
+    _set_all(tower, _OUTPUT_WIDTHS, text_width)
+    _set_all(tower, ("head_dim", "global_head_dim"), _WIDTH // _TOWER_HEADS)
     if tower.get("model_type") == "pixtral":
         tower["head_dim"] = _WIDTH // _TOWER_HEADS
     if tower.get("deepstack_visual_indexes"):
@@ -237,6 +249,11 @@ def _shrink_tower(tower: _Config, text_width: int, layers: int) -> None:
         tower |= dict.fromkeys(
             ("projector_input_dim", "projector_output_dim", "vision_output_dim"), _WIDTH
         )
+
+
+def _set_all(part: _Config, names: tuple[str, ...], value: int) -> None:
+    """Set those of the fields that are numbers."""
+    part.update({name: value for name in names if isinstance(part.get(name), int)})
 
 
 def _cut(part: _Config, layers: int) -> None:
