@@ -120,7 +120,7 @@ class ChatCache(PrefixCache[_Entry]):
             variables: all values beside the messages on which its text depends.
             messages: the request's messages, not yet checked.
         """
-        resumable = self._resumable(template)
+        resumable = self.prepare(template)
         if resumable is None:
             return None
         try:
@@ -144,7 +144,11 @@ class ChatCache(PrefixCache[_Entry]):
             return None
         return ChatPrefix(count, self, known, hashes, variables, settings, messages, dumped)
 
-    def _resumable(self, template: ChatTemplate) -> ResumableTemplate | None:
+    def prepare(self, template: ChatTemplate) -> ResumableTemplate | None:
+        """The template for chats that go on, proved; None where they must be rendered whole.
+
+        The first call of a template takes some 10 ms.
+        """
         if template.source not in self._templates:
             self._templates[template.source] = proved(template)
         return self._templates[template.source]

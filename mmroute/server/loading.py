@@ -18,6 +18,7 @@ from mmroute.images.known_files import KnownFiles
 from mmroute.model.resolved import ResolvedModel
 from mmroute.net.links import ImageLinks
 from mmroute.normalizer import Normalizer
+from mmroute.requests.items import Modality
 from mmroute.reuse.fast_paths import FastPaths
 
 _LOG: Final = logging.getLogger(__name__)
@@ -114,8 +115,14 @@ def load(
     model = normalizer.model
     normalizer = replace(normalizer, caches=normalizer.caches._replace(images=files), watch=watch)
     loaded = LoadedModel.of(normalizer, source.names[0], source.engine_settings)
-    for path in ROUTES:  # otherwise the first request to each would wait for its schema
+    # Otherwise the first request would wait: for a route's schema, for Pillow, for proofs.
+    for path in ROUTES:
         schema_of(path, release_of(source.backend), source.engine_settings.frontend)
+    if Modality.IMAGE in model.media:
+        import mmroute.images.header  # noqa: F401
+    if normalizer.caches.chats is not None:
+        for template in (model.chat.templates or {}).values():
+            normalizer.caches.chats.prepare(template)
     fields = {
         "model": source.model,
         "model_id": model.model_id,

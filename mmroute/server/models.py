@@ -265,6 +265,12 @@ class Models:
             headers={} if failed else {"retry-after": "1"},
         )
 
+    def warm_thread(self) -> None:
+        """Encode a text by each model: fastokens takes some 10 ms for the first one of a thread."""
+        for entry in self.entries():
+            if entry.loaded is not None:
+                entry.loaded.model.encode_plain("a b")
+
     # The methods below are called under the lock, or before another thread has this object.
 
     def _enter(self, source: ModelSource) -> Entry:

@@ -53,6 +53,7 @@ class SharedModels:
     def before_fork(self) -> None:
         self._models.close(wait=True)
         self._models.renew()
+        self._models.warm_thread()
         reclaim()
 
     def in_fork(self) -> None:

@@ -29,10 +29,12 @@ from starlette.testclient import TestClient
 
 from mmroute import ModelError, Normalizer, Reason
 from mmroute.api.vllm import LoadedModel
+from mmroute.chat import cache
 from mmroute.server import ModelSource, ServerSettings, create_app
 from mmroute.server.logs import JsonLines
 from mmroute.server.models import Models
 from mmroute.server.settings import AccessLog
+from mmroute.tokenizers.formats.fast import HfTokenizer
 
 QUOTED: Final = "the-words-of-a-client"
 
@@ -62,6 +64,39 @@ def test_no_answer_before_the_models_are_loaded(
             assert time.monotonic() < deadline
             time.sleep(0.01)
         assert client.post(CHAT, json={"messages": HI}).status_code == 200
+
+
+def test_the_first_request_waits_for_nothing(
+    small_model: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads, templates = [], []
+    encode, encode_cut, prove = HfTokenizer.encode, HfTokenizer.encode_cut, cache.proved
+
+    def encoding(*args: Any, **kwargs: Any) -> Any:
+        threads.append(threading.get_ident())
+        return encode(*args, **kwargs)
+
+    def cutting(*args: Any) -> Any:
+        threads.append(threading.get_ident())
+        return encode_cut(*args)
+
+    def proving(template: Any) -> Any:
+        templates.append(template)
+        return prove(template)
+
+    monkeypatch.setattr(HfTokenizer, "encode", encoding)
+    monkeypatch.setattr(HfTokenizer, "encode_cut", cutting)
+    monkeypatch.setattr(cache, "proved", proving)
+    models = Models([ModelSource(str(small_model("small-qwen2.5-vl")), ("a",))])
+    with TestClient(create_app(models)) as client:
+        deadline = time.monotonic() + 20
+        while client.get("/health").status_code != 200 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        before, proofs = set(threads), len(templates)
+        turns = [*HI, {"role": "assistant", "content": "Hi"}] * 20
+        assert client.post(CHAT, json={"messages": [*turns, *HI]}).status_code == 200
+    assert set(threads) == before  # fastokens prepares itself in each thread
+    assert len(templates) == proofs > 0
 
 
 def test_a_model_that_cannot_be_loaded(
