@@ -53,6 +53,8 @@ def load_as_written(files: ModelFiles, fast_paths: FastPaths) -> HfTokenizer:
     if not isinstance(declared.get("model"), dict):
         files.json(_FORMAT)  # which says what is wrong with the file, if it is none of JSON
         raise malformed(f"{files.path(_FORMAT)} must hold a JSON object with a model.")
+    if _pads_batches_alone(declared.get("padding")):
+        declared["padding"] = None
     for name in ("truncation", "padding"):
         if declared.get(name) is not None:
             raise _unverified(files, f"{_FORMAT}:{name} is set, which was not checked")
@@ -77,6 +79,13 @@ def load_as_written(files: ModelFiles, fast_paths: FastPaths) -> HfTokenizer:
         joins_pieces=joins_pieces(declared.get("decoder")),
         vocabulary=declared["model"].get("vocab"),
     )
+
+
+def _pads_batches_alone(padding: object) -> bool:
+    """Whether it pads to the longest text of a batch: a prompt is encoded for itself."""
+    if not isinstance(padding, dict):
+        return False
+    return padding.get("strategy") == "BatchLongest" and not padding.get("pad_to_multiple_of")
 
 
 class _SureEncoder:
