@@ -101,11 +101,18 @@ class Frontend:
         return {"token_runs": [[token, len(list(run))] for token, run in itertools.groupby(ids)]}
 
     def prompt(self, request: dict[str, Any], tokenizer: Any) -> dict[str, Any]:
-        """The text of the prompt that it makes of a chat, or how its refusal begins."""
+        """The prompt that it makes of a chat, or how its refusal begins.
+
+        Args:
+            request: the chat.
+            tokenizer: the model's, to give the text of the prompt; None to give its token IDs.
+        """
         answer = self.answer(request)
         if "refused" in answer:
             return answer
         ids = [token for token, count in answer["token_runs"] for _ in range(count)]
+        if tokenizer is None:
+            return {"ids": ids}
         return {"prompt": tokenizer.decode(ids, skip_special_tokens=False)}
 
 
@@ -127,7 +134,6 @@ def main() -> None:
     """Write one file for each model, and one for the templates."""
     import chat_cases
     from rust_cases import MODELS, REQUESTS, TEMPLATE_MODEL, TEMPLATES
-    from small_families import FAMILY_MODELS
     from small_models import SMALL_MODELS, fingerprint
     from tokenizers import Tokenizer
 
@@ -152,12 +158,13 @@ def main() -> None:
     write("templates.jsonl", [meta, *lines])
 
     for model in chat_cases.RUST_MODELS:
-        files = FAMILY_MODELS[model]()
-        tokenizer = Tokenizer.from_str(json.dumps(files["tokenizer.json"]))
+        files = chat_cases.rust_files(model)
+        by_text = "deepseek" in model  # the renderers of the others give token IDs
+        tokenizer = Tokenizer.from_str(json.dumps(files["tokenizer.json"])) if by_text else None
         with serving(files, model) as frontend:
             lines = [
                 {"id": name, "expect": frontend.prompt(request, tokenizer)}
-                for name, request in chat_cases.REQUESTS.items()
+                for name, request in chat_cases.RUST_REQUESTS.items()
             ]
         meta = {"kind": "meta", "model": model, "fingerprint": fingerprint(files), "vllm": VERSION}
         write(f"../chats/rust/{model}.jsonl", [meta, *lines])

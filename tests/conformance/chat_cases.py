@@ -6,14 +6,20 @@ Rust one.
 
 from __future__ import annotations
 
+import copy
 import json
 from typing import Any, Final
 
+from small_families import FAMILY_MODELS
+from small_models import Files
+
 Message = dict[str, Any]
 
-RUST_MODELS: Final = ("small-deepseek-v3.2", "small-deepseek-v4", "small-deepseek-v4.1")
-MODELS: Final = (*RUST_MODELS, "small-inkling")
+_DEEPSEEK: Final = ("small-deepseek-v3.2", "small-deepseek-v4", "small-deepseek-v4.1")
+MODELS: Final = (*_DEEPSEEK, "small-inkling")
 """One of each renderer."""
+RUST_MODELS: Final = (*_DEEPSEEK, "small-inkling", "small-kimi-k3")
+"""The same of the Rust frontend."""
 
 
 def _function(name: str, **more: Any) -> dict[str, Any]:
@@ -166,3 +172,30 @@ REQUESTS: Final[dict[str, dict[str, Any]]] = {
         "continue_final_message": True,
     },
 }
+
+_SCHEMA: Final = {"type": "object", "properties": {"b": {"const": "\u00fc"}, "a": {"maximum": 1.5}}}
+RUST_REQUESTS: Final[dict[str, dict[str, Any]]] = {
+    **REQUESTS,
+    "format-object": {"messages": [_HI], "response_format": {"type": "json_object"}},
+    "format-text": {"messages": [_HI], "response_format": {"type": "text"}},
+    "format-schema": {
+        "messages": [_HI],
+        "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": _SCHEMA}},
+    },
+    "choice-none": {"messages": [_HI], "tools": [_LOOK], "tool_choice": "none"},
+    "choice-required": {"messages": [_HI], "tools": [_LOOK], "tool_choice": "required"},
+    "choice-none-of-developer": {
+        "messages": [_says("developer", "", tools=[_LOOK]), _HI], "tool_choice": "none"
+    },
+}  # fmt: skip
+
+
+def rust_files(model: str) -> Files:
+    """The files of a model, as the Rust frontend takes them for its renderer."""
+    files = copy.deepcopy(FAMILY_MODELS[model]())  # models share parts
+    if model == "small-inkling":
+        files["config.json"]["model_type"] = "inkling_mm_model"
+        for token in files["tokenizer.json"]["added_tokens"]:
+            if token["content"] == "<|unused_200024|>":
+                token["content"] = "<|content_xml|>"
+    return files

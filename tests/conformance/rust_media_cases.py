@@ -24,7 +24,7 @@ MODELS: Final = {
     **dict.fromkeys((
         "small-gemma-4", "small-kimi-k2.5", "small-llama-4", "small-minimax-m3",
         "small-muse-spark", "small-qwen3-omni", "small-qwen3-vl", "small-qwen3.5",
-        "small-step-3-vl",
+        "small-step-3-vl", "small-kimi-k3", "step-5", "nemotron-omni", "glm-5.3-flash",
     ), "mine"),
 }  # fmt: skip
 """Model -> the model string by which it is served."""
@@ -65,14 +65,61 @@ NAMES: Final = (
     ("small-pixtral-hf", "pixtral"), ("small-mistral3", "mine"), ("small-glm-4.1v", "glm-4.1v"),
     ("small-llava-onevision", "mine"), ("small-minimax-m3", "minimax-m3"),
     ("small-qwen3-omni", "qwen3-omni"), ("small-qwen2.5-omni", "qwen-vl"),
-    ("small-exaone-4.5", "mine"), ("small-muse-glimmer", "mine"),
+    ("small-exaone-4.5", "mine"), ("small-muse-glimmer", "mine"), ("small-kimi-k3", "kimi-k3"),
+    ("small-qwen2-vl", "glm-4v"), ("small-qwen2-vl", "deepseek-vl"),
+    ("small-deepseek-v4.1", "mine"),
 )  # fmt: skip
 """A model, and the model string by which it is served."""
 
 
+def _step5() -> Files:
+    files = copy.deepcopy(FAMILY_MODELS["small-step-3-vl"]())
+    files["config.json"] |= {
+        "model_type": "step5_vl",
+        "architectures": ["Step5ForConditionalGeneration"],
+    }
+    return files
+
+
+def _nemotron() -> Files:
+    """The frontend does not start with other values than those of the published model."""
+    files = copy.deepcopy(FAMILY_MODELS["small-nemotron-omni"]())
+    files["preprocessor_config.json"].pop("size")
+    config = files["config.json"]
+    config["vision_config"]["args"] |= {"min_num_patches": 1024, "max_num_patches": 13312}
+    config["vision_config"] |= {
+        "video_target_num_patches": 1024,
+        "video_maintain_aspect_ratio": True,
+        "video_temporal_patch_size": 2,
+    }
+    config |= {
+        "model_type": "NemotronH_Nano_Omni_Reasoning_V3",
+        "norm_mean": [0.48145466, 0.4578275, 0.40821073],
+        "norm_std": [0.26862954, 0.26130258, 0.27577711],
+    }
+    return files
+
+
+def _glm() -> Files:
+    files = copy.deepcopy(FAMILY_MODELS["small-glm-4.1v"]())
+    files["config.json"] |= {
+        "model_type": "glm5_next",
+        "architectures": ["Glm5NextForConditionalGeneration"],
+    }
+    del files["processor_config.json"]
+    files["preprocessor_config.json"] = {
+        "image_processor_type": "Glm5NextImageProcessor",
+        "max_image_tokens": 300,
+    }
+    return files
+
+
+_OWN: Final = {"step-5": _step5, "nemotron-omni": _nemotron, "glm-5.3-flash": _glm}
+
+
 def files_of(model: str, file: str = "", fields: Mapping[str, Any] = MappingProxyType({})) -> Files:
     """The files of a model, of which one has other fields."""
-    files = copy.deepcopy({**SMALL_MODELS, **FAMILY_MODELS}[model]())  # models share parts
+    files = copy.deepcopy({**SMALL_MODELS, **FAMILY_MODELS, **_OWN}[model]())  # models share parts
     if file:
         changed = {**files.get(file, {}), **fields}
         files[file] = {name: value for name, value in changed.items() if value is not None}

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from chat_cases import MODELS, REQUESTS, RUST_MODELS
+from chat_cases import MODELS, REQUESTS, RUST_MODELS, RUST_REQUESTS, rust_files
 from comparison import read_vectors
 from paths import VECTORS
 from small_families import FAMILY_MODELS
-from small_models import fingerprint, write_model
+from small_models import Files, fingerprint, write_model
 
 from mmroute import EngineSettings, Normalizer
 from mmroute.engines.frontends import Frontend
@@ -36,26 +37,29 @@ def prompt(model: Normalizer, fields: dict[str, Any]) -> dict[str, Any] | None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_prompts_are_those_of_the_engine(name: str, tmp_path: Path) -> None:
-    check(name, VECTORS / "chats", tmp_path, EngineSettings())
+    directory = write_model(FAMILY_MODELS[name](), tmp_path / name)
+    model = Normalizer.from_pretrained(directory, model_id=name)
+    check(model, REQUESTS, VECTORS / "chats" / f"{name}.jsonl", FAMILY_MODELS[name]())
 
 
 @pytest.mark.parametrize("name", RUST_MODELS)
 def test_prompts_are_those_of_the_rust_frontend(name: str, tmp_path: Path) -> None:
+    directory = write_model(rust_files(name), tmp_path / name)
     settings = EngineSettings(frontend=Frontend.RUST)
-    check(name, VECTORS / "chats" / "rust", tmp_path, settings)
-
-
-def check(name: str, folder: Path, tmp_path: Path, settings: EngineSettings) -> None:
-    meta, lines = read_vectors(folder / f"{name}.jsonl")
-    files = FAMILY_MODELS[name]()
-    assert meta["fingerprint"] == fingerprint(files), "the vectors are of other files"
-    assert [line["id"] for line in lines] == list(REQUESTS)
-    directory = write_model(files, tmp_path / name)
     model = Normalizer.from_pretrained(directory, model_id=name, engine_settings=settings)
+    check(model, RUST_REQUESTS, VECTORS / "chats" / "rust" / f"{name}.jsonl", rust_files(name))
+
+
+def check(
+    model: Normalizer, requests: Mapping[str, dict[str, Any]], vectors: Path, files: Files
+) -> None:
+    meta, lines = read_vectors(vectors)
+    assert meta["fingerprint"] == fingerprint(files), "the vectors are of other files"
+    assert [line["id"] for line in lines] == list(requests)
     wrong = {}
     for line in lines:
         expected = None if "refused" in line["expect"] else line["expect"]
-        found = prompt(model, REQUESTS[line["id"]])
+        found = prompt(model, requests[line["id"]])
         if found != expected:
             wrong[line["id"]] = found
-    assert not wrong, json.dumps(wrong, indent=1)
+    assert not wrong, json.dumps(wrong, indent=1, default=int)

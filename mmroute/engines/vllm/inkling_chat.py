@@ -6,7 +6,7 @@ Source: vLLM ``renderers/inkling.py``, ``renderers/inkling_encoding.py``.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -25,18 +25,18 @@ from mmroute.requests.items import Items
 from mmroute.requests.request import Request
 from mmroute.tokenizers import Tokenizer
 
-_ROLES: Final = {
+ROLES: Final = {
     "user": "message_user",
     "assistant": "message_model",
     "system": "message_system",
     "developer": "message_system",
     "tool": "message_tool",
 }
-_MARKS: Final[Mapping[str, tuple[str, ...]]] = {
+MARKS: Final[Mapping[str, tuple[str, ...]]] = {
     **{
         name: (f"<|{name}|>",)
         for name in (
-            *_ROLES.values(), "content_text", "content_image", "content_model_end_sampling",
+            *ROLES.values(), "content_text", "content_image", "content_model_end_sampling",
             "content_thinking", "content_audio_input", "content_invoke_tool_json", "end_message",
             "audio_end",
         )
@@ -47,13 +47,13 @@ _MARKS: Final[Mapping[str, tuple[str, ...]]] = {
 _EFFORTS: Final = {
     "none": 0.0, "minimal": 0.1, "low": 0.2, "medium": 0.7, "high": 0.9, "xhigh": 0.99, "max": 0.99,
 }  # fmt: skip
-_DEFAULT_EFFORT: Final = "high"
+DEFAULT_EFFORT: Final = "high"
 _MOST_EFFORT: Final = 0.99
 _TEXTS: Final = (None, "text", "input_text")
 # Those of the engine's function that reads the kwargs need no refusal: it takes all.
 _REFUSED: Final = frozenset({"chat_template"})
 
-_Piece: TypeAlias = "str | int"
+Piece: TypeAlias = "str | int"
 """A text to encode, or the ID of a mark."""
 
 
@@ -64,7 +64,7 @@ def marks_of(tokenizer: Tokenizer) -> Mapping[str, int]:
         InexactError: `chat_renderer_unsupported`: the vocabulary lacks one.
     """
     found = {}
-    for mark, names in _MARKS.items():
+    for mark, names in MARKS.items():
         ids = [i for name in names if (i := tokenizer.token_id(name)) is not None]
         if not ids:
             raise InexactError(
@@ -102,25 +102,18 @@ class InklingChat(Chat):
         for message in chat.messages:
             if message["role"] == "developer":
                 tools += message.get("tools") or ()
-        ids: list[int] = []
-        for piece in self._prompt(chat.messages, tools, _effort(kwargs)):
-            if isinstance(piece, int):
-                ids.append(piece)
-            else:
-                ids += self.tokenizer.encode(piece, add_special_tokens=False).tolist()
-        if request.add_generation_prompt:
-            ids.append(self.marks["message_model"])
-        return np.array(ids, np.uint32)
+        pieces = self._prompt(chat.messages, tools, _effort(kwargs))
+        return encoded(self.tokenizer, self.marks, pieces, answered=request.add_generation_prompt)
 
     def _prompt(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any], effort: str | None
-    ) -> Iterator[_Piece]:
+    ) -> Iterator[Piece]:
         if tools:
             yield from self._block("system", "content_xml", _described(tools), "tool_declare")
         names: dict[str, str] = {}
         for message in messages:
             role = message["role"]
-            if role not in _ROLES:
+            if role not in ROLES:
                 raise invalid(f"this model takes no message of the role {quoted(role)}")
             if effort and role not in ("system", "developer"):
                 yield from self._block("system", "content_text", effort)
@@ -141,7 +134,7 @@ class InklingChat(Chat):
         if effort:
             yield from self._block("system", "content_text", effort)
 
-    def _calls(self, calls: Sequence[Mapping[str, Any]], names: dict[str, str]) -> Iterator[_Piece]:
+    def _calls(self, calls: Sequence[Mapping[str, Any]], names: dict[str, str]) -> Iterator[Piece]:
         for call in calls:
             function = with_parsed_arguments(call)["function"]
             name = function["name"]
@@ -151,13 +144,50 @@ class InklingChat(Chat):
             text = f'{{"name":{written},"args":{_canonical(function["arguments"])}}}'
             yield from self._block("assistant", "content_invoke_tool_json", text, name)
 
-    def _block(self, role: str, kind: str, text: str, author: str = "") -> Iterator[_Piece]:
-        yield self.marks[_ROLES[role]]
-        if author:
-            yield author
-        yield self.marks[kind]
-        yield text
-        yield self.marks["end_message"]
+    def _block(self, role: str, kind: str, text: str, author: str = "") -> Iterator[Piece]:
+        return block(self.marks, role, kind, text, author)
+
+
+def block(
+    marks: Mapping[str, int], role: str, kind: str, text: str, author: str = ""
+) -> Iterator[Piece]:
+    """One block of a prompt.
+
+    Args:
+        marks: the IDs of the marks.
+        role: the role of the message.
+        kind: the mark of the content.
+        text: the content.
+        author: the name of the author; empty for none.
+    """
+    yield marks[ROLES[role]]
+    if author:
+        yield author
+    yield marks[kind]
+    yield text
+    yield marks["end_message"]
+
+
+def encoded(
+    tokenizer: Tokenizer, marks: Mapping[str, int], pieces: Iterable[Piece], *, answered: bool
+) -> TokenIds:
+    """The token IDs of a prompt, each text encoded for itself.
+
+    Args:
+        tokenizer: the model's.
+        marks: the IDs of the marks.
+        pieces: the prompt.
+        answered: whether the mark of an answer follows.
+    """
+    ids: list[int] = []
+    for piece in pieces:
+        if isinstance(piece, int):
+            ids.append(piece)
+        else:
+            ids += tokenizer.encode(piece, add_special_tokens=False).tolist()
+    if answered:
+        ids.append(marks["message_model"])
+    return np.array(ids, np.uint32)
 
 
 def _texts(message: Mapping[str, Any]) -> list[str]:
@@ -181,7 +211,15 @@ def _text(part: Any) -> str:
 
 def _effort(kwargs: Mapping[str, Any]) -> str | None:
     """The text by which the model is told how much to think; None for none."""
-    effort = kwargs.get("reasoning_effort", _DEFAULT_EFFORT)
+    return effort_text(kwargs.get("reasoning_effort", DEFAULT_EFFORT))
+
+
+def effort_text(effort: object) -> str | None:
+    """The text for an effort; None for one that is neither a known name nor a number.
+
+    Raises:
+        InexactError: `invalid_request`: it is out of range.
+    """
     value = _EFFORTS.get(effort) if isinstance(effort, str) else effort
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 
 from mmroute.geometry.grid import CachePlan, Count, OneByOne
+from mmroute.geometry.grids.smart_resize import check_aspect
 from mmroute.requests.items import ImageSize
 
 
@@ -23,6 +24,7 @@ class TokenBudget(OneByOne[ImageSize]):
         expand_factor: both sides of an image are multiples of that many tokens.
         min_tokens: the fewest squares of that size an image is enlarged to.
         max_tokens: the most it may have.
+        limits_aspect: whether an image is refused whose one side is more than 200 times the other.
     """
 
     patch_size: int
@@ -30,6 +32,7 @@ class TokenBudget(OneByOne[ImageSize]):
     expand_factor: int
     min_tokens: int
     max_tokens: int
+    limits_aspect: bool = False
 
     @property
     def _factor(self) -> int:
@@ -40,6 +43,8 @@ class TokenBudget(OneByOne[ImageSize]):
 
     def count(self, image: ImageSize) -> Count:
         height, width, factor = image.height, image.width, self._factor
+        if self.limits_aspect:
+            check_aspect(height, width)
         rows, columns = math.ceil(height / factor), math.ceil(width / factor)
         if rows * columns < self.min_tokens:
             grow = math.sqrt(self.min_tokens * factor**2 / (height * width))

@@ -20,7 +20,7 @@ from mmroute.geometry import TokenIds
 from mmroute.model_directory import ModelFiles
 from mmroute.reuse.fast_paths import EncoderStats, FastPaths
 from mmroute.tokenizers.choice import choose_encoder
-from mmroute.tokenizers.encoders import Encoder
+from mmroute.tokenizers.encoders import Encoder, ReferenceEncoder
 from mmroute.tokenizers.formats.fast import HfTokenizer
 from mmroute.tokenizers.pieces import joins_pieces
 
@@ -86,6 +86,17 @@ def _pads_batches_alone(padding: object) -> bool:
     if not isinstance(padding, dict):
         return False
     return padding.get("strategy") == "BatchLongest" and not padding.get("pad_to_multiple_of")
+
+
+def ordinary_encoder(files: ModelFiles) -> Encoder:
+    """An encoder that knows no added token: each is text as any other.
+
+    Args:
+        files: a model that `load_as_written` loads.
+    """
+    declared = {**files.object(_FORMAT), "padding": None, "added_tokens": []}
+    backend = tokenizers.Tokenizer.from_str(msgspec.json.encode(declared).decode())
+    return _SureEncoder(ReferenceEncoder(backend, "the only one without added tokens"))
 
 
 class _SureEncoder:

@@ -14,17 +14,19 @@ from mmroute.chat.minijinja import MinijinjaTemplate
 from mmroute.engines.profile import ChatSource
 from mmroute.engines.vllm.chats import RefusedChat, harmony_refusal
 from mmroute.engines.vllm.rust.deepseek_chat import DEEPSEEK_MODES, RustDeepSeekChat
-from mmroute.engines.vllm.rust.parsers import choose_parsers
+from mmroute.engines.vllm.rust.inkling_chat import RustInklingChat, marks_of
+from mmroute.engines.vllm.rust.kimi_k3_chat import RustKimiK3Chat
+from mmroute.engines.vllm.rust.parsers import Parsers, choose_parsers
 from mmroute.engines.vllm.rust.template_chat import RustChat
 from mmroute.engines.vllm.rust.template_files import template_source
-from mmroute.errors import ModelError
+from mmroute.errors import InexactError, ModelError
+from mmroute.tokenizers.formats.as_written import ordinary_encoder
 
 if TYPE_CHECKING:
     from mmroute.engines.settings import EngineSettings
 
 _MODES: Final = {"gpt_oss": "harmony", "inkling_mm_model": "inkling"}
 """Model type -> the renderer; that of other types has the name of the type, if there is one."""
-_REFUSED: Final = frozenset({"inkling", "kimi_k3"})
 
 
 def load_chat(source: ChatSource, *, native: bool = True) -> Chat:
@@ -43,7 +45,7 @@ def load_chat(source: ChatSource, *, native: bool = True) -> Chat:
     if mode == "auto":
         model_type = _model_type(files.object("config.json"))
         mode = _MODES.get(model_type, model_type) if isinstance(model_type, str) else "hf"
-    if mode in _REFUSED or (mode in DEEPSEEK_MODES and not native):
+    if not native and mode in DEEPSEEK_MODES:
         return RefusedChat(
             f"vLLM's Rust frontend renders these chats by code of its own, {mode}, which is not "
             "covered; send the rendered `prompt`, or `prompt_token_ids`"
@@ -52,6 +54,11 @@ def load_chat(source: ChatSource, *, native: bool = True) -> Chat:
         return _harmony(settings)
     if mode in DEEPSEEK_MODES:
         return RustDeepSeekChat(mode, settings.chat_template_kwargs, parsers)
+    if mode == "inkling":
+        return _inkling(source, parsers)
+    if mode == "kimi_k3":
+        ordinary = ordinary_encoder(files)
+        return RustKimiK3Chat(source.tokenizer, ordinary, settings.chat_template_kwargs, parsers)
     text = template_source(files)
     template, why_none = None, "the model has no chat template; send a rendered `prompt` instead"
     if text is not None:
@@ -67,6 +74,15 @@ def load_chat(source: ChatSource, *, native: bool = True) -> Chat:
         parsers=parsers,
         image_text="" if images is None else images.chat_text or "",
     )
+
+
+def _inkling(source: ChatSource, parsers: Parsers) -> Chat:
+    try:
+        marks = marks_of(source.tokenizer)
+    except InexactError as error:
+        return RefusedChat(str(error))
+    kwargs = source.settings.chat_template_kwargs
+    return RustInklingChat(source.tokenizer, marks, kwargs, parsers)
 
 
 def _model_type(config: Mapping[str, object]) -> object:

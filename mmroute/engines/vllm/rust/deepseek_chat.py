@@ -94,7 +94,8 @@ class RustDeepSeekChat(Chat):
                 raise invalid(f"this model takes no message of the role {quoted(message.role)}")
             if message.images:
                 raise InexactError(
-                    Reason.UNSUPPORTED_MODALITY, "images of this model were not compared"
+                    Reason.UNSUPPORTED_MODALITY,
+                    "vLLM's Rust frontend takes no images in chats of this model",
                 )
         reasoning = reasoning_of(request, self.default_kwargs)
         return _PROMPTS[self.mode](messages, request, reasoning)

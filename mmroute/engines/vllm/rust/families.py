@@ -55,13 +55,18 @@ class CrateSpec:
 _SPECS: Final = (
     # Those that are not covered come first: where one matches, nothing is promised.
     CrateSpec(names=tuple((part,) for part in (
-        "deepseek", "glm", "inkling", "nemotron", "qwen3-asr", "qwen3_asr", "step5-vl", "step5_vl",
-        "tml",
+        "deepseek-v4.1", "deepseek_v41", "inkling", "qwen3-asr", "qwen3_asr",
     ))),
     CrateSpec(
+        frozenset({"glm-5.3-flash"}),
+        frozenset({"glm5_next"}),
+        (("glm-5.3-flash",), ("glm5.3-flash",), ("glm-5-next",), ("glm5-next",)),
+        since="0.33.0",
+    ),
+    CrateSpec(
         frozenset({"step-3-vl"}),
-        frozenset({"step3_vl"}),
-        (("step3-vl",), ("step3_vl",)),
+        frozenset({"step3_vl", "step5_vl"}),
+        (("step3-vl",), ("step3_vl",), ("step5-vl",), ("step5_vl",)),
         since="0.33.0",
     ),
     CrateSpec(
@@ -70,7 +75,13 @@ _SPECS: Final = (
         (("muse-spark",), ("muse_spark",)),
         since="0.33.0",
     ),
-    CrateSpec(frozenset({"kimi-k2.5"}), frozenset({"kimi_k25"}), (("kimi",),)),
+    CrateSpec(frozenset({"kimi-k3"}), frozenset({"kimi_k3"}), (("kimi", "k3"),)),
+    CrateSpec(
+        frozenset({"nemotron-omni"}),
+        frozenset({"NemotronH_Nano_Omni_Reasoning_V3"}),
+        since="0.33.0",
+    ),
+    CrateSpec(frozenset({"kimi-k2.5"}), frozenset({"kimi_k25"}), (("kimi", "k2"),)),
     CrateSpec(frozenset({"llama-4"}), frozenset({"llama4"}), (("llama-4",), ("llama4",))),
     CrateSpec(frozenset({"llava-next"}), frozenset({"llava_next"})),
     CrateSpec(

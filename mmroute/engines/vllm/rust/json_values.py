@@ -14,6 +14,7 @@ from mmroute.chat.minijinja.json_text import tojson
 from mmroute.chat.minijinja.values import UnknownResultError
 from mmroute.errors import InexactError, Reason, invalid, quoted
 
+COMPACT: Final[Mapping[str, Any]] = {"separators": [",", ":"]}
 _DEEPEST: Final = 127
 _SMALLEST: Final = -(2**63)
 _LARGEST: Final = 2**64 - 1
@@ -70,14 +71,18 @@ def parse_json(text: str, what: str) -> Any:
     return read_json(parsed, what, 0)
 
 
-def json_text(value: Any) -> str:
+def json_text(value: Any, **options: Any) -> str:
     """JSON as prompts have it, with a space behind each comma and colon.
+
+    Args:
+        value: the value.
+        options: those of the filter ``tojson``, such as `COMPACT`.
 
     Raises:
         InexactError: `chat_template_failed`: it has a number that may be written in another way.
     """
     try:
-        return tojson(value)
+        return tojson(value, **options)
     except UnknownResultError as error:
         raise InexactError(Reason.CHAT_TEMPLATE_FAILED, f"not covered: {error}") from None
 

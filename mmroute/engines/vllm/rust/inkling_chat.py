@@ -1,0 +1,168 @@
+"""Chats of Inkling as vLLM's Rust frontend renders them.
+
+The blocks of a prompt are as the Python frontend writes them. What it makes of messages differs.
+
+Source: vLLM ``rust/src/chat/src/renderer/inkling/mod.rs``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mmroute.chat.conversation import ParsedChat
+from mmroute.chat.renderer import Chat
+from mmroute.engines.vllm.inkling_chat import (
+    DEFAULT_EFFORT,
+    MARKS,
+    ROLES,
+    Piece,
+    block,
+    effort_text,
+    encoded,
+)
+from mmroute.engines.vllm.rust.json_values import COMPACT, json_text, parse_json
+from mmroute.engines.vllm.rust.messages import Call, Message, images_of, read_messages
+from mmroute.engines.vllm.rust.options import check_options, tools_of_request
+from mmroute.engines.vllm.rust.parsers import Parsers
+from mmroute.engines.vllm.rust.reasoning import Reasoning, reasoning_of
+from mmroute.errors import InexactError, Reason, invalid, quoted
+from mmroute.geometry import TokenIds
+from mmroute.requests.items import Items
+from mmroute.requests.request import Request
+from mmroute.tokenizers import Tokenizer
+
+if TYPE_CHECKING:
+    from mmroute.chat.cache import ChatCache
+
+
+def marks_of(tokenizer: Tokenizer) -> Mapping[str, int]:
+    """The IDs of the marks, none of which has a second name here.
+
+    Raises:
+        InexactError: `chat_renderer_unsupported`: the vocabulary lacks one.
+    """
+    found = {mark: tokenizer.token_id(f"<|{mark}|>") for mark in MARKS}
+    known = {mark: token for mark, token in found.items() if token is not None}
+    if lacking := found.keys() - known.keys():
+        raise InexactError(
+            Reason.CHAT_RENDERER_UNSUPPORTED,
+            f"vLLM's Rust frontend does not start: it needs the token <|{min(lacking)}|>",
+        )
+    return known
+
+
+@dataclass(frozen=True, slots=True)
+class RustInklingChat(Chat):
+    """Renders chats of Inkling.
+
+    Attributes:
+        tokenizer: encodes each text for itself.
+        marks: the IDs of the marks.
+        default_kwargs: variables where a request does not set them.
+        parsers: the parsers that belong to the model's name.
+    """
+
+    tokenizer: Tokenizer
+    marks: Mapping[str, int]
+    default_kwargs: Mapping[str, Any]
+    parsers: Parsers
+
+    @property
+    def origins(self) -> Mapping[str, str]:
+        return {"chat": "the frontend's renderer inkling"}
+
+    @property
+    def request_fields(self) -> frozenset[str]:
+        return frozenset({"tool_choice"})
+
+    def read(self, request: Request, cache: ChatCache | None = None) -> ParsedChat:
+        messages = read_messages(request.messages)
+        self.parsers.check(with_tools=check_options(request, messages))
+        told = [{"message": message} for message in messages]
+        return ParsedChat(told, [()] * len(told), images_of(messages))
+
+    def render(self, chat: ParsedChat, items: Items, request: Request) -> TokenIds:
+        if request.continue_final_message:
+            raise invalid("continue_final_message is refused for this model")
+        if chat.media:
+            raise InexactError(
+                Reason.UNSUPPORTED_MODALITY, "images of this model were not compared"
+            )
+        thinks, effort = reasoning_of(request, self.default_kwargs).or_else(
+            Reasoning(True, DEFAULT_EFFORT)
+        )
+        messages: list[Message] = [each["message"] for each in chat.messages]
+        of_messages = [tool for message in messages for tool in message.tools]
+        tools = [*tools_of_request(request), *of_messages]
+        pieces = self._prompt(messages, tools, effort_text(effort if thinks else 0.0))
+        return encoded(self.tokenizer, self.marks, pieces, answered=request.add_generation_prompt)
+
+    def _prompt(
+        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], effort: str | None
+    ) -> Iterator[Piece]:
+        if tools:
+            yield from block(self.marks, "system", "content_xml", _described(tools), "tool_declare")
+        names: dict[str, str] = {}
+        for message in messages:
+            if effort and message.role not in ("system", "developer"):
+                yield from block(self.marks, "system", "content_text", effort)
+                effort = None
+            match message.role:
+                case "tool":
+                    author = names.get(message.call_id, "")
+                    yield from block(self.marks, "tool", "content_text", message.text, author)
+                case "assistant":
+                    yield from self._assistant(message, names)
+                case role if role in ROLES:
+                    for text in _texts(message):
+                        yield from block(self.marks, role, "content_text", text)
+                case role:
+                    raise invalid(f"this model takes no message of the role {quoted(role)}")
+        if effort:
+            yield from block(self.marks, "system", "content_text", effort)
+
+    def _assistant(self, message: Message, names: dict[str, str]) -> Iterator[Piece]:
+        if message.reasoning:
+            yield from block(self.marks, "assistant", "content_thinking", message.reasoning)
+        for text in filter(None, _texts(message)):
+            yield from block(self.marks, "assistant", "content_text", text)
+        for call in message.calls:
+            if call.id:
+                names[call.id] = call.name
+            yield from block(
+                self.marks, "assistant", "content_invoke_tool_json", _call_text(call), call.name
+            )
+        yield self.marks["content_model_end_sampling"]
+
+
+def _texts(message: Message) -> list[str]:
+    """The texts that have a block each: of a text that is no list of parts none, if it is empty."""
+    if isinstance(message.content, str):
+        return [message.content] if message.content else []
+    return [part for part in message.content if isinstance(part, str)]
+
+
+def _call_text(call: Call) -> str:
+    arguments = parse_json(call.arguments, f"the arguments of tool call {call.id}")
+    if not isinstance(arguments, dict):
+        raise invalid(f"the arguments of tool call {call.id} must be a JSON object")
+    return f'{{"name":{json_text(call.name)},"args":{_canonical(arguments)}}}'
+
+
+def _described(tools: Sequence[Mapping[str, Any]]) -> str:
+    functions = [tool["function"] for tool in tools]
+    return _canonical([
+        {
+            "description": function["description"] or "",
+            "name": function["name"],
+            "parameters": function["parameters"],
+            "type": "function",
+        }
+        for function in functions
+    ])  # fmt: skip
+
+
+def _canonical(value: Any) -> str:
+    return json_text(value, **COMPACT, sort_keys=True)
