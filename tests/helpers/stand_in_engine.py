@@ -52,7 +52,7 @@ class StandIn:
         self.events: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.PUB)
         self.events.bind(json.loads(value["--kv-events-config"])["endpoint"])
         self.held: dict[int, None] = {}
-        self.sent = self.hits = self.queries = 0
+        self.sent = self.hits = self.queries = self.answered = 0
         self.left = int(os.environ.get("STAND_IN_HANGS", sys.maxsize))
 
     def answer(self, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
@@ -72,15 +72,22 @@ class StandIn:
             return 400, {"error": {"message": routing.message, "code": 400}}
         ids = routing.token_ids.tolist()
         cached = self._announce(routing)
+        self.answered += 1
         self.hits += cached
         self.queries += len(ids)
         usage = {"prompt_tokens": len(ids), "prompt_tokens_details": {"cached_tokens": cached}}
         return 200, {"prompt_token_ids": ids, "choices": [], "usage": usage}
 
+    def reset(self, _: object) -> dict[str, Any]:
+        """Forget all blocks. As vLLM's, the event of it comes with the next request's."""
+        self.held.clear()
+        return {}
+
     def metrics(self, _: object) -> bytes:
         """The counters of the cache, and its block size."""
         return (
             f'vllm:cache_config_info{{block_size="{self.size}"}} 1.0\n'
+            f'vllm:request_success_total{{engine="0"}} {self.answered}.0\n'
             f'vllm:prefix_cache_hits_total{{engine="0"}} {self.hits}.0\n'
             f'vllm:prefix_cache_queries_total{{engine="0"}} {self.queries}.0\n'
         ).encode()
@@ -133,6 +140,7 @@ def main() -> None:
         "/version": (200, {"version": "0.32.0"}),
         "/v1/models": (200, {"data": [card]}),
         "/metrics": (200, engine.metrics),
+        "/reset_prefix_cache": (200, engine.reset),
         "/v1/chat/completions": (200, engine.answer),
         "/v1/completions": (200, engine.answer),
     }

@@ -19,7 +19,7 @@ _KEPT: Final = frozenset((
     "chat-template", "chat-template-content-format", "cohere-format", "config-format", "convert",
     "default-chat-template-kwargs", "disable-chunked-mm-input", "disable-hybrid-kv-cache-manager",
     "disable-sliding-window", "enable-auto-tool-choice", "enable-chunked-prefill",
-    "enable-mm-embeds", "enable-prefix-caching", "enable-prompt-embeds",
+    "enable-mm-embeds", "enable-prefix-caching", "enable-prompt-embeds", "enable-scale-out",
     "exclude-tools-when-tool-choice-none", "generation-config", "hf-overrides",
     "interleave-mm-strings", "language-model-only", "limit-mm-per-prompt",
     "long-prefill-token-threshold", "mamba-block-size", "mamba-cache-mode", "max-model-len",

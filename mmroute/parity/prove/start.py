@@ -48,6 +48,7 @@ def start_engine(
     *,
     revision: str | None = None,
     quickly: bool = True,
+    events: str = "",
     say: Callable[[str], None],
 ) -> Started:
     """Start an engine on a shrunken copy of a model.
@@ -59,6 +60,8 @@ def start_engine(
         directory: an empty directory for the copy, the log and the events' socket.
         revision: the revision to fetch from the Hub.
         quickly: whether to fork the engine's processes; not for a GPU.
+        events: the endpoint to which the engine binds its events; empty for a socket in
+            `directory`.
         say: is told the notes before the engine is started.
 
     Raises:
@@ -69,7 +72,7 @@ def start_engine(
     string = given.model or model
     copy = directory / (string if keeps_string(string) else "model")
     shrink(files, patterns, copy)
-    port, events = free_port(), f"ipc://{directory}/events"
+    port, events = free_port(), events or f"ipc://{directory}/events"
     command = engine_command(given, string, copy)
     notes = [*command.changed, *why_large(files)]
     if command.put_aside:

@@ -1,0 +1,122 @@
+"""The numbers of RouteBench as tables in a page, and as a plot."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Final
+
+from picture import write_bars, write_picture
+
+_BLOCK: Final = re.compile(r"(<!-- routebench: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_SHOWN: Final = {  # in the drawing of a request's way
+    "round robin": "round robin",
+    "session affinity": "same session, same worker",
+    "production-stack's rule": "by the text's beginning",
+    "mmroute": "mmroute, by block hashes",
+}
+_BASE: Final = "mmroute"
+_SIZE: Final = 32  # tokens in a block: credits that differ by less are equal
+
+
+def write_page(page: Path, found: Mapping[str, Any]) -> None:
+    """Write the tables between their marks, and the plots beside the page.
+
+    Args:
+        page: the page, which has the marks.
+        found: what `routebench` measured, ``live`` and ``simulated``.
+    """
+    live, simulated = found["live"], found["simulated"]
+    tables = {
+        "live": _credits(live),
+        "simulated": _credits(simulated),
+        "kinds": _kinds(live),
+        "probes": _probes(live, simulated),
+        "cost": _cost(live),
+    }
+    text = page.read_text(encoding="utf-8")
+    page.write_text(_BLOCK.sub(lambda m: m[1] + tables[m[2]] + m[3], text), encoding="utf-8")
+    runs = live["routers"]
+    told = {name: _mean_credits(of) for name, of in runs.items() if of and of[0]["credits"]}
+    setting = f"{live['requests']} requests to {live['workers']} engines ({live['engine']})"
+    write_bars(page.with_suffix(".svg"), told, f"{setting}. Shares of all prompt tokens.")
+    rates = {_SHOWN[name]: _mean(runs[name], "hit_rate") for name in _SHOWN if runs.get(name)}
+    caption = f"{setting}, by their own counters.\nWritten by benchmarks/routers/routebench.py."
+    write_picture(page.with_name("request.svg"), rates, caption)
+
+
+def _mean(runs: Sequence[Mapping[str, Any]], field: str) -> float:
+    return fmean(run[field] for run in runs)
+
+
+def _mean_credits(runs: Sequence[Mapping[str, Any]]) -> list[float]:
+    return [fmean(part) for part in zip(*(run["credits"] for run in runs), strict=True)]
+
+
+def _spread(values: Sequence[float]) -> str:
+    """The mean, and half the distance between the least and the most."""
+    half = (max(values) - min(values)) / 2
+    return f"{fmean(values):.1%}" + (f" ± {100 * half:.1f}" if half >= 0.0005 else "")
+
+
+def _credits(found: Mapping[str, Any]) -> str:
+    def row(name: str, runs: Sequence[Mapping[str, Any]]) -> list[str]:
+        told = [run["credits"] for run in runs if run["credits"]]
+        parts = [_spread(part) for part in zip(*told, strict=True)] or ["does not tell", "", ""]
+        exact = _spread([run["exact"] for run in runs]) if told else ""
+        busiest = f"{fmean(run['busiest'] for run in runs):.2f}"
+        return [name, _spread([run["hit_rate"] for run in runs]), *parts, exact, busiest]
+
+    heads = ["router", "hit rate", "right", "wrong", "missed", "exact", "busiest"]
+    return _table(heads, (row(*item) for item in found["routers"].items() if item[1]))
+
+
+def _kinds(found: Mapping[str, Any]) -> str:
+    runs = {name: of for name, of in found["routers"].items() if of}
+    kinds = list(next(iter(runs.values()))[0]["by_kind"])
+    rows = (
+        [name, *(_spread([run["by_kind"][kind] for run in of]) for kind in kinds)]
+        for name, of in runs.items()
+    )
+    return _table(["router", *kinds], rows)
+
+
+def _probes(live: Mapping[str, Any], simulated: Mapping[str, Any]) -> str:
+    names = [n for n, of in live["routers"].items() if of and of[0]["probes"]]
+    bases = (found["routers"][_BASE][0] for found in (live, simulated))
+    probes = dict.fromkeys(probe for base in bases for probe in base["probes"])
+
+    def cell(probe: str, name: str) -> str:
+        for found in (live, simulated):
+            for run in found["routers"].get(name) or ():
+                if probe in run["altered"]:
+                    return "altered"
+                if probe in run["probes"]:
+                    return _verdict(*run["probes"][probe])
+        return "refused"
+
+    return _table(["after", *names], ([p, *(cell(p, name) for name in names)] for p in probes))
+
+
+def _verdict(_: float, wrong: float, missed: float) -> str:
+    parts = [f"{n:.0f} {what}" for n, what in ((wrong, "wrong"), (missed, "missed")) if n >= _SIZE]
+    return ", ".join(parts) or "right"
+
+
+def _cost(found: Mapping[str, Any]) -> str:
+    base = _mean(found["routers"][_BASE], "milliseconds")
+
+    def row(name: str, runs: Sequence[Mapping[str, Any]]) -> list[str]:
+        memory = runs[0]["megabytes"]
+        ratio = _mean(runs, "milliseconds") / base
+        return [name, f"{ratio:.2f}", "" if memory is None else f"{memory:.0f}"]
+
+    rows = (row(*item) for item in found["routers"].items() if item[1])
+    return _table(["router", "processor time", "memory, MB"], rows)
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    rule = ["---"] + ["---:"] * (len(heads) - 1)
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in (heads, rule, *rows))
