@@ -13,6 +13,8 @@ import msgspec
 import numpy as np
 import pytest
 from media_files import png_url
+from small_families import FAMILY_MODELS
+from small_models import write_model
 
 from mmroute import ImageSize, InexactError, ModelError, Normalizer, Reason, Routing
 from mmroute.engines.known import find_engine
@@ -174,3 +176,13 @@ def test_a_family_may_be_refused_for_some_versions(small_model: Callable[[str], 
     with pytest.raises(ModelError, match=r"not covered for vllm 0\.32\.0: its processor") as caught:
         resolve_files(files, family, find_engine("vllm==0.32.0"), "m")
     assert caught.value.reason is Reason.UNKNOWN_FAMILY
+
+
+@pytest.mark.parametrize("name", ["small-muse-glimmer", "small-cosmos3-edge"])
+def test_families_that_a_running_engine_of_0_32_answers_otherwise(
+    name: str, tmp_path: Path
+) -> None:
+    directory = write_model(FAMILY_MODELS[name](), tmp_path / "model")
+    Normalizer.from_pretrained(str(directory), backend="vllm==0.33.0")
+    with pytest.raises(ModelError, match=r"not covered for vllm 0\.32\.0"):
+        Normalizer.from_pretrained(str(directory), backend="vllm==0.32.0")

@@ -79,6 +79,7 @@ def test_each_kind_of_layer_is_kept_and_lists_for_each_layer_are_cut() -> None:
         "hidden_size": 1024,
         "sliding_window": 512,
         "vocab_size": 1000,
+        "num_kv_shared_layers": 10,  # more than are left
     }
     before = json.dumps(config)
     small = shrunk_config(config)
@@ -86,6 +87,7 @@ def test_each_kind_of_layer_is_kept_and_lists_for_each_layer_are_cut() -> None:
     assert small["num_hidden_layers"] == 3
     assert small["layer_types"] == kinds[:3]
     assert (small["sliding_window"], small["vocab_size"]) == (512, 1000)
+    assert small["num_kv_shared_layers"] == 0
     assert small["hidden_size"] == 128  # one head of the same size
 
 

@@ -76,7 +76,9 @@ _TEXT_SIZES: Final[Mapping[str, int]] = {
         "n_group", "topk_group", "num_expert_group", "first_k_dense_replace",
         "num_attention_groups", "num_kv_heads", "multi_query_group_num",
     ), 1),
-    **dict.fromkeys(("mtp_num_hidden_layers", "num_nextn_predict_layers"), 0),
+    **dict.fromkeys((
+        "mtp_num_hidden_layers", "num_nextn_predict_layers", "num_kv_shared_layers",
+    ), 0),
     "max_position_embeddings": _LONGEST_CONTEXT,
 }  # fmt: skip
 # What the model's class fills in where config.json is silent.
