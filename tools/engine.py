@@ -51,10 +51,22 @@ def write_lines(path: Path, lines: list[Any]) -> None:
     path.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
 
 
-def build_engine(model: str, directory: Path, arguments: argparse.Namespace) -> tuple[Engine, str]:
+def build_engine(
+    model: str,
+    directory: Path,
+    arguments: argparse.Namespace,
+    *,
+    files: dict[str, Any] | None = None,
+) -> tuple[Engine, str]:
     """An engine of a small model or the embedded one, and the fingerprint of its files.
 
     The directory is written by this function, and the engine goes on reading it.
+
+    Args:
+        model: the model's name.
+        directory: where its files are written.
+        arguments: those of `add_arguments`.
+        files: the files of a small model, if they are others than its own.
     """
     from small_families import FAMILY_MODELS
     from small_models import SMALL_MODELS, fingerprint, write_model
@@ -72,7 +84,7 @@ def build_engine(model: str, directory: Path, arguments: argparse.Namespace) -> 
             Engine(directory, model_id=f"org/{model}"),
             hashlib.sha256(tekken.read_bytes()).hexdigest(),
         )
-    files = {**SMALL_MODELS, **FAMILY_MODELS}[model]()
+    files = files or {**SMALL_MODELS, **FAMILY_MODELS}[model]()
     write_model(files, directory)
     if files.get("config.json", {}).get("model_type") == "phi3_v":
         add_phi3v_code(directory, Path(arguments.phi3v_code))

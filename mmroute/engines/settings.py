@@ -41,6 +41,7 @@ class EngineSettings:
         limits: the most items of each modality in one prompt; 0 for none.
         planned_sizes: whether ``--limit-mm-per-prompt`` also has sizes, by which the engine plans
             its encoder cache.
+        dtype: the type that the engine computes with, of which some items' metadata are.
         max_model_len: the number of tokens of the longest context.
         allow_long_context: whether the context may be longer than the model's own.
         max_num_batched_tokens: the number of tokens in one batch, and the least number of features
@@ -94,6 +95,7 @@ class EngineSettings:
     media_io_kwargs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
     limits: Mapping[str, int] = field(default_factory=dict, hash=False)
     planned_sizes: bool = False
+    dtype: str | None = None
     max_model_len: int | None = None
     allow_long_context: bool = False
     max_num_batched_tokens: int | None = None

@@ -11,7 +11,7 @@ from mmroute.errors import did_you_mean
 from mmroute.families.lookup import Ref, Strict, Value, one_of
 from mmroute.geometry.argument import Argument
 from mmroute.geometry.arguments import Arguments, Others
-from mmroute.geometry.metadata import OF_GRIDS, VALUES, FieldKind, FieldRule
+from mmroute.geometry.metadata import OF_GRIDS, VALUES, FieldForm, FieldKind, FieldRule, FieldType
 from mmroute.geometry.registry import GRIDS, LAYOUTS, Registry
 from mmroute.requests.items import IdentityFlag, IdentityForm, Modality
 
@@ -35,6 +35,11 @@ class FieldSpec(Strict):
     value: Annotated[str, AfterValidator(one_of(VALUES))]
     """What it holds; see `mmroute.geometry.metadata.VALUES`."""
     kind: FieldKind = "batched"
+    """How the items of a request share it."""
+    form: FieldForm = "tensor"
+    """Whether it is a tensor, a list of them, or numbers that are no tensor."""
+    dtype: FieldType = "int64"
+    """The type of a tensor's numbers."""
     keep_on_cpu: bool = True
     declared: bool = False
     """Whether the engine's ``embedding_fields`` call it metadata."""
@@ -91,11 +96,19 @@ class MediaSpec(Strict):
     identity_flag: IdentityFlag | None = None
     """What it hashes beside every identity."""
 
-    def metadata_rules(self) -> Mapping[str, FieldRule] | None:
-        """How the metadata of an item is made."""
+    def metadata_rules(self, model_dtype: str | None) -> Mapping[str, FieldRule] | None:
+        """How the metadata of an item is made.
+
+        Args:
+            model_dtype: the type that the engine computes with; None if it is not known.
+        """
         if self.metadata is None:
             return None
-        return {name: FieldRule(**dict(field)) for name, field in self.metadata.items()}
+        rules = {name: FieldRule(**dict(field)) for name, field in self.metadata.items()}
+        return {
+            name: rule._replace(dtype=model_dtype or rule.dtype) if rule.dtype == "model" else rule
+            for name, rule in rules.items()
+        }
 
     def arguments(self, modality: Modality) -> Arguments:
         """The arguments of requests that change how such items are processed."""

@@ -229,9 +229,10 @@ def _expanded(
     hashes: dict[str, list[str]] = {}
     ranges: dict[str, list[dict[str, int]]] = {}
     for placed, identity in routing.identified():
-        hashes.setdefault(placed.modality.value, []).append(identity.value)
+        modality = identity.modality or placed.modality.value
+        hashes.setdefault(modality, []).append(identity.value)
         where = {"offset": placed.offset, "length": placed.length}
-        ranges.setdefault(placed.modality.value, []).append(where)
+        ranges.setdefault(modality, []).append(where)
     return body, {"mm_hashes": hashes, "mm_placeholders": ranges}
 
 

@@ -7,13 +7,14 @@ Source: vLLM ``entrypoints/scale_out/token_in_token_out/mm_serde.py``, ``v1/seri
 from __future__ import annotations
 
 import base64
+from itertools import accumulate, pairwise
 from typing import Any, Final
 
 import msgspec
 import numpy as np
 
 from mmroute.answering.routing import Routing
-from mmroute.geometry.metadata import ItemMetadata, MetadataField
+from mmroute.geometry.metadata import BFLOAT16, ItemMetadata, MetadataField
 
 _RAW: Final = 3  # CUSTOM_TYPE_RAW_VIEW
 
@@ -25,8 +26,9 @@ def mm_metadata(routing: Routing) -> dict[str, list[str | None]] | None:
         InexactError: as `Routing.metadata`.
     """
     found: dict[str, list[str | None]] = {}
-    for placed, item in zip(routing.placeholders, routing.metadata(), strict=True):
-        found.setdefault(placed.modality.value, []).append(_encoded(item) if item else None)
+    for (placed, identity), item in zip(routing.items, routing.metadata(), strict=True):
+        modality = (identity and identity.modality) or placed.modality.value
+        found.setdefault(modality, []).append(_encoded(item) if item else None)
     return {modality: items for modality, items in found.items() if any(items)} or None
 
 
@@ -36,10 +38,18 @@ def _encoded(item: ItemMetadata) -> str:
 
 
 def _element(field: MetadataField) -> dict[str, Any]:
-    value: Any = field.value
-    if isinstance(value, np.ndarray):
-        value = value.dtype.name, value.shape, msgspec.msgpack.Ext(_RAW, value.tobytes())
     kind: dict[str, Any] = {"keep_on_cpu": field.keep_on_cpu}
     if field.kind == "shared":
-        kind["batch_size"] = field.batch_size
-    return {"data": value, "field": (field.kind, kind)}
+        kind["batch_size"] = len(field.lengths)
+    elif field.kind == "flat":
+        ends = [*accumulate(field.lengths, initial=0)]
+        kind |= {"slices": [[[*part, None]] for part in pairwise(ends)], "dim": 0}
+    return {"data": _data(field.value, field.dtype), "field": (field.kind, kind)}
+
+
+def _data(value: Any, dtype: str) -> Any:
+    if isinstance(value, np.ndarray):
+        if dtype == BFLOAT16:
+            value = (value.view(np.uint32) >> 16).astype(np.uint16)
+        return dtype, value.shape, msgspec.msgpack.Ext(_RAW, value.tobytes())
+    return [_data(part, dtype) for part in value] if isinstance(value, list) else value

@@ -12,7 +12,7 @@ from mmroute.geometry.arguments import Arguments
 from mmroute.geometry.frame_sampling import Frames, sampling_of
 from mmroute.geometry.grid import AnyGrid, CachePlan, Count, OneByOne, SampledVideos
 from mmroute.geometry.layout import Layout
-from mmroute.geometry.metadata import VALUES, FieldRule, ItemMetadata, MetadataField, Source
+from mmroute.geometry.metadata import FieldRule, ItemMetadata, Source, metadata_of
 from mmroute.geometry.replacement import ModelContext, Overrides, Replacement
 from mmroute.requests.items import ImageSize, Item, Modality, VideoSize
 
@@ -68,20 +68,11 @@ class Geometry:
                 f"the family spec has no [{self.accepts.modality}.metadata]: which fields the "
                 "engine's processor has beside its tensors was not compared",
             )
-        rules, together = self.fields.items(), len(items)
-        return [
-            {
-                name: MetadataField(
-                    VALUES[rule.value](Source(item, one, self.grid, self.layout)),
-                    rule.kind,
-                    rule.keep_on_cpu,
-                    rule.declared,
-                    together,
-                )
-                for name, rule in rules
-            }
-            for item, one in zip(items, self._counts(items, context), strict=True)
-        ]
+        counts = self._counts(items, context)
+        return metadata_of(
+            self.fields,
+            [Source(*one, self.grid, self.layout) for one in zip(items, counts, strict=True)],
+        )
 
     def _counts(self, items: Sequence[Any], context: ModelContext) -> Iterable[Count]:
         if self._count is None:

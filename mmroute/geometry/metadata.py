@@ -8,22 +8,35 @@ name, is said by ``[image.metadata]`` of its spec. Source: vLLM
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
+
+from mmroute.errors import InexactError, Reason
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from mmroute.geometry.grid import Count
 
-FieldValue: TypeAlias = "npt.NDArray[Any] | list[float]"
-"""An array in the place of a tensor, with its dtype and shape; or numbers that are no tensor."""
+FieldValue: TypeAlias = "npt.NDArray[Any] | list[Any] | int"
+"""An array in the place of a tensor, with its dtype and shape; a list of them; or plain numbers."""
 
-FieldKind: TypeAlias = Literal["batched", "shared"]
-"""Whether each item has a value of its own, or all items of a request have one."""
+FieldKind: TypeAlias = Literal["batched", "shared", "flat"]
+"""Whether each item has a value of its own, all items of a request have one, or each has its part
+of one that is cut along its first dimension."""
+
+FieldForm: TypeAlias = Literal["tensor", "tensors", "numbers"]
+"""Whether a field is a tensor, a list of them, or numbers that are no tensor."""
+
+FieldType: TypeAlias = Literal["int64", "int32", "bool", "float32", "model"]
+"""The engine's name for the type of a tensor's numbers; ``model``: the one it computes with."""
+
+
+BFLOAT16: Final = "bfloat16"
+"""A type that numpy has not."""
 
 
 class FieldRule(NamedTuple):
@@ -32,33 +45,68 @@ class FieldRule(NamedTuple):
     Attributes:
         value: a name of `VALUES`.
         kind: the engine's name for how items share it.
+        form: what the numbers are in the engine.
+        dtype: the type of a tensor's numbers; ``bfloat16`` and ``float16`` in the place of
+            ``model``, where a model's is known.
         keep_on_cpu: the engine's flag of this name.
         declared: whether the engine's ``embedding_fields`` call it metadata.
     """
 
     value: str
     kind: FieldKind = "batched"
+    form: FieldForm = "tensor"
+    dtype: str = "int64"
     keep_on_cpu: bool = True
     declared: bool = False
+
+    def formed(self, value: Any) -> FieldValue:
+        """The value in its form.
+
+        Raises:
+            InexactError: `metadata_unknown`: the engine computes with a type that is not known.
+        """
+        match self.form:
+            case "tensor":
+                return self._tensor(value)
+            case "tensors":
+                return [self._tensor(part) for part in value]
+        return value if isinstance(value, int) else list(value)
+
+    def _tensor(self, value: Any) -> npt.NDArray[Any]:
+        if self.dtype == "model":
+            raise InexactError(
+                Reason.METADATA_UNKNOWN,
+                "config.json has no dtype of bfloat16 or float16, so the type that the engine "
+                "computes with is not known; give its --dtype",
+            )
+        if self.dtype != BFLOAT16:
+            return np.array(value, self.dtype)
+        bits = np.array(value, np.float32).view(np.uint32)
+        bits = bits + 0x7FFF + (bits >> 16 & 1)  # to the nearest, of two the even one
+        return np.asarray(bits & 0xFFFF0000, np.uint32).view(np.float32)
 
 
 class MetadataField(NamedTuple):
     """A field of an item.
 
     Attributes:
-        value: an array, or a list of numbers.
+        value: an array, a list of arrays, or plain numbers.
         kind: the engine's name for how items share it.
         keep_on_cpu: the engine's flag of this name.
         declared: whether the engine wants it beside embeddings, which it then needs nothing else
             for.
-        batch_size: the number of items that share it, of a request.
+        dtype: the engine's name for the type of its numbers. Those of ``bfloat16`` are a float32
+            array, because numpy has no such type.
+        lengths: the length of the value's first dimension for each item of the request, if it is
+            ``flat``; of another kind 1 for each.
     """
 
     value: FieldValue
     kind: FieldKind
     keep_on_cpu: bool
     declared: bool
-    batch_size: int
+    dtype: str
+    lengths: tuple[int, ...]
 
 
 ItemMetadata: TypeAlias = "Mapping[str, MetadataField]"
@@ -82,40 +130,80 @@ class Source:
     layout: Any
 
 
-def _integers(*values: int) -> npt.NDArray[np.int64]:
-    return np.array(values, np.int64)
+def metadata_of(rules: Mapping[str, FieldRule], items: Sequence[Source]) -> list[ItemMetadata]:
+    """The fields of each item of a request."""
+    columns: dict[str, list[MetadataField]] = {}
+    for name, rule in rules.items():
+        values = [rule.formed(VALUES[rule.value](item)) for item in items]
+        lengths = tuple(np.shape(value)[0] if rule.kind == "flat" else 1 for value in values)
+        columns[name] = [
+            MetadataField(value, rule.kind, rule.keep_on_cpu, rule.declared, rule.dtype, lengths)
+            for value in values
+        ]
+    return [{name: column[n] for name, column in columns.items()} for n in range(len(items))]
 
 
-def _scalar(value: int) -> npt.NDArray[np.int64]:
-    return np.array(value, np.int64)
+def _merged(of: Source) -> tuple[int, int, int]:
+    merge = of.grid.merge_size
+    return 1, of.count.rows * merge, of.count.columns * merge
 
 
-def _merged(of: Source) -> FieldValue:
-    merge: int = of.grid.merge_size
-    return _integers(1, of.count.rows * merge, of.count.columns * merge)
+def _row_ends(of: Source) -> list[bool]:
+    columns, tiles = of.count.columns, of.count.rows * of.count.columns
+    return [n % columns == 0 and n < tiles for n in range(1, tiles + 1)]
 
 
-VALUES: Final[Mapping[str, Callable[[Source], FieldValue]]] = {
-    "fill": lambda of: _scalar(of.layout.fill),
+def _by_grid(name: str) -> Callable[[Source], Any]:
+    return lambda of: getattr(of.grid, name)(of.item)
+
+
+_OF_ITEMS: Final = (
+    "chunks", "mel_frames", "mel_mask", "padded", "padded_tokens", "parts", "patches",
+    "seconds_per_pair",
+)  # fmt: skip
+VALUES: Final[Mapping[str, Callable[[Source], Any]]] = {
+    **{name: _by_grid(name) for name in _OF_ITEMS},
+    "crops": lambda of: of.grid.crops(of.item, of.count),
+    "crops_across": lambda of: of.grid.crops(of.item, of.count)[::-1],
+    "false": lambda _: False,
+    "fill": lambda of: np.ravel(of.layout.fill)[0],
+    "frame_tokens": lambda of: [of.count.tile] * of.count.rows,
+    "frames": lambda of: of.count.rows,
     "merged": _merged,
-    "padded": lambda of: _integers(*of.grid.padded(of.item)),
-    "patch_count": lambda of: _scalar(math.prod(of.grid.patches(of.item))),
-    "patches": lambda of: _integers(*of.grid.patches(of.item)),
-    "size": lambda of: _integers(of.item.height, of.item.width),
-    "tile_grid": lambda of: _integers(max(1, of.count.rows), max(1, of.count.columns)),
-    "tiles": lambda of: _scalar(of.count.rows * of.count.columns + bool(of.count.whole)),
-    "times": lambda of: list(of.count.times),
+    "merged_sides": lambda of: _merged(of)[1:],
+    "patch_count": lambda of: math.prod(of.grid.patches(of.item)),
+    "resized": lambda of: of.grid.resized(of.count),
+    "row_ends": _row_ends,
+    "size": lambda of: (of.item.height, of.item.width),
+    "size_across": lambda of: ((of.item.width, of.item.height),),
+    "tile_count": lambda of: of.count.rows * of.count.columns,
+    "tile_grid": lambda of: (max(1, of.count.rows), max(1, of.count.columns)),
+    "tiles": lambda of: of.count.rows * of.count.columns + bool(of.count.whole),
+    "times": lambda of: of.count.times,
+    "total": lambda of: of.count.total,
 }
-"""The values that a spec may name. Integers are int64.
+"""What a spec may name.
 
-``fill``: the token of a feature position. ``patches``: frames, rows and columns of patches, as the
-grid gives them; ``merged``: of an image whose count has the rows and columns of its tokens;
-``patch_count``: their number. ``size``: height and width in pixels; ``padded``: those after the
-grid's padding. ``tiles``: the number of tiles, with the whole image if it stands beside them;
-``tile_grid``: their rows and columns. ``times``: the seconds of a video's rows, no tensor.
+``chunks``: the number of chunks of an audio. ``crops``: rows and columns of tiles, as the grid
+gives them; ``crops_across``: columns and rows. ``false``: a switch; a request with another value is
+refused. ``fill``: the token of a feature position. ``frames``: the number of a video's rows;
+``frame_tokens``: the feature positions of each. ``mel_frames``: the number of frames of an audio;
+``mel_mask``: a one for each, and zeros as far as it is filled up. ``merged``: frames, rows and
+columns of patches of an image whose count has the rows and columns of its tokens;
+``merged_sides``: without frames. ``padded``: height and width in pixels after the grid's padding;
+``padded_tokens``: the tokens of as much. ``parts``: rows and columns of patches of each part.
+``patches``: frames, rows and columns of patches, as the grid gives them; ``patch_count``: their
+number. ``resized``: height and width in pixels after the resize. ``row_ends``: whether each tile is
+the last of a row that another follows. ``seconds_per_pair``: from one pair of frames to the next.
+``size``: height and width in pixels; ``size_across``: width and height, in a list. ``tiles``: the
+number of tiles, with the whole image if it stands beside them; ``tile_count``: without it;
+``tile_grid``: their rows and columns. ``times``: the seconds of a video's rows. ``total``: the
+number of feature positions.
 """
 
 OF_GRIDS: Final[Mapping[str, str]] = {
-    "merged": "merge_size", "padded": "padded", "patch_count": "patches", "patches": "patches",
+    **{name: name for name in _OF_ITEMS},
+    "crops": "crops", "crops_across": "crops", "merged": "merge_size", "merged_sides": "merge_size",
+    "patch_count": "patches", "resized": "resized",
 }  # fmt: skip
 """Values that not every grid gives, each with what a grid has that does."""

@@ -27,6 +27,11 @@ from mmroute.model_directory import FieldRef, ModelFiles
 from mmroute.requests.items import Modality
 from mmroute.tokenizers import Tokenizer
 
+_DTYPES: Final = [
+    FieldRef.parse(f"config.json:{where}{name}")
+    for where in ("", "text_config.")
+    for name in ("dtype", "torch_dtype")
+]
 _DO_RESIZE: Final = FieldRef.parse("preprocessor_config.json:do_resize")
 
 
@@ -156,7 +161,19 @@ class MediaResolver:
         grid = self._grid(spec)
         words = resolve_words(spec, self.tokenizer, self.tokens, self.values, modality)
         layout = LAYOUTS.find(spec.layout)(**words)
-        return Geometry(grid, layout, spec.arguments(modality), spec.metadata_rules())
+        rules = spec.metadata_rules(self._dtype())
+        return Geometry(grid, layout, spec.arguments(modality), rules)
+
+    def _dtype(self) -> str | None:
+        """The type that the engine computes with; None where a GPU decides, as for float32.
+
+        Source: vLLM ``transformers_utils/model_arch_config_convertor.py`` (`get_torch_dtype`).
+        """
+        if self.settings.dtype is not None:
+            return self.settings.dtype
+        found = (self.files.lookup(ref)[1] for ref in _DTYPES)
+        dtype = next((one for one in found if one is not None), None)
+        return dtype if dtype in ("bfloat16", "float16") else None
 
     def _grid(self, spec: MediaSpec) -> AnyGrid:
         values: dict[str, Any] = {}

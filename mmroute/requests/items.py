@@ -208,10 +208,12 @@ class Identity(NamedTuple):
     Attributes:
         value: the string that block hashes and events have.
         source: the source of the string.
+        modality: the engine's modality of the item, if it is not the item's own.
     """
 
     value: str
     source: IdentitySource
+    modality: str | None = None
 
     def __str__(self) -> str:
         return self.value

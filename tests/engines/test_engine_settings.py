@@ -44,6 +44,7 @@ def test_a_whole_command_line_is_read() -> None:
         model="Qwen/Qwen2.5-VL-3B-Instruct",
         served_names=("qwen", "vl"),
         limits={"image": 4, "video": 0},
+        dtype="bfloat16",
         max_model_len=32768,
         max_num_batched_tokens=8000,
         block_size=32,
@@ -56,7 +57,7 @@ def test_a_whole_command_line_is_read() -> None:
         tensor_parallel=2,
         complete=True,
         without_effect=(
-            "--dtype", "--enable-log-requests", "--enforce-eager",
+            "--enable-log-requests", "--enforce-eager",
             "--gpu-memory-utilization", "--host", "--kv-events-config", "--optimization-level",
             "--port", "--trust-remote-code", "HF_TOKEN",
         ),

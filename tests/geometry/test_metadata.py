@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 import paths
 import pytest
 from comparison import read_vectors
-from small_families import FAMILY_MODELS
-from small_models import SMALL_MODELS, fingerprint, write_model
+from small_families import media_model
+from small_models import fingerprint, write_model
 
-from mmroute import ImageSize, InexactError, Normalizer, Reason, Routing, VideoSize
+from mmroute import EngineSettings, ImageSize, InexactError, Normalizer, Reason, Routing, VideoSize
 from mmroute.families.matching import known_families
 from mmroute.families.spec import FamilySpec
 from mmroute.forwarding.metadata import mm_metadata
@@ -31,14 +32,27 @@ Load = Callable[[str], Normalizer]
 def test_metadata_is_the_engines(path: Path, tmp_path: Path) -> None:
     """Names, values, dtypes, shapes and kinds of all fields."""
     meta, cases = read_vectors(path)
-    files = {**SMALL_MODELS, **FAMILY_MODELS}[path.stem]()
+    files = media_model(path.stem)
+    assert files is not None
     assert meta["fingerprint"] == fingerprint(files), "the vectors are of other files"
-    normalizer = Normalizer.from_pretrained(str(write_model(files, tmp_path)))
-    answered = [(normalizer.answer(request_of(case)), case["expect"]) for case in cases]
+    settings = EngineSettings(dtype="bfloat16")  # with which the generator starts the engine
+    directory = str(write_model(files, tmp_path))
+    normalizer = Normalizer.from_pretrained(directory, engine_settings=settings)
+    answered = [(normalizer.answer(request_of(named(case))), case["expect"]) for case in cases]
     for routing, expect in answered:
         if routing.exact:
             check(normalizer, routing, expect)
     assert any(routing.exact for routing, _ in answered)
+
+
+def named(case: dict[str, Any]) -> dict[str, Any]:
+    """A request with a name for each item, as one that is answered with metadata has."""
+    return {
+        key: [{**item, "uuid": str(n)} for n, item in enumerate(value)]
+        if key in ("images", "videos", "audios")
+        else value
+        for key, value in case.items()
+    }
 
 
 def decoded(metadata: Any) -> Any:
@@ -64,7 +78,7 @@ def test_metadata_follows_from_sizes(normalizer: Load) -> None:
     sizes = [ImageSize(1280, 720), ImageSize(33, 500)]
     routing = normalizer("small-qwen2.5-vl").normalize(**request, images=sizes)
     # transformers' smart_resize by 28: 26 x 46 and 18 x 2 pairs of patches of 14 pixels.
-    grids = [list(field["image_grid_thw"].value) for field in routing.metadata()]
+    grids = [np.array(field["image_grid_thw"].value).tolist() for field in routing.metadata()]
     assert grids == [[1, 52, 92], [1, 36, 2]]
     text = normalizer("small-qwen2.5-vl").normalize(messages=[{"role": "user", "content": "Hi"}])
     assert (text.metadata(), mm_metadata(text)) == ((), None)
@@ -80,15 +94,43 @@ def test_metadata_that_cannot_be_had_is_refused(small_model: Callable[[str], Pat
         with pytest.raises(InexactError) as caught:
             routing.metadata()
         assert caught.value.reason is Reason.METADATA_UNKNOWN
-    plain = Normalizer.from_pretrained(directory)
-    # A video has second_per_grid_ts beside its grid, of the dtype that the engine computes with.
-    text = "<|vision_start|><|video_pad|><|vision_end|>"
-    with pytest.raises(InexactError, match=r"no \[video.metadata\]"):
-        plain.normalize(prompt=text, videos=[VideoSize(64, 48, 2, 1)]).metadata()
-    routing = plain.normalize(**IMAGE, images=image)
+    routing = Normalizer.from_pretrained(directory).normalize(**IMAGE, images=image)
     assert routing.metadata()
     with pytest.raises(InexactError, match="pickled"):
         pickle.loads(pickle.dumps(routing)).metadata()
+
+
+def test_a_number_is_of_the_type_that_the_engine_computes_with(
+    changed_model: Callable[..., Path],
+) -> None:
+    """Qwen2.5-VL's seconds for each pair of frames are cast to it; 0.825 has no exact form."""
+    request: dict[str, Any] = {
+        "prompt": "<|vision_start|><|video_pad|><|vision_end|>",
+        "videos": [VideoSize(320, 240, 33, 20)],  # of whose frames four are taken
+    }
+
+    def seconds(directory: Path, dtype: str | None) -> Any:
+        settings = EngineSettings(dtype=dtype)
+        normalizer = Normalizer.from_pretrained(str(directory), engine_settings=settings)
+        return normalizer.normalize(**request).metadata()[0]["second_per_grid_ts"]
+
+    def untyped(files: dict[str, Any]) -> None:
+        del files["config.json"]["torch_dtype"]
+
+    plain = changed_model("small-qwen2.5-vl", untyped)
+    with pytest.raises(InexactError, match="--dtype") as caught:
+        seconds(plain, None)
+    assert caught.value.reason is Reason.METADATA_UNKNOWN
+    for dtype, expect in (("bfloat16", 0.82421875), ("float16", np.float16(0.825))):
+        field = seconds(plain, dtype)
+        assert (field.dtype, float(field.value)) == (dtype, expect)
+
+    def half(files: dict[str, Any]) -> None:
+        files["config.json"]["torch_dtype"] = "float16"
+
+    assert seconds(changed_model("small-qwen2.5-vl", half), None).dtype == "float16"
+    from_command = EngineSettings.from_args("vllm serve m --dtype half")
+    assert from_command.dtype == "float16"
 
 
 def test_a_value_that_a_grid_cannot_give_is_refused_with_the_spec() -> None:

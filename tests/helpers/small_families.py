@@ -5,13 +5,14 @@ They are of the same make as `small_models`, which has those that every other te
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from small_audio_families import AUDIO_FAMILIES
 from small_code_families import CODE_FAMILIES
 from small_inserted_families import INSERTED_FAMILIES
-from small_models import CHAT_OPENAI, LLAMA, SIGLIP, Files
+from small_models import CHAT_OPENAI, LLAMA, SIGLIP, SMALL_MODELS, Files
 from small_native_families import NATIVE_FAMILIES
 from small_own_families import OWN_FAMILIES
 from small_qwen_families import QWEN_FAMILIES
@@ -352,3 +353,41 @@ FAMILY_MODELS: Final[Mapping[str, Callable[[], Files]]] = {
     **TEXT_FAMILIES,
 }
 """Name -> its files: JSON values, or text for a template."""
+
+# What the chat templates of these get for items that they do not write by themselves.
+_VIDEO: Final = "<|vision_start|><|video_pad|><|vision_end|>"
+_MEDIA: Final[Mapping[str, Mapping[str, str]]] = {
+    "small-qwen2-vl": {"video": _VIDEO},
+    "small-qwen2.5-vl": {"video": _VIDEO},
+    "small-qwen3-vl": {"video": _VIDEO},
+    "small-qwen3.5": {"video": _VIDEO},
+    "small-llava-onevision": {"video": "<video>"},
+    "small-internvl": {"video": "<video>"},
+    "small-minimax-m3": {"video": "]<]video[>["},
+    "small-glm-4.1v": {"video": "<|begin_of_video|><|video|><|end_of_video|>"},
+    "small-gemma-3n": {"audio": "<audio_soft_token>"},
+    "small-gemma-4": {"video": "<|video|>", "audio": "<|audio|>"},
+    "small-qwen2.5-omni": {
+        "video": "<|vision_start|><|VIDEO|><|vision_end|>",
+        "audio": "<|audio_bos|><|AUDIO|><|audio_eos|>",
+    },
+    "small-qwen3-omni": {"video": _VIDEO, "audio": "<|audio_start|><|audio_pad|><|audio_end|>"},
+}
+_TEXT: Final = "{%- elif 'text' in part -%}"
+
+
+def media_model(name: str) -> Files | None:
+    """The files of a small model, with a template that writes all items; None if there is none."""
+    models = {**SMALL_MODELS, **FAMILY_MODELS}
+    if name not in models:
+        return None
+    files = models[name]()
+    for modality, written in _MEDIA.get(name, {}).items():
+        branch = f"{{%- elif part.type == '{modality}' -%}}{written}"
+        for file in ("chat_template.json", "chat_template.jinja"):
+            if file in files:
+                text = json.dumps(files[file]) if file.endswith("json") else files[file]
+                assert _TEXT in text, name
+                text = text.replace(_TEXT, branch + _TEXT)
+                files[file] = json.loads(text) if file.endswith("json") else text
+    return files

@@ -142,7 +142,7 @@ def features_of(routing: Routing, mm_payload: str) -> Features | None:
     hashes: dict[str, list[str]] = {}
     ranges: dict[str, list[PlaceholderRange]] = {}
     for placed, identity in routing.identified():
-        modality = placed.modality.value
+        modality = identity.modality or placed.modality.value
         hashes.setdefault(modality, []).append(identity.value)
         where: PlaceholderRange = {"offset": placed.offset, "length": placed.length}
         if placed.embed_runs:

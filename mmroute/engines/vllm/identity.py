@@ -32,6 +32,7 @@ from mmroute.requests.items import (
 if TYPE_CHECKING:
     from mmroute.geometry.frame_sampling import Frames
 
+_CHUNK: Final = "vision_chunk"  # the engine's modality of images and of pieces of videos
 _LENGTH_BYTES: Final = 8
 _NONE: Final = b"\x00"
 _SEQUENCE: Final = b"\x01"
@@ -80,14 +81,14 @@ def item_identity(
         others = _KWARGS_OF_MODALITIES - {f"{_SCOPE[modality]}_kwargs"}
         kwargs = {k: v for k, v in kwargs.items() if k not in others}
     if uuid is not None and not kwargs and not media_io:
-        named = Identity(uuid, IdentitySource.UUID)
+        named = Identity(uuid, IdentitySource.UUID, _CHUNK if in_chunk else None)
         return _flagged(named, flags, algorithm) if flags else named
     own = media_io.get(modality, {})
     content = _content(item, frames, form, own) if uuid is None else _value(uuid)
     if content is None:
         return None
     factors: dict[str, Iterable[bytes]] = {
-        "vision_chunk" if in_chunk else modality: content,
+        _CHUNK if in_chunk else modality: content,
         "model_id": (_model(model_id),),
     }
     if kwargs:
@@ -95,7 +96,7 @@ def item_identity(
     if media_io:
         factors["media_io_kwargs"] = _value(media_io)
     source = IdentitySource.CONTENT_HASH if uuid is None else IdentitySource.UUID_HASH
-    identity = Identity(_hashed(factors, algorithm), source)
+    identity = Identity(_hashed(factors, algorithm), source, _CHUNK if in_chunk else None)
     return _flagged(identity, flags, algorithm) if flags else identity
 
 
@@ -118,7 +119,7 @@ def _flagged(identity: Identity, flags: Mapping[str, bool], algorithm: str) -> I
     factors = {"mm_hash": _value(identity.value)} | {k: _value(v) for k, v in flags.items()}
     named = identity.source is IdentitySource.UUID
     source = IdentitySource.UUID_HASH if named else identity.source
-    return Identity(_hashed(factors, algorithm), source)
+    return identity._replace(value=_hashed(factors, algorithm), source=source)
 
 
 def _hashed(factors: Mapping[str, Iterable[bytes]], algorithm: str) -> str:

@@ -148,6 +148,12 @@ def _frontend(name: str, value: Value) -> Frontend:
         raise wrong(f"{name} must be 0 or 1, found {quoted(value)}") from None
 
 
+def _dtype(name: str, value: Value) -> str | None:
+    known = "auto", "bfloat16", "float", "float16", "float32", "half"
+    text = _one_of(*known)(name, value)
+    return {"auto": None, "float": "float32", "half": "float16"}.get(text, text)
+
+
 def _is_zero(name: str, value: Value) -> bool:
     text = _string(name, value)
     try:
@@ -267,6 +273,7 @@ _READ: Final[Mapping[str, tuple[str, Callable[[str, Value], Any]]]] = {
     "chat-template-content-format": ("content_format", _content_format),
     "enable-prefix-caching": ("prefix_caching", _flag),
     "default-chat-template-kwargs": ("chat_template_kwargs", _mapping),
+    "dtype": ("dtype", _dtype),
     "enable-tower-connector-lora": ("lora_in_identities", _flag),
     "limit-mm-per-prompt": ("limits", _limits),
     "lora-modules": ("loras", _loras),

@@ -40,13 +40,20 @@ class AspectPatches(OneByOne[ImageSize]):
     def max_embeds(self, _: CachePlan) -> int:
         return self.max_image_tokens
 
+    def patches(self, image: ImageSize) -> tuple[int, int, int]:
+        """Frames, rows and columns of patches."""
+        rows, columns = self._best(image)
+        return 1, rows * self.merge_size, columns * self.merge_size
+
     def count(self, image: ImageSize) -> Count:
+        patches = math.prod(self.patches(image))
+        return Count(whole=patches // self.counted_merge_size**2)
+
+    def _best(self, image: ImageSize) -> tuple[int, int]:
         side = self.patch_size * self.merge_size
         exact = _within(image.height / side, image.width / side, self.max_image_tokens)
         best = _least_distorted(*exact, image.height / image.width, self.max_image_tokens)
-        if best is None:
-            best = max(1, round(exact[0])), max(1, round(exact[1]))
-        return Count(whole=best[0] * best[1] * self.merge_size**2 // self.counted_merge_size**2)
+        return best or (max(1, round(exact[0])), max(1, round(exact[1])))
 
 
 @dataclass(frozen=True, slots=True)

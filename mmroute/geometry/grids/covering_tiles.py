@@ -62,6 +62,10 @@ class CoveringTiles:
             )
         return [self._count(image, *grid) for image, grid in zip(items, grids, strict=True)]
 
+    def crops(self, image: ImageSize, _: Count) -> tuple[int, int]:
+        """Rows and columns of tiles."""
+        return self._best(image)
+
     def _count(self, image: ImageSize, rows: int, columns: int) -> Count:
         if rows * columns > 1:
             self._check(image, image.width, image.height)

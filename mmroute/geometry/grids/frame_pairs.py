@@ -13,6 +13,7 @@ from mmroute.geometry.grid import CachePlan, Count, SampledVideos
 from mmroute.geometry.grids.smart_resize import check_aspect, smart_resize
 from mmroute.requests.items import VideoSize
 
+_PAIR: Final = 2
 _MOST_PAIRS: Final = 7  # of the largest video that the engine plans with
 
 
@@ -25,12 +26,15 @@ class FramePairs(SampledVideos):
         merge_size: the number of patches along one side of a token.
         min_pixels: the smallest area of a frame after the resize, in pixels.
         max_pixels: the largest area.
+        assumed_fps: the frames a second that the processor takes every video to have; None: those
+            that the engine decodes.
     """
 
     patch_size: int
     merge_size: int
     min_pixels: int
     max_pixels: int
+    assumed_fps: float | None = None
 
     def max_embeds(self, plan: CachePlan) -> int:
         """The engine plans with frames of the size of the largest image."""
@@ -41,12 +45,17 @@ class FramePairs(SampledVideos):
         pairs, rows, columns = self._tokens(video)
         return pairs, rows * self.merge_size, columns * self.merge_size
 
+    def seconds_per_pair(self, video: VideoSize) -> float:
+        """The seconds from one pair of frames to the next."""
+        frames = self.frames(video)
+        return _PAIR / (self.assumed_fps or len(frames.indices) / frames.total * frames.fps)
+
     def count(self, video: VideoSize) -> Count:
         pairs, rows, columns = self._tokens(video)
         return Count(pairs, 1, rows * columns)
 
     def _tokens(self, video: VideoSize) -> tuple[int, int, int]:
-        pairs = -(-len(self.frames(video).indices) // 2)
+        pairs = -(-len(self.frames(video).indices) // _PAIR)
         check_aspect(video.height, video.width)
         rows, columns = smart_resize(
             video.height,

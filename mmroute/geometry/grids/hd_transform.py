@@ -72,11 +72,21 @@ class UnpaddedTiles(OneByOne[ImageSize]):
     def max_embeds(self, _: CachePlan) -> int:
         return self.count(ImageSize(_SIGLIP_TILE, _SIGLIP_TILE * self.max_tiles)).total
 
-    def count(self, image: ImageSize) -> Count:
+    def padded(self, image: ImageSize) -> tuple[int, int]:
+        """Height and width in pixels."""
         columns, rows = (-(-side // _SIGLIP_TILE) for side in (image.width, image.height))
         if columns * rows > self.max_tiles:
             columns, rows = closest_of(image, _tilings(self.max_tiles), _SIGLIP_TILE)
-        width, height = columns * _SIGLIP_TILE, rows * _SIGLIP_TILE
+        return rows * _SIGLIP_TILE, columns * _SIGLIP_TILE
+
+    def padded_tokens(self, image: ImageSize) -> int:
+        """What the processor says of the tokens: those of all tiles, and a row end for a column."""
+        height, width = self.padded(image)
+        side = _SIGLIP_PATCH * 2
+        return (height // side + 1) * (width // side) + _GLOBAL_VIEW
+
+    def count(self, image: ImageSize) -> Count:
+        height, width = self.padded(image)
         by_width, by_height = width / image.width, height / image.height
         if by_width < by_height:
             scaled_width, scaled_height = width, int(image.height * by_width)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, Literal
 
 from mmroute.audios.header import resampled_length
 from mmroute.errors import item_refused
@@ -43,33 +43,52 @@ class MelFrames(OneByOne[AudioLength]):
         encoder: the encoder's way to make tokens of frames.
         partial_frame: whether samples that do not fill a frame make one.
         min_samples: fewer are refused.
-        max_samples: the most samples that are used, the rest is cut off; None for no limit.
+        max_seconds: the most seconds that are used, the rest is cut off; None for no limit.
+        padding_side: the side at which audio is filled up to as many. At the right, samples that do
+            not fill a frame make one.
     """
 
     sampling_rate: int
     hop_length: int
     encoder: Encoder
-    partial_frame: bool
+    partial_frame: bool = False
     min_samples: int = 1
-    max_samples: int | None = None
+    max_seconds: int | None = None
+    padding_side: Literal["left", "right"] = "left"
 
     def max_embeds(self, _: CachePlan) -> int:
         return self._tokens(_PLANNED_SECONDS * self.sampling_rate)
 
     def count(self, audio: AudioLength) -> Count:
-        samples = resampled_length(audio.num_samples, audio.sampling_rate, self.sampling_rate)
+        samples = self._samples(audio)
         tokens = self._tokens(samples)
         if samples < self.min_samples or (tokens < 1 and self.encoder is not Encoder.SUBSAMPLED):
             raise item_refused(audio, "it is too short to have a token")
         return Count(whole=max(0, tokens))
 
+    def mel_frames(self, audio: AudioLength) -> int:
+        """The number of mel frames."""
+        return self._frames(self._samples(audio))
+
+    def mel_mask(self, audio: AudioLength) -> list[int]:
+        """A one for each mel frame, and zeros as far as the processor fills audio up."""
+        ones = [1] * self.mel_frames(audio)
+        most = (self.max_seconds or 0) * self.sampling_rate // self.hop_length
+        zeros = [0] * (most - len(ones))
+        return zeros + ones if self.padding_side == "left" else ones + zeros
+
+    def _samples(self, audio: AudioLength) -> int:
+        return resampled_length(audio.num_samples, audio.sampling_rate, self.sampling_rate)
+
     def _tokens(self, samples: int) -> int:
-        if self.max_samples is not None:
-            samples = min(samples, self.max_samples)
-        frames = (
-            -(-samples // self.hop_length) if self.partial_frame else samples // self.hop_length
-        )
-        return _TOKENS[self.encoder](frames)
+        return _TOKENS[self.encoder](self._frames(samples))
+
+    def _frames(self, samples: int) -> int:
+        if self.max_seconds is not None:
+            samples = min(samples, self.max_seconds * self.sampling_rate)
+        if self.partial_frame or self.padding_side == "right":
+            return -(-samples // self.hop_length)
+        return samples // self.hop_length
 
 
 def _halved(frames: int) -> int:

@@ -140,7 +140,21 @@ class MiniMaxVideo(SampledVideos):
         """The engine plans with frames of the size of the largest image."""
         return plan.pairs_like_images(_MOST_PAIRS)
 
+    def patches(self, video: VideoSize) -> tuple[int, int, int]:
+        """Pairs of frames, rows and columns of patches."""
+        rows, columns = self._grid(video)
+        pairs = -(-len(self.frames(video).indices) // 2)
+        return pairs, rows * self.merge_size, columns * self.merge_size
+
     def count(self, video: VideoSize) -> Count:
+        rows, columns = self._grid(video)
+        frames = self.frames(video)
+        firsts = frames.indices[::2]
+        times = tuple(index / frames.fps for index in firsts) if frames.fps > 0 else ()
+        return Count(len(firsts), 1, rows * columns, times=times)
+
+    def _grid(self, video: VideoSize) -> tuple[int, int]:
+        """Rows and columns of tokens of a frame."""
         if self.max_long_side is not None:
             raise InexactError(
                 Reason.VIDEO_NOT_PREDICTABLE,
@@ -148,7 +162,7 @@ class MiniMaxVideo(SampledVideos):
             )
         factor = self.patch_size * self.merge_size
         check_aspect(video.height, video.width)
-        grid = smart_resize(
+        return smart_resize(
             video.height,
             video.width,
             factor=factor,
@@ -157,7 +171,3 @@ class MiniMaxVideo(SampledVideos):
             least_rounded=1,
             least_shrunk=0,
         )
-        frames = self.frames(video)
-        firsts = frames.indices[::2]
-        times = tuple(index / frames.fps for index in firsts) if frames.fps > 0 else ()
-        return Count(len(firsts), 1, grid[0] * grid[1], times=times)

@@ -52,12 +52,19 @@ class Navit(OneByOne[ImageSize]):
             for height in sides[index:]
         )
 
+    def patches(self, image: ImageSize) -> tuple[int, int, int]:
+        """Frames, rows and columns of patches."""
+        rows, columns = self._grid(image)
+        return 1, rows * self.merge_size, columns * self.merge_size
+
     def count(self, image: ImageSize) -> Count:
         return Count(whole=self._tokens(image))
 
     def _tokens(self, image: ImageSize) -> int:
-        if self.fixed_tokens is not None:
-            return self.fixed_tokens
+        return self.fixed_tokens or math.prod(self._grid(image))
+
+    def _grid(self, image: ImageSize) -> tuple[int, int]:
+        """Rows and columns of padded tokens."""
         patch, longest = self.patch_size, self.max_patches_per_side * self.patch_size
         patches = max(1.0, image.width // patch) * max(1.0, image.height // patch)
         scale = min(
@@ -69,7 +76,7 @@ class Navit(OneByOne[ImageSize]):
         width = min(max(1, int(image.width * scale)), longest)
         height = min(max(1, int(image.height * scale)), longest)
         factor = self.merge_size * patch
-        return math.ceil(width / factor) * math.ceil(height / factor)
+        return math.ceil(height / factor), math.ceil(width / factor)
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,11 @@ class SharedBudget:
             )
         return counts
 
+    def resized(self, count: Count) -> tuple[int, int]:
+        """Height and width in pixels."""
+        side = _MERGE * self.patch_size
+        return count.rows * side, count.columns * side
+
 
 @lru_cache(maxsize=4096)
 def _count(width: int, height: int, share: int, min_patches: int, patch_size: int) -> Count:

@@ -75,22 +75,39 @@ class Slices(OneByOne[ImageSize]):
         rows, columns = self.grid(image) if self.sliced else (0, 0)
         if self.fixed_tokens is not None:
             return Count(rows, columns, self.fixed_tokens, self.fixed_tokens)
-        whole = self._tokens(image.height, image.width, enlarge=not rows)
-        if not rows:
-            return Count(whole=whole)
-        height, width = _multiple(image.height, rows), _multiple(image.width, columns)
-        part = self._tokens(height / rows, width / columns, enlarge=True)
-        return Count(rows, columns, part, whole)
+        per_token = 16 if self.downsample == "16x" else 4
+        sides = self._sides(image, rows, columns)
+        whole, part = (height * width // per_token for height, width in sides)
+        return Count(rows, columns, part, whole) if rows else Count(whole=whole)
 
-    def _tokens(self, height: float, width: float, *, enlarge: bool) -> int:
-        """Tokens after a resize to about a slice's area; smaller images grow only if told to."""
+    def parts(self, image: ImageSize) -> list[tuple[int, int]]:
+        """Rows and columns of patches of the whole image and of each slice."""
+        rows, columns = self.grid(image) if self.sliced else (0, 0)
+        whole, part = self._sides(image, rows, columns)
+        return [whole] + [part] * (rows * columns)
+
+    def _sides(
+        self, image: ImageSize, rows: int, columns: int
+    ) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Rows and columns of patches of the whole image, and of a slice if there are any."""
+        whole = self._patches(image.height, image.width, enlarge=not rows)
+        if not rows:
+            return whole, whole
+        height, width = _multiple(image.height, rows), _multiple(image.width, columns)
+        return whole, self._patches(height / rows, width / columns, enlarge=True)
+
+    def _patches(self, height: float, width: float, *, enlarge: bool) -> tuple[int, int]:
+        """Rows and columns of patches after a resize to about a slice's area.
+
+        Smaller images grow only if told to.
+        """
         if enlarge or height * width > self.slice_size**2:
             aspect = width / height
             height = int(self.slice_size / math.sqrt(aspect))
             width = int(height * aspect)
-        side = self.patch_size * 4  # both merges of patches, whatever the mode
-        area = _multiple(height, side) * _multiple(width, side)
-        return area // (self.patch_size**2 * (16 if self.downsample == "16x" else 4))
+        merged = 4 if self.fixed_tokens is None else 1  # both merges, whatever the mode
+        side = self.patch_size * merged
+        return _multiple(height, side) // side * merged, _multiple(width, side) // side * merged
 
 
 def _multiple(length: float, divisor: int) -> int:

@@ -88,8 +88,20 @@ class StridedAudio(OneByOne[AudioLength]):
             return self.planned_tokens
         return self._tokens(self.planned_samples or self.planned_seconds * self.sampling_rate)
 
+    def mel_frames(self, audio: AudioLength) -> int:
+        """The number of frames before any step."""
+        return self._frames(self._samples(audio))
+
+    def chunks(self, audio: AudioLength) -> int:
+        """The number of chunks that the audio is cut into."""
+        chunks = -(-self._samples(audio) // (self.chunk_seconds * self.sampling_rate))
+        return min(chunks, self.max_seconds // self.chunk_seconds) if self.max_seconds else chunks
+
+    def _samples(self, audio: AudioLength) -> int:
+        return resampled_length(audio.num_samples, audio.sampling_rate, self.sampling_rate)
+
     def count(self, audio: AudioLength) -> Count:
-        samples = resampled_length(audio.num_samples, audio.sampling_rate, self.sampling_rate)
+        samples = self._samples(audio)
         if self.fills_up:
             samples = max(samples, self.min_samples)
         tokens = max(self.least, self._tokens(samples))

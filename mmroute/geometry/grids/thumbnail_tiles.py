@@ -80,7 +80,7 @@ class ThumbnailTiles:
         padded = self.max_image_tokens * self.downsample_factor**2
         if self.split:
             padded = max(padded, (self.tile_size // self.patch_size) ** 2)
-        patches = self._resized(image) * self.downsample_factor**2
+        patches = math.prod(self._resized(image)) * self.downsample_factor**2
         if patches > padded and (not alone or (cut and self.split)):
             why = (
                 f"resized it has {patches} patches, and what stands beside it is padded to {padded}"
@@ -100,14 +100,26 @@ class ThumbnailTiles:
 
     def _count(self, image: ImageSize, grid: tuple[int, int]) -> Count:
         columns, rows = grid
+        whole = math.prod(self._resized(image))
         if grid == (1, 1):
-            return Count(whole=self._resized(image))
+            return Count(whole=whole)
         side = math.ceil(self.tile_size // self.patch_size / self.downsample_factor)
-        return Count(rows, columns, side * side, self._resized(image))
+        return Count(rows, columns, side * side, whole)
 
-    def _resized(self, image: ImageSize) -> int:
-        """Tokens of the image after its smart resize, whose sides are a token long at least."""
-        rows, columns = smart_resize(
+    def parts(self, image: ImageSize) -> list[tuple[int, int]]:
+        """Rows and columns of patches of each tile, and of the image beside them."""
+        columns, rows = self.grid(image)
+        side = self.tile_size // self.patch_size
+        height, width = self._resized(image)
+        whole = height * self.downsample_factor, width * self.downsample_factor
+        return [(side, side)] * (rows * columns if rows * columns > 1 else 0) + [whole]
+
+    def _resized(self, image: ImageSize) -> tuple[int, int]:
+        """Rows and columns of tokens of the image after its smart resize.
+
+        Both are at least 1.
+        """
+        return smart_resize(
             image.height,
             image.width,
             factor=self._unit,
@@ -115,4 +127,3 @@ class ThumbnailTiles:
             max_pixels=self.max_image_tokens * self._unit**2,
             least_rounded=1,
         )
-        return rows * columns

@@ -75,4 +75,4 @@ class TwoPassTiles:
         wide, high = closest_of(image, others, self.tile_size)
         tiles = sum(count + (count != 1) for count in (columns * rows, wide * high)) - 1
         side = self.tile_size // self.patch_size
-        return Count(whole=tiles * int(side**2 * self.downsample_ratio**2))
+        return Count(1, tiles, int(side**2 * self.downsample_ratio**2))

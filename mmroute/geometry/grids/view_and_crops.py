@@ -52,6 +52,11 @@ class ViewAndCrops(OneByOne[ImageSize]):
         across, down = columns * self.crop_tokens, rows * self.crop_tokens
         return Count(down, across + self.row_ends, whole=view)
 
+    def crops(self, _: ImageSize, count: Count) -> tuple[int, int]:
+        """Rows and columns of crops; (1, 1) if there are none."""
+        side = self.crop_tokens
+        return max(1, count.rows // side), max(1, (count.columns - self.row_ends) // side)
+
 
 @dataclass(frozen=True, slots=True)
 class CropsOfOne:
@@ -88,6 +93,11 @@ class CropsOfOne:
         side = self.crop_tokens
         return Count(rows * side, columns * side + 1, whole=self._view)
 
+    def crops(self, _: ImageSize, count: Count) -> tuple[int, int]:
+        """Rows and columns of crops; (1, 1) if there are none."""
+        side = self.crop_tokens
+        return max(1, count.rows // side), max(1, (count.columns - 1) // side)
+
 
 @dataclass(frozen=True, slots=True)
 class CropsOfFew:
@@ -117,6 +127,15 @@ class CropsOfFew:
         if cut:
             turned = [(height, width) for width, height in self.resolutions]
             height, width = best_resolution(image, turned)
-        side = -(-(crop // self.patch_size) // self.downsample_ratio)
+        side = self._side
         rows, columns = height // crop * side, width // crop * side
         return Count(rows, columns + 1, whole=side * (side + 1) + 1)
+
+    @property
+    def _side(self) -> int:
+        """Feature positions along one side of a crop."""
+        return -(-(self.resolutions[0][0] // self.patch_size) // self.downsample_ratio)
+
+    def crops(self, _: ImageSize, count: Count) -> tuple[int, int]:
+        """Rows and columns of crops."""
+        return count.rows // self._side, (count.columns - 1) // self._side
