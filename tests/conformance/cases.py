@@ -107,6 +107,7 @@ FAMILY_PLACEHOLDERS: dict[str, str | None] = {
     "small-moss-audio": None,
     "small-moss-audio-timed": None,
     "small-moss-transcribe-diarize": None,
+    "small-midashenglm": None,
     # Text only; the chats of the last are refused without the engine's date.
     "small-llama": None,
     "small-deepseek-v3.2": None,
@@ -139,6 +140,7 @@ FAMILY_MEDIA: dict[str, tuple[str, ...]] = {
     "small-moss-audio": ("audio",),
     "small-moss-audio-timed": ("audio",),
     "small-moss-transcribe-diarize": ("audio",),
+    "small-midashenglm": ("audio",),
 }
 
 _SIZES = (

@@ -106,6 +106,44 @@ def _moss_diarize() -> Files:
     return files
 
 
+def _dasheng() -> Files:
+    special = ("<|audio_bos|>", "<|AUDIO|>", "<|audio_eos|>")
+    files = _files(
+        "MiDashengLMModel",
+        "midashenglm",
+        special,
+        "".join(special),
+        audio_token_id="<|AUDIO|>",
+        audio_encoder_config={"model_type": "midashenglm_dasheng_encoder", "embed_dim": 64},
+        subsample_factor=5,
+        text_config={**LLAMA, "model_type": "qwen2_5_omni_text", "max_position_embeddings": 16384},
+    )
+    names = ("audio_bos_token", "audio_token", "audio_eos_token")
+    files["tokenizer_config.json"] = {
+        **_TOKENIZER,
+        "extra_special_tokens": dict(zip(names, special, strict=True)),
+        "tokenizer_class": "Qwen2Tokenizer",
+    }
+    auto_map = {"AutoProcessor": "processing_midashenglm.MiDashengLMProcessor"}
+    files["preprocessor_config.json"] = {
+        "auto_map": auto_map,
+        "do_normalize": False,
+        "feature_extractor_type": "Wav2Vec2FeatureExtractor",
+        "feature_size": 1,
+        "padding_side": "right",
+        "padding_value": 0.0,
+        "processor_class": "MiDashengLMProcessor",
+        "return_attention_mask": True,
+        "sampling_rate": 16000,
+    }
+    files["processor_config.json"] = {
+        "auto_map": auto_map,
+        "processor_class": "MiDashengLMProcessor",
+    }
+    files["chat_template.jinja"] = files["chat_template.jinja"].replace("'image'", "'audio'")
+    return files
+
+
 _STRING: Final = (
     "{%- for message in messages -%}<|im_start|>{{ message.role }}\n"
     "{{ message.content }}<|im_end|>\n{%- endfor -%}"
@@ -263,6 +301,7 @@ CODE_FAMILIES: Final[Mapping[str, Callable[[], Files]]] = {
     "small-kimi-vl": _kimi_vl,
     "small-phi-4-multimodal": _phi4,
     "small-moss-transcribe-diarize": _moss_diarize,
+    "small-midashenglm": _dasheng,
     "small-minicpm-v-2.6": lambda: _minicpm("V", 2.6, max_slice_nums=7),
     "small-minicpm-v-4.5": lambda: _minicpm("V", 4.5, tokenizer="V", max_slice_nums=5),
     "small-minicpm-o-2.6": lambda: _minicpm("O", 2.6, max_slice_nums=9),

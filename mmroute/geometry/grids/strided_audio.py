@@ -2,8 +2,9 @@
 
 Sources: vLLM ``model_executor/models/granite_speech.py``, ``glmasr.py``, ``glmasr_utils.py``,
 ``audioflamingo3.py``, ``funaudiochat.py``, ``moss_audio.py``, ``moss_transcribe_diarize.py``,
-``transformers_utils/processors/funasr.py``, ``fireredasr2.py`` and ``minicpmo.py``; transformers
-``models/granite_speech/feature_extraction_granite_speech.py``. Checked with them.
+``midashenglm.py``, ``transformers_utils/processors/funasr.py``, ``fireredasr2.py`` and
+``minicpmo.py``; transformers ``models/granite_speech/feature_extraction_granite_speech.py``.
+Checked with them.
 """
 
 from __future__ import annotations
