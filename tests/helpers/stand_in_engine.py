@@ -126,7 +126,8 @@ def main() -> None:
         return
     if "STAND_IN_DIES" in os.environ:
         print("(APIServer pid=7) WARNING 11-23 15:28:35 [a.py:1] errors like `OSError: [Errno 24]`")
-        print("ValueError: the repository contains custom code: pass trust_remote_code=True")
+        print("ValidationError: 1 validation error for ModelConfig")
+        print("  Value error, the repository contains custom code: pass trust_remote_code=True")
         print("(Worker pid=9) ERROR 11-23 15:28:36 [b.py:2]     assert sum(sections) == 16")
         print("(Worker pid=9) ERROR 11-23 15:28:36 [b.py:2]            ^^^^^^^^^^^^^^^^^^^")
         print("(Worker pid=9) ERROR 11-23 15:28:36 [b.py:2] AssertionError")

@@ -34,14 +34,15 @@ _ENVIRONMENT: Final[Mapping[str, str]] = {
 _NOT_INHERITED: Final = ("PYTHONHASHSEED", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
 _PATIENCE: Final = 12.0  # seconds for an engine to end by itself
 _POLL: Final = 0.25
-_ERROR: Final = re.compile(r"(?:\w+Error|error|Exception): ?.+|\b[A-Z]\w+Error$", re.MULTILINE)
+_ERROR: Final = re.compile(r"(?:\w+Error|error|Exception)[:,] ?.+|\b[A-Z]\w+Error$", re.MULTILINE)
 _BARE: Final = re.compile(r"\w+")  # an error without a word; the line above is the code's
 _PREFIX: Final = re.compile(r"^\(\w+ pid=\d+\) [A-Z]+ .*?\]")
 _UNDERLINED: Final = re.compile(r"[\^~]+")
-_ELSEWHERE: Final = re.compile(r"See (?:stack trace for )?root cause")
+_ELSEWHERE: Final = re.compile(r"root cause|stack trace")
 _SHOWN: Final = 300
 _WORDS: Final = 3
 _REMEDIES: Final = (
+    ("No module named", "The engine's environment lacks a package: install it with its pip."),
     ("trust_remote_code", "The model brings its own code: give --trust-remote-code as well."),
     ("kv cache memory", "The context is too long for this machine: give a --max-model-len."),
     ("Available memory", "Another program has the memory that the engine needs."),

@@ -206,7 +206,7 @@ def _shrink_text(text: _Config, least_layers: int) -> int:
     elif own_head:
         head = min(max(head, _WIDTH), _WIDEST)
     text["hidden_size"] = head
-    _set_all(text, ("word_embed_proj_dim",), head)
+    _set_all(text, ("word_embed_proj_dim", "conv_dim", "block_dim"), head)
     return head
 
 
