@@ -186,3 +186,21 @@ def test_families_that_a_running_engine_of_0_32_answers_otherwise(
     Normalizer.from_pretrained(str(directory), backend="vllm==0.33.0")
     with pytest.raises(ModelError, match=r"not covered for vllm 0\.32\.0"):
         Normalizer.from_pretrained(str(directory), backend="vllm==0.32.0")
+
+
+def test_what_a_family_adds_to_identities_came_with_0_33(
+    small_model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """As a running engine of 0.32 has it; releases before 0.31 are not predicted."""
+    flagged = write_model(FAMILY_MODELS["small-h2ovl"](), tmp_path / "model")
+    image = {"type": "image_url", "image_url": {"url": PICTURE}}
+    messages = [{"role": "user", "content": [image, {"type": "text", "text": "What is this?"}]}]
+
+    def named(model: Path, version: str) -> str:
+        loaded = Normalizer.from_pretrained(str(model), model_id="m", backend=f"vllm=={version}")
+        ((_, identity),) = loaded.normalize(messages=messages).identified()
+        return identity.value
+
+    plain = small_model("small-qwen2.5-vl")
+    assert named(flagged, "0.32.0") == named(plain, "0.32.0")
+    assert named(flagged, "0.33.0") != named(plain, "0.33.0")

@@ -18,10 +18,13 @@ from mmroute.geometry import Overrides
 from mmroute.requests.items import Identity, IdentityForm, IdentitySource, ImageFile, Item
 
 
-def framed_identity(item: Item, **known: Any) -> Identity | None:
+def framed_identity(
+    item: Item, *, flags: Mapping[str, bool] = MappingProxyType({}), **known: Any
+) -> Identity | None:
     """As `item_identity`, for 0.31 and 0.32.
 
-    Pictures that are RGB were left as they are, even those with a transparent colour.
+    Pictures that are RGB were left as they are, even those with a transparent colour. The flags
+    were not hashed. Source: vLLM 0.32.0 ``model_executor/models/h2ovl.py``.
     """
     if isinstance(item, ImageFile) and item.mode == "RGB":
         item = replace(item, converted=False)
