@@ -247,7 +247,8 @@ class Endpoints:
 
     def _handle(self, request: ApiRequest, exchange: Exchange, form: AnswerForm) -> Answered:
         watch = self._models.watch
-        watch.start(runs=next(self._requests) % _TIMED_ONE_OF == 0)
+        timed = next(self._requests) % _TIMED_ONE_OF == 0
+        watch.start(runs=timed)
         model = self._models.find(request.model)
         own_id, client_id = exchange.entry.own_id, exchange.client_id or None
         try:
@@ -256,7 +257,7 @@ class Endpoints:
             if error.reason is not None:
                 error.model = model.name
             raise
-        return Answered(model.name, reply, watch.spent() if watch.runs else {})
+        return Answered(model.name, reply, watch.spent() if timed else {})
 
     def _pool_for(self, cost: Cost, blocks: BlockForm | None) -> ThreadPoolExecutor | None:
         """The pool of threads that answers a request; None for the event loop."""
@@ -284,7 +285,7 @@ class Endpoints:
         if reply.inexact is None:
             entry.outcome = "exact"
             self._metrics.answered(done.model, entry.tokens, items, done.timings)
-            headers = {**reply.headers, **_EXACT}
+            headers = {**reply.headers, **_EXACT} if reply.headers else _EXACT
         else:
             entry.outcome, entry.reason = "text_prefix", reply.inexact.value
             self._metrics.inexact(done.model, entry.outcome, entry.reason)

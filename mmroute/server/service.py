@@ -168,7 +168,7 @@ class Service:
         """The response to a request whose body did not arrive in time."""
         return self._endpoints.refuse(exchange, self._endpoints.body_is_late())
 
-    def headers(self, exchange: Exchange, response: Response) -> Mapping[str, str]:
+    def headers(self, exchange: Exchange, response: Response) -> dict[str, str]:
         """All headers of a response except its length."""
         headers = dict(response.headers)
         if response.media_type is not None:

@@ -247,12 +247,11 @@ def template_kwargs(chat: ChatCompletionRequest) -> dict[str, Any]:
     """The variables of the chat template, as vLLM hands them to parsers."""
     own = chat.chat_template_kwargs or {}
     every = own_template_kwargs(own, chat.reasoning_effort, chat.documents)
-    every = {name: value for name, value in every.items() if value not in _UNSET}
-    return {
-        # A default of vLLM's own, for every model.
-        "cohere_format": "cmd4",
-        **{name: value for name, value in every.items() if name in own},
-        "add_generation_prompt": chat.add_generation_prompt,
-        "continue_final_message": chat.continue_final_message,
-        **{name: value for name, value in every.items() if name not in own},
-    }
+    others = {name: value for name, value in every.items() if value not in _UNSET}
+    kwargs: dict[str, Any] = {"cohere_format": "cmd4"}  # a default of vLLM's own, for every model
+    for name in own:
+        if name in others:
+            kwargs[name] = others.pop(name)
+    kwargs["add_generation_prompt"] = chat.add_generation_prompt
+    kwargs["continue_final_message"] = chat.continue_final_message
+    return kwargs | others

@@ -29,6 +29,7 @@ _TICK: Final = 0.25
 _LINGER: Final = 5.0
 _PUBLISHED_EVERY: Final = 1.0
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+_LINE: Final = "%s: %s\r\n".__mod__
 _STATUS: Final = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus
 }
@@ -282,13 +283,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def _send(self, exchange: Exchange, response: Response) -> None:
         headers = self._service.headers(exchange, response)
-        lines = [f"{name}: {value}\r\n" for name, value in headers.items()]
-        if headers.get("connection") == "close":
+        if self._deaf:
+            headers["connection"] = "close"
+        elif headers.get("connection") == "close":
             self._deaf = True
-        elif self._deaf:
-            lines.append("connection: close\r\n")
         head = (
-            f"{_STATUS[response.status]}{self._front.date}{''.join(lines)}"
+            f"{_STATUS[response.status]}{self._front.date}{''.join(map(_LINE, headers.items()))}"
             f"content-length: {len(response.body)}\r\n\r\n"
         ).encode("latin-1")
         self._status = response.status

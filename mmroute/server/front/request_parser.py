@@ -170,11 +170,10 @@ class RequestParser:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         name = name.lower()
-        headers = self._headers
-        if name in headers:
+        if name in self._headers:
             self._repeated.append(name)
         else:
-            headers[name] = value.rstrip()
+            self._headers[name] = value
 
     def on_headers_complete(self) -> None:
         self._read_all = True
@@ -209,6 +208,8 @@ class RequestParser:
             raise MalformedError(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
         method, target, minor = line.groups()
         headers, repeated = self._headers, self._repeated
+        if b" \r" in raw or b"\t\r" in raw:  # llhttp leaves spaces behind a value (section 5.1)
+            headers.update({name: value.rstrip() for name, value in headers.items()})
         if len(headers) + len(repeated) > _MOST_FIELDS:  # each takes many times its bytes
             raise MalformedError(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
         if minor == b"0":
