@@ -19,7 +19,10 @@ from mmroute.requests.items import Identity, IdentityForm, IdentitySource, Image
 
 
 def framed_identity(
-    item: Item, *, flags: Mapping[str, bool] = MappingProxyType({}), **known: Any
+    item: Item,
+    *,
+    flags: Mapping[str, bool] = MappingProxyType({}),  # noqa: ARG001 - not to be handed on
+    **known: Any,
 ) -> Identity | None:
     """As `item_identity`, for 0.31 and 0.32.
 
