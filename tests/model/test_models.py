@@ -25,6 +25,7 @@ from mmroute.model.resolve import resolve_model
 from mmroute.model_directory import EMBEDDED_MODEL, find_model
 from mmroute.parity.oracles.common import OracleError
 from mmroute.requests.items import Modality
+from mmroute.tokenizers.formats import mistral
 from mmroute.tokenizers.formats.fast import HfTokenizer
 
 if (MODELS := real_models()) is not None:
@@ -80,6 +81,21 @@ def test_limits_of_the_vocabulary_are_the_libraries_own(
     vocabulary = tokenizer.backend.get_vocab(with_added_tokens=True)
     assert tokenizer.max_token_id == max(vocabulary.values())
     assert tokenizer.max_chars_per_token == max(map(len, vocabulary))
+
+
+def test_a_tekken_vocabulary_is_read_as_a_whole_where_that_is_asked_for(
+    normalizer: Callable[[str], Normalizer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer: Any = normalizer(EMBEDDED_MODEL).model.tokenizer
+    monkeypatch.setattr(mistral, "FewestTokens", None)
+    another = mistral.MistralTokenizer(tokenizer.backend)
+    assert (
+        another.encode("[IMG] Hi", add_special_tokens=True).tolist()
+        == tokenizer.encode("[IMG] Hi", add_special_tokens=True).tolist()
+    )
+    assert [another.token_id(each) for each in ("[IMG]", "Hi", "no token")] == [10, 37133, None]
+    with pytest.raises(TypeError):
+        _ = another.fewest_tokens
 
 
 def test_values_are_named_with_their_places(small_model: Callable[[str], Path]) -> None:

@@ -101,7 +101,8 @@ class HfChat(Chat):
             chat, content_format=template.content_format, placeholders=self.placeholders
         )
         messages = conversation
-        if not template.knows_developer:
+        # The cache keeps no chat with such a message, so the messages that it knows are others.
+        if not template.knows_developer and "developer" in [m["role"] for m in chat.messages]:
             messages = _developer_to_system(conversation)
         if chat.prefix is not None and messages is conversation:
             return chat.prefix.render(conversation, chat.contents)
@@ -188,8 +189,6 @@ def objects_of(kwargs: Mapping[str, Any], name: str) -> list[dict[str, Any]] | N
 
 def _developer_to_system(conversation: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rename the role for templates that do not know it, and merge all system messages."""
-    if "developer" not in [message["role"] for message in conversation]:
-        return conversation
     renamed = [
         {k: v for k, v in message.items() if k != "tools"} | {"role": "system"}
         if message["role"] == "developer"
