@@ -2,6 +2,7 @@
 
     python benchmarks/serving.py MODEL_DIR [--vllm-python PATH] [--soak 200000]
     python benchmarks/serving.py MODEL_DIR --beside TREE [--rounds 300]
+    python benchmarks/serving.py MODEL_DIR --replacements 20
 
 Each request has 1,000 words that are its own, and one 1280x720 JPEG as a data URL of about 100 kB.
 Client and server run on this machine and share its cores. Every hundredth answer is compared with
@@ -9,6 +10,9 @@ the one of a `Normalizer`. MODEL_DIR is a directory of any family with images.
 
 With `--beside` the server of another source tree gets the same requests, in short turns over kept
 connections. What is told then is the processor time of each server process for a request.
+
+With `--replacements` a server of two processes replaces its model by the same one again and again.
+What is told then is the memory of all its processes together, and what the second one adds.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import http.client
 import json
 import os
 import random
@@ -73,10 +78,16 @@ def main() -> None:
         "--beside", metavar="TREE", type=Path, help="a source tree whose server is compared"
     )
     parser.add_argument("--rounds", metavar="N", type=int, default=300, help="of a comparison")
+    parser.add_argument(
+        "--replacements", metavar="N", type=int, default=0, help="to see the memory"
+    )
     arguments = parser.parse_args()
     model = str(arguments.model.resolve())
     if arguments.beside is not None:
         _print_beside(model, arguments.beside.resolve(), arguments.rounds)
+        return
+    if arguments.replacements:
+        _print_replacements(model, arguments.replacements)
         return
     normalizer = Normalizer.from_pretrained(model)
 
@@ -128,6 +139,39 @@ def _print_beside(model: str, tree: Path, rounds: int) -> None:
         f"ratio of pairs {ratio.median:.3f} ({ratio.low:.3f} to {ratio.high:.3f}), of the least "
         f"{ratio.least[1] / ratio.least[0]:.3f}, {rounds} rounds of {_IN_A_ROW}"
     )
+
+
+def _print_replacements(model: str, replacements: int) -> None:
+    print(machine())
+    with _mmroute(f"a={model}", _TREE, "--processes", "2", "--admin-key", "k") as (port, process):
+        for number in range(replacements + 1):
+            run_load([port], Plan(_request, 500, _CONNECTIONS))
+            shared, own = zip(*map(_mebibytes, _family(process.pid)), strict=True)
+            print(
+                f"after {number} replacements: {sum(shared):.0f} MiB, of which {min(own[1:]):.0f} "
+                "MiB are of one process alone that answers"
+            )
+            before = set(_family(process.pid)[1:])
+            body = json.dumps({"model": model}).encode()
+            headers = {"Authorization": "Bearer k", "Content-Type": "application/json"}
+            with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port)) as connection:
+                connection.request("PUT", "/admin/models/a", body, headers)
+                assert connection.getresponse().status == http.HTTPStatus.ACCEPTED
+            while before & set(_family(process.pid)):
+                time.sleep(0.1)
+
+
+def _family(pid: int) -> list[int]:
+    """A process and those that it has started."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
+    return [pid, *map(int, children.split())]
+
+
+def _mebibytes(pid: int) -> tuple[float, float]:
+    """The memory of a process: its share of all that it uses, and what is its alone."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines()[1:]
+    kib = {name: int(rest.split()[0]) for name, _, rest in (each.partition(":") for each in lines)}
+    return kib["Pss"] / 1024, (kib["Private_Dirty"] + kib["Private_Clean"]) / 1024
 
 
 async def _in_turns(servers: Sequence[_Server], rounds: int) -> list[tuple[int, int]]:
@@ -213,9 +257,9 @@ def _request(number: int) -> list[bytes]:
 
 
 @contextlib.contextmanager
-def _mmroute(model: str, tree: Path = _TREE) -> Iterator[_Server]:
+def _mmroute(model: str, tree: Path = _TREE, *options: str) -> Iterator[_Server]:
     # -P: the working directory must not come before the tree.
-    command = [sys.executable, "-P", "-m", "mmroute", "serve", model, "--port", "0"]
+    command = [sys.executable, "-P", "-m", "mmroute", "serve", model, "--port", "0", *options]
     environment = {**os.environ, "PYTHONPATH": str(tree)}
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(command, stderr=log, env=environment)
