@@ -212,6 +212,8 @@ def videos() -> Iterator[tuple[str, bytes]]:
     yield "edit-hides-two", edited(plain, (200, 2 * unit))
     yield "edit-hides-end", edited(plain, (100, 0))
     yield "edit-hides-both-ends", edited(b_frames, (200, 4 * unit))
+    pauses = video(frames=12, b_frames=3, group=100, steps=(1, 1, 1, 5))
+    yield "edit-hides-end-of-pauses", edited(pauses, (300, 1024))
     yield "edit-hides-all", edited(plain, (200, 10 * unit))
     yield "edit-twice", edited(plain, (100, 0), (100, 3 * unit))
     yield "edit-pause-behind", edited(plain, (100, 0), (100, -1))

@@ -59,7 +59,10 @@ def frames_at_end(samples: Samples, scale: int, fps: float, *, start: int) -> in
 
 
 def frames_wherever_sought(
-    seconds: npt.NDArray[np.float64], fps: float, claims: Collection[int]
+    seconds: npt.NDArray[np.float64],
+    fps: float,
+    claims: Collection[int],
+    begins: Integers | None = None,
 ) -> int:
     """The number of frames that the engine counts, whatever key frame OpenCV seeks to.
 
@@ -67,12 +70,15 @@ def frames_wherever_sought(
         seconds: when each frame is shown, ascending from 0, shape (frames,), float64.
         fps: the number of frames per second.
         claims: the numbers of frames that the header may tell.
+        begins: the numbers of the frames that a decoder may show first behind a key frame; None
+            if it may be any.
 
     Raises:
         InexactError: `video_not_predictable` if the number depends on the key frame or the claim.
     """
     total = len(seconds)
-    positions = set((_numbers(seconds, fps) - np.arange(total) + total).tolist())
+    found = _numbers(seconds, fps) - np.arange(total) + total
+    positions = set((found if begins is None else found[begins]).tolist())
     return only({counted(position, claimed) for claimed in claims for position in positions})
 
 

@@ -83,6 +83,7 @@ def _read_track(file: BinaryIO, track: Box, others: list[Box], layout: Layout) -
     samples.check(layout.media)
     shown = samples.shown if layout.fragments else shown_after(samples, edits, movie_scale, scale)
     total, visible = len(samples.shown), len(shown)
+    starts = [edit.start for edit in edits if edit.start >= 0]
     if not visible:
         raise not_predictable(f"the edit list hides {total} of {total} frames")
     # Programs that write fragments stretch the first or last frame alone.
@@ -99,14 +100,23 @@ def _read_track(file: BinaryIO, track: Box, others: list[Box], layout: Layout) -
     if not plain or layout.fragments:
         seconds = (np.sort(shown) - shown.min()) / scale
         claims = {claimed} if claimed else _claims([track, *others], layout, fps)
-        num_frames = frames_wherever_sought(seconds, fps, claims)
+        begins = _begins(samples, [] if layout.fragments else starts, visible)
+        num_frames = frames_wherever_sought(seconds, fps, claims, begins)
         return VideoSize(width, height, num_frames, fps, unreadable=max(num_frames - visible, 0))
-    starts = [edit.start for edit in edits if edit.start >= 0]
     start = int(samples.shown[0])
     if starts not in ([], [start]):
         raise not_predictable("its rate varies, and an edit list changes when it begins")
     num_frames = frames_at_end(samples, scale, fps, start=0 if starts else start)
     return VideoSize(width, height, num_frames, fps)
+
+
+def _begins(samples: Samples, starts: list[int], visible: int) -> Integers | None:
+    """The frames shown first behind each key frame, as numbers of visible frames; None for any."""
+    if len(starts) > 1 or samples.has_leading_frames():
+        return None
+    hidden = int((samples.shown < starts[0]).sum()) if starts else 0
+    order = np.sort(samples.shown).searchsorted(samples.shown[samples.key_indices()])
+    return np.clip(order - hidden, 0, visible - 1)
 
 
 def _before_cut(
