@@ -11,6 +11,7 @@ from mmroute.cli.arguments import Commands, add_command
 from mmroute.cli.engine_options import load_normalizer, model_arguments
 from mmroute.cli.output import print_table
 from mmroute.engines.vllm.architectures import register
+from mmroute.engines.vllm.rust.families import SERVED
 from mmroute.engines.vllm.rust.profile import VLLM_RUST
 from mmroute.families.matching import known_families
 from mmroute.families.spec import OWN_PACKAGE
@@ -86,6 +87,7 @@ def _families(arguments: argparse.Namespace) -> int:
                     for name, media in spec.media.items()
                 },
                 "checked": {engine: list(v) for engine, v in spec.checked.items()},
+                "rust_frontend_images": spec.family in SERVED,
                 "package": spec.package,
             }
             for spec in specs
@@ -98,7 +100,7 @@ def _families(arguments: argparse.Namespace) -> int:
         items = ", ".join(spec.media) or "-"
         rows.append((spec.family, items, spec.title, checked, spec.package))
     print_table(rows)
-    images = ", ".join(spec.family for spec in specs if "vllm-rust" in spec.engine)
+    images = ", ".join(spec.family for spec in specs if spec.family in SERVED)
     print(f"\nBehind {VLLM_RUST.label}: texts of these families, and images of {images}.")
     return 0
 

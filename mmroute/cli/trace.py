@@ -172,7 +172,10 @@ def _report(
     if sys.stderr.isatty():
         print(file=sys.stderr)
     return as_dict(
-        analysis, lambda pair: _explain_command(arguments, pair), show_text=arguments.show_text
+        analysis,
+        lambda pair: _explain_command(arguments, pair),
+        engine=None if normalizer is None else normalizer.model.engine.label,
+        show_text=arguments.show_text,
     )
 
 
@@ -213,7 +216,7 @@ def _explain_command(arguments: argparse.Namespace, pair: Suspect) -> str:
 
 def _print(report: dict[str, Any]) -> None:
     (name, count), *others = facts(report)
-    print(f"{count} {name}")
+    print(f"{count} {name}" + (f" of {report['engine']}" if report["engine"] else ""))
     for reason, refused in report["refused"].items():
         shown = ", ".join(map(str, refused["lines"]))
         more = ", ..." if refused["count"] > len(refused["lines"]) else ""

@@ -98,6 +98,7 @@ def check_model(model: ResolvedModel, *further: ModelCheck) -> HealthReport:
     lost = [] if back == _TEXT else [f"{_TEXT!r} is {back!r} after encoding and decoding"]
     checks = [
         files,
+        Check("engine", ok=True, detail=model.engine.label),
         Check("versions", ok=True, detail=versions),
         Check("encoder", ok=True, detail=_encoder(model)),
         Check("block_hashes", ok=True, detail=_hasher()),

@@ -57,11 +57,15 @@ def trace_page(name: str, report: dict[str, Any]) -> str:
         "traces/page.html",
         title=f"What {name} allows",
         verdict=verdict,
-        facts=[*facts(report), *_costs(report)],
+        facts=[*_engine(report), *facts(report), *_costs(report)],
         refused=report["refused"],
         plots=plots,
         losses=report["losses"],
     )
+
+
+def _engine(report: dict[str, Any]) -> list[tuple[str, str]]:
+    return [("engine", report["engine"])] if report["engine"] else []
 
 
 def _costs(report: dict[str, Any]) -> list[tuple[str, str]]:

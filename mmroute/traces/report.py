@@ -19,12 +19,17 @@ _PERCENTILES: Final = (50, 99)
 
 
 def as_dict(
-    analysis: Analysis, command: Callable[[Suspect], str], *, show_text: bool
+    analysis: Analysis,
+    command: Callable[[Suspect], str],
+    *,
+    engine: str | None,
+    show_text: bool,
 ) -> dict[str, Any]:
     """The values of a report.
 
     Args:
         analysis: the analysis of a trace.
+        engine: the engine that answered, its version and its frontend; None for none.
         command: makes the command line that explains a pair of requests.
         show_text: whether the report may have text of prompts. If not, it also lacks the messages
             about refused lines, because they quote prompts.
@@ -32,6 +37,7 @@ def as_dict(
     reading, fleet = analysis.reading, analysis.fleet
     curve = reading.curve
     return {
+        "engine": engine,
         "requests": reading.requests,
         "refused": {
             reason: {"count": refused.count, "lines": refused.lines}

@@ -120,8 +120,12 @@ def test_families_lists_what_was_checked(capsys: pytest.CaptureFixture[str]) -> 
     listed = {f["family"]: f for f in json.loads(capsys.readouterr().out)}
     assert listed["qwen3-vl"]["checked"]["vllm"] == ["0.33.0"]
     assert listed["llava-next-video"]["geometries"].keys() == {"video"}
+    assert listed["nemotron-omni"]["rust_frontend_images"]
+    assert not listed["gemma-3"]["rust_frontend_images"]
     assert main(["families"]) == 0
-    assert "qwen3-vl" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "qwen3-vl" in shown
+    assert "nemotron-omni" in shown.partition("rust frontend:")[2]
 
 
 @pytest.mark.parametrize(

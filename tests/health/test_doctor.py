@@ -48,8 +48,8 @@ def test_models_are_healthy(name: str, normalizer: Callable[[str], Normalizer]) 
     assert report.failures == ""
     assert not [warning for warning in report.warnings if "is inexact" in warning]
     assert [check.name for check in report.checks] == [
-        "files", "versions", "encoder", "block_hashes", "model_id", "special_tokens", "text",
-        "requests", "vectors",
+        "files", "engine", "versions", "encoder", "block_hashes", "model_id", "special_tokens",
+        "text", "requests", "vectors",
     ]  # fmt: skip
 
 

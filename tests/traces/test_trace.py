@@ -160,6 +160,13 @@ def test_the_command_compares_routings(model: str, trace: Path) -> None:
     assert report["preprocessing_us"]["p99"] > 0
 
 
+def test_a_report_names_the_engine_and_its_frontend(model: str, trace: Path) -> None:
+    rust = "VLLM_USE_RUST_FRONTEND=1 vllm serve org/qwen-vl"
+    finished = run("trace", str(trace), "--model", model, "--engine-args", rust, "--json")
+    assert json.loads(finished.stdout)["engine"] == "vllm 0.33.0, rust frontend"
+    assert report_of(model, trace)["engine"] == "vllm 0.33.0"
+
+
 def report_of(model: str, *arguments: str | Path) -> dict[str, Any]:
     """What `mmroute trace` reports, without what a clock says."""
     options = ("--model", model, "--model-id", "org/qwen", "--json")
@@ -350,6 +357,7 @@ def test_lines_of_mooncake_need_no_model(tmp_path: Path) -> None:
     assert (report["block_size"], report["blocks"], report["different_blocks"]) == (512, 5, 3)
     assert report["refused"] == {"invalid_request": {"count": 1, "lines": [3]}}
     assert report["output_tokens"] == 10
+    assert report["engine"] is None
     assert [each["policy"] for each in report["policies"]] == [
         "round_robin", "least_load", "block_hashes",
     ]  # fmt: skip

@@ -114,6 +114,8 @@ _SPECS: Final = (
     ),
 )  # fmt: skip
 """The crate's specs in its order, as far as they are known."""
+SERVED: Final = frozenset[str]().union(*(spec.families for spec in _SPECS))
+"""The families whose images are covered."""
 
 _PREPROCESSOR: Final = "preprocessor_config.json:"
 _VISION: Final = "config.json:vision_config."
