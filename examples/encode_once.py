@@ -50,7 +50,7 @@ class Stage:
         """The worker's answer: by token IDs and metadata if it can be, or else to the chat."""
         chat = forwarding.with_uuids(chat)
         routing = self._normalizer.answer(mmroute.from_openai(chat))
-        sampling = {"temperature": chat.get("temperature", 1.0), "max_tokens": chat["max_tokens"]}
+        sampling: Json = {n: chat[n] for n in ("temperature", "max_tokens") if n in chat}
         try:
             names = [identity.value for _, identity in routing.identified()]
             transfer = self._encode(chat, names)
@@ -63,6 +63,8 @@ class Stage:
             return post(f"{self._worker}/inference/v1/generate", body)
         except (mmroute.InexactError, ValueError, urllib.error.HTTPError) as error:
             print(f"sent whole: {error}", file=sys.stderr)
+            for placed in routing.items:  # the worker may have lost one: encode them anew
+                self._encoded.pop(str(placed.identity), None)
             return post(f"{self._worker}/v1/chat/completions", chat)
 
     def _encode(self, chat: Json, names: list[str]) -> Json:
@@ -81,8 +83,8 @@ class Stage:
                 "messages": [{"role": "user", "content": new}],
             }
             answer = post(f"{self._encoder}/v1/chat/completions", ask)
-            self._encoded.update(answer["ec_transfer_params"])
-        return {name: self._encoded[name] for name in names}
+            self._encoded.update(answer.get("ec_transfer_params") or {})
+        return {name: self._encoded[name] for name in names if name in self._encoded}
 
 
 def main() -> None:
