@@ -42,8 +42,13 @@ def write_page(page: Path, found: Mapping[str, Any]) -> None:
     told = {name: _mean_credits(of) for name, of in runs.items() if of and of[0]["credits"]}
     setting = f"{live['requests']} requests to {live['workers']} engines ({live['engine']})"
     write_bars(page.with_suffix(".svg"), told, f"{setting}. Shares of all prompt tokens.")
+    runs = simulated["routers"]
     rates = {_SHOWN[name]: _mean(runs[name], "hit_rate") for name in _SHOWN if runs.get(name)}
-    caption = f"{setting}, by their own counters.\nWritten by benchmarks/routers/routebench.py."
+    caption = (
+        f"{simulated['requests']:,} requests to {simulated['workers']} simulated workers, whose "
+        f"caches ({simulated['blocks']} blocks of {_SIZE} tokens) evict as vLLM's do.\n"
+        "docs/routers.md has these routers on running engines. Written by benchmarks/routers."
+    )
     write_picture(page.with_name("request.svg"), rates, caption)
 
 
@@ -66,10 +71,19 @@ def _credits(found: Mapping[str, Any]) -> str:
         told = [run["credits"] for run in runs if run["credits"]]
         parts = [_spread(part) for part in zip(*told, strict=True)] or ["does not tell", "", ""]
         exact = _spread([run["exact"] for run in runs]) if told else ""
-        busiest = f"{fmean(run['busiest'] for run in runs):.2f}"
-        return [name, _spread([run["hit_rate"] for run in runs]), *parts, exact, busiest]
+        counts = [run["busiest"] for run in runs]
+        half = (max(counts) - min(counts)) / 2
+        busiest = f"{fmean(counts):.2f}" + (f" ± {half:.2f}" if half >= 0.005 else "")
+        return [
+            name,
+            _spread([run["hit_rate"] for run in runs]),
+            *parts,
+            exact,
+            busiest,
+            str(len(runs)),
+        ]
 
-    heads = ["router", "hit rate", "right", "wrong", "missed", "exact", "busiest"]
+    heads = ["router", "hit rate", "right", "wrong", "missed", "exact", "busiest", "runs"]
     return _table(heads, (row(*item) for item in found["routers"].items() if item[1]))
 
 

@@ -130,6 +130,7 @@ class Proxy:
         found: list[str] = []
         end = time.monotonic() + 1
         while not found and time.monotonic() < end:
+            time.sleep(0.005)
             found = re.findall(self._package.credit, self._process.new_lines())
         credit = float(found[-1] or 0) if found else 0.0
         return reply, Choice(-1, **{self._package.unit: credit})
