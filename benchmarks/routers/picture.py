@@ -10,7 +10,7 @@ DRAWING = Path(__file__).with_name("picture.svg")
 LEFT, TOP, ROW, FULL = 238, 286, 26, 500  # of the bars; units of the drawing, FULL for 100 %
 PLAIN, OURS = "#90a4ae", "#00695c"
 CREDITS = {"right": OURS, "wrong": "#c62828", "missed": "#cfd8dc"}
-TITLE = "Prompt tokens that the engines took from their caches, by routing"
+TITLE = "Prompt tokens that workers took from their caches, by routing"
 
 
 def write_picture(path: Path, rates: Mapping[str, float], caption: str) -> None:

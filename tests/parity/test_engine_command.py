@@ -20,7 +20,8 @@ from mmroute.parity.prove.process import Engine
 
 LINE = (
     "PYTHONHASHSEED=0 vllm serve org/model -tp 2 --gpu-memory-utilization 0.9 --block-size 64 "
-    "--max-model-len 8k --limit-mm-per-prompt '{\"image\": 4}' --no-enable-prefix-caching"
+    "--max-model-len 8k --limit-mm-per-prompt '{\"image\": 4}' --no-enable-prefix-caching "
+    "--enable-scale-out"
 )
 
 
@@ -28,6 +29,7 @@ def test_what_decides_answers_is_kept_and_the_machine_is_put_aside() -> None:
     found = engine_command(parse_command(LINE), "org/model", Path("/copy"))
     assert found.put_aside == ("--tensor-parallel-size", "2", "--gpu-memory-utilization", "0.9")
     assert found.model == "org/model"
+    assert found.options["enable-scale-out"] is True  # without it the render routes are refused
     settings = EngineSettings.from_args(found.line)
     assert (settings.block_size, settings.hash_seed, settings.max_model_len) == (64, "0", 8000)
     assert settings.limits == {"image": 4}
