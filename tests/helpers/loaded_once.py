@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from mmroute.tokenizers.caching_encoder import may_be_cut
 from mmroute.tokenizers.encoders import Encoder, FastEncoder, ReferenceEncoder
 from mmroute.tokenizers.formats import mistral
 from mmroute.tokenizers.formats.mistral import MistralTokenizer
+from mmroute.tokenizers.formats.tekken import Tekken
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -37,18 +38,20 @@ def what_nothing_can_change_is_made_once() -> Iterator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def the_embedded_model_is_read_once() -> Iterator[None]:
     """Dozens of tests load it as users do; most of that is its vocabulary."""
-    parse, read, load = Tekkenizer.from_file, ModelFiles.json, mistral.load_mistral_model
-    parsed, loaded = (
-        functools.cache(parse),
-        functools.cache(
-            lambda text_cache_bytes: load(find_model(EMBEDDED_MODEL), text_cache_bytes)
-        ),
+    read, load = ModelFiles.json, mistral.load_mistral_model
+    loaded = functools.cache(
+        lambda text_cache_bytes: load(find_model(EMBEDDED_MODEL), text_cache_bytes)
     )
     values: dict[Path, JsonValue] = {}
 
-    def from_file(path: str | Path) -> Tekkenizer:
-        found = Path(path).resolve()
-        return parsed(found) if found.is_relative_to(Loader._data_path()) else parse(path)
+    def reading_once(kind: type[Tekkenizer]) -> Callable[[str | Path], Tekkenizer]:
+        parse, parsed = kind.from_file, functools.cache(kind.from_file)
+
+        def from_file(path: str | Path) -> Tekkenizer:
+            found = Path(path).resolve()
+            return parsed(found) if found.is_relative_to(Loader._data_path()) else parse(path)
+
+        return from_file
 
     def json(files: ModelFiles, file: str) -> JsonValue:
         if files.name != EMBEDDED_MODEL:
@@ -63,7 +66,8 @@ def the_embedded_model_is_read_once() -> Iterator[None]:
         return load(files, text_cache_bytes) if own else loaded(text_cache_bytes)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Tekkenizer, "from_file", from_file)
+        for kind in (Tekken, Tekkenizer):  # the one that inherits first
+            patch.setattr(kind, "from_file", reading_once(kind))
         patch.setattr(ModelFiles, "json", json)
         patch.setattr(mistral, "load_mistral_model", load_mistral_model)
         yield

@@ -16,11 +16,14 @@ import tokenizers
 import transformers
 from format_helpers import MISTRAL, SPM, same_ids, same_texts, spm_directory, tekken
 from mistral_common.tokens.tokenizers.mistral import MistralTokenizer
+from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 from paths import real_models
 from small_models import Files
 from small_vocabularies import SPECIALS, byte_pairs, write_ranks, write_vocab_and_merges, written
 
 from mmroute import ModelError, Normalizer, Reason, load_tokenizer
+from mmroute.model_directory import EMBEDDED_MODEL, find_model
+from mmroute.tokenizers.formats.tekken import load_chat_tokenizer
 
 # tokenizer.json, vocab.json with merges.txt
 
@@ -344,3 +347,12 @@ if (MODELS := real_models()) is not None:
         ours = load_tokenizer(tmp_path)
         reference = tokenizers.Tokenizer.from_file(str(source / "tokenizer.json"))
         same_ids(ours, lambda text: reference.encode(text, add_special_tokens=False).ids)
+
+
+def test_a_tekken_vocabulary_is_spelled_where_it_is_asked_for() -> None:
+    path = find_model(EMBEDDED_MODEL).path("tekken.json")
+    ours: Any = load_chat_tokenizer(path).instruct_tokenizer.tokenizer
+    plain = MistralTokenizer.from_file(str(path)).instruct_tokenizer.tokenizer
+    assert type(plain) is Tekkenizer  # whoever else loads one gets mistral-common's own class
+    assert not any(ours._vocab)
+    assert ours.vocab() == plain.vocab()

@@ -18,6 +18,7 @@ from mmroute.model_directory import ModelFiles
 from mmroute.tokenizers.codec import Loaded
 from mmroute.tokenizers.fewest_tokens import FewestTokens
 from mmroute.tokenizers.formats.mistral_chat import MistralChatEncoder, loads_mistral_file
+from mmroute.tokenizers.formats.tekken import Tekken
 from mmroute.tokenizers.pieces import Pieces
 
 _FRAMING: Final = frozenset(token.value for token in (
@@ -36,12 +37,11 @@ class MistralTokenizer:
     reads_special_tokens: Final = False
 
     def __init__(self, backend: Tokenizer, chat_encoder: MistralChatEncoder | None = None) -> None:
-        entries = backend.vocab()
         tekken = isinstance(backend, Tekkenizer)
         self.backend = backend
         self.chat_encoder = chat_encoder
         self.vocab_size = backend.n_words
-        self.special_tokens = {entries[i]: i for i in sorted(backend.special_ids)}
+        self.special_tokens = {backend.id_to_piece(i): i for i in sorted(backend.special_ids)}
         self.named_tokens = tuple(self.special_tokens)
         self.template_tokens: Mapping[str, str] = {}
         self.pieces = Pieces(self.decode, backend.n_words - 1) if tekken else None
@@ -124,7 +124,7 @@ def load_mistral_file(path: Path, *, tekken: bool) -> Loaded:
         ModelError: `malformed_file`; `unsupported_tokenizer` if a library is missing.
     """
     with loads_mistral_file(path):
-        backend = Tekkenizer.from_file(path) if tekken else SentencePieceTokenizer(path)
+        backend = Tekken.from_file(path) if tekken else SentencePieceTokenizer(path)
     if backend.bos_id < 0:
         raise malformed(f"{path} has no BOS token.")
     tokenizer = MistralTokenizer(backend)

@@ -22,7 +22,6 @@ from mistral_common.protocol.instruct.chunk import (
     ImageURLChunk,
 )
 from mistral_common.protocol.instruct.request import ChatCompletionRequest
-from mistral_common.protocol.instruct.validator import ValidationMode
 from mistral_common.tokens.tokenizers.audio import AudioEncoding
 from mistral_common.tokens.tokenizers.base import Tokenizer
 from mistral_common.tokens.tokenizers.image import ImageEncoding
@@ -33,6 +32,7 @@ from mmroute.errors import InexactError, Reason, malformed, needs_extra
 from mmroute.geometry import TokenIds, as_token_ids
 from mmroute.model_directory import what_stands_instead
 from mmroute.requests.items import AudioLength, ImageSize, Modality
+from mmroute.tokenizers.formats.tekken import load_chat_tokenizer
 from mmroute.tokenizers.known_texts import KnownTexts
 
 _FIRST_WITH_EFFORT: Final = 15
@@ -128,7 +128,7 @@ class MistralChatEncoder:
             ModelError: `malformed_file`, `unsupported_tokenizer`.
         """
         with loads_mistral_file(path):
-            backend = MistralTokenizer.from_file(str(path), mode=ValidationMode.test)
+            backend = load_chat_tokenizer(path)
         # mistral-common decodes its result for a text that is not used here: half of its time.
         instruct: Any = backend.instruct_tokenizer
         instruct.decode = lambda **_: ""
