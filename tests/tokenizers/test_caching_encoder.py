@@ -72,7 +72,7 @@ def test_reuse_never_changes_ids(name: str, small_model: Callable[[str], Path]) 
     tokens = [token.content for token in tokenizer.get_added_tokens_decoder().values()]
     shared, _ = reusing(tokenizer, max_bytes=ROOM)
     draw = random.Random(2026)
-    for _ in range(100):
+    for _ in range(40):
         for text in conversation(draw, tokens):
             assert encoded(shared, text) == plainly(tokenizer, text), text
 

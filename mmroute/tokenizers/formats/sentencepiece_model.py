@@ -170,10 +170,11 @@ def _added(native: Any, files: ModelFiles) -> tuple[dict[str, AddedToken], list[
     Also returns notes for the user.
     """
     size = native.vocab_size()
+    unknown = native.unk_id()  # of which each model has one
     added = {
         native.id_to_piece(i): AddedToken(i)
         for i in range(size)
-        if native.is_control(i) or native.is_unknown(i)
+        if i == unknown or native.is_control(i)
     }
     special = read_special_tokens(files)
     configured = special.with_ids
