@@ -52,7 +52,7 @@ def identities_of(
     if request.mm_hashes and model.engine.read_mm_hash is not None:
         return _by_mm_hashes(model, request.mm_hashes, placeholders)
     waiting = {modality: iter(listed) for modality, listed in items.items()}
-    overrides: dict[Modality, Overrides] = {}
+    covered: dict[Modality, tuple[Overrides, Mapping[str, bool]]] = {}
     named: list[tuple[Item, Identity]] = []
     identities: list[Identity | None] = []
     for placed in placeholders:
@@ -61,11 +61,11 @@ def identities_of(
         if type(item) is ImageSize and item.uuid is None:
             identities.append(None)  # the commonest item, at the least cost
             continue
-        if modality not in overrides:
-            overrides[modality] = _overrides(model, request, modality)
-        flag = model.media[modality].identity_flag
-        flags = {flag.name: len(items[modality]) <= flag.most_items} if flag else _NO_FLAGS
-        identity = _identity(model, item, overrides[modality], frames_of, flags)
+        if modality not in covered:
+            flag = model.media[modality].identity_flag
+            flags = {flag.name: len(items[modality]) <= flag.most_items} if flag else _NO_FLAGS
+            covered[modality] = _overrides(model, request, modality), flags
+        identity = _identity(model, item, frames_of, *covered[modality])
         if identity is not None:
             if request.lora is not None and model.engine.lora_in_identities:
                 identity = identity._replace(value=f"{request.lora.name}:{identity.value}")
@@ -80,15 +80,14 @@ def identities_of(
 def _identity(
     model: ResolvedModel,
     item: Item,
-    overrides: Overrides,
     frames_of: Callable[[VideoSize], Frames],
+    overrides: Overrides,
     flags: Mapping[str, bool],
 ) -> Identity | None:
     form = model.media[item.modality].identity
-    known = None
+    known, key = None, None
     if isinstance(item, ImageFile) and item.size.uuid is None and not any(overrides):
-        known = item.identities
-    key = (model.engine.identify, model.model_id, form, *flags.values())
+        known, key = item.identities, (model.engine.identify, model.model_id, form, *flags.values())
     if known and key in known:
         return known[key]
     identity = model.engine.identify(
