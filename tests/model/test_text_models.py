@@ -11,7 +11,7 @@ import mistral_common
 import pytest
 import tokenizers
 import transformers
-from openai_harmony import HarmonyError, load_harmony_encoding
+from openai_harmony import HarmonyError
 from paths import real_models
 from small_vocabularies import SPECIALS, byte_pairs, written
 
@@ -296,8 +296,7 @@ def test_harmony_renders_chats_once_the_date_is_told(tmp_path: Path) -> None:
         {"role": "tool", "tool_call_id": "1", "content": "Blue."},
     ]
     routing = normalizer.normalize(messages=messages, tools=TOOLS, reasoning_effort="low")
-    encoding = load_harmony_encoding("HarmonyGptOss")
-    text = encoding.decode(routing.token_ids.tolist())
+    text = harmony.encoding().decode(routing.token_ids.tolist())
     assert "Current date: 2026-01-02\n\nReasoning: low\n" in text
     assert "# Instructions\n\nBe <|end|> kind.\n\n# Tools" in text
     assert text.endswith(
@@ -311,7 +310,7 @@ def test_harmony_renders_chats_once_the_date_is_told(tmp_path: Path) -> None:
     assert "Hm." not in text
     shown = {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "Hi"}]}
     routing = normalizer.normalize(messages=[shown], images=[ImageSize(9, 9)])
-    assert encoding.decode(routing.token_ids.tolist()).count("<|message|>Hi<|end|>") == 1
+    assert harmony.encoding().decode(routing.token_ids.tolist()).count("<|message|>Hi<|end|>") == 1
     refused = normalizer.normalize(messages=messages, reasoning_effort="none")
     assert refused.reason == Reason.INVALID_REQUEST
     assert normalizer.normalize(prompt_token_ids=[1, 2]).token_ids.tolist() == [1, 2]
