@@ -140,7 +140,7 @@ def _proved(
         say(f"it is ready after {took:.0f} s")
         report = _compared(arguments, started)
         if engine.ended:
-            notes.append(f"The engine ended by itself. {engine.last_words()}")
+            notes.append(f"The engine ended by itself. {engine.log_end()}")
     oracle = f"vLLM {version}, running"
     return print_report(arguments, replace(report, oracle=oracle, notes=(*notes, *report.notes)))
 
@@ -179,7 +179,7 @@ def _compared(arguments: argparse.Namespace, started: Started) -> Report:
     report = report_of(arguments, model, found, engine.url, oracle.running)
     hung = [
         f"The engine did not answer {case} within {arguments.wait:g} s (--wait), and was ended. "
-        f"Leave out options one by one, or that request. {engine.last_words()}"
+        f"Leave out options one by one, or that request. {engine.log_end()}"
         for case in unanswered
     ]
     unheard = [] if found.heard or hung or engine.ended else [_UNHEARD]

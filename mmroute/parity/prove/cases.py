@@ -58,30 +58,30 @@ def _repeated(model: ResolvedModel) -> Iterator[Case]:
 
 
 def _chats(images: bool) -> Iterable[tuple[str, Mapping[str, Any]]]:
-    told, question = part(_TEXT * 8), part("What? " + _TEXT * 2)
-    said = {"role": "assistant", "content": _TEXT}
+    statement, question = part(_TEXT * 8), part("What? " + _TEXT * 2)
+    reply = {"role": "assistant", "content": _TEXT}
 
     def chat(*messages: Mapping[str, Any], count: int = 0, **fields: Any) -> dict[str, Any]:
         return {"messages": list(messages), "images": [_SIZE] * count, **fields}
 
-    yield "text", chat(user(told))
-    yield "text-again", chat(user(told))
-    yield "text-longer", chat(user(told, question))
-    yield "next-turn", chat(user(told), said, user(question))
-    yield "third-turn", chat(user(told), said, user(question), said, user(part("And then?")))
-    yield "salted", chat(user(told), cache_salt="tenant-1")
-    yield "salted-again", chat(user(told), cache_salt="tenant-1")
-    yield "other-salt", chat(user(told), cache_salt="tenant-2")
+    yield "text", chat(user(statement))
+    yield "text-again", chat(user(statement))
+    yield "text-longer", chat(user(statement, question))
+    yield "next-turn", chat(user(statement), reply, user(question))
+    yield "third-turn", chat(user(statement), reply, user(question), reply, user(part("And then?")))
+    yield "salted", chat(user(statement), cache_salt="tenant-1")
+    yield "salted-again", chat(user(statement), cache_salt="tenant-1")
+    yield "other-salt", chat(user(statement), cache_salt="tenant-2")
     if not images:
         return
     yield "image", chat(user(IMAGE, question), count=1)
     yield "image-again", chat(user(IMAGE, question), count=1)
-    yield "image-other-question", chat(user(IMAGE, told), count=1)
+    yield "image-other-question", chat(user(IMAGE, statement), count=1)
     yield (
         "image-other-size",
         chat(user(IMAGE, question)) | {"images": [{"width": 300, "height": 200}]},
     )
-    yield "image-next-turn", chat(user(IMAGE, question), said, user(told), count=1)
+    yield "image-next-turn", chat(user(IMAGE, question), reply, user(statement), count=1)
     yield "images", chat(user(IMAGE, IMAGE, question), count=2)
     named = {"type": "image_url", "image_url": {"url": data_url(256, 256)}, "uuid": "picture-1"}
     yield "named", chat(user(named, question))

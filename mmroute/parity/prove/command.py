@@ -37,14 +37,14 @@ _LINEAR: Final = '"linear_attention"'
 
 @dataclass(frozen=True, slots=True)
 class EngineCommand:
-    """What the engine is started with.
+    """The command line with which the engine is started.
 
     Attributes:
         model: the engine's model string.
         options: the options behind it, by their long names.
         environment: the variables in front.
         put_aside: the user's options and variables that are left out, as they were written.
-        changed: the values that replace the user's, each with the reason, in words.
+        changed: sentences about the values that replace the user's, each with the reason.
     """
 
     model: str
@@ -54,7 +54,7 @@ class EngineCommand:
     changed: tuple[str, ...]
 
     @property
-    def words(self) -> list[str]:
+    def arguments(self) -> list[str]:
         """The arguments of ``vllm serve``."""
         return [self.model, *(w for pair in self.options.items() for w in _written(*pair))]
 
@@ -62,7 +62,7 @@ class EngineCommand:
     def line(self) -> str:
         """The command line as one text, for `EngineSettings.from_args`."""
         assignments = [f"{name}={value}" for name, value in self.environment.items()]
-        return shlex.join([*assignments, "vllm", "serve", *self.words])
+        return shlex.join([*assignments, "vllm", "serve", *self.arguments])
 
 
 def engine_command(given: ServeCommand, model: str, copy: Path) -> EngineCommand:
@@ -104,7 +104,7 @@ def keeps_string(model: str) -> bool:
 
 
 def machine_options(port: int, events: str, files: ModelFiles) -> dict[str, Value]:
-    """The options by which the engine runs here: random weights, events, and what its answers tell.
+    """The options that let the engine run on this machine, publish events and count cached tokens.
 
     Args:
         port: the port to serve at.

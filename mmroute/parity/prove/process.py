@@ -1,4 +1,4 @@
-"""An engine's process: started, waited for, and ended in any case."""
+"""Starts an engine's process, waits until it answers, and ends it in any case."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _PREFIX: Final = re.compile(r"^\(\w+ pid=\d+\) [A-Z]+ .*?\]")
 _UNDERLINED: Final = re.compile(r"[\^~]+")
 _ELSEWHERE: Final = re.compile(r"root cause|stack trace")
 _SHOWN: Final = 300
-_WORDS: Final = 3
+_SHOWN_LINES: Final = 3
 _REMEDIES: Final = (
     ("No module named", "The engine's environment lacks a package: install it with its pip."),
     ("trust_remote_code", "The model brings its own code: give --trust-remote-code as well."),
@@ -65,17 +65,17 @@ class Engine:
 
     Args:
         python: the engine's Python.
-        words: the arguments of ``vllm serve``.
+        arguments: the arguments of ``vllm serve``.
         environment: variables of its own.
-        directory: where it runs, and where its log is written.
-        port: the port that `words` name.
+        directory: the directory in which it runs and writes its log.
+        port: the port that `arguments` name.
         quickly: whether to fork its processes; not for a GPU.
     """
 
     def __init__(
         self,
         python: Path,
-        words: list[str],
+        arguments: list[str],
         *,
         environment: Mapping[str, str],
         directory: Path,
@@ -89,7 +89,7 @@ class Engine:
         self._began = time.monotonic()
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(  # noqa: S603 - the user asks for it
-                [python, _LAUNCHER, how, "serve", *words],
+                [python, _LAUNCHER, how, "serve", *arguments],
                 stdin=subprocess.PIPE,  # the launcher ends the engine when this closes
                 stdout=log,
                 stderr=log,
@@ -102,21 +102,21 @@ class Engine:
         """Wait until the engine answers; returns how long it took.
 
         Args:
-            seconds: the most to wait.
-            waiting: is told now and then how long it has been.
+            seconds: the longest time to wait.
+            waiting: a function to call now and then with the seconds that have passed.
 
         Raises:
-            OracleError: the engine ended, or is not ready in time; with its own last words.
+            OracleError: the engine ended, or is not ready in time; with the end of its log.
         """
         transport = Transport(Remote(self.url, timeout=2.0, connect_timeout=2.0))
         with contextlib.closing(transport):
             while True:
                 passed = time.monotonic() - self._began
                 if self._process.poll() is not None:
-                    raise OracleError(f"the engine did not start. {self.last_words()}")
+                    raise OracleError(f"the engine did not start. {self.log_end()}")
                 if passed > seconds:
                     late = f"the engine did not start within {seconds:g} s (--wait)."
-                    raise OracleError(f"{late} {self.last_words()}")
+                    raise OracleError(f"{late} {self.log_end()}")
                 with contextlib.suppress(InexactError):
                     if transport.request("GET", "/health").status == HTTPStatus.OK:
                         return passed
@@ -128,15 +128,15 @@ class Engine:
         """Whether the engine has ended."""
         return self._process.poll() is not None
 
-    def last_words(self) -> str:
-        """What the log says went wrong, and what can be done about it."""
+    def log_end(self) -> str:
+        """The errors at the end of its log, and what can be done about them."""
         logged = self.log.read_text(errors="replace").strip().splitlines()
         lines = [_PREFIX.sub("", line).strip() for line in logged if " WARNING " not in line]
         found = list(dict.fromkeys(_errors(lines)))
-        words = found[-_WORDS:] or lines[-_WORDS:]
-        remedies = [remedy for mark, remedy in _REMEDIES if any(mark in word for word in words)]
-        told = " | ".join(words) or "It said nothing."
-        return " ".join([f"Its last words: {told}", *remedies, "--log FILE keeps all of them."])
+        shown = found[-_SHOWN_LINES:] or lines[-_SHOWN_LINES:]
+        remedies = [remedy for mark, remedy in _REMEDIES if any(mark in line for line in shown)]
+        end = " | ".join(shown) or "nothing"
+        return " ".join([f"The end of its log: {end}.", *remedies, "--log FILE keeps all of it."])
 
     def __enter__(self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""From a model and the engine's command line to a running engine."""
+"""Starts an engine on a shrunken copy of a model."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Started:
 
     Attributes:
         engine: its process, a context manager that ends it.
-        command: what it was started with.
+        command: the command line with which it was started.
         events: the endpoint of its KV events.
-        notes: what differs from the command line that was given, in sentences.
+        notes: sentences about the differences from the user's command line.
     """
 
     engine: Engine
@@ -62,7 +62,7 @@ def start_engine(
         quickly: whether to fork the engine's processes; not for a GPU.
         events: the endpoint to which the engine binds its events; empty for a socket in
             `directory`.
-        say: is told the notes before the engine is started.
+        say: a function to call with each note before the engine is started.
 
     Raises:
         ModelError: the model cannot be had, or has no shrunken copy.
@@ -83,7 +83,7 @@ def start_engine(
     command = replace(command, options=command.options | machine_options(port, events, files))
     engine = Engine(
         python,
-        command.words,
+        command.arguments,
         environment={"VLLM_CACHE_ROOT": str(cache_directory() / "vllm"), **command.environment},
         directory=directory,
         port=port,

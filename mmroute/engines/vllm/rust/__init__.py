@@ -1,1 +1,1 @@
-"""vLLM's Rust frontend: what it does otherwise than the Python one, before the same engine."""
+"""The rules by which vLLM's Rust frontend differs from the Python one."""

@@ -1,4 +1,4 @@
-"""Which renderer a model's chats have under vLLM's Rust frontend.
+"""Chooses the chat renderer of a model under vLLM's Rust frontend.
 
 Source: vLLM ``rust/src/chat/src/renderer/selection.rs``,
 ``rust/src/chat/src/backend/hf.rs``.

@@ -84,8 +84,8 @@ class RustDeepSeekChat(Chat):
     def read(self, request: Request, cache: ChatCache | None = None) -> ParsedChat:
         messages = read_messages(request.messages)
         self.parsers.check(with_tools=check_options(request, messages))
-        told = [{"message": message} for message in messages]
-        return ParsedChat(told, [()] * len(told), images_of(messages))
+        wrapped = [{"message": message} for message in messages]
+        return ParsedChat(wrapped, [()] * len(wrapped), images_of(messages))
 
     def render(self, chat: ParsedChat, items: Items, request: Request) -> str:
         messages: list[Message] = [each["message"] for each in chat.messages]
@@ -108,9 +108,9 @@ def _v32_prompt(messages: Sequence[Message], request: Request, reasoning: Reason
         if is_result:
             turns.append(_results(list(run), caller))
             continue
-        told = [_turn(message, strict=True) for message in run]
-        turns += told
-        caller = next((turn for turn in reversed(told) if turn.role == "assistant"), caller)
+        written = [_turn(message, strict=True) for message in run]
+        turns += written
+        caller = next((turn for turn in reversed(written) if turn.role == "assistant"), caller)
     turns[-1] = replace(turns[-1], is_open=request.continue_final_message)
     functions = [_function(tool) for tool in tools_of_request(request)]
     thinks = bool(reasoning.enabled)
@@ -120,12 +120,12 @@ def _v32_prompt(messages: Sequence[Message], request: Request, reasoning: Reason
 def _results(run: Sequence[Message], caller: Turn | None) -> Turn:
     """The results of tools in the order of their calls, of which there must be as many."""
     called = [call.id for call in caller.calls] if caller else []
-    given = {message.call_id: message.text for message in run}
-    if len(called) != len(run) or len(given) != len(run) or given.keys() != set(called):
+    results = {message.call_id: message.text for message in run}
+    if len(called) != len(run) or len(results) != len(run) or results.keys() != set(called):
         raise invalid(
             "each call of a tool must have one result for this model, and each result one"
         )
-    return Turn("tool", [Block(given[call_id or ""]) for call_id in called])
+    return Turn("tool", [Block(results[call_id or ""]) for call_id in called])
 
 
 def _v4_prompt(messages: Sequence[Message], request: Request, reasoning: Reasoning) -> str:
@@ -157,11 +157,11 @@ def _prompt(
     turns[-1] = replace(turns[-1], is_open=request.continue_final_message)
     functions = [_function(tool) for tool in tools_of_request(request)]
     turns = with_tools(turns, functions, role="tools")
-    asked = reasoning.or_else(_HIGH)
+    wanted = reasoning.or_else(_HIGH)
     drops = request.chat_template_kwargs.get("drop_thinking", True)
     if not isinstance(drops, bool):
         raise invalid(f"drop_thinking must be true or false, found {quoted(drops)}")
-    thinking = Thinking(effort(asked.effort) if asked.enabled else None, drops)
+    thinking = Thinking(effort(wanted.effort) if wanted.enabled else None, drops)
     kept = without_dropped(merged(turns), thinking, dialect)
     return write(kept, thinking, dialect, asks=request.add_generation_prompt)
 

@@ -1,4 +1,4 @@
-"""Which models vLLM's Rust frontend takes images for, and what of their families is otherwise.
+"""Chooses the models for which vLLM's Rust frontend takes images, and their values that differ.
 
 The frontend counts images by a crate, ``llm-multimodal``. The crate has specs of its own, and takes
 the first that matches the model string or ``model_type``. A family's table ``engine.vllm-rust``
@@ -30,7 +30,7 @@ class CrateSpec:
     """One spec of the crate.
 
     Attributes:
-        families: the families that are counted by it, as far as they were compared.
+        families: the families whose images it counts, as far as they were compared.
         model_types: the values of ``model_type`` that it matches.
         names: it also matches a model string that has all parts of one of these, in any case.
         unless: parts of model strings that it does not match.

@@ -35,7 +35,7 @@ class RustHarmonyChat(Chat):
     """Renders chats by Harmony, which has a vocabulary of its own and gives token IDs at once.
 
     Attributes:
-        start_date: what the engine writes for today.
+        start_date: the date that the engine writes as today's.
         default_kwargs: variables where a request does not set them.
     """
 
@@ -53,8 +53,8 @@ class RustHarmonyChat(Chat):
     def read(self, request: Request, cache: ChatCache | None = None) -> ParsedChat:
         messages = read_messages(request.messages)
         check_options(request, messages)
-        told = [{"message": message} for message in messages]
-        return ParsedChat(told, [()] * len(messages), images_of(messages))
+        wrapped = [{"message": message} for message in messages]
+        return ParsedChat(wrapped, [()] * len(messages), images_of(messages))
 
     def render(self, chat: ParsedChat, items: Items, request: Request) -> TokenIds:
         if request.continue_final_message:
@@ -103,8 +103,8 @@ def _conversation(
     if first.role in harmony.INSTRUCTING:
         instructions, messages = first.text, messages[1:]
         functions += first.tools
-    told = [_described(tool) for tool in functions]
-    yield from harmony.preamble(start_date, effort, instructions or None, told)
+    described = [_described(tool) for tool in functions]
+    yield from harmony.preamble(start_date, effort, instructions or None, described)
     names = {call.id: call.name for message in messages for call in message.calls}
     for message in messages:
         yield from _of_message(message, names)

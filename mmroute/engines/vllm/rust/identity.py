@@ -19,10 +19,10 @@ def file_identity(item: Item, *, turned: bool = True, **_known: Any) -> Identity
     Args:
         item: the item.
         turned: whether the frontend applies the orientation of a file.
-        _known: what other engines hash.
+        _known: values that other engines hash, without effect here.
 
     Raises:
-        InexactError: `image_unreadable`: the frontend does not decode the file, or it is not sure.
+        InexactError: `image_unreadable`: the frontend does not decode the file, or may not.
     """
     if isinstance(item, ImageFile):
         from mmroute.engines.vllm.rust.image_files import check_file  # takes 20 ms: Pillow

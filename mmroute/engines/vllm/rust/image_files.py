@@ -1,4 +1,4 @@
-"""What the decoder of vLLM's Rust frontend makes of the image files that Pillow opens.
+"""Refuses the image files that the decoder of vLLM's Rust frontend reads otherwise than Pillow.
 
 It is the crate image 0.25, with JPEG, PNG, WebP, GIF, BMP and TIFF. Compared with the running
 frontend.

@@ -24,9 +24,9 @@ def read_json(value: object, where: str, depth: int) -> Any:
     """A copy of a value, its numbers as serde_json has them.
 
     Args:
-        value: what a client sent, as plain JSON.
+        value: the client's value, as plain JSON.
         where: the name of its field.
-        depth: the number of objects and arrays it stands in.
+        depth: the number of objects and arrays around it.
 
     Raises:
         InexactError: `invalid_request`: serde_json refuses it.
@@ -50,15 +50,15 @@ def read_json(value: object, where: str, depth: int) -> Any:
         }
     if isinstance(value, list | tuple):
         return [read_json(each, where, depth + 1) for each in value]
-    raise invalid(f"{where} holds what is no JSON: {quoted(value)}")
+    raise invalid(f"{where} holds a value that is not JSON: {quoted(value)}")
 
 
 def parse_json(text: str, what: str) -> Any:
     """The value of a JSON text.
 
     Args:
-        text: what a client sent.
-        what: what it is, in the plural.
+        text: the client's text.
+        what: a name for the text in messages, in the plural.
 
     Raises:
         InexactError: `chat_template_failed`: it is no JSON; `invalid_request`: serde_json refuses
@@ -67,7 +67,7 @@ def parse_json(text: str, what: str) -> Any:
     try:
         parsed = json.loads(text, parse_constant=_no_constant, parse_int=_integer)
     except (ValueError, RecursionError) as error:
-        raise InexactError(Reason.CHAT_TEMPLATE_FAILED, f"{what} are no JSON: {error}") from None
+        raise InexactError(Reason.CHAT_TEMPLATE_FAILED, f"{what} are not JSON: {error}") from None
     return read_json(parsed, what, 0)
 
 
@@ -88,7 +88,7 @@ def json_text(value: Any, **options: Any) -> str:
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def _integer(digits: str) -> int | float:
@@ -105,7 +105,7 @@ def _check_unicode(value: str, where: str) -> None:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise invalid(f"{where} holds half of a surrogate pair, which is no Unicode") from None
+        raise invalid(f"{where} holds half of a surrogate pair, which is not Unicode") from None
 
 
 def _float(value: int) -> float:

@@ -50,7 +50,7 @@ class Message:
 
     Attributes:
         role: any text.
-        content: what it says.
+        content: its texts and images.
         reasoning: the assistant's reasoning; empty for none.
         calls: the assistant's calls of tools.
         call_id: the call that a tool answers.
@@ -79,28 +79,28 @@ class Message:
 
         Args:
             content_format: what the template takes: ``string`` or ``openai``.
-            image_text: what stands for an image in a string.
+            image_text: the text that stands for an image in a string.
 
         Raises:
             InexactError: `chat_template_failed`: arguments of a call are no JSON.
         """
-        told: dict[str, Any] = {"role": self.role, "content": self._joined(image_text)}
+        shown: dict[str, Any] = {"role": self.role, "content": self._joined(image_text)}
         if content_format == "openai":
             joined = self.role == "assistant" or isinstance(self.content, str)
             parts = [self.text] if joined else self.content
-            told["content"] = [
+            shown["content"] = [
                 {"type": "text", "text": part} if isinstance(part, str) else {"type": "image"}
                 for part in parts
             ]
         if self.tools:
-            told["tools"] = self.tools
+            shown["tools"] = self.tools
         if self.reasoning:
-            told["reasoning"] = told["reasoning_content"] = self.reasoning
+            shown["reasoning"] = shown["reasoning_content"] = self.reasoning
         if self.calls:
-            told["tool_calls"] = [_call_for_template(call) for call in self.calls]
+            shown["tool_calls"] = [_call_for_template(call) for call in self.calls]
         if self.role == "tool":
-            told["tool_call_id"] = self.call_id
-        return told
+            shown["tool_call_id"] = self.call_id
+        return shown
 
     def _joined(self, image_text: str) -> str:
         if isinstance(self.content, str):
@@ -131,9 +131,9 @@ def read_tools(given: object, where: str, depth: int = 1) -> list[dict[str, Any]
     """Tool definitions as templates get them.
 
     Args:
-        given: what the client sent.
+        given: the client's value.
         where: the name of the field.
-        depth: the number of objects and arrays it stands in.
+        depth: the number of objects and arrays around it.
 
     Raises:
         InexactError: `invalid_request`.
@@ -251,7 +251,7 @@ def _tool(given: object, where: str, depth: int) -> dict[str, Any]:
     function = tool.get("function") if isinstance(tool, dict) else None
     if not isinstance(function, dict) or tool.get("type", "function") != "function":
         raise invalid(f"{where} must be the definition of a function, found {quoted(given)}")
-    told = {
+    shown = {
         "name": _text(function, "name", where),
         "description": _optional(function, "description", str, where),
         "parameters": function.get("parameters"),
@@ -262,8 +262,8 @@ def _tool(given: object, where: str, depth: int) -> dict[str, Any]:
         "strict": _optional(function, "strict", bool, where),
         "defer_loading": outer if deferred is None else deferred,
     }
-    told |= {name: value for name, value in more.items() if value is not None}
-    return {"type": "function", "function": told}
+    shown |= {name: value for name, value in more.items() if value is not None}
+    return {"type": "function", "function": shown}
 
 
 def _text(given: Mapping[str, Any], name: str, where: str) -> str:

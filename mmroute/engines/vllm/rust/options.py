@@ -1,4 +1,4 @@
-"""What a chat asks for beside its messages, as vLLM's Rust frontend takes it.
+"""The options of a chat beside its messages, as vLLM's Rust frontend takes them.
 
 Source: vLLM ``rust/src/server/src/routes/openai/chat_completions/convert.rs``,
 ``validate.rs``, ``rust/src/chat/src/request.rs`` (`ResolvedToolContext`),

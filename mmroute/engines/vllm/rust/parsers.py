@@ -1,4 +1,4 @@
-"""Which parsers of its answers the frontend chooses for a model: without one it refuses chats.
+"""Chooses the parsers of a model's answers. Without one the frontend refuses chats.
 
 Source: vLLM ``rust/src/chat/src/parser/tool/mod.rs``,
 ``rust/src/chat/src/parser/reasoning/mod.rs``, ``rust/src/chat/src/parser/unified.rs``,
@@ -65,11 +65,11 @@ _NONE: Final = "none"
 
 @dataclass(frozen=True, slots=True)
 class Parsers:
-    """What the frontend can make of a model's answers.
+    """The frontend's refusals for want of a parser of the model's answers.
 
     Attributes:
-        refusal: why it refuses every chat; empty if it does not.
-        tool_refusal: why it refuses chats with tools; empty if it does not.
+        refusal: the reason why it refuses every chat; empty if it does not.
+        tool_refusal: the reason why it refuses chats with tools; empty if it does not.
     """
 
     refusal: str = ""
@@ -90,8 +90,8 @@ def choose_parsers(settings: EngineSettings, tokenizer: Tokenizer) -> Parsers:
     """The parsers of a model.
 
     Args:
-        settings: what the engine was started with; its model string decides where they name none.
-        tokenizer: the model's, which must have the marks that its parsers look for.
+        settings: the engine's settings. Where they name no parser, its model string decides.
+        tokenizer: the model's tokenizer. It must have the marks that the parsers look for.
     """
     name = str(settings.model).lower()
     unified = _first(name, _UNIFIED)

@@ -1,7 +1,6 @@
 """vLLM 0.33.0 and 0.32.0 behind their Rust frontends, by the defaults of those servers.
 
-What the engine itself does is the same. What the frontend does, from messages to token IDs and to
-the names of images, is not.
+The engine is the same. The frontend differs from messages to token IDs, and in the names of images.
 """
 
 from __future__ import annotations

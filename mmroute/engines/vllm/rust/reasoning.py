@@ -1,4 +1,4 @@
-"""Whether and how much a model is to think, for renderers that vLLM's Rust frontend has in code.
+"""Reads whether and how much a model is to think, for renderers of vLLM's Rust frontend.
 
 Source: vLLM ``rust/src/chat/src/reasoning.rs``.
 """
@@ -15,7 +15,7 @@ _TOGGLES: Final = ("thinking", "enable_thinking")
 
 
 class Reasoning(NamedTuple):
-    """What a request or a server asks for.
+    """The reasoning for which a request or a server asks.
 
     Attributes:
         enabled: whether the model is to think; None if that is not said.
@@ -26,7 +26,7 @@ class Reasoning(NamedTuple):
     effort: Any = None
 
     def or_else(self, default: Reasoning) -> Reasoning:
-        """The same, and what a default says where this says nothing."""
+        """This value; the default's where it says nothing."""
         if self.enabled is None:
             return default
         if self.enabled and self.effort is None and default.enabled:

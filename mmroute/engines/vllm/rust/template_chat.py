@@ -33,11 +33,11 @@ class RustChat(Chat):
 
     Attributes:
         template: the model's template; None if it has none, or one that is not covered.
-        why_none: the message for a chat then.
+        why_none: the message of the refusal if `template` is None.
         special_tokens: ``bos_token`` and the like, which templates may write.
         default_kwargs: variables for the template where a request does not set them.
         parsers: the parsers that belong to the model's name. Chats are refused without them.
-        image_text: what stands for an image in a template that takes strings.
+        image_text: the text that stands for an image in a template that takes strings.
     """
 
     template: MinijinjaTemplate | None
@@ -77,8 +77,8 @@ class RustChat(Chat):
         self.parsers.check(with_tools=check_options(request, messages))
         if self.template is None:
             raise InexactError(Reason.CHAT_TEMPLATE_MISSING, self.why_none)
-        told = [message.for_template(self.content_format, self.image_text) for message in messages]
-        return ParsedChat(told, [()] * len(told), images_of(messages))
+        shown = [message.for_template(self.content_format, self.image_text) for message in messages]
+        return ParsedChat(shown, [()] * len(shown), images_of(messages))
 
     def render(self, chat: ParsedChat, items: Items, request: Request) -> str:
         if self.template is None:

@@ -1,4 +1,4 @@
-"""Which file a model's chat template is in, for vLLM's Rust frontend.
+"""Finds the chat template among a model's files, as vLLM's Rust frontend does.
 
 Source: vLLM ``rust/src/text/src/backend/hf/model_files.rs``
 (`discover_chat_template_in_dir`), ``rust/src/chat/src/renderer/hf/template.rs``
