@@ -136,3 +136,39 @@ class SampledVideos(OneByOne[VideoSize]):
             InexactError: `item_refused` if it decodes none; `video_not_predictable`.
         """
         return sample(self.sampler, video, self.sampling)
+
+
+@dataclass(frozen=True, slots=True)
+class MergedPatches(OneByOne[ImageSize]):
+    """A grid of images, of which a token is a square of patches.
+
+    Attributes:
+        patch_size: the number of pixels along one side of a patch.
+        merge_size: the number of patches along one side of a token.
+    """
+
+    patch_size: int
+    merge_size: int
+
+    @property
+    def factor(self) -> int:
+        """The number of pixels along one side of a token."""
+        return self.patch_size * self.merge_size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergedFrames(SampledVideos):
+    """A grid of videos, of whose frames a token is a square of patches.
+
+    Attributes:
+        patch_size: the number of pixels along one side of a patch.
+        merge_size: the number of patches along one side of a token.
+    """
+
+    patch_size: int
+    merge_size: int
+
+    @property
+    def factor(self) -> int:
+        """The number of pixels along one side of a token."""
+        return self.patch_size * self.merge_size

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mmroute.errors import item_refused
-from mmroute.geometry.grid import CachePlan, Count, OneByOne, SampledVideos
+from mmroute.geometry.grid import CachePlan, Count, MergedFrames, MergedPatches, OneByOne
 from mmroute.requests.items import ImageSize, VideoSize
 
 
@@ -57,12 +57,10 @@ class AspectPatches(OneByOne[ImageSize]):
 
 
 @dataclass(frozen=True, slots=True)
-class NearestPatches(OneByOne[ImageSize]):
+class NearestPatches(MergedPatches):
     """The patch grid closest to an image's aspect ratio, or else the nearest one within the limit.
 
     Attributes:
-        patch_size: the side of a patch, in pixels.
-        merge_size: the number of patches along one side of a token.
         max_tokens: the most tokens of an image.
         sorts_ties: whether the smallest of equally close grids is taken, as vLLM's Rust frontend
             does, and not the first of a set. Source: vLLM
@@ -70,8 +68,6 @@ class NearestPatches(OneByOne[ImageSize]):
             (`least_distortion_fit`).
     """
 
-    patch_size: int
-    merge_size: int
     max_tokens: int
     sorts_ties: bool = False
 
@@ -79,26 +75,21 @@ class NearestPatches(OneByOne[ImageSize]):
         return self.max_tokens
 
     def count(self, image: ImageSize) -> Count:
-        side = self.patch_size * self.merge_size
-        tokens = _nearest(image.height, image.width, side, self.max_tokens, self.sorts_ties)
+        tokens = _nearest(image.height, image.width, self.factor, self.max_tokens, self.sorts_ties)
         return Count(whole=tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NearestFrames(SampledVideos):
+class NearestFrames(MergedFrames):
     """Groups of frames, each of which has the tokens of one frame.
 
     Attributes:
-        patch_size: the side of a patch, in pixels.
-        merge_size: the number of patches along one side of a token.
         max_tokens: the most tokens of a frame.
         group: the number of frames of a group.
         fps: the number of frames a second that the processor takes of those that were decoded.
         max_frames: the most frames that it takes.
     """
 
-    patch_size: int
-    merge_size: int
     max_tokens: int
     group: int
     fps: float
@@ -120,8 +111,7 @@ class NearestFrames(SampledVideos):
             taken = [taken[at] for at in np.linspace(0, held - 1, count, dtype=int)]
         times = [index / frames.fps for index in taken[:: self.group]]
         groups = max(1, len(taken) // self.group)
-        side = self.patch_size * self.merge_size
-        tokens = _nearest(video.height, video.width, side, self.max_tokens)
+        tokens = _nearest(video.height, video.width, self.factor, self.max_tokens)
         return Count(groups, 1, tokens, times=tuple(times[:groups]))
 
 

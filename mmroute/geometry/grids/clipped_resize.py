@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from mmroute.geometry.grid import CachePlan, Count, OneByOne, SampledVideos
+from mmroute.geometry.grid import CachePlan, Count, MergedFrames, MergedPatches
 from mmroute.geometry.grids.smart_resize import MAX_ASPECT, smart_resize
 from mmroute.requests.items import ImageSize, VideoSize
 
@@ -18,19 +18,15 @@ _ENDS: Final = 2  # tokens of the indicators in front of the features and behind
 
 
 @dataclass(frozen=True, slots=True)
-class ClippedResize(OneByOne[ImageSize]):
+class ClippedResize(MergedPatches):
     """The tokens of an image, and one more at each end.
 
     Attributes:
-        patch_size: the number of pixels along one side of a patch.
-        merge_size: the number of patches along one side of a token.
         frame_patches: the number of frames of a patch.
         min_pixels: the smallest area after the resize, in pixels.
         max_pixels: the largest area.
     """
 
-    patch_size: int
-    merge_size: int
     frame_patches: int
     min_pixels: int
     max_pixels: int
@@ -47,7 +43,7 @@ class ClippedResize(OneByOne[ImageSize]):
         Raises:
             InexactError: `image_refused` if a side becomes 0.
         """
-        factor = self.patch_size * self.merge_size
+        factor = self.factor
         rows, columns = smart_resize(
             *_clipped(height, width, factor),
             factor=factor,
@@ -73,19 +69,15 @@ def _clipped(height: int, width: int, factor: int) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClippedVideo(SampledVideos):
+class ClippedVideo(MergedFrames):
     """The tokens of groups of frames, and one more at each end.
 
     Attributes:
-        patch_size: the number of pixels along one side of a patch.
-        merge_size: the number of patches along one side of a token.
         frame_patches: the number of frames of a patch.
         min_pixels: the smallest area of a frame after the resize, in pixels.
         max_pixels: the largest area.
     """
 
-    patch_size: int
-    merge_size: int
     frame_patches: int
     min_pixels: int
     max_pixels: int

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from mmroute.geometry.grid import CachePlan, Count, SampledVideos
+from mmroute.geometry.grid import CachePlan, Count, MergedFrames
 from mmroute.geometry.grids.smart_resize import check_aspect, smart_resize
 from mmroute.requests.items import VideoSize
 
@@ -18,20 +18,16 @@ _MOST_PAIRS: Final = 7  # of the largest video that the engine plans with
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FramePairs(SampledVideos):
+class FramePairs(MergedFrames):
     """The tokens of pairs of frames after a smart resize.
 
     Attributes:
-        patch_size: the number of pixels along one side of a patch.
-        merge_size: the number of patches along one side of a token.
         min_pixels: the smallest area of a frame after the resize, in pixels.
         max_pixels: the largest area.
         assumed_fps: the frames a second that the processor takes every video to have; None: those
             that the engine decodes.
     """
 
-    patch_size: int
-    merge_size: int
     min_pixels: int
     max_pixels: int
     assumed_fps: float | None = None
@@ -60,7 +56,7 @@ class FramePairs(SampledVideos):
         rows, columns = smart_resize(
             video.height,
             video.width,
-            factor=self.patch_size * self.merge_size,
+            factor=self.factor,
             min_pixels=self.min_pixels,
             max_pixels=self.max_pixels,
         )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from mmroute.errors import InexactError, Reason, image_refused
-from mmroute.geometry.grid import CachePlan, Count, OneByOne, SampledVideos
+from mmroute.geometry.grid import CachePlan, Count, MergedFrames, MergedPatches
 from mmroute.geometry.grids.smart_resize import (
     MAX_ASPECT,
     check_aspect,
@@ -30,12 +30,10 @@ _MOST_PAIRS: Final = 250  # of the largest video that the engine plans with
 
 
 @dataclass(frozen=True, slots=True)
-class MiniMaxResize(OneByOne[ImageSize]):
+class MiniMaxResize(MergedPatches):
     """Rows and columns of tokens after MiniMax's resize.
 
     Attributes:
-        patch_size: the side of a patch, in pixels.
-        merge_size: the number of patches along one side of a token.
         max_pixels: the largest area after the resize, in pixels.
         max_long_side: the longest side after the resize, in pixels; where given, areas do not
             count.
@@ -45,8 +43,6 @@ class MiniMaxResize(OneByOne[ImageSize]):
         least_shrunk: the fewest tokens along a side that is shrunk to stay within `max_pixels`.
     """
 
-    patch_size: int
-    merge_size: int
     max_pixels: int
     max_long_side: int | None = None
     resize: bool = True
@@ -54,22 +50,18 @@ class MiniMaxResize(OneByOne[ImageSize]):
     enlarges: bool = False
     least_shrunk: int = 0
 
-    @property
-    def _factor(self) -> int:
-        return self.patch_size * self.merge_size
-
     def max_embeds(self, _: CachePlan) -> int:
         """A square image."""
         if self.max_long_side is None:
             side = math.isqrt(self.max_pixels)
         else:
             side = min(self.max_long_side, math.isqrt(_MAX_TOTAL_PIXELS))
-        return max(1, side // self._factor) ** 2
+        return max(1, side // self.factor) ** 2
 
     def count(self, image: ImageSize) -> Count:
         height, width = image.height, image.width
         if not self.resize:
-            grid = unresized(image, self._factor)
+            grid = unresized(image, self.factor)
         elif self.max_long_side is None:
             check_aspect(height, width)
             enlarges = self.enlarges and min(height, width) < _MIN_SHORT_SIDE
@@ -82,7 +74,7 @@ class MiniMaxResize(OneByOne[ImageSize]):
         return smart_resize(
             height,
             width,
-            factor=self._factor,
+            factor=self.factor,
             min_pixels=self.min_pixels,
             max_pixels=self.max_pixels,
             least_rounded=1,
@@ -93,7 +85,7 @@ class MiniMaxResize(OneByOne[ImageSize]):
         scale = _MIN_SHORT_SIDE / min(height, width)
         height, width = (math.floor(side * scale + 0.5) for side in (height, width))
         grid = self._by_area(height, width)
-        fits = math.prod(grid) * self._factor**2 <= self.max_pixels
+        fits = math.prod(grid) * self.factor**2 <= self.max_pixels
         if fits and max(grid) <= MAX_ASPECT * min(grid):
             return grid
         # The resize is done twice, and the limits hold for both.
@@ -112,27 +104,23 @@ class MiniMaxResize(OneByOne[ImageSize]):
             scale = longest / max(height, width)
         elif min(height, width) < _MIN_SHORT_SIDE:
             scale = _MIN_SHORT_SIDE / min(height, width)
-        rows = max(1, round(height * scale / self._factor))
-        columns = max(1, round(width * scale / self._factor))
-        if rows * columns * self._factor**2 > _MAX_TOTAL_PIXELS:
+        rows = max(1, round(height * scale / self.factor))
+        columns = max(1, round(width * scale / self.factor))
+        if rows * columns * self.factor**2 > _MAX_TOTAL_PIXELS:
             why = f"after the resize it has more than {_MAX_TOTAL_PIXELS} pixels"
             raise image_refused(f"{width}x{height}", why)
         return rows, columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MiniMaxVideo(SampledVideos):
+class MiniMaxVideo(MergedFrames):
     """Pairs of frames, each resized by its area.
 
     Attributes:
-        patch_size: the number of pixels along one side of a patch.
-        merge_size: the number of patches along one side of a token.
         max_pixels: the largest area of a frame after the resize, in pixels.
         max_long_side: the longest side after the resize, which was not observed.
     """
 
-    patch_size: int
-    merge_size: int
     max_pixels: int
     max_long_side: int | None = None
 
@@ -160,12 +148,11 @@ class MiniMaxVideo(SampledVideos):
                 Reason.VIDEO_NOT_PREDICTABLE,
                 "max_long_side_pixel is set, whose effect on videos was not observed",
             )
-        factor = self.patch_size * self.merge_size
         check_aspect(video.height, video.width)
         return smart_resize(
             video.height,
             video.width,
-            factor=factor,
+            factor=self.factor,
             min_pixels=_MIN_PIXELS,
             max_pixels=self.max_pixels,
             least_rounded=1,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from mmroute.errors import image_refused
-from mmroute.geometry.grid import CachePlan, Count, OneByOne
+from mmroute.geometry.grid import CachePlan, Count, MergedPatches
 from mmroute.requests.items import ImageSize
 
 _ENGINES_LARGEST: Final = ImageSize(3000, 3000)
@@ -21,12 +21,10 @@ _MOST_PER_SIDE: Final = 511
 
 
 @dataclass(frozen=True, slots=True)
-class Navit(OneByOne[ImageSize]):
+class Navit(MergedPatches):
     """The tokens of an image that is padded up to whole ones.
 
     Attributes:
-        patch_size: the number of pixels along one side of a patch.
-        merge_size: the number of patches along one side of a token.
         max_patches: the most patches of an image.
         max_patches_per_side: the most patches along one side.
         fixed_tokens: the number of tokens of every image, where they do not depend on its size.
@@ -34,8 +32,6 @@ class Navit(OneByOne[ImageSize]):
             patches along both sides; otherwise with a square, which is not the largest image.
     """
 
-    patch_size: int
-    merge_size: int
     max_patches: int
     max_patches_per_side: int
     fixed_tokens: int | None = None
@@ -80,17 +76,13 @@ class Navit(OneByOne[ImageSize]):
 
 
 @dataclass(frozen=True, slots=True)
-class ScaledPatches(OneByOne[ImageSize]):
+class ScaledPatches(MergedPatches):
     """The tokens of an image that is scaled to a number of patches and padded: Kimi-VL.
 
     Attributes:
-        patch_size: pixels along one side of a patch.
-        merge_size: patches along one side of a token.
         max_patches: the most whole patches of an image that is not scaled.
     """
 
-    patch_size: int
-    merge_size: int
     max_patches: int
 
     def max_embeds(self, _: CachePlan) -> int:

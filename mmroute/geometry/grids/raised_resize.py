@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from mmroute.errors import image_refused
-from mmroute.geometry.grid import CachePlan, Count, OneByOne, SampledVideos
+from mmroute.geometry.grid import CachePlan, Count, MergedFrames, MergedPatches
 from mmroute.geometry.grids.smart_resize import MAX_ASPECT, check_aspect, smart_resize
 from mmroute.requests.items import ImageSize, VideoSize
 
@@ -21,20 +21,16 @@ _LEAST_PART: Final = 4  # of a token's side that a side of an image has at least
 
 
 @dataclass(frozen=True, slots=True)
-class RaisedResize(OneByOne[ImageSize]):
+class RaisedResize(MergedPatches):
     """An image with a side shorter than a token is enlarged, whatever its aspect.
 
     Attributes:
-        patch_size: the number of pixels along one side of a patch.
-        merge_size: the number of patches along one side of a token.
         min_tokens: the fewest tokens, where `min_pixels` is None.
         max_tokens: the most, where `max_pixels` is None.
         min_pixels: the smallest area after the resize, in pixels.
         max_pixels: the largest area.
     """
 
-    patch_size: int
-    merge_size: int
     min_tokens: int
     max_tokens: int
     min_pixels: int | None = None
@@ -43,12 +39,12 @@ class RaisedResize(OneByOne[ImageSize]):
     @property
     def limits(self) -> tuple[int, int]:
         """The smallest and the largest area after the resize, in pixels."""
-        unit = (self.patch_size * self.merge_size) ** 2
+        unit = self.factor**2
         return self.min_pixels or self.min_tokens * unit, self.max_pixels or self.max_tokens * unit
 
     def max_embeds(self, _: CachePlan) -> int:
         """The most tokens that make a rectangle which is not too thin."""
-        most = self.limits[1] // (self.patch_size * self.merge_size) ** 2
+        most = self.limits[1] // self.factor**2
         return next((n for n in range(most, 0, -1) if _is_rectangle(n)), 1)
 
     def count(self, image: ImageSize) -> Count:
@@ -60,7 +56,7 @@ class RaisedResize(OneByOne[ImageSize]):
         Raises:
             InexactError: `image_refused`.
         """
-        factor = self.patch_size * self.merge_size
+        factor = self.factor
         if min(height, width) >= factor:
             check_aspect(height, width)
         elif height < width:
@@ -78,12 +74,10 @@ class RaisedResize(OneByOne[ImageSize]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RaisedVideo(SampledVideos):
+class RaisedVideo(MergedFrames):
     """Pairs of frames, each with its second, as if the engine had one frame for each second.
 
     Attributes:
-        patch_size: the number of pixels along one side of a patch.
-        merge_size: the number of patches along one side of a token.
         min_tokens: the fewest tokens of a frame, if `min_pixels` is None.
         max_tokens: the most tokens of a frame, if `max_pixels` is None.
         min_pixels: the smallest area of a frame after the resize, in pixels.
@@ -94,8 +88,6 @@ class RaisedVideo(SampledVideos):
         planned_rate: the number of frames that the engine plans with for each frame.
     """
 
-    patch_size: int
-    merge_size: int
     min_tokens: int
     max_tokens: int
     min_pixels: int | None = None
@@ -122,7 +114,7 @@ class RaisedVideo(SampledVideos):
             self.min_tokens, self.max_tokens, self.min_pixels, self.max_pixels,
         )  # fmt: skip
         least, most = frame.limits
-        total = self.total_pixels or self.total_tokens * (self.patch_size * self.merge_size) ** 2
+        total = self.total_pixels or self.total_tokens * self.factor**2
         shared = max(least, min(total * self.group // max(frames, 1), most))
         rows, columns = frame.resized(video.height, video.width, shared)
         groups = -(-frames // self.group)
@@ -131,28 +123,24 @@ class RaisedVideo(SampledVideos):
 
 
 @dataclass(frozen=True, slots=True)
-class RegrownResize(OneByOne[ImageSize]):
+class RegrownResize(MergedPatches):
     """An image that is enlarged beyond the largest area is shrunk again.
 
     Attributes:
-        patch_size: the number of pixels along one side of a patch.
-        merge_size: the number of patches along one side of a token.
         min_pixels: the smallest area after the resize, in pixels.
         max_pixels: the largest area.
         planned_pixels: the area that the engine plans its encoder cache with.
     """
 
-    patch_size: int
-    merge_size: int
     min_pixels: int
     max_pixels: int
     planned_pixels: int
 
     def max_embeds(self, _: CachePlan) -> int:
-        return self.planned_pixels // (self.patch_size * self.merge_size) ** 2
+        return self.planned_pixels // self.factor**2
 
     def count(self, image: ImageSize) -> Count:
-        factor = self.patch_size * self.merge_size
+        factor = self.factor
         if min(image.height, image.width) < factor // _LEAST_PART:
             raise image_refused(image, f"a side is shorter than {factor // _LEAST_PART} pixels")
         check_aspect(image.height, image.width)

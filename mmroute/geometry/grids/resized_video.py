@@ -15,7 +15,7 @@ import numpy as np
 
 from mmroute.errors import InexactError, Reason, item_refused, quoted
 from mmroute.geometry.frame_sampling import Frames, Sampler
-from mmroute.geometry.grid import CachePlan, Count, SampledVideos
+from mmroute.geometry.grid import CachePlan, Count, MergedFrames
 from mmroute.geometry.grids.smart_resize import enlarge_to_factor, smart_resize
 from mmroute.requests.items import VideoSize
 
@@ -26,13 +26,11 @@ _PLANNED_MIN_PIXELS: Final = 112 * 112
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResizedVideo(SampledVideos):
+class ResizedVideo(MergedFrames):
     """The tokens of pairs of frames, and the times at which they stand.
 
     Attributes:
         time_is: the time of a pair: the mean of both frames', or the whole seconds of the first.
-        patch_size: the number of pixels along one side of a patch.
-        merge_size: the number of patches along one side of a token.
         min_pixels: the smallest volume after the resize, in pixels of all frames.
         max_pixels: the largest volume.
         fps: the number of frames a second that the processor takes of those, if all were decoded.
@@ -44,8 +42,6 @@ class ResizedVideo(SampledVideos):
     """
 
     time_is: Literal["mean", "whole"]
-    patch_size: int
-    merge_size: int
     min_pixels: int
     max_pixels: int
     fps: float = 2
@@ -56,7 +52,7 @@ class ResizedVideo(SampledVideos):
 
     def max_embeds(self, plan: CachePlan) -> int:
         if not self.planned_by_context:
-            return self.max_pixels // _PAIR // (self.patch_size * self.merge_size) ** 2
+            return self.max_pixels // _PAIR // self.factor**2
         best = most = 0
         for frames in range(1, _PLANNED_FRAMES + 1):
             count = self._planned(frames, plan.largest_image)
@@ -66,7 +62,7 @@ class ResizedVideo(SampledVideos):
 
     def _planned(self, frames: int, largest_image: int) -> int:
         """Features of as many frames of the size of the largest image, a square."""
-        factor = self.patch_size * self.merge_size
+        factor = self.factor
         side = math.isqrt(largest_image) * factor
         rows, columns = smart_resize(
             side,
@@ -98,7 +94,7 @@ class ResizedVideo(SampledVideos):
         times = self._times(video, frames)
         if len(times) < _PAIR:
             raise item_refused(video, "it takes two frames or more")
-        factor = self.patch_size * self.merge_size
+        factor = self.factor
         height, width = enlarge_to_factor(video.height, video.width, factor)
         rows, columns = smart_resize(
             height,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from mmroute.errors import image_refused
-from mmroute.geometry.grid import CachePlan, Count, OneByOne
+from mmroute.geometry.grid import CachePlan, Count, MergedPatches
 from mmroute.requests.items import ImageSize
 
 _PRECISION: Final = 1e-5
@@ -18,12 +18,10 @@ _LARGEST_SCALE: Final = 100.0
 
 
 @dataclass(frozen=True, slots=True)
-class SearchedScale(OneByOne[ImageSize]):
+class SearchedScale(MergedPatches):
     """Rows and columns of tokens, both rounded up, after the scale was found by halving.
 
     Attributes:
-        patch_size: the side of a patch, in pixels.
-        merge_size: the number of patches along one side of a token.
         min_patches: the number of patches of the smallest image.
         max_patches: the number of patches of the largest image.
         largest: the number of pixels of the largest image that is taken.
@@ -32,8 +30,6 @@ class SearchedScale(OneByOne[ImageSize]):
         planned_merge: the number of patches along one side of a token of that image.
     """
 
-    patch_size: int
-    merge_size: int
     min_patches: int
     max_patches: int
     largest: int
@@ -73,6 +69,6 @@ class SearchedScale(OneByOne[ImageSize]):
 
     def _grid(self, image: ImageSize, scale: float) -> tuple[int, int]:
         """Rows and columns of tokens at a scale."""
-        factor = self.patch_size * self.merge_size
+        factor = self.factor
         rows = max(1, math.ceil(scale * image.height / factor))
         return rows, max(1, math.ceil(scale * image.width / factor))

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from mmroute.errors import image_refused
-from mmroute.geometry.grid import CachePlan, Count, OneByOne
+from mmroute.geometry.grid import CachePlan, Count, MergedPatches
 from mmroute.requests.items import ImageSize
 
 MAX_ASPECT: Final = 200
@@ -24,12 +24,10 @@ MAX_ASPECT: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
-class SmartResize(OneByOne[ImageSize]):
+class SmartResize(MergedPatches):
     """Rows and columns of tokens after a smart resize.
 
     Attributes:
-        patch_size: the number of pixels along one side of a patch.
-        merge_size: the number of patches along one side of a token.
         min_pixels: the smallest area after the resize, in pixels.
         max_pixels: the largest area.
         resize: whether images are resized at all.
@@ -51,8 +49,6 @@ class SmartResize(OneByOne[ImageSize]):
         refused_heights: the heights in pixels that the processor takes for a number of channels.
     """
 
-    patch_size: int
-    merge_size: int
     min_pixels: int
     max_pixels: int
     resize: bool = True
@@ -69,7 +65,7 @@ class SmartResize(OneByOne[ImageSize]):
     refused_heights: tuple[int, ...] = ()
 
     def max_embeds(self, _: CachePlan) -> int:
-        most = self.max_pixels // (self.patch_size * self.merge_size) ** 2
+        most = self.max_pixels // self.factor**2
         side = self.planned_side
         match self.planned:
             case "area":
@@ -98,7 +94,7 @@ class SmartResize(OneByOne[ImageSize]):
 
     def _tokens(self, image: ImageSize) -> tuple[int, int]:
         """Rows and columns of tokens."""
-        factor = self.patch_size * self.merge_size
+        factor = self.factor
         rows = columns = 0
         if not self.resize:
             rows, columns = unresized(image, factor)

@@ -9,26 +9,22 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from mmroute.geometry.grid import CachePlan, Count, OneByOne
+from mmroute.geometry.grid import CachePlan, Count, MergedPatches
 from mmroute.geometry.grids.smart_resize import check_aspect
 from mmroute.requests.items import ImageSize
 
 
 @dataclass(frozen=True, slots=True)
-class TokenBudget(OneByOne[ImageSize]):
+class TokenBudget(MergedPatches):
     """Rows and columns of tokens after GLM-5.3's resize.
 
     Attributes:
-        patch_size: the number of pixels along one side of a patch.
-        merge_size: the number of patches along one side of a token.
         expand_factor: both sides of an image are multiples of that many tokens.
         min_tokens: the fewest squares of that size an image is enlarged to.
         max_tokens: the most it may have.
         limits_aspect: whether an image is refused whose one side is more than 200 times the other.
     """
 
-    patch_size: int
-    merge_size: int
     expand_factor: int
     min_tokens: int
     max_tokens: int
@@ -36,7 +32,7 @@ class TokenBudget(OneByOne[ImageSize]):
 
     @property
     def _factor(self) -> int:
-        return self.patch_size * self.merge_size * self.expand_factor
+        return self.factor * self.expand_factor
 
     def max_embeds(self, _: CachePlan) -> int:
         return self.max_tokens * self.expand_factor**2
