@@ -235,6 +235,9 @@ def parts_of_videos() -> Iterator[tuple[str, bytes]]:
         "negative-offsets": "frag_keyframe+empty_moov+negative_cts_offsets",
     }.items():
         yield f"fragmented-{name}", video(frames=15, b_frames=2, group=5, movflags=flags)
+    several = "cmaf+global_sidx+frag_keyframe"
+    late = video(frames=48, b_frames=2, group=12, sound=1.5, movflags=several)
+    yield "fragmented-index-of-several-late", late
     dash = "dash+frag_keyframe"
     yield "fragmented-index-sound", video(frames=15, sound=0.5, group=5, movflags=dash)
     stretched = (3, *[1] * 14)

@@ -211,6 +211,8 @@ def _claims(tracks: list[Box], layout: Layout, fps: float) -> set[int]:
         skipped = sum(edit.start for edit in edits if edit.start > 0)
         ends = {int(fragments.decoded[-1] + fragments.durations[-1])}
         starts = {start - skipped}
+        if len(first_fragments(layout).fragments) < len(layout.fragments):
+            starts.add(0)  # FFmpeg does not always know the start by then
         if track is not tracks[0]:
             starts.add(start)
         if (index_end := end_of_index(layout, _track_id(track))) is not None:

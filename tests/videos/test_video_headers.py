@@ -28,6 +28,7 @@ REFUSED = {
     "edit-pause-behind": "with one behind a part",
     "edit-pauses-alone": "pauses alone",
     "empty": "none of MP4",
+    "fragmented-index-of-several-late": "may count from",
     "gif-bytes-behind": "3 bytes behind its end",
     "gif-cut": "ends within a block",
     "mkv-part": "shown before its first key frame",
