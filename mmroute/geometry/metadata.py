@@ -7,7 +7,6 @@ name, is said by ``[image.metadata]`` of its spec. Source: vLLM
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
@@ -158,8 +157,8 @@ def _by_grid(name: str) -> Callable[[Source], Any]:
 
 
 _OF_ITEMS: Final = (
-    "chunks", "mel_frames", "mel_mask", "padded", "padded_tokens", "parts", "patches",
-    "seconds_per_pair",
+    "chunks", "crop_count", "marked", "mel_frames", "mel_mask", "padded", "padded_tokens", "parts",
+    "patch_count", "patches", "pooled", "seconds_per_pair",
 )  # fmt: skip
 VALUES: Final[Mapping[str, Callable[[Source], Any]]] = {
     **{name: _by_grid(name) for name in _OF_ITEMS},
@@ -171,11 +170,11 @@ VALUES: Final[Mapping[str, Callable[[Source], Any]]] = {
     "frames": lambda of: of.count.rows,
     "merged": _merged,
     "merged_sides": lambda of: _merged(of)[1:],
-    "patch_count": lambda of: math.prod(of.grid.patches(of.item)),
     "resized": lambda of: of.grid.resized(of.count),
     "row_ends": _row_ends,
     "size": lambda of: (of.item.height, of.item.width),
     "size_across": lambda of: ((of.item.width, of.item.height),),
+    "tile": lambda of: of.count.tile,
     "tile_count": lambda of: of.count.rows * of.count.columns,
     "tile_grid": lambda of: (max(1, of.count.rows), max(1, of.count.columns)),
     "tiles": lambda of: of.count.rows * of.count.columns + bool(of.count.whole),
@@ -184,26 +183,27 @@ VALUES: Final[Mapping[str, Callable[[Source], Any]]] = {
 }
 """What a spec may name.
 
-``chunks``: the number of chunks of an audio. ``crops``: rows and columns of tiles, as the grid
-gives them; ``crops_across``: columns and rows. ``false``: a switch; a request with another value is
-refused. ``fill``: the token of a feature position. ``frames``: the number of a video's rows;
-``frame_tokens``: the feature positions of each. ``mel_frames``: the number of frames of an audio;
-``mel_mask``: a one for each, and zeros as far as it is filled up. ``merged``: frames, rows and
-columns of patches of an image whose count has the rows and columns of its tokens;
-``merged_sides``: without frames. ``padded``: height and width in pixels after the grid's padding;
-``padded_tokens``: the tokens of as much. ``parts``: rows and columns of patches of each part.
-``patches``: frames, rows and columns of patches, as the grid gives them; ``patch_count``: their
-number. ``resized``: height and width in pixels after the resize. ``row_ends``: whether each tile is
-the last of a row that another follows. ``seconds_per_pair``: from one pair of frames to the next.
-``size``: height and width in pixels; ``size_across``: width and height, in a list. ``tiles``: the
-number of tiles, with the whole image if it stands beside them; ``tile_count``: without it;
-``tile_grid``: their rows and columns. ``times``: the seconds of a video's rows. ``total``: the
-number of feature positions.
+``chunks``: the number of chunks of an audio. ``crop_count``: the number of crops with the whole
+image; ``pooled``: their feature positions; ``marked``: their tokens, with those around them.
+``crops``: rows and columns of tiles, as the grid gives them; ``crops_across``: columns and rows.
+``false``: a switch; a request with another value is refused. ``fill``: the token of a feature
+position. ``frames``: the number of a video's rows; ``frame_tokens``: the feature positions of each.
+``mel_frames``: the number of frames of an audio; ``mel_mask``: a one for each, and zeros as far as
+it is filled up. ``merged``: frames, rows and columns of patches of an image whose count has the
+rows and columns of its tokens; ``merged_sides``: without frames. ``padded``: height and width in
+pixels after the grid's padding; ``padded_tokens``: the tokens of as much. ``parts``: rows and
+columns of patches of each part. ``patches``: frames, rows and columns of patches, as the grid gives
+them; ``patch_count``: their number. ``resized``: height and width in pixels after the resize.
+``row_ends``: whether each tile is the last of a row that another follows. ``seconds_per_pair``:
+from one pair of frames to the next. ``size``: height and width in pixels; ``size_across``: width
+and height, in a list. ``tile``: the feature positions of a tile. ``tiles``: the number of tiles,
+with the whole image if it stands beside them; ``tile_count``: without it; ``tile_grid``: their rows
+and columns. ``times``: the seconds of a video's rows. ``total``: the number of feature positions.
 """
 
 OF_GRIDS: Final[Mapping[str, str]] = {
     **{name: name for name in _OF_ITEMS},
     "crops": "crops", "crops_across": "crops", "merged": "merge_size", "merged_sides": "merge_size",
-    "patch_count": "patches", "resized": "resized",
+    "resized": "resized",
 }  # fmt: skip
 """Values that not every grid gives, each with what a grid has that does."""

@@ -8,8 +8,10 @@ transformers ``models/llama4/image_processing_llama4.py`` (`get_best_fit`),
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +19,8 @@ import numpy.typing as npt
 from mmroute.geometry.grid import CachePlan, Count, OneByOne
 from mmroute.geometry.grids.closest_tiles import grids
 from mmroute.requests.items import ImageSize
+
+_MARKS: Final = 4  # the beginning and the end of Molmo 2's crops, and of its whole image
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,15 +95,34 @@ class OverlappingCrops(OneByOne[ImageSize]):
 
     def max_embeds(self, _: CachePlan) -> int:
         tilings = grids(1, self.max_crops)
-        return max(self._count(rows, columns).total for columns, rows in tilings) + 4
+        return max(self._count(rows, columns).total for columns, rows in tilings) + _MARKS
 
     def count(self, image: ImageSize) -> Count:
+        return self._count(*self._tiles(image))
+
+    def crop_count(self, image: ImageSize) -> int:
+        """The number of crops, and the whole image as one more."""
+        return math.prod(self._tiles(image)) + 1
+
+    def patch_count(self, image: ImageSize) -> int:
+        """The number of patches of all crops."""
+        return self.crop_count(image) * (self.crop_size // self.patch_size) ** 2
+
+    def pooled(self, image: ImageSize) -> int:
+        """The number of feature positions that are no row ends."""
+        return replace(self, row_ends=False, whole_row_ends=False).count(image).total
+
+    def marked(self, image: ImageSize) -> int:
+        """The number of tokens with those around the crops and the whole image."""
+        return self.count(image).total + _MARKS
+
+    def _tiles(self, image: ImageSize) -> tuple[int, int]:
         margin, window = self._margin_and_window()
         canvases = _canvases(window, self.max_crops, True)
         with np.errstate(divide="ignore"):  # an image may be no larger than the margins
             best = _best(canvases, image.height - margin, image.width - margin)
         rows, columns = (side // window for side in best)
-        return self._count(rows, columns)
+        return rows, columns
 
     def _margin_and_window(self) -> tuple[int, int]:
         """Pixels of the margins, and of a crop without them."""

@@ -82,6 +82,10 @@ class SmartResize(MergedPatches):
         rows, columns = self._tokens(image)
         return 1, rows * self.merge_size, columns * self.merge_size
 
+    def patch_count(self, image: ImageSize) -> int:
+        """The number of patches."""
+        return math.prod(self.patches(image))
+
     def count(self, image: ImageSize) -> Count:
         if image.height in self.refused_heights:
             raise image_refused(image, "its processor takes the height for a number of channels")
