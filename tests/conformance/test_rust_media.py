@@ -43,8 +43,8 @@ REFUSED = {
 
 # Likewise: the engine plans with another number, or the frontend takes another token.
 DISAGREEING = {"another-budget", "another-side", "least-area", "no-patch-token"}
-# 0.32.0 has no `strftime_now`, and refuses the template of Llama 4; it is answered here.
-EARLIER = {model: name for model, name in MODELS.items() if model != "small-llama-4"}
+
+
 OUR_FIELDS = {"id", "expect", "model", "name", "changed"}
 
 pytestmark = pytest.mark.conformance
@@ -122,7 +122,7 @@ def test_requests(model: str, name: str, directory: Callable[..., Path]) -> None
     assert refused == REFUSED.get(model, set())
 
 
-@pytest.mark.parametrize(("model", "name"), EARLIER.items())
+@pytest.mark.parametrize(("model", "name"), MODELS.items())
 def test_requests_of_an_earlier_version(
     model: str, name: str, directory: Callable[..., Path]
 ) -> None:

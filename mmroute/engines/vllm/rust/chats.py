@@ -29,12 +29,13 @@ _MODES: Final = {"gpt_oss": "harmony", "inkling_mm_model": "inkling"}
 """Model type -> the renderer; that of other types has the name of the type, if there is one."""
 
 
-def load_chat(source: ChatSource, *, native: bool = True) -> Chat:
+def load_chat(source: ChatSource, *, earlier: bool = False) -> Chat:
     """The chat renderer of one model, whose family matters for its images alone.
 
     Args:
         source: the parts of the model.
-        native: whether the frontend's own renderers of DeepSeek's models are covered.
+        earlier: whether the frontend is that of 0.32.0, whose own renderers of DeepSeek's models
+            are not covered.
 
     Raises:
         ModelError: `invalid_config_field`: the frontend does not load the model.
@@ -45,17 +46,17 @@ def load_chat(source: ChatSource, *, native: bool = True) -> Chat:
     if mode == "auto":
         model_type = _model_type(files.object("config.json"))
         mode = _MODES.get(model_type, model_type) if isinstance(model_type, str) else "hf"
-    if not native and mode in DEEPSEEK_MODES:
+    if earlier and mode in DEEPSEEK_MODES:
         return RefusedChat(
             f"vLLM's Rust frontend renders these chats by code of its own, {mode}, which is not "
             "covered; send the rendered `prompt`, or `prompt_token_ids`"
         )
     if mode == "harmony":
-        return _harmony(settings)
+        return _harmony(settings, earlier=earlier)
     if mode in DEEPSEEK_MODES:
         return RustDeepSeekChat(mode, settings.chat_template_kwargs, parsers)
     if mode == "inkling":
-        return _inkling(source, parsers)
+        return _inkling(source, parsers, earlier=earlier)
     if mode == "kimi_k3":
         ordinary = ordinary_encoder(files)
         return RustKimiK3Chat(source.tokenizer, ordinary, settings.chat_template_kwargs, parsers)
@@ -73,16 +74,17 @@ def load_chat(source: ChatSource, *, native: bool = True) -> Chat:
         default_kwargs=settings.chat_template_kwargs,
         parsers=parsers,
         image_text="" if images is None else images.chat_text or "",
+        earlier=earlier,
     )
 
 
-def _inkling(source: ChatSource, parsers: Parsers) -> Chat:
+def _inkling(source: ChatSource, parsers: Parsers, *, earlier: bool) -> Chat:
     try:
         marks = marks_of(source.tokenizer)
     except InexactError as error:
         return RefusedChat(str(error))
     kwargs = source.settings.chat_template_kwargs
-    return RustInklingChat(source.tokenizer, marks, kwargs, parsers)
+    return RustInklingChat(source.tokenizer, marks, kwargs, parsers, earlier)
 
 
 def _model_type(config: Mapping[str, object]) -> object:
@@ -92,9 +94,9 @@ def _model_type(config: Mapping[str, object]) -> object:
     return own if own is not None else _model_type(inner) if inner else None
 
 
-def _harmony(settings: EngineSettings) -> Chat:
+def _harmony(settings: EngineSettings, *, earlier: bool) -> Chat:
     if refusal := harmony_refusal(settings):
         return refusal
     from mmroute.engines.vllm.rust.harmony_chat import RustHarmonyChat  # an extra
 
-    return RustHarmonyChat(str(settings.start_date), settings.chat_template_kwargs)
+    return RustHarmonyChat(str(settings.start_date), settings.chat_template_kwargs, earlier)

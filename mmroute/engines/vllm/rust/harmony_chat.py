@@ -17,7 +17,7 @@ from mmroute.chat.conversation import ParsedChat
 from mmroute.chat.renderer import Chat
 from mmroute.engines.vllm import harmony
 from mmroute.engines.vllm.rust.messages import Message, images_of, read_messages
-from mmroute.engines.vllm.rust.options import check_options, tools_of_request
+from mmroute.engines.vllm.rust.options import check_options, hides_tools, tools_of_request
 from mmroute.engines.vllm.rust.reasoning import reasoning_of
 from mmroute.errors import InexactError, Reason, invalid, quoted
 from mmroute.geometry import TokenIds
@@ -37,10 +37,12 @@ class RustHarmonyChat(Chat):
     Attributes:
         start_date: the date that the engine writes as today's.
         default_kwargs: variables where a request does not set them.
+        earlier: whether the frontend is that of 0.32.0.
     """
 
     start_date: str
     default_kwargs: Mapping[str, Any]
+    earlier: bool = False
 
     @property
     def origins(self) -> Mapping[str, str]:
@@ -51,7 +53,8 @@ class RustHarmonyChat(Chat):
         return frozenset({"tool_choice"})
 
     def read(self, request: Request, cache: ChatCache | None = None) -> ParsedChat:
-        messages = read_messages(request.messages)
+        empty = "" if self.earlier else "{}"
+        messages = read_messages(request.messages, empty_arguments=empty)
         check_options(request, messages)
         wrapped = [{"message": message} for message in messages]
         return ParsedChat(wrapped, [()] * len(messages), images_of(messages))
@@ -65,6 +68,8 @@ class RustHarmonyChat(Chat):
         effort = self._effort(request)
         messages: list[Message] = [each["message"] for each in chat.messages]
         tools = tools_of_request(request)
+        if hides_tools(request, earlier=self.earlier):  # those of developers stay
+            tools = []
         try:
             conversation = list(_conversation(self.start_date, effort, messages, tools))
         except InexactError:

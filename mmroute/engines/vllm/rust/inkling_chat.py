@@ -24,7 +24,7 @@ from mmroute.engines.vllm.inkling_chat import (
 )
 from mmroute.engines.vllm.rust.json_values import COMPACT, json_text, parse_json
 from mmroute.engines.vllm.rust.messages import Call, Message, images_of, read_messages
-from mmroute.engines.vllm.rust.options import check_options, tools_of_request
+from mmroute.engines.vllm.rust.options import check_options, hides_tools, tools_of_request
 from mmroute.engines.vllm.rust.parsers import Parsers
 from mmroute.engines.vllm.rust.reasoning import Reasoning, reasoning_of
 from mmroute.errors import InexactError, Reason, invalid, quoted
@@ -62,12 +62,14 @@ class RustInklingChat(Chat):
         marks: the IDs of the marks.
         default_kwargs: variables where a request does not set them.
         parsers: the parsers that belong to the model's name.
+        earlier: whether the frontend is that of 0.32.0.
     """
 
     tokenizer: Tokenizer
     marks: Mapping[str, int]
     default_kwargs: Mapping[str, Any]
     parsers: Parsers
+    earlier: bool = False
 
     @property
     def origins(self) -> Mapping[str, str]:
@@ -96,6 +98,8 @@ class RustInklingChat(Chat):
         messages: list[Message] = [each["message"] for each in chat.messages]
         of_messages = [tool for message in messages for tool in message.tools]
         tools = [*tools_of_request(request), *of_messages]
+        if hides_tools(request, earlier=self.earlier):
+            tools = []
         pieces = self._prompt(messages, tools, effort_text(effort if thinks else 0.0))
         return encoded(self.tokenizer, self.marks, pieces, answered=request.add_generation_prompt)
 

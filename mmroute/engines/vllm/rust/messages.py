@@ -115,8 +115,12 @@ def images_of(messages: Sequence[Message]) -> dict[Modality, list[MediaPart]]:
     return {Modality.IMAGE: numbered} if numbered else {}
 
 
-def read_messages(given: object) -> list[Message]:
+def read_messages(given: object, *, empty_arguments: str = "{}") -> list[Message]:
     """Check the messages of a request.
+
+    Args:
+        given: what the client sent.
+        empty_arguments: what an empty text stands for as the arguments of a call.
 
     Raises:
         InexactError: `invalid_request`; `unsupported_modality` for videos and audio, which are not
@@ -124,7 +128,7 @@ def read_messages(given: object) -> list[Message]:
     """
     if not isinstance(given, list | tuple) or not given:
         raise invalid(f"messages must be a list of at least one message, found {quoted(given)}")
-    return [_message(each, f"messages[{i}]") for i, each in enumerate(given)]
+    return [_message(each, f"messages[{i}]", empty_arguments) for i, each in enumerate(given)]
 
 
 def read_tools(given: object, where: str, depth: int = 1) -> list[dict[str, Any]]:
@@ -143,13 +147,13 @@ def read_tools(given: object, where: str, depth: int = 1) -> list[dict[str, Any]
     return [_tool(each, f"{where}[{i}]", depth + 1) for i, each in enumerate(given)]
 
 
-def _message(given: object, where: str) -> Message:
+def _message(given: object, where: str, empty_arguments: str) -> Message:
     if not isinstance(given, Mapping):
         raise invalid(f"{where} must be an object, found {type(given).__name__}")
     message = read_json(given, where, _MESSAGE_DEPTH)
     match role := message.get("role"):
         case "assistant":
-            return _assistant(message, where)
+            return _assistant(message, where, empty_arguments)
         case "tool":
             call_id = _text(message, "tool_call_id", where)
             return Message(role, _content(message.get("content"), where), call_id=call_id)
@@ -171,7 +175,7 @@ def _message(given: object, where: str) -> Message:
     raise invalid(f"{where}.role must be a text, found {quoted(role)}")
 
 
-def _assistant(message: Mapping[str, Any], where: str) -> Message:
+def _assistant(message: Mapping[str, Any], where: str, empty_arguments: str) -> Message:
     _optional_text(message, "name", where)
     named = [name for name in _REASONING if name in message]
     if len(named) > 1:
@@ -180,7 +184,10 @@ def _assistant(message: Mapping[str, Any], where: str) -> Message:
     content, listed = message.get("content"), message.get("tool_calls")
     if listed is not None and not isinstance(listed, list):
         raise invalid(f"{where}.tool_calls must be a list, found {quoted(listed)}")
-    calls = [_call(each, f"{where}.tool_calls[{i}]") for i, each in enumerate(listed or ())]
+    calls = [
+        _call(each, f"{where}.tool_calls[{i}]", empty_arguments)
+        for i, each in enumerate(listed or ())
+    ]
     texts: Content = [] if content is None else _content(content, where, only_text=True)
     if not (reasoning or calls or isinstance(texts, str) or texts):
         raise invalid(f"{where} has neither content, nor reasoning, nor tool calls")
@@ -230,13 +237,14 @@ def _uuid(part: Mapping[str, Any], where: str) -> str | None:
     return None if part.get("uuid") is None else _text(part, "uuid", where)
 
 
-def _call(given: object, where: str) -> Call:
+def _call(given: object, where: str, empty_arguments: str) -> Call:
     if not isinstance(given, Mapping) or not isinstance(given.get("function"), Mapping):
         raise invalid(f"{where} must be an object with a function, found {quoted(given)}")
     if given.get("type") != "function":
         raise invalid(f"{where}.type must be function, found {quoted(given.get('type'))}")
     function = given["function"]
-    arguments = _optional_text(function, "arguments", f"{where}.function") or "{}"
+    arguments = _optional(function, "arguments", str, f"{where}.function")
+    arguments = "{}" if arguments is None else arguments or empty_arguments
     return Call(_text(given, "id", where), _text(function, "name", f"{where}.function"), arguments)
 
 

@@ -60,6 +60,11 @@ def check_options(request: Request, messages: Sequence[Message]) -> bool:
     return bool(tools) and choice != "none"
 
 
+def hides_tools(request: Request, *, earlier: bool) -> bool:
+    """Whether a chat is rendered without tools: that of 0.32.0 does so if none may be called."""
+    return earlier and request.api_fields.get("tool_choice") == "none"
+
+
 def tools_of_request(request: Request) -> list[dict[str, Any]]:
     """The tools of a request, as templates get them.
 

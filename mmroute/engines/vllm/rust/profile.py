@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from mmroute.requests.request import Request
 
 
-def _load_chat(source: ChatSource, *, native: bool = True) -> Chat:
+def _load_chat(source: ChatSource, *, earlier: bool = False) -> Chat:
     from mmroute.engines.vllm.rust.chats import load_chat  # jinja2
 
-    return load_chat(source, native=native)
+    return load_chat(source, earlier=earlier)
 
 
 def _with_defaults(request: Request, _settings: EngineSettings, _chat: Chat) -> Request:
@@ -50,7 +50,7 @@ _FRONTEND: Final[dict[str, Any]] = {
 VLLM_RUST: Final = replace(VLLM, **_FRONTEND)
 _V0_32: Final = {
     "prompts": "vllm-rust-0.32",
-    "load_chat": partial(_load_chat, native=False),
+    "load_chat": partial(_load_chat, earlier=True),
     "identify": partial(file_identity, turned=False),
     "applies_exif_orientation": False,
 }

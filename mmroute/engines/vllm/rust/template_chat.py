@@ -11,12 +11,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jinja2 import Undefined
+
 from mmroute.chat.conversation import ParsedChat
 from mmroute.chat.minijinja import MinijinjaTemplate
 from mmroute.chat.renderer import Chat
 from mmroute.engines.vllm.rust.json_values import read_json
 from mmroute.engines.vllm.rust.messages import images_of, read_messages
-from mmroute.engines.vllm.rust.options import check_options, template_kwargs, tools_of_request
+from mmroute.engines.vllm.rust.options import (
+    check_options,
+    hides_tools,
+    template_kwargs,
+    tools_of_request,
+)
 from mmroute.engines.vllm.rust.parsers import Parsers
 from mmroute.engines.vllm.rust.template_files import as_read
 from mmroute.errors import InexactError, Reason
@@ -38,6 +45,7 @@ class RustChat(Chat):
         default_kwargs: variables for the template where a request does not set them.
         parsers: the parsers that belong to the model's name. Chats are refused without them.
         image_text: the text that stands for an image in a template that takes strings.
+        earlier: whether the frontend is that of 0.32.0.
     """
 
     template: MinijinjaTemplate | None
@@ -46,6 +54,7 @@ class RustChat(Chat):
     default_kwargs: Mapping[str, Any]
     parsers: Parsers
     image_text: str
+    earlier: bool = False
 
     @property
     def content_format(self) -> str:
@@ -73,7 +82,8 @@ class RustChat(Chat):
         return replace(self, template=replace(self.template, content_format=content_format))
 
     def read(self, request: Request, cache: ChatCache | None = None) -> ParsedChat:
-        messages = read_messages(request.messages)
+        empty = "" if self.earlier else "{}"
+        messages = read_messages(request.messages, empty_arguments=empty)
         self.parsers.check(with_tools=check_options(request, messages))
         if self.template is None:
             raise InexactError(Reason.CHAT_TEMPLATE_MISSING, self.why_none)
@@ -89,8 +99,11 @@ class RustChat(Chat):
             **self.special_tokens,
         }
         of_messages = [tool for message in chat.messages for tool in message.get("tools", ())]
-        if tools := [*tools_of_request(request), *of_messages]:
+        tools = [*tools_of_request(request), *of_messages]
+        if tools and not hides_tools(request, earlier=self.earlier):
             variables["tools"] = tools
+        if self.earlier:  # which does not have the function
+            variables["strftime_now"] = Undefined(name="strftime_now")
         if request.documents is not None:
             variables["documents"] = read_json(request.documents, "documents", 1)
         return self.template.render(
