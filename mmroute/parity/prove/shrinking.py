@@ -88,7 +88,10 @@ _CLASS_DEFAULTS: Final[Mapping[str, Mapping[str, int]]] = {
         "sliding_window_pattern": 6,
     },
     "intern_vit_6b": {"qk_normalization": False},
-    "gemma3n_text": {"head_dim": 256, "num_attention_heads": 8, "num_key_value_heads": 2},
+    "gemma3n_text": {
+        "head_dim": 256, "num_attention_heads": 8, "num_key_value_heads": 2,
+        "num_kv_shared_layers": 15,
+    },
 }  # fmt: skip
 
 
