@@ -55,7 +55,16 @@ class Geometry:
         grid = self.accepts.applied(self.grid, kwargs)
         if isinstance(grid, SampledVideos):
             grid = replace(grid, sampling=sampling_of(grid.sampler, overrides.media_io))
-        return Geometry(grid, self.layout, self.accepts, self.fields)
+        fields = self.fields if self._names_all(kwargs) else None
+        return Geometry(grid, self.layout, self.accepts, fields)
+
+    def _names_all(self, kwargs: Mapping[str, Any]) -> bool:
+        """Whether the spec names all arguments: others were compared for their tokens alone."""
+        return all(
+            name in self.accepts.named
+            for scope, value in kwargs.items()
+            for name in (value if isinstance(value, Mapping) and scope != "size" else (scope,))
+        )
 
     def replacements(self, items: Sequence[Any], context: ModelContext) -> Iterator[Replacement]:
         counts = self._counts(items, context)
@@ -65,8 +74,9 @@ class Geometry:
         if self.fields is None:
             raise InexactError(
                 Reason.METADATA_UNKNOWN,
-                f"the family spec has no [{self.accepts.modality}.metadata]: which fields the "
-                "engine's processor has beside its tensors was not compared",
+                f"the family spec has no [{self.accepts.modality}.metadata], or the request has an "
+                "argument that the spec does not name: what the engine's processor has beside its "
+                "tensors was not compared",
             )
         counts = self._counts(items, context)
         return metadata_of(

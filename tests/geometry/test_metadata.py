@@ -133,6 +133,28 @@ def test_a_number_is_of_the_type_that_the_engine_computes_with(
     assert from_command.dtype == "float16"
 
 
+@pytest.mark.parametrize(
+    ("model", "argument"),
+    [
+        # Asked of the engine: an image that is not cut, of which it counts all tiles.
+        ("small-lfm2-vl", {"do_image_splitting": False}),
+        # Changes what the processor makes of an image, and not what the engine counts.
+        ("small-kimi-vl", {"in_token_limit": 64}),
+    ],
+)
+def test_arguments_whose_metadata_differ_from_the_tokens_are_refused(
+    model: str, argument: dict[str, Any], tmp_path: Path
+) -> None:
+    files = media_model(model)
+    assert files is not None
+    normalizer = Normalizer.from_pretrained(str(write_model(files, tmp_path)))
+    request: dict[str, Any] = {**IMAGE, "images": [ImageSize(660, 614)]}
+    assert normalizer.normalize(**request).metadata()
+    with pytest.raises(InexactError) as caught:
+        normalizer.normalize(**request, mm_processor_kwargs=argument).metadata()
+    assert caught.value.reason is Reason.METADATA_UNKNOWN
+
+
 def test_a_value_that_a_grid_cannot_give_is_refused_with_the_spec() -> None:
     spec = next(spec for spec in known_families() if spec.family == "phi-3-vision")
     tables = spec.model_dump(by_alias=True, exclude_unset=True)

@@ -109,6 +109,11 @@ class ThumbnailTiles:
     def parts(self, image: ImageSize) -> list[tuple[int, int]]:
         """Rows and columns of patches of each tile, and of the image beside them."""
         columns, rows = self.grid(image)
+        if not self.split and rows * columns > 1:
+            raise InexactError(
+                Reason.METADATA_UNKNOWN,
+                "with do_image_splitting false the engine counts other parts than it has",
+            )
         side = self.tile_size // self.patch_size
         height, width = self._resized(image)
         whole = height * self.downsample_factor, width * self.downsample_factor
