@@ -16,7 +16,16 @@ from comparison import read_vectors
 from small_families import media_model
 from small_models import fingerprint, write_model
 
-from mmroute import EngineSettings, ImageSize, InexactError, Normalizer, Reason, Routing, VideoSize
+from mmroute import (
+    AudioLength,
+    EngineSettings,
+    ImageSize,
+    InexactError,
+    Normalizer,
+    Reason,
+    Routing,
+    VideoSize,
+)
 from mmroute.families.matching import known_families
 from mmroute.families.spec import FamilySpec
 from mmroute.forwarding.metadata import mm_metadata
@@ -153,6 +162,18 @@ def test_arguments_whose_metadata_differ_from_the_tokens_are_refused(
     with pytest.raises(InexactError) as caught:
         normalizer.normalize(**request, mm_processor_kwargs=argument).metadata()
     assert caught.value.reason is Reason.METADATA_UNKNOWN
+
+
+def test_audio_beyond_what_it_is_filled_up_to_is_refused(tmp_path: Path) -> None:
+    """The engine keeps all of it, and other frames of it."""
+    files = media_model("small-qwen2.5-omni")  # without chunk_length, which is 30 then
+    assert files is not None
+    normalizer = Normalizer.from_pretrained(str(write_model(files, tmp_path)))
+    chat: list[Any] = [{"role": "user", "content": [{"type": "audio"}]}]
+    whole = normalizer.normalize(messages=chat, audios=[AudioLength(480000, 16000)])
+    assert whole.exact
+    longer = normalizer.normalize(messages=chat, audios=[AudioLength(480001, 16000)])
+    assert longer.reason is Reason.AUDIO_NOT_PREDICTABLE
 
 
 def test_a_value_that_a_grid_cannot_give_is_refused_with_the_spec() -> None:

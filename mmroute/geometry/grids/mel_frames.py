@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Final, Literal
 
 from mmroute.audios.header import resampled_length
-from mmroute.errors import item_refused
+from mmroute.errors import InexactError, Reason, item_refused
 from mmroute.geometry.grid import CachePlan, Count, OneByOne
 from mmroute.requests.items import AudioLength
 
@@ -44,8 +44,9 @@ class MelFrames(OneByOne[AudioLength]):
         partial_frame: whether samples that do not fill a frame make one.
         min_samples: fewer are refused.
         max_seconds: the most seconds that are used, the rest is cut off; None for no limit.
-        padding_side: the side at which audio is filled up to as many. At the right, samples that do
-            not fill a frame make one.
+        padded_seconds: the seconds that audio is filled up to; longer audio was not observed.
+        padding_side: the side at which it is filled up. At the right, samples that do not fill a
+            frame make one.
     """
 
     sampling_rate: int
@@ -54,6 +55,7 @@ class MelFrames(OneByOne[AudioLength]):
     partial_frame: bool = False
     min_samples: int = 1
     max_seconds: int | None = None
+    padded_seconds: int | None = None
     padding_side: Literal["left", "right"] = "left"
 
     def max_embeds(self, _: CachePlan) -> int:
@@ -61,6 +63,11 @@ class MelFrames(OneByOne[AudioLength]):
 
     def count(self, audio: AudioLength) -> Count:
         samples = self._samples(audio)
+        if self.padded_seconds and samples > self.padded_seconds * self.sampling_rate:
+            raise InexactError(
+                Reason.AUDIO_NOT_PREDICTABLE,
+                f"{audio}: longer than the {self.padded_seconds} seconds that it is filled up to",
+            )
         tokens = self._tokens(samples)
         if samples < self.min_samples or (tokens < 1 and self.encoder is not Encoder.SUBSAMPLED):
             raise item_refused(audio, "it is too short to have a token")
@@ -73,7 +80,7 @@ class MelFrames(OneByOne[AudioLength]):
     def mel_mask(self, audio: AudioLength) -> list[int]:
         """A one for each mel frame, and zeros as far as the processor fills audio up."""
         ones = [1] * self.mel_frames(audio)
-        most = (self.max_seconds or 0) * self.sampling_rate // self.hop_length
+        most = (self.padded_seconds or 0) * self.sampling_rate // self.hop_length
         zeros = [0] * (most - len(ones))
         return zeros + ones if self.padding_side == "left" else ones + zeros
 
