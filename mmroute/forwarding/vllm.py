@@ -1,0 +1,319 @@
+"""The bodies for vLLM's routes.
+
+Source: vLLM ``entrypoints/scale_out/token_in_token_out`` (``protocol.py``, ``serving.py``),
+``renderers/online_renderer.py`` (`_reused_prompt_token_ids`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping
+from typing import Any, Final, Literal, get_args
+
+import numpy as np
+
+from mmroute.answering.routing import Routing
+from mmroute.chat import MediaPart
+from mmroute.errors import did_you_mean, quoted
+from mmroute.forwarding.checks import check_processor, media_parts, text_ids
+from mmroute.forwarding.metadata import mm_metadata
+from mmroute.forwarding.parts import CARRIERS, changed_parts
+from mmroute.requests.items import Modality
+
+OutputMode = Literal["tokens", "text", "derender"]
+"""What vLLM's generate route answers with: token IDs, their text too, or the parsed message."""
+
+OUTPUT_MODES: Final[tuple[OutputMode, ...]] = get_args(OutputMode)
+
+# Fields that mean the same in a client's request and in the body made of it.
+_VLLM_FIELDS: Final = (
+    "request_id", "model", "stream", "stream_options", "return_token_ids", "priority",
+    "kv_transfer_params", "ec_transfer_params",
+)  # fmt: skip
+
+
+def vllm_generate(
+    routing: Routing,
+    request: Mapping[str, Any],
+    *,
+    sampling_params: Mapping[str, Any],
+    output_mode: OutputMode = "tokens",
+    parse_context: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The body for vLLM's ``/inference/v1/generate``, with the media as ``content_parts``.
+
+    The engine fetches, decodes and expands the media itself, so the body has the prompt *before*
+    expansion. The engine makes `Routing.token_ids` of it.
+
+    Args:
+        routing: the answer to this request.
+        request: the client's request, unchanged.
+        sampling_params: the fields of vLLM's `SamplingParams`, as the render routes return them.
+            The engine adds none of the model's defaults except `max_tokens`.
+        output_mode: see `OutputMode`.
+        parse_context: the render route's field of this name. ``derender`` needs it if the engine
+            has a tool or reasoning parser.
+
+    Raises:
+        InexactError: the routing is inexact.
+        ValueError: the request holds neither a link nor a uuid for an item, or has a field that
+            the route has no place for.
+    """
+    body = {
+        "token_ids": routing.unexpanded_token_ids.tolist(),
+        **_vllm_body(routing, request, sampling_params, output_mode, parse_context),
+    }
+    check_processor(request)
+    if parts := media_parts(routing, request):
+        body["content_parts"] = [_content_part(part) for part in parts]
+    return body
+
+
+def vllm_generate_cached(
+    routing: Routing,
+    request: Mapping[str, Any],
+    *,
+    sampling_params: Mapping[str, Any],
+    output_mode: OutputMode = "tokens",
+    parse_context: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The body for the same route without the media, only their hashes and ranges as ``features``.
+
+    Use it for an engine that is known to hold every item in its processor cache: the default cache
+    of a server with one API process. The engine answers 500 if an item is missing from the cache.
+    An engine without such a cache fails as a whole. The arguments are those of `vllm_generate`.
+
+    Raises:
+        InexactError: the routing is inexact, or has `image_identity_unknown`.
+        ValueError: two ranges overlap, which the engine refuses; or a range has positions that are
+            no features, which this body cannot say.
+    """
+    body, features = _expanded(routing, request, sampling_params, output_mode, parse_context)
+    if features:
+        nulls = {name: [None] * len(named) for name, named in features["mm_hashes"].items()}
+        body["features"] = {**features, "kwargs_data": nulls}
+    return body
+
+
+def vllm_generate_metadata(
+    routing: Routing,
+    request: Mapping[str, Any],
+    *,
+    sampling_params: Mapping[str, Any],
+    output_mode: OutputMode = "tokens",
+    parse_context: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The body for the same route with the media's metadata in place of the media.
+
+    Use it for an engine that takes the embeddings of the media from an encoder-cache connector. The
+    arguments are those of `vllm_generate`. The request has the ``ec_transfer_params`` with which
+    the encoder's engine answered. An engine whose connector has no embedding of an item ends.
+
+    Raises:
+        InexactError: the routing is inexact, or has `image_identity_unknown` or `metadata_unknown`.
+        ValueError: as `vllm_generate_cached`; the encoder did not say in ``ec_transfer_params``
+            that it has an item.
+    """
+    body, features = _expanded(routing, request, sampling_params, output_mode, parse_context)
+    if features:
+        _check_encoded(routing, request)
+        body["features"] = {**features, "kwargs_data": None, "mm_metadata": mm_metadata(routing)}
+    return body
+
+
+def vllm_chat(routing: Routing, request: Mapping[str, Any]) -> dict[str, Any]:
+    """The body for vLLM's ``/v1/chat/completions``: the request with its prompt's token IDs.
+
+    Parsers, tools and streaming work as without the IDs. It is for text: vLLM ignores the IDs of a
+    chat with media.
+
+    Raises:
+        InexactError: the routing is inexact.
+        ValueError: the request has media, or another field beside which vLLM ignores the IDs.
+    """
+    token_ids = text_ids(routing, request, "vLLM ignores the token IDs of a chat with images")
+    if request.get("echo"):
+        raise ValueError("vLLM ignores the token IDs of a chat with `echo`")
+    _check_salt(routing, request)
+    transfer = request.get("kv_transfer_params") or {}
+    if transfer.get("prompt_token_ids") is not None:
+        raise ValueError("the request holds kv_transfer_params.prompt_token_ids already")
+    return {**request, "kv_transfer_params": {**transfer, "prompt_token_ids": token_ids}}
+
+
+def vllm_chat_cached(
+    routing: Routing, request: Mapping[str, Any], held: Container[str]
+) -> dict[str, Any]:
+    """The chat without the media that the engine holds, each named by its uuid alone.
+
+    All fields of the chat API work, and no prompt is forwarded: the engine renders and tokenizes.
+    If it does not hold an item any more, it answers with an error: send the whole request then.
+
+    Args:
+        routing: the answer to this request.
+        request: the client's request, such as `with_uuids` returns it.
+        held: the uuids of the items in the engine's processor cache. A router knows what it sent,
+            and to which engine.
+
+    Raises:
+        InexactError: the routing is inexact.
+    """
+
+    def named(part: Mapping[str, Any], _: int) -> Mapping[str, Any]:
+        return {**part, part["type"]: None} if part.get("uuid") in held else part
+
+    return _with_parts(routing, request, named)
+
+
+def vllm_chat_metadata(routing: Routing, request: Mapping[str, Any]) -> dict[str, Any]:
+    """The chat with the metadata of images and audio in their place.
+
+    Use it for an engine that takes the embeddings from an encoder-cache connector, which is what
+    `vllm_generate_metadata` is for, where the chat API with its tools is wanted.
+
+    Raises:
+        InexactError: the routing is inexact, or has `image_identity_unknown` or `metadata_unknown`.
+        ValueError: as `vllm_generate_metadata`; the engine takes no metadata in chats for an item:
+            a video, or an item of a family without ``embedding_fields``.
+    """
+    _check_encoded(routing, request)
+    known = {
+        (placed.modality, placed.item): (identity.value, fields)
+        for (placed, identity), fields in zip(routing.identified(), routing.metadata(), strict=True)
+    }
+
+    def described(part: Mapping[str, Any], item: int) -> Mapping[str, Any]:
+        modality = CARRIERS[part["type"]].modality
+        uuid, fields = known[modality, item]
+        told = {
+            name: np.asarray(field.value).tolist()
+            for name, field in fields.items()
+            if field.declared
+        }
+        if modality is Modality.VIDEO or not told:
+            raise ValueError(
+                f"vLLM takes no metadata of this {modality} in a chat: forward it, or use "
+                "vllm_generate_metadata"
+            )
+        kind = f"{modality}_embeds"
+        return {"type": kind, kind: told, "uuid": uuid}
+
+    return _with_parts(routing, request, described)
+
+
+def _expanded(
+    routing: Routing,
+    request: Mapping[str, Any],
+    sampling_params: Mapping[str, Any],
+    output_mode: str,
+    parse_context: Mapping[str, Any] | None,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A body with the expanded prompt, and the hashes and ranges of its items, if it has any."""
+    body = {
+        "token_ids": routing.token_ids.tolist(),
+        **_vllm_body(routing, request, sampling_params, output_mode, parse_context),
+    }
+    if not media_parts(routing, request):
+        return body, {}
+    _check_ranges(routing)
+    hashes: dict[str, list[str]] = {}
+    ranges: dict[str, list[dict[str, int]]] = {}
+    for placed, identity in routing.identified():
+        modality = identity.modality or placed.modality.value
+        hashes.setdefault(modality, []).append(identity.value)
+        where = {"offset": placed.offset, "length": placed.length}
+        ranges.setdefault(modality, []).append(where)
+    return body, {"mm_hashes": hashes, "mm_placeholders": ranges}
+
+
+def _vllm_body(
+    routing: Routing,
+    request: Mapping[str, Any],
+    sampling_params: Mapping[str, Any],
+    output_mode: str,
+    parse_context: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """The fields of the body other than the prompt and the images."""
+    if output_mode not in OUTPUT_MODES:
+        raise ValueError(
+            f"output_mode must be one of {', '.join(OUTPUT_MODES)}, found {quoted(output_mode)}"
+            f"{did_you_mean(str(output_mode), OUTPUT_MODES)}"
+        )
+    if output_mode == "derender" and request.get("stream"):
+        raise ValueError("vLLM does not stream with output_mode 'derender'")
+    if output_mode != "tokens" and sampling_params.get("detokenize") is False:
+        raise ValueError(f"output_mode {output_mode!r} needs sampling_params.detokenize")
+    _check_salt(routing, request)
+    body: dict[str, Any] = {
+        "sampling_params": dict(sampling_params),
+        "output_mode": output_mode,
+        **{name: request[name] for name in _VLLM_FIELDS if request.get(name) is not None},
+    }
+    if routing.cache_salt is not None:
+        body["cache_salt"] = routing.cache_salt
+    if parse_context is not None:
+        body["parse_context"] = dict(parse_context)
+    return body
+
+
+def _check_salt(routing: Routing, request: Mapping[str, Any]) -> None:
+    """Refuse a salt with which the engine would hash other blocks than the router looked up."""
+    if request.get("cache_salt") != routing.cache_salt:
+        raise ValueError(
+            f"the request's cache_salt is {quoted(request.get('cache_salt'))}, and the routing was "
+            f"made with {quoted(routing.cache_salt)}"
+        )
+
+
+def _check_ranges(routing: Routing) -> None:
+    end = 0
+    for number, placed in enumerate(routing.placeholders, 1):
+        if placed.offset < end:
+            raise ValueError(
+                f"the range of item {number} overlaps the one before it; vLLM refuses such "
+                "features: forward the media (vllm_generate)"
+            )
+        if placed.embed_runs is not None or not placed.embeds_known:
+            raise ValueError(
+                f"not every position of item {number} is known to be a feature, and vLLM's "
+                "features cannot say which: forward the media (vllm_generate)"
+            )
+        end = placed.offset + placed.length
+
+
+def _check_encoded(routing: Routing, request: Mapping[str, Any]) -> None:
+    """Refuse items that the encoder's answer does not name, or names without metadata.
+
+    Source: vLLM ``distributed/ec_transfer/ec_connector/utils.py`` (`collect_ec_item_metadata`),
+    ``ec_connector/cpu/scheduler`` (`request_finished`).
+    """
+    encoded = request.get("ec_transfer_params") or {}
+    for number, (_, identity) in enumerate(routing.identified(), 1):
+        entry = encoded.get(identity.value)
+        if not isinstance(entry, Mapping) or not entry.get("metadata"):
+            raise ValueError(
+                f"ec_transfer_params has no metadata of item {number}, {identity}, and the engine "
+                "ends if its connector has no embedding of it: send the item to the encoder first, "
+                "and put the ec_transfer_params of its answer into the request"
+            )
+
+
+def _content_part(part: MediaPart) -> dict[str, Any]:
+    url, uuid, kind = part.url, part.uuid, f"{part.modality}_url"
+    if url is None and uuid is None:
+        raise ValueError(
+            f"a part of type {part.modality} has neither a link nor a uuid; forward items as "
+            f'{{"type": "{kind}"}} parts, with a data URL or a link the engine can follow'
+        )
+    return {"type": kind, "url": url, **({} if uuid is None else {"uuid": uuid})}
+
+
+def _with_parts(
+    routing: Routing,
+    request: Mapping[str, Any],
+    change: Callable[[Mapping[str, Any], int], Mapping[str, Any]],
+) -> dict[str, Any]:
+    """`changed_parts` of a request that the routing answers."""
+    _check_salt(routing, request)
+    routing.token_ids  # noqa: B018 - raises if the routing is inexact
+    media_parts(routing, request)
+    return changed_parts(request, change)
