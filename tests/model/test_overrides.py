@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mmroute.errors import InexactError
-from mmroute.geometry import AnyGeometry, Overrides
+from mmroute.geometry import AnyGeometry, Geometry, Overrides
 from mmroute.model.resolve import resolve_model
 from mmroute.requests.items import Modality
 
@@ -46,4 +46,8 @@ def test_equal_values_of_other_types_are_others(
 def test_what_is_not_kept_counts_alike(
     overridden: Callable[..., AnyGeometry], unread: dict[str, Any]
 ) -> None:
-    assert overridden(max_pixels=501760, **unread) == overridden(max_pixels=501760)
+    other, plain = overridden(max_pixels=501760, **unread), overridden(max_pixels=501760)
+    assert isinstance(other, Geometry)
+    assert isinstance(plain, Geometry)
+    # The metadata under a name that the spec has not is not known.
+    assert (other.grid, other.layout) == (plain.grid, plain.layout)
