@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import logging
 import sys
 from collections.abc import Callable, Iterator
 from multiprocessing.process import BaseProcess
@@ -103,6 +104,17 @@ def refuse_processes(event: str, _arguments: object) -> None:
     """Keep the tests without the mark what they say they are."""
     if event in STARTS and running and running[-1].get_closest_marker("process") is None:
         pytest.fail(f"{event} in a test that is not marked with pytest.mark.process")
+
+
+@pytest.fixture(autouse=True)
+def logs_are_those_of_the_test() -> Iterator[None]:
+    """A server that a test starts in its own process writes to the standard error of that test."""
+    loggers = [logging.getLogger(name) for name in ("mmroute", "asyncio")]
+    before = [(logger.handlers, logger.level, logger.propagate) for logger in loggers]
+    yield
+    for logger, (handlers, level, propagate) in zip(loggers, before, strict=True):
+        logger.handlers, logger.propagate = handlers, propagate
+        logger.setLevel(level)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -161,11 +161,11 @@ def _with_engine(report: HealthReport, arguments: argparse.Namespace) -> HealthR
     try:
         with contextlib.closing(Transport(Remote(arguments.engine, arguments.api_key))) as engine:
             running = ask_engine(engine)
-        check = Check("engine", ok=True, detail=str(running))
+        check = Check("running_engine", ok=True, detail=str(running))
         frontend = engine_settings(arguments).frontend
         warning = running.warning(behind_frontend(find_engine(arguments.backend), frontend))
     except (InexactError, ValueError) as error:
-        check = Check("engine", ok=False, detail=str(error))
+        check = Check("running_engine", ok=False, detail=str(error))
     warnings = (*report.warnings, warning) if warning else report.warnings
     return dataclasses.replace(report, checks=(*report.checks, check), warnings=warnings)
 

@@ -211,7 +211,7 @@ def test_doctor_says_how_an_engine_s_version_is_known(
         arguments = "doctor", EMBEDDED_MODEL, "--engine", server.url, "--backend", named, *own
         status, text = run(capsys, *arguments)
         assert status == 0
-        (shown,) = (row for row in text.splitlines() if row.startswith("engine "))
+        (shown,) = (row for row in text.splitlines() if row.startswith("running_engine "))
         assert f"vllm {said}: {line}" in shown
         assert (f"warning: vllm {said}" in text) == warns
         assert run(capsys, *arguments, "--strict")[0] == warns
