@@ -39,7 +39,7 @@ from mmroute.engines.vllm.deepseek.turns import (
     write,
 )
 from mmroute.engines.vllm.rust.json_values import json_text, parse_json
-from mmroute.engines.vllm.rust.messages import Message, images_of, read_messages
+from mmroute.engines.vllm.rust.messages import Message, messages_of, parsed, read_messages
 from mmroute.engines.vllm.rust.options import check_options, tools_of_request
 from mmroute.engines.vllm.rust.parsers import Parsers
 from mmroute.engines.vllm.rust.reasoning import Reasoning, reasoning_of
@@ -84,11 +84,10 @@ class RustDeepSeekChat(Chat):
     def read(self, request: Request, cache: ChatCache | None = None) -> ParsedChat:
         messages = read_messages(request.messages)
         self.parsers.check(with_tools=check_options(request, messages))
-        wrapped = [{"message": message} for message in messages]
-        return ParsedChat(wrapped, [()] * len(wrapped), images_of(messages))
+        return parsed(messages)
 
     def render(self, chat: ParsedChat, items: Items, request: Request) -> str:
-        messages: list[Message] = [each["message"] for each in chat.messages]
+        messages = messages_of(chat)
         for message in messages:
             if message.role not in _ROLES:
                 raise invalid(f"this model takes no message of the role {quoted(message.role)}")

@@ -16,7 +16,7 @@ from openai_harmony import Message as HarmonyMessage
 from mmroute.chat.conversation import ParsedChat
 from mmroute.chat.renderer import Chat
 from mmroute.engines.vllm import harmony
-from mmroute.engines.vllm.rust.messages import Message, images_of, read_messages
+from mmroute.engines.vllm.rust.messages import Message, messages_of, parsed, read_messages
 from mmroute.engines.vllm.rust.options import check_options, hides_tools, tools_of_request
 from mmroute.engines.vllm.rust.reasoning import reasoning_of
 from mmroute.errors import InexactError, Reason, invalid, quoted
@@ -56,8 +56,7 @@ class RustHarmonyChat(Chat):
         empty = "" if self.earlier else "{}"
         messages = read_messages(request.messages, empty_arguments=empty)
         check_options(request, messages)
-        wrapped = [{"message": message} for message in messages]
-        return ParsedChat(wrapped, [()] * len(messages), images_of(messages))
+        return parsed(messages)
 
     def render(self, chat: ParsedChat, items: Items, request: Request) -> TokenIds:
         if request.continue_final_message:
@@ -66,7 +65,7 @@ class RustHarmonyChat(Chat):
                 "vLLM's Rust frontend refuses continue_final_message for this model",
             )
         effort = self._effort(request)
-        messages: list[Message] = [each["message"] for each in chat.messages]
+        messages = messages_of(chat)
         tools = tools_of_request(request)
         if hides_tools(request, earlier=self.earlier):  # those of developers stay
             tools = []

@@ -23,7 +23,7 @@ from mmroute.engines.vllm.inkling_chat import (
     encoded,
 )
 from mmroute.engines.vllm.rust.json_values import COMPACT, json_text, parse_json
-from mmroute.engines.vllm.rust.messages import Call, Message, images_of, read_messages
+from mmroute.engines.vllm.rust.messages import Call, Message, messages_of, parsed, read_messages
 from mmroute.engines.vllm.rust.options import check_options, hides_tools, tools_of_request
 from mmroute.engines.vllm.rust.parsers import Parsers
 from mmroute.engines.vllm.rust.reasoning import Reasoning, reasoning_of
@@ -82,8 +82,7 @@ class RustInklingChat(Chat):
     def read(self, request: Request, cache: ChatCache | None = None) -> ParsedChat:
         messages = read_messages(request.messages)
         self.parsers.check(with_tools=check_options(request, messages))
-        told = [{"message": message} for message in messages]
-        return ParsedChat(told, [()] * len(told), images_of(messages))
+        return parsed(messages)
 
     def render(self, chat: ParsedChat, items: Items, request: Request) -> TokenIds:
         if request.continue_final_message:
@@ -95,7 +94,7 @@ class RustInklingChat(Chat):
         thinks, effort = reasoning_of(request, self.default_kwargs).or_else(
             Reasoning(True, DEFAULT_EFFORT)
         )
-        messages: list[Message] = [each["message"] for each in chat.messages]
+        messages = messages_of(chat)
         of_messages = [tool for message in messages for tool in message.tools]
         tools = [*tools_of_request(request), *of_messages]
         if hides_tools(request, earlier=self.earlier):

@@ -16,7 +16,7 @@ from mmroute.chat.conversation import ParsedChat
 from mmroute.chat.minijinja.strings import WHITESPACE
 from mmroute.chat.renderer import Chat
 from mmroute.engines.vllm.rust.json_values import COMPACT, json_text, parse_json
-from mmroute.engines.vllm.rust.messages import Call, Message, images_of, read_messages
+from mmroute.engines.vllm.rust.messages import Call, Message, messages_of, parsed, read_messages
 from mmroute.engines.vllm.rust.options import check_options, tools_of_request
 from mmroute.engines.vllm.rust.parsers import Parsers
 from mmroute.engines.vllm.rust.reasoning import Reasoning, reasoning_of
@@ -101,8 +101,7 @@ class RustKimiK3Chat(Chat):
     def read(self, request: Request, cache: ChatCache | None = None) -> ParsedChat:
         messages = read_messages(request.messages)
         self.parsers.check(with_tools=check_options(request, messages))
-        told = [{"message": message} for message in messages]
-        return ParsedChat(told, [()] * len(told), images_of(messages))
+        return parsed(messages)
 
     def render(self, chat: ParsedChat, items: Items, request: Request) -> TokenIds:
         reasoning = reasoning_of(request, self.default_kwargs).or_else(_DEFAULT)
@@ -111,7 +110,7 @@ class RustKimiK3Chat(Chat):
                 f"reasoning_effort must be one of {', '.join(_EFFORTS)} for this model, found "
                 f"{quoted(reasoning.effort)}"
             )
-        messages: list[Message] = [each["message"] for each in chat.messages]
+        messages = messages_of(chat)
         ids = []
         for piece in _prompt(messages, request, reasoning):
             encoder = self.tokenizer if isinstance(piece, Mark) else self.ordinary

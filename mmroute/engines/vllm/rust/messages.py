@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from mmroute.chat.conversation import ParsedChat
 from mmroute.chat.parts import MediaPart
 from mmroute.engines.vllm.rust.json_values import parse_json, read_json
 from mmroute.errors import InexactError, Reason, invalid, quoted
@@ -113,6 +114,17 @@ def images_of(messages: Sequence[Message]) -> dict[Modality, list[MediaPart]]:
     images = [image for message in messages for image in message.images]
     numbered = [image._replace(number=number) for number, image in enumerate(images, 1)]
     return {Modality.IMAGE: numbered} if numbered else {}
+
+
+def parsed(messages: Sequence[Message]) -> ParsedChat:
+    """A chat for a renderer in code, to which `messages_of` gives the messages back."""
+    wrapped = [{"message": message} for message in messages]
+    return ParsedChat(wrapped, [()] * len(wrapped), images_of(messages))
+
+
+def messages_of(chat: ParsedChat) -> list[Message]:
+    """The messages of a chat from `parsed`."""
+    return [each["message"] for each in chat.messages]
 
 
 def read_messages(given: object, *, empty_arguments: str = "{}") -> list[Message]:
