@@ -120,7 +120,7 @@ def _sources(arguments: argparse.Namespace) -> list[ModelSource]:
             names = settings.served_names
         model_id, events = own(arguments.model_id), own(arguments.events)
         if events is not None and not events.startswith(EVENT_ENDPOINTS):
-            raise ValueError(f"--events must be tcp://HOST:PORT, found {events}")
+            raise ValueError(f"--events must be tcp://HOST:PORT or ipc://PATH, found {events}")
         source = ModelSource(model, names, model_id, arguments.revision, backend, settings, events)
         sources.append(source)
     named = {name for source in sources for name in source.names}

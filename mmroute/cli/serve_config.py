@@ -73,7 +73,7 @@ def _variables(environment: Mapping[str, str]) -> dict[str, str]:
         for name, value in environment.items()
         if name.startswith(_PREFIX)
         and not name.startswith((f"{_PREFIX}SERVICE_", f"{_PREFIX}PORT_"))
-        and not value.startswith("tcp://")
+        and not (name.endswith("PORT") and value.startswith("tcp://"))
     }
 
 

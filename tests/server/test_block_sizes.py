@@ -208,7 +208,7 @@ def test_every_process_knows_the_size_also_one_that_comes_later(
 @pytest.mark.parametrize(
     ("events", "message"),
     [
-        ("worker-0:5557", "--events must be tcp://HOST:PORT, found worker-0:5557"),
+        ("worker-0:5557", "--events must be tcp://HOST:PORT or ipc://PATH, found worker-0:5557"),
         ("other=tcp://worker-0:5557", "found other=tcp://worker-0:5557"),
     ],
 )

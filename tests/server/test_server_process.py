@@ -330,10 +330,12 @@ def test_keys_come_from_the_environment_as_well(
     monkeypatch.setenv("MMROUTE_API_KEY", "one")
     monkeypatch.setenv("MMROUTE_FALLBACK_API_KEY", "two")
     monkeypatch.setenv("MMROUTE_PORT", "8001")
+    monkeypatch.setenv("MMROUTE_EVENTS", "tcp://engine:5557")
     assert main(["serve", f"a,b={directory}", "--fallback-url", "http://x", "--encoder",
                  "tokenizers"]) == 0  # fmt: skip
     ((sources, settings, listen, fast_paths),) = found
     assert (sources[0].names, sources[0].model) == (("a", "b"), directory)
+    assert sources[0].events == "tcp://engine:5557"
     assert (settings.api_keys, settings.fallback_api_key) == (("one",), "two")
     assert (listen.host, listen.port, listen.uds) == ("127.0.0.1", 8001, None)
     assert fast_paths.encoder == "tokenizers"
