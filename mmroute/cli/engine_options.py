@@ -7,7 +7,8 @@ import contextlib
 from typing import Any, Final
 
 from mmroute.cli.output import say
-from mmroute.engines.known import find_engine
+from mmroute.engines.frontends import SGLANG_RUST_REFUSED, Frontend
+from mmroute.engines.known import engine_names, find_engine
 from mmroute.engines.running import RunningEngine
 from mmroute.engines.settings import EngineSettings
 from mmroute.errors import ModelError, Reason
@@ -107,10 +108,11 @@ def adopted_backend(running: RunningEngine, backend: str) -> str:
             say(f"warning: {warning}")
         return backend
     if running.profile is None:
+        nearest = running.engine if running.engine in engine_names() else DEFAULT_BACKEND
         raise ModelError(
             Reason.UNKNOWN_BACKEND,
             f"{running}. To be answered by the rules of another version all the same, name it: "
-            f"--backend {find_engine(DEFAULT_BACKEND).backend}",
+            f"--backend {find_engine(nearest).backend}",
         )
     return running.backend
 
@@ -131,7 +133,8 @@ def ask_running(
 
     Raises:
         InexactError: `remote_unavailable`.
-        ModelError: `invalid_engine_setting` if `url` is not a URL; as `parse_command`.
+        ModelError: `invalid_engine_setting` if `url` is not a URL; `unsupported_engine_setting` if
+            it is SGLang's Rust server; as `parse_command`.
     """
     from mmroute.engines.vllm.serve_command import joined, parse_command
     from mmroute.engines.vllm.serve_settings import DECIDING
@@ -147,6 +150,8 @@ def ask_running(
         running = ask_engine(transport)
         say(f"{url} is {running}")
         if running.engine != DEFAULT_BACKEND:  # the options of another engine are not read
+            if running.frontend is Frontend.RUST:
+                raise ModelError(Reason.UNSUPPORTED_ENGINE_SETTING, SGLANG_RUST_REFUSED)
             return running, engine_args
         reported = ask_options(transport)
     say(f"adopted from it: {reported.line}")

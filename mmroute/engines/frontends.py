@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
+
+SGLANG_RUST_REFUSED: Final = (
+    "SGLANG_RUST_SERVER: SGLang's Rust server is not covered. It renders, tokenizes and counts "
+    "images by other code than its Python server, which runs where the variable is not set, and "
+    "for which --backend sglang answers"
+)
 
 
 class Frontend(StrEnum):
@@ -10,4 +17,5 @@ class Frontend(StrEnum):
 
     PYTHON = "python"
     RUST = "rust"
-    """vLLM's, by VLLM_USE_RUST_FRONTEND. Its token IDs and image identities are others."""
+    """vLLM's by VLLM_USE_RUST_FRONTEND, or SGLang's by SGLANG_RUST_SERVER. Its token IDs and image
+    identities are others."""

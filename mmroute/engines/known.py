@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from mmroute.engines.frontends import Frontend
+from mmroute.engines.frontends import SGLANG_RUST_REFUSED, Frontend
 from mmroute.engines.profile import EngineProfile
 from mmroute.engines.sglang.profile import SGLANG
 from mmroute.engines.vllm.profile import VLLM
@@ -56,8 +56,9 @@ def behind_frontend(engine: EngineProfile, frontend: Frontend) -> EngineProfile:
     """
     if frontend == engine.frontend:
         return engine
-    covered = [profile for profile in RUST_ERAS if profile.name == engine.name]
-    for profile in covered:
+    if engine.name == SGLANG.name:
+        raise ModelError(Reason.UNSUPPORTED_ENGINE_SETTING, SGLANG_RUST_REFUSED)
+    for profile in RUST_ERAS:
         if engine.version in (profile.version, profile.version.rpartition(".")[0]):
             return profile
     raise ModelError(

@@ -159,3 +159,25 @@ def test_an_engine_of_another_kind_is_matched_as_such(
     engine.routes["/server_info"] = 200, {"version": "0.5.23"}
     run("tokens", str(small_model(QWEN)), "--engine", engine.url)
     assert matched == ["sglang==0.5.23"]
+
+
+@pytest.mark.parametrize("backend", [(), ("--backend", "sglang")], ids=["adopted", "named"])
+def test_sglangs_rust_server_is_refused_by_name(
+    engine: ScriptedServer, small_model: Callable[[str], Path], backend: tuple[str, ...]
+) -> None:
+    del engine.routes["/version"]
+    states = [{"rust_server_startup_time": 1.5}]
+    engine.routes["/server_info"] = 200, {"version": "0.5.23", "internal_states": states}
+    model = str(small_model(QWEN))
+    result = run("tokens", model, "--engine", engine.url, *backend, stdin='{"prompt": "a"}')
+    assert (result.status, result.stdout) == (1, "")
+    assert "unsupported_engine_setting: SGLANG_RUST_SERVER" in result.stderr
+
+
+def test_the_version_that_is_proposed_is_of_the_engine_that_runs(
+    engine: ScriptedServer, small_model: Callable[[str], Path]
+) -> None:
+    del engine.routes["/version"]
+    engine.routes["/server_info"] = 200, {"version": "0.5.99"}
+    result = run("tokens", str(small_model(QWEN)), "--engine", engine.url, stdin='{"prompt": "a"}')
+    assert "--backend sglang==0.5.23" in result.stderr

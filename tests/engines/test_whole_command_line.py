@@ -131,12 +131,15 @@ def test_the_rust_frontend_is_another_profile(
     assert texts[0] == texts[1] == rust.normalize(messages=joined).token_ids.tolist()
 
 
-@pytest.mark.parametrize("backend", ["vllm==0.31.0", "sglang"])
+@pytest.mark.parametrize(
+    ("backend", "variable"),
+    [("vllm==0.31.0", "VLLM_USE_RUST_FRONTEND"), ("sglang", "SGLANG_RUST_SERVER")],
+)
 def test_the_rust_frontend_of_other_engines_is_refused_by_name(
-    backend: str, small_model: Callable[[str], Path]
+    backend: str, variable: str, small_model: Callable[[str], Path]
 ) -> None:
     settings = EngineSettings(frontend=Frontend.RUST)
-    with pytest.raises(ModelError, match="VLLM_USE_RUST_FRONTEND") as refused:
+    with pytest.raises(ModelError, match=f"^{variable}: ") as refused:
         Normalizer.from_pretrained(
             str(small_model(QWEN)), backend=backend, engine_settings=settings
         )
@@ -153,3 +156,26 @@ def test_a_value_with_which_the_engine_does_not_start_is_refused(value: str) -> 
     with pytest.raises(ModelError, match="VLLM_USE_RUST_FRONTEND") as refused:
         EngineSettings.from_args(f"VLLM_USE_RUST_FRONTEND={value} vllm serve org/m")
     assert refused.value.reason is Reason.INVALID_ENGINE_SETTING
+
+
+# Source: SGLang 0.5.23, srt/environ.py (`EnvBool`)
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("SGLANG_RUST_SERVER=1", "SGLANG_RUST_SERVER"),
+        ("SGLANG_RUST_SERVER=Yes python -m sglang.launch_server --model m", "SGLANG_RUST_SERVER"),
+        ("SGLANG_RUST_SERVER=0 sglang serve --model-path m", "'sglang'"),
+        ("/usr/bin/sglang serve --model-path m", "'/usr/bin/sglang'"),
+        ("python3 -m sglang.launch_server --model m", "'sglang.launch_server'"),
+        ("python3 -m sglang_router.launch_router --model m", "'sglang_router.launch_router'"),
+        ("smg launch --worker-urls http://a:1", "'smg'"),
+    ],
+)
+def test_a_command_line_of_sglang_is_refused_by_name(line: str, named: str) -> None:
+    with pytest.raises(ModelError, match=f"^{named}.*--backend sglang") as refused:
+        EngineSettings.from_args(line)
+    assert refused.value.reason is Reason.UNSUPPORTED_ENGINE_SETTING
+
+
+def test_a_model_may_have_the_name_of_sglang() -> None:
+    assert EngineSettings.from_args("SGLANG_RUST_SERVER=0 vllm serve sglang").model == "sglang"
