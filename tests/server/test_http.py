@@ -21,6 +21,7 @@ from http_client import Answer, connected
 
 from mmroute.server.front.connections import Front
 from mmroute.server.front.listening import ConnectionLimits
+from mmroute.server.front.request_parser import MalformedError, RequestParser
 from mmroute.server.models import Models
 from mmroute.server.service import Service
 from mmroute.server.settings import AccessLog, ServerSettings
@@ -160,6 +161,47 @@ def test_damaged_requests_have_the_same_answers_however_they_are_cut(models: Mod
                 assert await asked(front, cut(rng, whole)) == first
 
     asyncio.run(ask())
+
+
+def read(parser: RequestParser, raw: bytes) -> object:
+    """What a parser makes of the next request; the status of its refusal if it is none."""
+    parser.receive(bytearray(raw), len(raw))
+    try:
+        head = parser.head()
+        body = b"" if head is None else bytes(parser.body())
+    except MalformedError as error:
+        return error.status
+    parser.keep()
+    told = parser.complete, parser.keep_alive, parser.expects_continue, parser.unread
+    return head and (head.method, head.path, head.query, head.headers, body, *told)
+
+
+def test_a_head_that_resembles_the_last_one_is_read_as_the_first_of_a_connection() -> None:
+    rng = random.Random(33)
+    lengths = [
+        "0", "1", "05", "5" * 19, "9" * 19, "9" * 20, "0" * 30, "", "-1", "+1", "1 ", " 1", "\t1",
+        "1_0", "0x1", "1,1", "1;", "1\n", "1\r\nContent-Length: 1", "1\r\nX:1", "1\r\n 1", "\xb2",
+    ]  # fmt: skip
+    others = [
+        "", "X: 1", "Expect: 100-continue", "Connection: close", "Transfer-Encoding: chunked",
+        "Upgrade: h2c\r\nConnection: upgrade", "Content-Length: 5", "X: \r\n y", "Host: b", "X: ",
+    ]  # fmt: skip
+    followed = 0
+    for _ in range(10_000):
+        fields = ["Host: a", rng.choice(others)]
+        name = rng.choice(["Content-Length", "content-length", "X", "X: Content-Length", " "])
+        fields.insert(rng.randrange(3), name + rng.choice([": ", ":"]) + "LENGTH")
+        line = rng.choice(["POST /LENGTH?a HTTP/1.1", "GET / HTTP/1.1", "POST /a HTTP/1.0"])
+        head = "\r\n".join([line, *filter(None, fields), "\r\n"])
+        first = rng.choice(lengths[:3])
+        parser = RequestParser(1 << 10)
+        read(parser, head.replace("LENGTH", first).encode() + int(first) * b"x")
+        if not parser.complete or not parser.keep_alive or parser.unread:
+            continue
+        followed += 1
+        raw = head.replace("LENGTH", rng.choice(lengths)).encode("latin-1") + b"yyyyy"
+        assert read(parser, raw) == read(RequestParser(1 << 10), raw)
+    assert followed > 1000
 
 
 def in_thread(front: Front, raw: bytes) -> Awaitable[None]:

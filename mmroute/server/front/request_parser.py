@@ -1,7 +1,8 @@
 """HTTP/1.1 requests out of the bytes of a connection. Knows neither sockets nor what is answered.
 
-llhttp (httptools) reads heads. Where a message ends is decided here: llhttp would go on to the next
-one in the same call, and a connection takes one request at a time.
+llhttp (httptools) reads heads, except one that is as the last of its connection but for the length:
+clients send the same head with each request. Where a message ends is decided here: llhttp would go
+on to the next one in the same call, and a connection takes one request at a time.
 
 Source: RFC 9110 (HTTP semantics) and RFC 9112 (HTTP/1.1); sections are named where a rule is.
 """
@@ -21,10 +22,12 @@ from mmroute.server.front.http import Head
 _END: Final = b"\r\n\r\n"
 _MOST_FIELDS: Final = 256
 _DIGITS: Final = 20  # of a length of 64 bits; llhttp lets nothing but zeros pass before them
+_MOST_KEPT: Final = 1 << 12  # bytes of a head that a connection keeps
 _MOST_TRAILERS: Final = 4096  # bytes
 _MOST_FRAMED: Final = 1 << 16  # bytes at a time that have to be taken apart, which holds the loop
 _LINE_BREAK: Final = b"\r\n"
 _REQUEST_LINE: Final = re.compile(rb"([^ ]+) +([^ ]+) +HTTP/1\.([01])\r")
+_LENGTH: Final = re.compile(rb"(?i)\r\ncontent-length: *([0-9]{1,18}) *\r\n")
 _METHOD: Final = re.compile(rb"[!#$%&'*+\-.^`|~\w]{1,32}")
 _METHOD_AND_SPACE: Final = re.compile(_METHOD.pattern + b" ")
 _HOST: Final = re.compile(rb"[A-Za-z0-9\-._~!$&'()*+,;=%:\[\]]*")  # RFC 3986, 3.2.2, as characters
@@ -80,6 +83,7 @@ class RequestParser:
         self._read_all = False
         self._headers: dict[bytes, bytes] = {}
         self._repeated: list[bytes] = []
+        self._last: tuple[bytes, bytes, Head] | None = None  # before and behind its length
         # Of a body.
         self._left = 0  # bytes of it, or of the chunk, that were not given
         self._size_of: re.Pattern[bytes] | None = None  # the next chunk; None if there are none
@@ -140,13 +144,19 @@ class RequestParser:
         if len(raw) > self._head_bytes:
             self._feed(raw[: self._head_bytes])
             raise _too_large(raw[: self._head_bytes // 2])
+        if not self._read and (again := self._as_last(raw)) is not None:
+            self._at = end
+            return again
         self._feed(raw)
         if not self._read_all:
             if found >= 0:  # it goes on for llhttp: the preface of HTTP/2
                 raise MalformedError(HTTPStatus.BAD_REQUEST)
             return None
         self._at, self._read, self._read_all = end, 0, False
-        return self._checked(raw)
+        head = self._checked(raw)
+        length = _LENGTH.search(raw) if len(raw) <= _MOST_KEPT else None
+        self._last = length and (raw[: length.start(1)], raw[length.end(1) :], head)
+        return head
 
     def body(self) -> bytes | memoryview:
         """What has arrived of the body, without its framing; to be copied before `keep`.
@@ -178,6 +188,22 @@ class RequestParser:
     def on_headers_complete(self) -> None:
         self._read_all = True
         self.keep_alive = self._llhttp.should_keep_alive()  # until there is no body to come
+
+    def _as_last(self, raw: bytes) -> Head | None:
+        """The head, if it is the last one with another length; None if llhttp has to read it."""
+        if self._last is None:
+            return None
+        before, behind, last = self._last
+        if not (raw.startswith(before) and raw.endswith(behind)):
+            return None
+        length = raw[len(before) : -len(behind)]
+        if not length.isdigit() or len(length) >= _DIGITS:
+            return None
+        self._in_step = False
+        self._left = int(length)
+        self.complete = not self._left
+        self._headers = {**last.headers, b"content-length": length}
+        return Head(last.method, last.path, last.query, self._headers)
 
     def _feed(self, raw: bytes) -> None:
         """Let llhttp read what it has not read yet of a head."""
