@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from transformers.utils.chat_template_utils import render_jinja_template
 from mmroute import ImageSize, Normalizer, Reason
 from mmroute.engines.vllm.messages import parse_chat
 from mmroute.engines.vllm.templates import compile_template
+from mmroute.errors import InexactError
 from mmroute.model_directory import EMBEDDED_MODEL, find_model
 from mmroute.requests.items import Modality
 from mmroute.requests.request import Request
@@ -136,6 +138,13 @@ def test_template_precedence(changed_model: Callable[..., Path]) -> None:
         files["processor_config.json"] = {"chat_template": "inline"}
 
     assert ask(changed_model("small-qwen2.5-vl", inline)) == "inline"
+
+
+@pytest.mark.parametrize("found", [[], {}, 5, "picture"])
+def test_an_unknown_type_of_a_part_is_named(found: object) -> None:
+    part = {"type": found, "uuid": "u"}
+    with pytest.raises(InexactError, match=re.escape(f"unknown content part type {found!r};")):
+        parse_chat(Request(messages=[{"role": "user", "content": [part, "a"]}]))
 
 
 def test_no_template_is_a_reason(changed_model: Callable[..., Path]) -> None:

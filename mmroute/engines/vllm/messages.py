@@ -146,8 +146,8 @@ def _parse_part(part: object, media: _Media) -> Part | None:
             f"a content part of type {kind!r}: only text, images, videos and audio are covered",
         )
     raise invalid(
-        f"unknown content part type {quoted(kind)}; known are text, image, image_url, video, "
-        "video_url, audio, audio_url, input_audio, refusal, thinking"
+        f"unknown content part type {quoted(part.get('type'))}; known are text, image, image_url, "
+        "video, video_url, audio, audio_url, input_audio, refusal, thinking"
     )
 
 
@@ -157,7 +157,7 @@ def _kind(part: Mapping[str, Any]) -> str:
     if (kind is None or part.get("uuid") is not None) and not known:
         # As the engine does: without a type, or with a uuid, the keys tell what a part is.
         kind = next((key for key in _TELLING_KEYS if key in part), None)
-    return kind if isinstance(kind, str) else quoted(kind)
+    return kind if isinstance(kind, str) else ""
 
 
 def _parse_text(part: Mapping[str, Any], kind: str) -> TextPart | None:
