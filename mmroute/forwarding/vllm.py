@@ -7,9 +7,10 @@ Source: vLLM ``entrypoints/scale_out/token_in_token_out`` (``protocol.py``, ``se
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, NotRequired, get_args
 
 import numpy as np
+from typing_extensions import TypedDict, Unpack
 
 from mmroute.answering.routing import Routing
 from mmroute.chat import MediaPart
@@ -31,13 +32,24 @@ _VLLM_FIELDS: Final = (
 )  # fmt: skip
 
 
+class GenerateFields(TypedDict):
+    """The fields of vLLM's generate route that a client's request does not have.
+
+    Attributes:
+        sampling_params: the fields of vLLM's `SamplingParams`, as the render routes return them.
+            The engine adds none of the model's defaults except `max_tokens`.
+        output_mode: see `OutputMode`; ``tokens`` if it is left out.
+        parse_context: the render route's field of this name. ``derender`` needs it if the engine
+            has a tool or reasoning parser.
+    """
+
+    sampling_params: Mapping[str, Any]
+    output_mode: NotRequired[OutputMode]
+    parse_context: NotRequired[Mapping[str, Any] | None]
+
+
 def vllm_generate(
-    routing: Routing,
-    request: Mapping[str, Any],
-    *,
-    sampling_params: Mapping[str, Any],
-    output_mode: OutputMode = "tokens",
-    parse_context: Mapping[str, Any] | None = None,
+    routing: Routing, request: Mapping[str, Any], **fields: Unpack[GenerateFields]
 ) -> dict[str, Any]:
     """The body for vLLM's ``/inference/v1/generate``, with the media as ``content_parts``.
 
@@ -47,11 +59,7 @@ def vllm_generate(
     Args:
         routing: the answer to this request.
         request: the client's request, unchanged.
-        sampling_params: the fields of vLLM's `SamplingParams`, as the render routes return them.
-            The engine adds none of the model's defaults except `max_tokens`.
-        output_mode: see `OutputMode`.
-        parse_context: the render route's field of this name. ``derender`` needs it if the engine
-            has a tool or reasoning parser.
+        fields: the fields that the client's request does not have, see `GenerateFields`.
 
     Raises:
         InexactError: the routing is inexact.
@@ -60,7 +68,7 @@ def vllm_generate(
     """
     body = {
         "token_ids": routing.unexpanded_token_ids.tolist(),
-        **_vllm_body(routing, request, sampling_params, output_mode, parse_context),
+        **_vllm_body(routing, request, **fields),
     }
     check_processor(request)
     if parts := media_parts(routing, request):
@@ -69,12 +77,7 @@ def vllm_generate(
 
 
 def vllm_generate_cached(
-    routing: Routing,
-    request: Mapping[str, Any],
-    *,
-    sampling_params: Mapping[str, Any],
-    output_mode: OutputMode = "tokens",
-    parse_context: Mapping[str, Any] | None = None,
+    routing: Routing, request: Mapping[str, Any], **fields: Unpack[GenerateFields]
 ) -> dict[str, Any]:
     """The body for the same route without the media, only their hashes and ranges as ``features``.
 
@@ -87,7 +90,7 @@ def vllm_generate_cached(
         ValueError: two ranges overlap, which the engine refuses; or a range has positions that are
             no features, which this body cannot say.
     """
-    body, features = _expanded(routing, request, sampling_params, output_mode, parse_context)
+    body, features = _expanded(routing, request, fields)
     if features:
         nulls = {name: [None] * len(named) for name, named in features["mm_hashes"].items()}
         body["features"] = {**features, "kwargs_data": nulls}
@@ -95,12 +98,7 @@ def vllm_generate_cached(
 
 
 def vllm_generate_metadata(
-    routing: Routing,
-    request: Mapping[str, Any],
-    *,
-    sampling_params: Mapping[str, Any],
-    output_mode: OutputMode = "tokens",
-    parse_context: Mapping[str, Any] | None = None,
+    routing: Routing, request: Mapping[str, Any], **fields: Unpack[GenerateFields]
 ) -> dict[str, Any]:
     """The body for the same route with the media's metadata in place of the media.
 
@@ -113,7 +111,7 @@ def vllm_generate_metadata(
         ValueError: as `vllm_generate_cached`; the encoder did not say in ``ec_transfer_params``
             that it has an item.
     """
-    body, features = _expanded(routing, request, sampling_params, output_mode, parse_context)
+    body, features = _expanded(routing, request, fields)
     if features:
         _check_encoded(routing, request)
         body["features"] = {**features, "kwargs_data": None, "mm_metadata": mm_metadata(routing)}
@@ -201,38 +199,52 @@ def vllm_chat_metadata(routing: Routing, request: Mapping[str, Any]) -> dict[str
 
 
 def _expanded(
-    routing: Routing,
-    request: Mapping[str, Any],
-    sampling_params: Mapping[str, Any],
-    output_mode: str,
-    parse_context: Mapping[str, Any] | None,
+    routing: Routing, request: Mapping[str, Any], fields: GenerateFields
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """A body with the expanded prompt, and the hashes and ranges of its items, if it has any."""
     body = {
         "token_ids": routing.token_ids.tolist(),
-        **_vllm_body(routing, request, sampling_params, output_mode, parse_context),
+        **_vllm_body(routing, request, **fields),
     }
     if not media_parts(routing, request):
         return body, {}
     _check_ranges(routing)
+    hashes, ranges = hashes_and_ranges(routing)
+    return body, {"mm_hashes": hashes, "mm_placeholders": ranges}
+
+
+def hashes_and_ranges(
+    routing: Routing,
+) -> tuple[dict[str, list[str]], dict[str, list[Any]]]:
+    """The hashes and the ranges of the items, each by modality and position.
+
+    vLLM's ranges have no key ``is_embed``. Dynamo reads it by this name.
+
+    Raises:
+        InexactError: `image_identity_unknown`, `item_identity_unknown`.
+    """
     hashes: dict[str, list[str]] = {}
-    ranges: dict[str, list[dict[str, int]]] = {}
+    ranges: dict[str, list[Any]] = {}
     for placed, identity in routing.identified():
         modality = identity.modality or placed.modality.value
+        where: dict[str, Any] = {"offset": placed.offset, "length": placed.length}
+        if placed.embed_runs:
+            embeds, lengths = zip(*placed.embed_runs, strict=True)
+            where["is_embed"] = np.repeat(np.array(embeds, dtype=bool), lengths)
         hashes.setdefault(modality, []).append(identity.value)
-        where = {"offset": placed.offset, "length": placed.length}
         ranges.setdefault(modality, []).append(where)
-    return body, {"mm_hashes": hashes, "mm_placeholders": ranges}
+    return hashes, ranges
 
 
 def _vllm_body(
     routing: Routing,
     request: Mapping[str, Any],
+    *,
     sampling_params: Mapping[str, Any],
-    output_mode: str,
-    parse_context: Mapping[str, Any] | None,
+    output_mode: str = "tokens",
+    parse_context: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The fields of the body other than the prompt and the images."""
+    """The fields of the body beside the prompt and the items."""
     if output_mode not in OUTPUT_MODES:
         raise ValueError(
             f"output_mode must be one of {', '.join(OUTPUT_MODES)}, found {quoted(output_mode)}"

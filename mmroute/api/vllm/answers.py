@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, NotRequired, TypeAlias
 
-import numpy as np
 from pydantic import WithJsonSchema
 from typing_extensions import TypedDict
 
 from mmroute.answering.routing import Routing
 from mmroute.errors import InexactError
 from mmroute.forwarding.metadata import mm_metadata
+from mmroute.forwarding.vllm import hashes_and_ranges
 
 _Integers: TypeAlias = Annotated[
     Any, WithJsonSchema({"items": {"type": "integer"}, "type": "array"})
@@ -127,8 +127,6 @@ class ErrorResponse(TypedDict):
 def features_of(routing: Routing, mm_payload: str) -> Features | None:
     """The hashes and ranges of the items, by modality and position; None if there are no items.
 
-    vLLM's answer has no key `is_embed`. Dynamo reads it by this name.
-
     Args:
         routing: the prompt.
         mm_payload: the field of the request: ``tensors`` to have the items' metadata as well, which
@@ -139,16 +137,7 @@ def features_of(routing: Routing, mm_payload: str) -> Features | None:
     """
     if not routing.placeholders:
         return None
-    hashes: dict[str, list[str]] = {}
-    ranges: dict[str, list[PlaceholderRange]] = {}
-    for placed, identity in routing.identified():
-        modality = identity.modality or placed.modality.value
-        hashes.setdefault(modality, []).append(identity.value)
-        where: PlaceholderRange = {"offset": placed.offset, "length": placed.length}
-        if placed.embed_runs:
-            embeds, lengths = zip(*placed.embed_runs, strict=True)
-            where["is_embed"] = np.repeat(np.array(embeds, dtype=bool), lengths)
-        ranges.setdefault(modality, []).append(where)
+    hashes, ranges = hashes_and_ranges(routing)
     return {
         "mm_hashes": hashes,
         "mm_placeholders": ranges,
