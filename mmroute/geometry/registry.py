@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.metadata import EntryPoint
 from typing import Any, Final, get_type_hints
 
@@ -118,7 +118,7 @@ class Registry:
         Raises:
             SpecError: as `find`.
         """
-        return get_type_hints(self.find(name))
+        return _types(self.find(name))
 
     def fields(self, name: str) -> Mapping[str, bool]:
         """The fields that a spec gives: name -> whether it must give it.
@@ -129,6 +129,8 @@ class Registry:
         fields = dataclasses.fields(self.find(name))
         return {f.name: f.default is dataclasses.MISSING for f in fields if f.init}
 
+
+_types: Final = cache(get_type_hints)  # slow, and asked for each load of a model
 
 GRIDS: Final = Registry("grid", _GRIDS)
 LAYOUTS: Final = Registry("layout", _LAYOUTS)

@@ -301,13 +301,16 @@ def test_the_index_may_be_shared_between_threads() -> None:
 ACTIONS = ["stored"] * 5 + ["removed"] * 5 + ["cleared", "remove_worker"]
 
 
-@pytest.mark.parametrize("seed", range(200))
-def test_agrees_with_a_bag_of_copies(seed: int) -> None:
+def test_agrees_with_a_bag_of_copies() -> None:
     """The model is one bag of (worker, rank, medium, group, hash), asked block by block."""
+    for seed in range(200):
+        check_with_a_bag(random.Random(seed))
+
+
+def check_with_a_bag(draw: random.Random) -> None:
     index = BlockIndex()
     model: Counter[tuple[Any, ...]] = Counter()
     known: dict[tuple[str, int], None] = {}
-    draw = random.Random(seed)
     for _ in range(draw.randint(10, 40)):
         worker, rank, action = draw.choice("ab"), draw.choice([None, 0, 1]), draw.choice(ACTIONS)
         blocks = draw.choices(HASHES[:4], k=draw.randint(1, 4))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from paths import ROOT
 from mmroute import SpecError
 from mmroute.families.spec import load_spec
 from mmroute.specs.check import SpecReport, check_spec
+from mmroute.specs.toml_text import toml_text
 
 SPECS = sorted((ROOT / "model_specs").glob("*.toml"))
 OWN = (
@@ -37,10 +39,12 @@ def check(tmp_path: Path) -> Callable[..., SpecReport]:
 
 
 @pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
-def test_shipped_specs_are_valid(path: Path) -> None:
+def test_shipped_specs_are_valid_and_can_be_written(path: Path) -> None:
     report = check_spec(path)
     assert report.valid, report.problems
     assert report.spec is not None
+    data = tomllib.loads(path.read_text(encoding="utf-8"))
+    assert tomllib.loads(toml_text(data)) == data
 
 
 def test_a_valid_spec_says_what_it_is_for(check: Callable[..., SpecReport]) -> None:
