@@ -32,7 +32,7 @@ ROLES: Final = {
     "developer": "message_system",
     "tool": "message_tool",
 }
-MARKS: Final[Mapping[str, tuple[str, ...]]] = {
+_MARKS: Final[Mapping[str, tuple[str, ...]]] = {
     **{
         name: (f"<|{name}|>",)
         for name in (
@@ -57,18 +57,24 @@ Piece: TypeAlias = "str | int"
 """A text to encode, or the ID of a mark."""
 
 
-def marks_of(tokenizer: Tokenizer) -> Mapping[str, int]:
+def marks_of(tokenizer: Tokenizer, *, aliases: bool = True) -> Mapping[str, int]:
     """The IDs of the marks.
+
+    Args:
+        tokenizer: the model's tokenizer.
+        aliases: whether a mark may have its second name. The Rust frontend knows the first alone.
 
     Raises:
         InexactError: `chat_renderer_unsupported`: the vocabulary lacks one.
     """
     found = {}
-    for mark, names in MARKS.items():
-        ids = [i for name in names if (i := tokenizer.token_id(name)) is not None]
+    for mark, names in _MARKS.items():
+        known = names if aliases else names[:1]
+        ids = [i for name in known if (i := tokenizer.token_id(name)) is not None]
         if not ids:
             raise InexactError(
-                Reason.CHAT_RENDERER_UNSUPPORTED, f"the engine needs the token {names[0]}"
+                Reason.CHAT_RENDERER_UNSUPPORTED,
+                f"the engine does not start on this model: it needs the token {names[0]}",
             )
         found[mark] = ids[0]
     return found

@@ -13,8 +13,9 @@ from mmroute.chat import Chat
 from mmroute.chat.minijinja import MinijinjaTemplate
 from mmroute.engines.profile import ChatSource
 from mmroute.engines.vllm.chats import RefusedChat, harmony_refusal
+from mmroute.engines.vllm.inkling_chat import marks_of
 from mmroute.engines.vllm.rust.deepseek_chat import DEEPSEEK_MODES, RustDeepSeekChat
-from mmroute.engines.vllm.rust.inkling_chat import RustInklingChat, marks_of
+from mmroute.engines.vllm.rust.inkling_chat import RustInklingChat
 from mmroute.engines.vllm.rust.kimi_k3_chat import RustKimiK3Chat
 from mmroute.engines.vllm.rust.parsers import Parsers, choose_parsers
 from mmroute.engines.vllm.rust.template_chat import RustChat
@@ -54,12 +55,12 @@ def load_chat(source: ChatSource, *, earlier: bool = False) -> Chat:
     if mode == "harmony":
         return _harmony(settings, earlier=earlier)
     if mode in DEEPSEEK_MODES:
-        return RustDeepSeekChat(mode, settings.chat_template_kwargs, parsers)
+        return RustDeepSeekChat(settings.chat_template_kwargs, parsers, mode)
     if mode == "inkling":
         return _inkling(source, parsers, earlier=earlier)
     if mode == "kimi_k3":
         ordinary = ordinary_encoder(files)
-        return RustKimiK3Chat(source.tokenizer, ordinary, settings.chat_template_kwargs, parsers)
+        return RustKimiK3Chat(settings.chat_template_kwargs, parsers, source.tokenizer, ordinary)
     text = template_source(files)
     template, why_none = None, "the model has no chat template; send a rendered `prompt` instead"
     if text is not None:
@@ -80,11 +81,11 @@ def load_chat(source: ChatSource, *, earlier: bool = False) -> Chat:
 
 def _inkling(source: ChatSource, parsers: Parsers, *, earlier: bool) -> Chat:
     try:
-        marks = marks_of(source.tokenizer)
+        marks = marks_of(source.tokenizer, aliases=False)
     except InexactError as error:
         return RefusedChat(str(error))
     kwargs = source.settings.chat_template_kwargs
-    return RustInklingChat(source.tokenizer, marks, kwargs, parsers, earlier)
+    return RustInklingChat(kwargs, parsers, source.tokenizer, marks, earlier)
 
 
 def _model_type(config: Mapping[str, object]) -> object:

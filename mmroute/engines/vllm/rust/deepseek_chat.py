@@ -12,10 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from mmroute.chat.conversation import ParsedChat
-from mmroute.chat.renderer import Chat
 from mmroute.engines.vllm.deepseek import v32
 from mmroute.engines.vllm.deepseek.dsml import (
     IMAGE,
@@ -39,16 +38,13 @@ from mmroute.engines.vllm.deepseek.turns import (
     write,
 )
 from mmroute.engines.vllm.rust.json_values import json_text, parse_json
-from mmroute.engines.vllm.rust.messages import Message, messages_of, parsed, read_messages
-from mmroute.engines.vllm.rust.options import check_options, tools_of_request
-from mmroute.engines.vllm.rust.parsers import Parsers
+from mmroute.engines.vllm.rust.messages import Message, messages_of
+from mmroute.engines.vllm.rust.options import tools_of_request
+from mmroute.engines.vllm.rust.own_chat import OwnChat
 from mmroute.engines.vllm.rust.reasoning import Reasoning, reasoning_of
 from mmroute.errors import InexactError, Reason, invalid, quoted
 from mmroute.requests.items import Items
 from mmroute.requests.request import Request
-
-if TYPE_CHECKING:
-    from mmroute.chat.cache import ChatCache
 
 _V32: Final = Markup(*V32_TAGS, V32_PREAMBLE, json_text)
 _V4: Final = Dialect(Markup(*V4_TAGS, V4_PREAMBLE, json_text), marks_systems=False)
@@ -60,31 +56,18 @@ _FUNCTION: Final = ("name", "description", "parameters", "strict")
 
 
 @dataclass(frozen=True, slots=True)
-class RustDeepSeekChat(Chat):
+class RustDeepSeekChat(OwnChat):
     """Renders chats of one of DeepSeek's models.
 
     Attributes:
         mode: the frontend's name for the renderer.
-        default_kwargs: variables where a request does not set them.
-        parsers: the parsers that belong to the model's name.
     """
 
     mode: str
-    default_kwargs: Mapping[str, Any]
-    parsers: Parsers
 
     @property
     def origins(self) -> Mapping[str, str]:
         return {"chat": f"the frontend's renderer {self.mode}"}
-
-    @property
-    def request_fields(self) -> frozenset[str]:
-        return frozenset({"tool_choice"})
-
-    def read(self, request: Request, cache: ChatCache | None = None) -> ParsedChat:
-        messages = read_messages(request.messages)
-        self.parsers.check(with_tools=check_options(request, messages))
-        return parsed(messages)
 
     def render(self, chat: ParsedChat, items: Items, request: Request) -> str:
         messages = messages_of(chat)

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mmroute.chat.conversation import ParsedChat
-from mmroute.chat.renderer import Chat
 from mmroute.engines.vllm.inkling_chat import (
     DEFAULT_EFFORT,
-    MARKS,
     ROLES,
     Piece,
     block,
@@ -23,9 +21,9 @@ from mmroute.engines.vllm.inkling_chat import (
     encoded,
 )
 from mmroute.engines.vllm.rust.json_values import COMPACT, json_text, parse_json
-from mmroute.engines.vllm.rust.messages import Call, Message, messages_of, parsed, read_messages
-from mmroute.engines.vllm.rust.options import check_options, hides_tools, tools_of_request
-from mmroute.engines.vllm.rust.parsers import Parsers
+from mmroute.engines.vllm.rust.messages import Call, Message, messages_of
+from mmroute.engines.vllm.rust.options import hides_tools, tools_of_request
+from mmroute.engines.vllm.rust.own_chat import OwnChat
 from mmroute.engines.vllm.rust.reasoning import Reasoning, reasoning_of
 from mmroute.errors import InexactError, Reason, invalid, quoted
 from mmroute.geometry import TokenIds
@@ -33,56 +31,24 @@ from mmroute.requests.items import Items
 from mmroute.requests.request import Request
 from mmroute.tokenizers import Tokenizer
 
-if TYPE_CHECKING:
-    from mmroute.chat.cache import ChatCache
-
-
-def marks_of(tokenizer: Tokenizer) -> Mapping[str, int]:
-    """The IDs of the marks, none of which has a second name here.
-
-    Raises:
-        InexactError: `chat_renderer_unsupported`: the vocabulary lacks one.
-    """
-    found = {mark: tokenizer.token_id(f"<|{mark}|>") for mark in MARKS}
-    known = {mark: token for mark, token in found.items() if token is not None}
-    if lacking := found.keys() - known.keys():
-        raise InexactError(
-            Reason.CHAT_RENDERER_UNSUPPORTED,
-            f"vLLM's Rust frontend does not start: it needs the token <|{min(lacking)}|>",
-        )
-    return known
-
 
 @dataclass(frozen=True, slots=True)
-class RustInklingChat(Chat):
+class RustInklingChat(OwnChat):
     """Renders chats of Inkling.
 
     Attributes:
         tokenizer: encodes each text for itself.
         marks: the IDs of the marks.
-        default_kwargs: variables where a request does not set them.
-        parsers: the parsers that belong to the model's name.
         earlier: whether the frontend is that of 0.32.0.
     """
 
     tokenizer: Tokenizer
     marks: Mapping[str, int]
-    default_kwargs: Mapping[str, Any]
-    parsers: Parsers
     earlier: bool = False
 
     @property
     def origins(self) -> Mapping[str, str]:
         return {"chat": "the frontend's renderer inkling"}
-
-    @property
-    def request_fields(self) -> frozenset[str]:
-        return frozenset({"tool_choice"})
-
-    def read(self, request: Request, cache: ChatCache | None = None) -> ParsedChat:
-        messages = read_messages(request.messages)
-        self.parsers.check(with_tools=check_options(request, messages))
-        return parsed(messages)
 
     def render(self, chat: ParsedChat, items: Items, request: Request) -> TokenIds:
         if request.continue_final_message:

@@ -8,17 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from mmroute.chat.conversation import ParsedChat
 from mmroute.chat.minijinja.strings import WHITESPACE
-from mmroute.chat.renderer import Chat
 from mmroute.engines.vllm.rust.json_values import COMPACT, json_text, parse_json
-from mmroute.engines.vllm.rust.messages import Call, Message, messages_of, parsed, read_messages
-from mmroute.engines.vllm.rust.options import check_options, tools_of_request
-from mmroute.engines.vllm.rust.parsers import Parsers
+from mmroute.engines.vllm.rust.messages import Call, Message, messages_of
+from mmroute.engines.vllm.rust.options import tools_of_request
+from mmroute.engines.vllm.rust.own_chat import OwnChat
 from mmroute.engines.vllm.rust.reasoning import Reasoning, reasoning_of
 from mmroute.errors import InexactError, Reason, invalid, quoted
 from mmroute.geometry import TokenIds
@@ -26,9 +25,6 @@ from mmroute.requests.items import Items
 from mmroute.requests.request import Request
 from mmroute.tokenizers import Tokenizer
 from mmroute.tokenizers.encoders import Encoder
-
-if TYPE_CHECKING:
-    from mmroute.chat.cache import ChatCache
 
 _DEFAULT: Final = Reasoning(True, "max")
 _EFFORTS: Final = ("low", "high", "max")
@@ -75,20 +71,16 @@ class Mark(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class RustKimiK3Chat(Chat):
+class RustKimiK3Chat(OwnChat):
     """Renders chats of Kimi-K3. What a client typed never becomes an added token.
 
     Attributes:
         tokenizer: encodes the marks.
         ordinary: encodes the texts, each for itself, and knows no added token.
-        default_kwargs: variables where a request does not set them.
-        parsers: the parsers that belong to the model's name.
     """
 
     tokenizer: Tokenizer
     ordinary: Encoder
-    default_kwargs: Mapping[str, Any]
-    parsers: Parsers
 
     @property
     def origins(self) -> Mapping[str, str]:
@@ -97,11 +89,6 @@ class RustKimiK3Chat(Chat):
     @property
     def request_fields(self) -> frozenset[str]:
         return frozenset({"response_format", "tool_choice"})
-
-    def read(self, request: Request, cache: ChatCache | None = None) -> ParsedChat:
-        messages = read_messages(request.messages)
-        self.parsers.check(with_tools=check_options(request, messages))
-        return parsed(messages)
 
     def render(self, chat: ParsedChat, items: Items, request: Request) -> TokenIds:
         reasoning = reasoning_of(request, self.default_kwargs).or_else(_DEFAULT)
