@@ -20,6 +20,7 @@ import httpcore
 from mmroute.errors import InexactError, Reason, quoted
 from mmroute.net.deadlines import DeadlineStream, left_until
 from mmroute.net.links import ImageLinks
+from mmroute.net.places import Places
 from mmroute.net.ranges import FIRST_PART, RangeFile
 
 _IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -273,7 +274,7 @@ class _CheckedBackend(httpcore.NetworkBackend):
         )
 
 
-_waiting: Final = threading.BoundedSemaphore(_MAX_WAITING)
+_waiting: Final = Places(_MAX_WAITING)
 
 
 def _resolve(host: str, port: int, timeout: float) -> list[str]:
@@ -290,7 +291,7 @@ def _resolve(host: str, port: int, timeout: float) -> list[str]:
         finally:
             _waiting.release()
 
-    if not _waiting.acquire(timeout=timeout):
+    if not _waiting.acquire(timeout):
         raise TimeoutError(host)
     thread = threading.Thread(target=run, daemon=True, name="mmroute-resolve")
     thread.start()
