@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
 import pybase64
 
-from mmroute.api.vllm import invalid_body, invalid_fields
+from mmroute.api.vllm import invalid_body, invalid_fields, of_reason
 from mmroute.chat.cache import ChatCache
+from mmroute.engines.frontends import Frontend
+from mmroute.errors import Reason
 from mmroute.images.data_url import DecodedUrl
 from mmroute.images.known_files import KnownFiles
 from mmroute.requests.items import ImageFile
@@ -28,6 +31,8 @@ _LONGEST_TYPE: Final = 128
 _MOST_PICTURES: Final = 1 << 13
 _WORTH_DECODING: Final = 1 << 12  # bytes of a picture; smaller ones are parsed as they are
 _LARGE: Final = 1 << 20
+_written: Final = msgspec.json.Encoder(enc_hook=str).encode  # a `DecodedUrl` without its content
+_MINUS_ZERO: Final = re.compile(rb"[\[:,]\s*-0\s*[\]},]")
 _PER_BRACKET: Final = 4  # a list takes the memory and the time of four numbers
 _SLICE: Final = 1 << 20
 _SOURCE: Final = b'"data":'
@@ -65,7 +70,7 @@ class Body:
         self.rest.append(raw[end:])
 
 
-def parse_body(body: Body, files: KnownFiles) -> Any:
+def parse_body(body: Body, files: KnownFiles, frontend: Frontend = Frontend.PYTHON) -> Any:
     """The JSON value of a body; None for an empty body.
 
     Data URLs of large images are decoded at once, if possible; see `DecodedUrl`.
@@ -73,10 +78,19 @@ def parse_body(body: Body, files: KnownFiles) -> Any:
     Args:
         body: the request's body.
         files: the cache of images in data URLs.
+        frontend: the frontend whose reading of JSON counts.
 
     Raises:
-        ApiError: 400: the body is not JSON.
+        ApiError: 400: the body is not JSON. 422 `unsupported_field`: the Rust frontend may refuse
+            the body, or read it otherwise.
     """
+    value = _parsed(body, files, frontend)
+    if frontend is Frontend.RUST:
+        _check_unambiguous(body, value)
+    return value
+
+
+def _parsed(body: Body, files: KnownFiles, frontend: Frontend) -> Any:
     if not body.raw:
         return None
     try:
@@ -84,7 +98,28 @@ def parse_body(body: Body, files: KnownFiles) -> Any:
             return value
         return msgspec.json.decode(body.raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _parse_leniently(body.raw)
+        value = _parse_leniently(body.raw)
+        if frontend is Frontend.RUST:
+            raise invalid_body(
+                "The body is not strict JSON: NaN, half a surrogate pair, a byte order mark or a "
+                "number out of range", "body"
+            ) from None  # fmt: skip
+        return value
+
+
+def _check_unambiguous(body: Body, value: Any) -> None:
+    """Refuse what the Rust frontend refuses in some fields, or reads otherwise.
+
+    The last of equal keys is kept, so only they leave fewer colons in the value than in the body.
+    vLLM's own fields must be given once. The number -0 is a float to serde_json.
+    """
+    if sum(part.count(b":") for part in body.rest) > _written(value).count(b":"):
+        raise of_reason(Reason.UNSUPPORTED_FIELD, "an object of the body has one key twice")
+    integers: set[str] = set()
+    if any(b"-0" in part and _MINUS_ZERO.search(part) for part in body.rest):
+        json.loads(body.raw, parse_int=integers.add)  # a text may look like that, too
+    if "-0" in integers:
+        raise of_reason(Reason.UNSUPPORTED_FIELD, "the body has the number -0; write it as -0.0")
 
 
 def check_body(body: Body, settings: ServerSettings) -> int:

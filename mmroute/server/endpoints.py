@@ -198,7 +198,7 @@ class Endpoints:
         form: AnswerForm,
         structure: int,
     ) -> tuple[ThreadPoolExecutor | None, Callable[[], Done]]:
-        value = parse_body(body, self._models.files)
+        value = parse_body(body, self._models.files, self._models.frontend)
         cost, run = read(value, exchange, form, structure > LONG_STRUCTURE)
         check_text(cost.text, self._settings)
         return self._pool_for(cost, form.blocks), run

@@ -74,7 +74,7 @@ class Models:
         if not self._first:
             raise ValueError("at least one model must be served")
         self.backend_name: Final = sources[0].backend
-        self._frontend: Final = sources[0].engine_settings.frontend
+        self.frontend: Final = sources[0].engine_settings.frontend
         self._default = sources[0].names[0]
         self.created: Final = int(time.time())
         self.tell: Callable[[Change], object] | None = None
@@ -94,7 +94,7 @@ class Models:
         Raises:
             ModelError: `unknown_backend`.
         """
-        return behind_frontend(find_engine(self.backend_name), self._frontend)
+        return behind_frontend(find_engine(self.backend_name), self.frontend)
 
     def load(self) -> Sequence[Entry]:
         """Begin to load the models that the server was started with."""

@@ -54,6 +54,10 @@ def ids(model: LoadedModel, path: str, body: dict[str, Any]) -> list[int]:
         (CHAT, {"temperature": 2.5}),
         (CHAT, {"priority": 2**40}),
         (CHAT, {"return_prompt_text": True}),
+        (CHAT, {"repetition_detection": {}}),
+        (CHAT, {"repetition_detection": {"min_count": 2}}),
+        (CHAT, {"repetition_detection": {"max_pattern_size": 3.0, "min_count": 2}}),
+        (COMPLETION, {"prompt": "Hi", "repetition_detection": {"max_pattern_size": 0}}),
         (CHAT, {"return_weight_versions": True}),
         (CHAT, {"spaces_between_special_tokens": False}),
         (CHAT, {"length_penalty": 2.0}),
@@ -82,6 +86,8 @@ def test_refused_values(path: str, more: dict[str, Any], model: LoadedModel) -> 
         {"add_generation_prompt": None},
         {"stream": None, "return_token_ids": None, "unknown": 5},
         {"return_prompt_text": False, "length_penalty": 1, "n": 1},
+        {"repetition_detection": None},
+        {"repetition_detection": {"max_pattern_size": 3, "min_count": 2, "unknown": 1}},
     ],
 )
 def test_values_that_change_nothing(more: dict[str, Any], model: LoadedModel) -> None:

@@ -16,6 +16,7 @@ from server_helpers import CHAT, TOKENIZE, serving
 
 from mmroute import Normalizer
 from mmroute.api.vllm import ApiError
+from mmroute.engines.frontends import Frontend
 from mmroute.images.data_url import DecodedUrl
 from mmroute.images.known_files import KnownFiles
 from mmroute.server.bodies import Body, parse_body
@@ -111,6 +112,42 @@ def test_an_error_is_told_as_of_the_whole_body(end: bytes) -> None:
         parse_body(Body(raw), KnownFiles(0))
     if end == b"":
         assert str(len(raw)) in found.value.message
+
+
+# Source: answers of vLLM 0.33.0's `vllm-rs render`. It takes -0 for -0.0, and in messages the last
+# of equal keys, and refuses the others.
+@pytest.mark.parametrize(
+    ("raw", "status"),
+    [
+        (b'{"prompt":NaN}', 400),
+        (b'{"prompt":"\\ud800"}', 400),
+        (b'\xef\xbb\xbf{"prompt":"a"}', 400),
+        (b'{"temperature":1e400}', 400),
+        (b'{"prompt":"a","prompt":"a"}', 422),
+        (b'{"tools":[{"function":{"name":"f","name" : "f"}}]}', 422),
+        (json.dumps(chat(link(_URL))).replace(_URL, _URL + '","url":"a:b').encode(), 422),
+        (b'{"chat_template_kwargs":{"v":[-0 ]}}', 422),
+    ],
+)
+def test_the_rust_frontend_reads_strict_json(raw: bytes, status: int) -> None:
+    parse_body(Body(raw), KnownFiles(0))
+    with pytest.raises(ApiError) as refused:
+        parse_body(Body(raw), KnownFiles(0), Frontend.RUST)
+    assert refused.value.status == status
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b'{"prompt":"10:30, \\"a\\": -0, \\u003a","seed":-0.0,"v":[-0.5,123456789012345678901234]}',
+        json.dumps(chat(link(_URL)), separators=(", ", " : ")).encode(),
+        json.dumps({**chat(link(_URL)), "day": "2024-01-02", "data": ";base64,"}).encode(),
+    ],
+)
+def test_the_rust_frontend_reads_what_is_unambiguous(raw: bytes) -> None:
+    parsed = parse_body(Body(raw), KnownFiles(0), Frontend.RUST)
+    assert whole(parsed) == (json.loads(raw) if raw else None)
 
 
 def test_an_answer_has_the_identity_of_the_picture(small_model: Callable[[str], Path]) -> None:

@@ -13,6 +13,7 @@ from mmroute.api.vllm.errors import (
     ApiError,
     bad_request,
     invalid_body,
+    of_reason,
     require,
 )
 from mmroute.api.vllm.model import LoadedModel
@@ -25,6 +26,6 @@ from mmroute.api.vllm.validation import Schema, invalid_fields
 __all__ = [
     "ROUTES", "USUALLY_REFUSED", "ApiError", "ApiOptions", "ApiRequest", "Call",
     "ChatCompletionRequest", "Cost", "ErrorResponse", "LoadedModel", "Release", "Reply", "Schema",
-    "answer_body", "bad_request", "from_openai", "invalid_body", "invalid_fields", "read",
-    "release_of", "require", "schema_of",
+    "answer_body", "bad_request", "from_openai", "invalid_body", "invalid_fields", "of_reason",
+    "read", "release_of", "require", "schema_of",
 ]  # fmt: skip

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from pydantic import Field, Strict, StrictBool, StrictStr
+from pydantic import BeforeValidator, Field, Strict, StrictBool, StrictStr
 
-from mmroute.api.vllm.fields import MAX_INT64, MAX_TOKEN_ID
+from mmroute.api.vllm.fields import MAX_INT64, MAX_TOKEN_ID, RepetitionDetectionParams
 
 _MAX_INT32: Final = 2**31 - 1
 
@@ -24,6 +24,16 @@ def _integer(least: int, most: int) -> Any:
 
 def _number(**bounds: Any) -> Any:
     return Annotated[float, Strict(), Field(**bounds)]
+
+
+def _check_repetitions(value: object) -> object:
+    """Refuse an object without both numbers that have no default here, and other than integers."""
+    if isinstance(value, Mapping):
+        numbers = {"min_pattern_size": 0, **value}
+        for name in ("max_pattern_size", "min_pattern_size", "min_count"):
+            if type(numbers.get(name)) is not int:
+                raise ValueError(f"{name} must be an integer")
+    return value
 
 
 _Unsigned: TypeAlias = _integer(0, MAX_TOKEN_ID)  # type: ignore[valid-type]  # it is one
@@ -54,6 +64,9 @@ _SHARED: Final[Mapping[str, Any]] = {
     "logprob_token_ids": _Ids | None,
     "allowed_token_ids": Annotated[_Ids, Field(min_length=1)] | None,
     "priority": _Integer,
+    "repetition_detection": Annotated[
+        RepetitionDetectionParams | None, BeforeValidator(_check_repetitions)
+    ],
     "return_tokens_as_token_ids": StrictBool | None,
     "return_token_ids": StrictBool | None,
     "return_weight_versions": Literal[False] | None,
