@@ -291,7 +291,7 @@ def did_you_mean(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str
 
 
 def nearest(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
-    """The known name that is nearest to another; None if the ratio of none is `cutoff` or more."""
+    """The known name that is most similar; None if no ratio of similarity reaches `cutoff`."""
     import difflib  # only to word an error
 
     return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)), None)

@@ -62,7 +62,7 @@ def measure_throughput(
         setup: see `Child`.
         processes: the number of processes, at least 1; each is bound to a core if possible.
         requests: the number of requests for each process, by the name of the mix.
-        progress: called with a message before each mix.
+        progress: the function to call with a message before each mix.
 
     Raises:
         MmrouteError: a process ended early, or its answers were wrong.

@@ -77,7 +77,7 @@ def fetch_bundle(
         worker: the worker's address: ``HOST:PORT``, ``grpc://HOST:PORT`` or ``unix:PATH``.
         timeout: the seconds for connecting and streaming together.
         limits: the limits for number and size of the files; None for the default ones.
-        progress: called after each message with the number of bytes received so far.
+        progress: the function to call after each message, with the bytes received so far.
 
     Raises:
         BundleError: the bundle could not be fetched, and nothing of it is kept; `fault` says why.

@@ -76,7 +76,8 @@ def serve(
         model: the model, whose files are read once, now.
         address: the address to listen on: ``HOST:PORT``, with port 0 for any free one, or
             ``unix:PATH``.
-        started: called when the server is ready, with the address for clients and the snapshot.
+        started: the function to call when the server is ready, with the address for clients and
+            the snapshot.
         grace: the seconds that streams may still take after the signal.
 
     Raises:

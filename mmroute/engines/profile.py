@@ -94,8 +94,8 @@ class EngineProfile:
             for every model.
         applies_exif_orientation: whether an image is counted as it is shown, and not as it is
             stored in its file.
-        load_chat: makes a model's chat renderer. Raises `ModelError` if the chat template cannot be
-            loaded.
+        load_chat: returns a model's chat renderer. It raises `ModelError` if the chat template
+            cannot be loaded.
         identify: computes the identity of an item.
         longest_context: returns a model's longest context; see `mmroute.engines.vllm.context`.
         hashing: the functions by which the engine hashes prompts, with its default settings.

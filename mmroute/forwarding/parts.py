@@ -17,7 +17,7 @@ class _Carrier(NamedTuple):
 
     Attributes:
         modality: the modality of the item.
-        key: what the part names the file, within the value of its type.
+        key: the key of the file within the value of the part's type.
     """
 
     modality: Modality

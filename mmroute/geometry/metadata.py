@@ -1,4 +1,4 @@
-"""What the engine's processor says of an item beside its tensors: numbers of patches, sizes, times.
+"""The fields of an item that the engine's processor gives beside tensors: patches, sizes, times.
 
 A disaggregated engine gets these fields in place of pixels. Which ones a family has, and by which
 name, is said by ``[image.metadata]`` of its spec. Source: vLLM
@@ -44,9 +44,8 @@ class FieldRule(NamedTuple):
     Attributes:
         value: a name of `VALUES`.
         kind: the engine's name for how items share it.
-        form: what the numbers are in the engine.
-        dtype: the type of a tensor's numbers; ``bfloat16`` and ``float16`` in the place of
-            ``model``, where a model's is known.
+        form: the form that the engine gives the numbers, such as a tensor or a list.
+        dtype: the type of a tensor's numbers. ``model`` stands for the type of the model's weights.
         keep_on_cpu: the engine's flag of this name.
         declared: whether the engine's ``embedding_fields`` call it metadata.
     """
@@ -114,7 +113,7 @@ ItemMetadata: TypeAlias = "Mapping[str, MetadataField]"
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What the values of an item are made of.
+    """The sources of the values of an item.
 
     Attributes:
         item: the size or length of the item.

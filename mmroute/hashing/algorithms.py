@@ -56,8 +56,8 @@ class Method:
     """The parts of an algorithm: an encoding of blocks, and a digest.
 
     Attributes:
-        encoding: objects to bytes.
-        digest: makes a hash of bytes.
+        encoding: the functions that write the bytes to hash.
+        digest: returns the hash of bytes.
         digest_size: the number of bytes of a hash.
         secret_seed: whether the engine draws the seed at random if PYTHONHASHSEED is not set.
     """

@@ -247,8 +247,8 @@ def link_blocks(
         keys: the extra keys of each block.
         parent: the hash of the block before the first of them.
         block_size: the number of tokens in a block.
-        encode: gives the bytes that are hashed for a parent, token IDs and extra keys.
-        digest: makes a hash of bytes.
+        encode: returns the bytes to hash for a parent, token IDs and extra keys.
+        digest: returns the hash of bytes.
     """
     ids = token_ids.tolist()
     starts = range(0, len(keys) * block_size, block_size)

@@ -53,7 +53,7 @@ class Health:
         blocks: different blocks in each residency, with those that wait to be swept away.
         bytes: memory of the tables. Python's own objects, some 500 bytes a rank, are not in it.
         ranks: data-parallel ranks of all workers.
-        workers: what was heard of each worker, by its name.
+        workers: the state of each worker's events, by its name.
     """
 
     blocks: Blocks

@@ -135,7 +135,7 @@ class WorkerState(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """What things cost, in computed tokens of a prompt.
+    """The costs of each kind of work, in computed tokens of a prompt.
 
     Attributes:
         fetched_token: the cost of a cached token in another medium than the GPU's memory. The
@@ -214,7 +214,7 @@ class Choice(NamedTuple, Generic[_Worker]):
 
     Attributes:
         worker: its name.
-        cost: what the prompt costs there.
+        cost: the cost of the prompt at this worker.
         follows: whether the worker was chosen for its caches: they make the prompt cheaper.
     """
 
@@ -233,7 +233,7 @@ def pick(
     Args:
         prompt: the prompt.
         workers: the state of each worker, by its name. Shuffle them if equals are to take turns.
-        weights: what things cost.
+        weights: the costs of each kind of work.
 
     Raises:
         ValueError: there is no worker.
@@ -277,7 +277,7 @@ def _to_encode(prompt: Prompt, worker: WorkerState, cached: int) -> int:
 
 
 def _per_request(prompt: Prompt, weights: Weights) -> float:
-    """What a request costs that is at a worker already."""
+    """The cost of a request that waits or runs at a worker already."""
     if weights.request is not None:
         return weights.request
     encoded = sum(item.features for item in prompt.items) * weights.feature

@@ -45,8 +45,8 @@ class Received(NamedTuple):
     Attributes:
         source: the publisher.
         sequence: the batch's number.
-        changes: what it says of the blocks that are held.
-        payload: all of it.
+        changes: the changes of stored blocks that the batch reports.
+        payload: the whole batch, as it was sent.
     """
 
     source: Source
@@ -180,7 +180,7 @@ class Streams:
             self._ask(max((stream.next for stream in self._streams.values()), default=0))
 
     def received(self, frames: Sequence[bytes]) -> Iterator[Message]:
-        """What follows from a message of the publishers."""
+        """The messages that a message of the publishers makes ready, in their order."""
         new = self._arrived(frames)
         if isinstance(new, Lost):
             yield new
@@ -198,7 +198,7 @@ class Streams:
                     return
 
     def replayed(self, frames: Sequence[bytes]) -> Iterator[Message]:
-        """What follows from a part of a replay."""
+        """The messages that a part of a replay makes ready, in their order."""
         if not self._asking or self._request is not None:
             return  # of a replay that is of no use any more
         if frames[1:2] == [_END]:
@@ -228,12 +228,12 @@ class Streams:
             self._ask(0)
 
     def give_up(self) -> Iterator[Message]:
-        """What follows where replays are not answered: nothing waits for one from now on."""
+        """Do without replays, as they are not answered; return the messages that waited for one."""
         self.replays = False
         yield from self.ended()
 
     def ended(self) -> Iterator[Message]:
-        """What follows where a replay has ended."""
+        """The messages that waited for the end of a replay."""
         self._asking = False
         waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
         for at, new in enumerate(waiting):

@@ -99,7 +99,7 @@ class Subscriber:
             raise
 
     def receive(self, timeout: float) -> list[Message]:
-        """What has arrived, after waiting so many seconds for the first of it; may be empty."""
+        """The messages that have arrived. Waits up to `timeout` seconds for the first one."""
         messages: list[Message] = []
         for socket in self._ready(timeout):
             messages += self._taken(socket)
@@ -150,7 +150,7 @@ class Subscriber:
         return [socket for socket, _ in poller.poll(int(timeout * 1000))]
 
     def _taken(self, socket: zmq.Socket[bytes]) -> Iterator[Message]:
-        """What follows from that which has arrived at one socket."""
+        """The messages that the frames at one socket make ready."""
         if socket is self._refusals:
             yield from self._give_up("the connection is refused")
         elif socket is self._connections:
@@ -223,7 +223,7 @@ class Subscriber:
 
 
 def _frames(socket: zmq.Socket[bytes]) -> Iterator[list[bytes]]:
-    """What is there already, up to a limit."""
+    """The frames that have arrived already, up to a limit."""
     for _ in range(_MOST_AT_ONCE):
         try:
             yield socket.recv_multipart(zmq.NOBLOCK)

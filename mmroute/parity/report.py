@@ -37,7 +37,7 @@ class Report:
         warning: the reason why the engine's version may answer otherwise; empty if it does not.
         proposal: the settings with which more answers would be equal; empty if none are known.
         modalities: the modalities of the model.
-        notes: what to know of how the engine was started, in sentences.
+        notes: remarks on how the engine was started, in sentences.
     """
 
     model: str

@@ -29,7 +29,7 @@ class ImageSize:
 
     Attributes:
         width: the width in pixels, after any EXIF rotation that the engine applies.
-        height: the height in pixels, likewise.
+        height: the height in pixels, after the same rotation.
         uuid: the client's own name for the image; None if it sent none. Token IDs do not depend
             on it; image identities do.
 
@@ -308,7 +308,7 @@ def check_items(name: str, items: object, kinds: tuple[type[Item], ...]) -> None
 
     Args:
         name: the field of the request.
-        items: the value of that field.
+        items: the value that the request has in this field.
         kinds: the classes of items that the field may have.
 
     Raises:

@@ -65,8 +65,8 @@ class Request(NamedTuple):
         prompt_token_ids: the prompt as token IDs, not yet expanded.
         images: the sizes (or files, see `mmroute.read_image`) of the other images, in the order of
             their placeholders.
-        videos: the numbers or files of the other videos, likewise.
-        audios: the numbers of the other audio, likewise.
+        videos: the numbers or files of the other videos, in the order of their placeholders.
+        audios: the numbers of the other audio, in the order of their placeholders.
         add_special_tokens: whether to put BOS before a text, as the completions API does and the
             chat API does not.
         add_generation_prompt: whether to end a chat with the header of an assistant's message.

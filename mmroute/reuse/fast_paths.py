@@ -31,7 +31,8 @@ class FastPaths:
         encoder: the choice of the encoder, a value of `EncoderChoice`.
         text_cache_bytes: the size of the cache of encoded prompts, by which only a conversation's
             new turn is encoded; 0 for no cache.
-        hash_cache_bytes: the size of the cache of block hashes, likewise.
+        hash_cache_bytes: the size of the cache of block hashes, by which only the blocks of the new
+            turn are hashed; 0 for no cache.
         chat_cache_bytes: the size of the cache of rendered chats, by which only a conversation's
             new messages are checked and rendered; 0 for no cache.
         image_cache_bytes: the size of the cache of images in data URLs, by which an image that

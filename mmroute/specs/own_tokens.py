@@ -16,7 +16,7 @@ _KEPT: Final = ("grid", "values", "accepts", "other_arguments", "checked_for_vid
 
 @dataclass(frozen=True, slots=True)
 class OwnTokens:
-    """What stands in the place of every image: one run of a token, between fixed ones.
+    """The tokens of every image: a run of one token, between fixed ones.
 
     Attributes:
         fill: the text of the token that is repeated.

@@ -48,7 +48,7 @@ class Candidate:
 
     Attributes:
         family: the family's name.
-        grid: what counts its items; None if it takes text only.
+        grid: the grid that counts its items; None if it takes text only.
         text: its spec as TOML, with the name and the match of the new model.
         equal: the number of requests answered as the oracle answers them.
         decided: the number of requests that the oracle or the candidate answers. That both refuse a

@@ -61,7 +61,7 @@ class PendingEncoder:
     a process has that ends after a request or two.
 
     Args:
-        choose: makes the choice. It is called once, in a thread.
+        choose: returns the choice. It is called once, in a thread.
         reference: the encoder to use until then. A process that is forked during the choice keeps
             it for ever, because the thread that chooses does not run there.
     """

@@ -39,7 +39,7 @@ _CLASSES: Final = frozenset(_LISTS["classes"])
 
 
 class AddedTokens(NamedTuple):
-    """Tokens that an engine adds to a vocabulary that has them not, in this order.
+    """Tokens that an engine adds to a vocabulary that lacks them, in this order.
 
     Attributes:
         ordinary: those that are no special tokens.

@@ -107,7 +107,7 @@ class Loss:
         cause: the cause.
         tokens: the number of tokens that two requests have in common and do not share. It is an
             estimate if not all suspects were explained.
-        pairs: the number of pairs of requests, estimated likewise.
+        pairs: the number of pairs of requests, which may be an estimate as well.
         example: the pair that lost most.
         explanation: the explanation of this pair.
     """
@@ -144,7 +144,7 @@ def read_trace(path: str, chunks: Iterable[tuple[Path, Chunk]], progress: Progre
     Args:
         path: the path of the trace.
         chunks: the answered chunks of the trace, each with its file.
-        progress: called with messages about the progress.
+        progress: the function to call with messages about the progress.
     """
     reading = Reading(path)
     for chunk_path, chunk in chunks:
@@ -163,7 +163,7 @@ def analyse(
         reading: the counts of the trace.
         fleet: the workers to simulate.
         processes: the processes that simulate and explain.
-        progress: called with messages about the progress.
+        progress: the function to call with messages about the progress.
     """
     # The policies for which the trace has the data.
     without = set() if reading.has_text else {Policy.SESSION, Policy.TEXT_PREFIX}

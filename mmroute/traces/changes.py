@@ -55,7 +55,7 @@ class Change:
         text: the difference in one or two sentences, without text of the prompts.
         restored: the second request with this part taken from the first.
         was: this part of the first request, shortened; empty if it would not help.
-        now: this part of the second request, likewise.
+        now: this part of the second request, shortened; empty if it would not help.
         same_item: whether the differing items are known to be the same picture.
         unrelated: whether this part is another text altogether, which no sender could keep the
             same.

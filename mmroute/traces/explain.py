@@ -67,7 +67,7 @@ class Explanation:
         cause: the cause; None if no part keeps the two apart.
         text: the cause in words, without text of the prompts.
         was: the differing part of the first request, shortened; empty if it would not help.
-        now: the differing part of the second request, likewise.
+        now: the differing part of the second request, shortened; empty if it would not help.
         first: the request whose blocks a worker has.
         second: the request that does not find them.
         tokens: the token IDs of both around the first difference.

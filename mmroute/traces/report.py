@@ -30,7 +30,7 @@ def as_dict(
     Args:
         analysis: the analysis of a trace.
         engine: the engine that answered, its version and its frontend; None for none.
-        command: makes the command line that explains a pair of requests.
+        command: returns the command line that explains a pair of requests.
         show_text: whether the report may have text of prompts. If not, it also lacks the messages
             about refused lines, because they quote prompts.
     """

@@ -51,7 +51,7 @@ _START_CODE: Final = re.compile(rb"\x00\x00\x01")
 
 @dataclass(frozen=True, slots=True)
 class _Codec:
-    """What a kind of stream has, as the kinds of parts of its packets.
+    """A video codec, by the kinds of parts that its packets have.
 
     Attributes:
         kind: the kind of a part, by its first byte.

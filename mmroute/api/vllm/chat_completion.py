@@ -216,7 +216,7 @@ def chat_answer(
     Args:
         chat: the chat.
         call: the model to ask, and the options that the operator set.
-        answer_of: makes the body of the answer from a routing.
+        answer_of: returns the body of the answer for a routing.
 
     Raises:
         ApiError: vLLM refuses the request, or it has no exact answer.

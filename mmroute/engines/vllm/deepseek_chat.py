@@ -66,7 +66,7 @@ class DeepSeekChat(Chat):
 
     Attributes:
         mode: the engine's name for the renderer.
-        prompt: gives the prompt of a chat, of its variables, and of the functions that it may call.
+        prompt: returns the prompt for a chat, its variables, and the functions that it may call.
     """
 
     mode: str

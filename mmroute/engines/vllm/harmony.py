@@ -179,7 +179,7 @@ def refused(error: Exception) -> InexactError:
 
 
 def _without_earlier_analysis(messages: Sequence[Message]) -> list[Message]:
-    """What the assistant thought before its last final answer is left out."""
+    """The messages without the assistant's analysis before its last final answer."""
     final = [
         i
         for i, m in enumerate(messages)

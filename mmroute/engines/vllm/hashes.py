@@ -26,8 +26,8 @@ class VllmHashes:
 
     Attributes:
         settings: the values on which the hashes depend beside the request.
-        keys: makes the extra keys of blocks; has the arguments of `mmroute.hashing.extra_keys`.
-        hash: hashes blocks with these keys; has the arguments of `mmroute.hashing.hash_blocks`.
+        keys: returns the extra keys of blocks for the arguments of `mmroute.hashing.extra_keys`.
+        hash: hashes blocks with these keys. It has the arguments of `mmroute.hashing.hash_blocks`.
         covers_lookahead: whether hashes cover tokens behind their block under speculative
             decoding. It does not count in comparisons, because without that it has no effect.
         lookahead: the number of lookahead tokens, under the engine's settings.

@@ -223,5 +223,5 @@ def _is_well_formed(part: object) -> bool:
 
 
 def _has_breakpoint(part: Mapping[str, Any]) -> bool:
-    """Whether it says where a cache may end, which only a tool reference may without meaning it."""
+    """Whether a part marks the end of a cached prefix. The mark of a tool reference is ignored."""
     return "prompt_cache_breakpoint" in part and part.get("type") != "tool_reference"

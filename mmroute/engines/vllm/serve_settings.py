@@ -220,7 +220,7 @@ def _limits(name: str, value: Value) -> Mapping[str, int]:
 
 
 def _plans_sizes(name: str, value: Value) -> bool:
-    """Whether items have sizes, by which the engine plans its cache in the place of the largest."""
+    """Whether the option gives sizes of items, for which the engine then plans its cache."""
     return any(
         isinstance(limit, dict)
         and limit.get("count") != 0

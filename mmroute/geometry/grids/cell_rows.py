@@ -27,7 +27,7 @@ class CellRows(OneByOne[ImageSize]):
         cell_size: the number of patches along one side of a cell.
         max_tokens: the most tokens of an image, with the ends of its rows and its own.
         min_pixels: the smallest area, in pixels, to which an image is enlarged.
-        max_aspect: the widest that an image is, for its height; None for no limit.
+        max_aspect: the largest ratio of width to height; None for no limit.
         paired: whether rows stand in pairs, column by column; V4.1 has them one by one.
     """
 

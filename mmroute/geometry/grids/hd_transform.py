@@ -61,7 +61,7 @@ _LEAST_SIDE: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class UnpaddedTiles(OneByOne[ImageSize]):
-    """What of the tiles is no padding, row ends, and a global view: Phi-4-multimodal.
+    """The positions of the tiles without padding, row ends, and a global view: Phi-4-multimodal.
 
     Attributes:
         max_tiles: the most tiles that an image is padded to.
@@ -80,7 +80,7 @@ class UnpaddedTiles(OneByOne[ImageSize]):
         return rows * _SIGLIP_TILE, columns * _SIGLIP_TILE
 
     def padded_tokens(self, image: ImageSize) -> int:
-        """What the processor says of the tokens: those of all tiles, and a row end for a column."""
+        """The processor's own count, with padding: the tokens of tiles, and one for a column."""
         height, width = self.padded(image)
         side = _SIGLIP_PATCH * 2
         return (height // side + 1) * (width // side) + _GLOBAL_VIEW

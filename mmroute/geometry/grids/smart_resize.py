@@ -35,9 +35,8 @@ class SmartResize(MergedPatches):
             ``merge_size`` changes only what both sides are multiples of; None where it changes
             both.
         frames: the number of frames an image counts as; the limits are those of all together.
-        short_sides: what is done first to an image with a side shorter than a token: nothing
-            (``kept``), both sides are scaled up (``enlarged``), or one after the other is
-            (``enlarged_in_turn``).
+        short_sides: the first step for an image with a side shorter than a token: ``kept`` does
+            nothing, ``enlarged`` scales both sides up, ``enlarged_in_turn`` one after the other.
         least_rounded: the fewest tokens along a side that is rounded to the nearest.
         least_shrunk: the fewest tokens along a side that is shrunk to stay within `max_pixels`.
         counted_resized: whether the engine counts as if all images were resized.
@@ -184,7 +183,7 @@ def smart_resize(
         width: the width of the image, in pixels.
         factor: the number of pixels along one side of a token; both sides become multiples of it.
         min_pixels: the smallest area of all frames together.
-        max_pixels: the largest area likewise.
+        max_pixels: the largest area of all frames together.
         frames: the number of frames of this size.
         counted_frames: the number of frames that are compared with the limits; None: all of them.
         least_rounded: the fewest tokens along a side that is rounded to the nearest.

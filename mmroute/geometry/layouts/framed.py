@@ -20,9 +20,10 @@ class Framed:
 
     Attributes:
         fill: the token of a feature position.
-        before: what opens an item.
-        after: what closes it.
-        size: what comes first, with an image's own ``{width}`` and ``{height}`` in pixels: Kimi-K3.
+        before: the tokens in front of the features.
+        after: the tokens behind the features.
+        size: the text in front of all, with an image's ``{width}`` and ``{height}`` in pixels, as
+            in Kimi-K3.
     """
 
     fill: int
@@ -46,8 +47,8 @@ class Enclosed:
 
     Attributes:
         fill: the token of a feature position.
-        before: what opens an item.
-        after: what closes it.
+        before: the tokens in front of the features.
+        after: the tokens behind the features.
     """
 
     fill: int

@@ -22,8 +22,8 @@ class PairedRows:
         row_end: the token at the end of each row.
         pad: the token of a row that fills up the last pair, and of two places behind an odd number
             of columns in an odd number of pairs.
-        start: what comes first.
-        end: what comes last.
+        start: the token in front of the rows.
+        end: the token behind the rows.
 
     >>> layout = PairedRows(fill=7, row_end=1, pad=0, start=8, end=9)
     >>> layout.replacement(Count(1, 2), None, 0, None).token_ids.tolist()

@@ -17,8 +17,8 @@ class Rows:
 
     Attributes:
         fill: the token of a feature position.
-        row_break: what closes a row.
-        end: what closes the last row instead.
+        row_break: the token behind each row but the last.
+        end: the token behind the last row.
 
     >>> layout = Rows(fill=10, row_break=12, end=13)
     >>> layout.replacement(Count(2, 2), None, 0, None).token_ids.tolist()
@@ -50,9 +50,9 @@ class TwoViews:
     Attributes:
         fill: the token of a position within a row.
         row_end: the token of a row's end.
-        whole_start: what opens the whole image.
-        start: what opens the crops.
-        end: what closes each of both.
+        whole_start: the token in front of the whole image.
+        start: the token in front of the crops.
+        end: the token behind the whole image, and behind the crops.
         row_ends: whether rows of the crops have an end. Those of the whole image have where they
             are longer than it has rows.
     """

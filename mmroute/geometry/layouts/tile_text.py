@@ -32,9 +32,9 @@ class TileText:
         whole: the whole item; empty: there are only tiles.
         whole_beside_tiles: the whole item if it is cut; None: the same.
         whole_first: whether the whole item comes before its tiles.
-        between_rows: what stands between two rows.
-        opening: what comes first, with ``{number}``, the item's number from 0.
-        closing: what comes last.
+        between_rows: the text between two rows.
+        opening: the text in front of the item, with ``{number}``, the item's number from 0.
+        closing: the text behind the item.
     """
 
     fill: Words

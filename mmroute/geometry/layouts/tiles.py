@@ -19,14 +19,15 @@ class Tiles:
 
     Attributes:
         fill: the token of a feature position.
-        tile: what stands around the features of a tile.
-        whole: what stands around those of the whole item.
-        whole_beside_tiles: what stands around them if the item is cut; None: the same.
+        tile: the tokens around the features of a tile.
+        whole: the tokens around the features of the whole item.
+        whole_beside_tiles: the tokens around the features of the whole item if it is cut into
+            tiles; None: those of `whole`.
         whole_first: whether the whole item comes before its tiles.
-        between_tiles: what stands between two tiles of a row.
-        between_rows: what stands between two rows.
-        opening: what comes first.
-        closing: what comes last.
+        between_tiles: the tokens between two tiles of a row.
+        between_rows: the tokens between two rows.
+        opening: the tokens in front of the item.
+        closing: the tokens behind the item.
     """
 
     fill: int

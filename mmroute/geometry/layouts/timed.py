@@ -32,10 +32,10 @@ class Timed:
         time_first: whether it comes before the row.
         time_without_cache: whether only an engine without a processor cache writes it: with one,
             vLLM loses the times of MiniMax-M3's frames on the way to the processor.
-        before: what stands before the features of a row.
-        after: what stands behind them.
-        opening: what comes first.
-        closing: what comes last.
+        before: the tokens before the features of a row.
+        after: the tokens behind the features of a row.
+        opening: the tokens in front of the item.
+        closing: the tokens behind the item.
     """
 
     fill: int
@@ -75,9 +75,9 @@ class AudioRows:
 
     Attributes:
         fill: the token of a feature position.
-        before: what stands before the features of a row, and before those that are left.
+        before: the tokens before the features of a row, and before the features that are left.
         after: what stands behind them.
-        time: what stands behind a row, from its ``{seconds}``.
+        time: the text behind a row, with ``{seconds}`` for its time.
         opening: what comes first.
         closing: what comes last.
     """

@@ -1,1 +1,1 @@
-"""What is compiled: `_chain`, of ``chain.c``; see `mmroute.hashing.chain`."""
+"""The compiled part: `_chain`, of ``chain.c``; see `mmroute.hashing.chain`."""

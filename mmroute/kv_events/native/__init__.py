@@ -1,1 +1,1 @@
-"""What is compiled: `_holders`, of ``holders.c``; see `mmroute.kv_events.holders`."""
+"""The compiled part: `_holders`, of ``holders.c``; see `mmroute.kv_events.holders`."""

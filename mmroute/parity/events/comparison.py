@@ -64,7 +64,7 @@ class Announced:
     Attributes:
         case: the request.
         batches: the events that came after the request.
-        served: what the engine's response tells of the prompt.
+        served: the data of the prompt in the engine's response.
         unsent: why the request was not sent, or not answered; empty if it was.
     """
 
@@ -88,7 +88,7 @@ def compare_announced(
         all_announced: the requests in their order, with the events of each.
         alone: whether these are all requests that the engine gets. Then every block that it stores
             must be predicted, and the tokens that it takes from its cache.
-        running: what the engine's server tells of it; None if it was not asked.
+        running: the engine, as its server describes it; None if the server was not asked.
     """
     comparison = _Comparison(model, alone=alone, running=running)
     yield from map(comparison.finding, all_announced)

@@ -46,7 +46,7 @@ class _Line(BaseModel):
 
 
 class _Meta(BaseModel):
-    """What a server told of its engine; vectors have such lines without it."""
+    """The description of the engine that the server gave. A line of vectors may lack it."""
 
     engine: str = ""
     version: str = ""

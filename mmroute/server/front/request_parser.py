@@ -103,7 +103,7 @@ class RequestParser:
         """Take what has arrived: the first bytes of a buffer. It is read where it is, until `keep`.
 
         Args:
-            buffer: filled by the connection.
+            buffer: the memory into which the connection reads.
             size: the number of bytes that have arrived.
         """
         if self._at == self._end:
@@ -159,7 +159,7 @@ class RequestParser:
         return head
 
     def body(self) -> bytes | memoryview:
-        """What has arrived of the body, without its framing; to be copied before `keep`.
+        """The part of the body that has arrived, without its framing. Copy it before `keep`.
 
         Raises:
             MalformedError: 400, 431.
@@ -206,7 +206,7 @@ class RequestParser:
         return Head(last.method, last.path, last.query, self._headers)
 
     def _feed(self, raw: bytes) -> None:
-        """Let llhttp read what it has not read yet of a head."""
+        """Give llhttp the bytes of a head that it has not read yet."""
         try:
             self._llhttp.feed_data(raw[self._read :])
             self._read = len(raw)

@@ -1,4 +1,4 @@
-"""Several processes behind one port or socket, which share what they answer with.
+"""Several processes behind one port or socket, which share their models.
 
 The first process makes what is shared and answers no request. It forks the others, which share its
 memory, and forks a new one if one dies. All of them accept connections from the same sockets; a
@@ -49,14 +49,14 @@ class CannotServeError(Exception):
 
 
 class Shared(Protocol):
-    """What all processes answer with. The first process makes it, in threads."""
+    """The objects that all processes need to answer. The first process makes them, in threads."""
 
     @property
     def busy(self) -> bool:
         """Whether threads are at work, which do not survive a fork."""
 
     def begin(self, wake: Callable[[], object], tell: Callable[[object], None]) -> None:
-        """Begin to make it.
+        """Begin to make them.
 
         Args:
             wake: called by any thread when its work has ended.
@@ -127,7 +127,7 @@ def supervise(
     """Keep a number of processes running until a signal to stop.
 
     Args:
-        shared: what they answer with.
+        shared: the objects that all processes need to answer.
         sockets: the listening sockets.
         listen: the settings with the number of processes and the time they may take to end.
         serve: the function that each process runs; it returns the exit status.
@@ -153,7 +153,7 @@ class _Child:
         beats: the counter of `Member.beats`.
         since: the time at which it was started, by the monotonic clock.
         last: the counter's value at the last look.
-        silent: the number of looks in a row at which the counter had not changed.
+        silent: how often in a row the first process has found the counter unchanged.
     """
 
     slot: int

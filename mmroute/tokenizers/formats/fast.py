@@ -25,7 +25,7 @@ _BYTE_TOKENS: Final = frozenset(f"<0x{byte:02X}>" for byte in range(0x100))
 
 
 class _Whole(NamedTuple):
-    """What is known of a vocabulary as a whole; see `Tokenizer`."""
+    """The facts about a whole vocabulary; see `Tokenizer`."""
 
     max_token_id: int
     max_chars_per_token: int

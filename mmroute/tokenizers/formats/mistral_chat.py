@@ -87,7 +87,7 @@ def loads_mistral_file(path: Path) -> Iterator[None]:
 
 
 def _shallow_copy(value: _T) -> _T:
-    """What `copy` makes of most objects; of a tokenizer it would load the file again."""
+    """A shallow copy. A tokenizer's own way to be copied would load its file again."""
     copied = object.__new__(type(value))
     vars(copied).update(vars(value))
     return copied

@@ -38,7 +38,7 @@ class Block(NamedTuple):
     """A piece of a turn: a text, or the result of a tool.
 
     Attributes:
-        text: what it says.
+        text: the text of the piece.
         is_result: whether it is the result of a tool.
         call_id: the call that the result answers.
         images: the images in the text, by their numbers in the request.
@@ -57,7 +57,7 @@ class Turn:
     Attributes:
         role: the role; ``tool`` until `merged` has made a user's turn of it; ``tools`` for tools
             alone, which ask for no answer.
-        blocks: what it says.
+        blocks: the pieces of its content.
         reasoning: the assistant's reasoning.
         calls: the assistant's calls of tools.
         functions: the tools that it brings.

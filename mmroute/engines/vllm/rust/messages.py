@@ -79,7 +79,7 @@ class Message:
         """The message as a template gets it.
 
         Args:
-            content_format: what the template takes: ``string`` or ``openai``.
+            content_format: the form of contents that the template takes: ``string`` or ``openai``.
             image_text: the text that stands for an image in a string.
 
         Raises:
@@ -131,8 +131,8 @@ def read_messages(given: object, *, empty_arguments: str = "{}") -> list[Message
     """Check the messages of a request.
 
     Args:
-        given: what the client sent.
-        empty_arguments: what an empty text stands for as the arguments of a call.
+        given: the `messages` that the client sent.
+        empty_arguments: the text that replaces empty arguments of a tool call.
 
     Raises:
         InexactError: `invalid_request`; `unsupported_modality` for videos and audio, which are not

@@ -35,7 +35,7 @@ class Reasoning(NamedTuple):
 
 
 def reasoning_of(request: Request, defaults: Mapping[str, Any]) -> Reasoning:
-    """What a request asks for, or else the server's default variables.
+    """The reasoning that a request asks for, or else that of the server's default variables.
 
     Raises:
         InexactError: `invalid_request`.
