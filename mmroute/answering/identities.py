@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
 from mmroute.geometry import Overrides
@@ -51,58 +52,59 @@ def identities_of(
     """
     if request.mm_hashes and model.engine.read_mm_hash is not None:
         return _by_mm_hashes(model, request.mm_hashes, placeholders)
-    waiting = {modality: iter(listed) for modality, listed in items.items()}
-    covered: dict[Modality, tuple[Overrides, Mapping[str, bool]]] = {}
+    waiting: dict[Modality, Iterator[Identity | None]] = {}
     named: list[tuple[Item, Identity]] = []
-    identities: list[Identity | None] = []
-    for placed in placeholders:
-        modality = placed.modality
-        item = next(waiting[modality])
-        if type(item) is ImageSize and item.uuid is None:
-            identities.append(None)  # the commonest item, at the least cost
+    for modality, listed in items.items():
+        if all(type(item) is ImageSize and item.uuid is None for item in listed):
+            waiting[modality] = repeat(None)  # the commonest items, at the least cost
             continue
-        if modality not in covered:
-            flag = model.media[modality].identity_flag
-            flags = {flag.name: len(items[modality]) <= flag.most_items} if flag else _NO_FLAGS
-            covered[modality] = _overrides(model, request, modality), flags
-        identity = _identity(model, item, frames_of, *covered[modality])
-        if identity is not None:
-            if request.lora is not None and model.engine.lora_in_identities:
-                identity = identity._replace(value=f"{request.lora.name}:{identity.value}")
-            named.append((item, identity))
-        identities.append(identity)
+        identities = _of_modality(model, request, modality, listed, frames_of)
+        waiting[modality] = iter(identities)
+        pairs = zip(listed, identities, strict=True)
+        named += [(item, identity) for item, identity in pairs if identity is not None]
     if named:
         forms = {modality: model.media[modality].identity for modality in items}
         model.engine.check_names(named, items, forms)
-    return tuple(identities)
+    return tuple([next(waiting[placed.modality]) for placed in placeholders])
 
 
-def _identity(
+def _of_modality(
     model: ResolvedModel,
-    item: Item,
+    request: Request,
+    modality: Modality,
+    items: Sequence[Item],
     frames_of: Callable[[VideoSize], Frames],
-    overrides: Overrides,
-    flags: Mapping[str, bool],
-) -> Identity | None:
-    form = model.media[item.modality].identity
-    known, key = None, None
-    if isinstance(item, ImageFile) and item.size.uuid is None and not any(overrides):
-        known, key = item.identities, (model.engine.identify, model.model_id, form, *flags.values())
-    if known and key in known:
-        return known[key]
-    identity = model.engine.identify(
-        item,
-        overrides=overrides,
-        frames=frames_of(item.size) if isinstance(item, VideoFile) else None,
-        model_id=model.model_id,
-        form=form,
-        flags=flags,
-    )
-    if known is not None and identity is not None:
-        if len(known) >= _MOST_KEPT:  # a server may replace its models for ever
-            known.clear()
-        known[key] = identity
-    return identity
+) -> list[Identity | None]:
+    """The identities of the items of one modality, in their order."""
+    engine, rules = model.engine, model.media[modality]
+    flag = rules.identity_flag
+    flags = {flag.name: len(items) <= flag.most_items} if flag else _NO_FLAGS
+    overrides = _overrides(model, request, modality)
+    key = (engine.identify, model.model_id, rules.identity, *flags.values())
+    by_lora = f"{request.lora.name}:" if request.lora and engine.lora_in_identities else ""
+    identities: list[Identity | None] = []
+    for item in items:
+        known = None
+        if isinstance(item, ImageFile) and item.size.uuid is None and not any(overrides):
+            known = item.identities
+        identity = known.get(key) if known else None
+        if identity is None:
+            identity = engine.identify(
+                item,
+                overrides=overrides,
+                frames=frames_of(item.size) if isinstance(item, VideoFile) else None,
+                model_id=model.model_id,
+                form=rules.identity,
+                flags=flags,
+            )
+            if known is not None and identity is not None:
+                if len(known) >= _MOST_KEPT:  # a server may replace its models for ever
+                    known.clear()
+                known[key] = identity
+        if by_lora and identity is not None:
+            identity = identity._replace(value=f"{by_lora}{identity.value}")
+        identities.append(identity)
+    return identities
 
 
 def _overrides(model: ResolvedModel, request: Request, modality: Modality) -> Overrides:

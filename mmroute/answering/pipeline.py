@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Final
 from mmroute.answering.caches import NO_CACHES, Caches
 from mmroute.answering.identities import identities_of
 from mmroute.answering.media import check_decoded, items_beside_prompt, items_of_parts
-from mmroute.answering.prepared import Geometries, Prepared, frames_of
+from mmroute.answering.prepared import Geometries, Prepared, Sizes, frames_of
 from mmroute.answering.prompt_ids import (
+    LONG_TEXT,
     check_long_text,
     encode_rest,
     encode_text,
@@ -62,14 +63,15 @@ def prepare(
     else:
         items, ids = _chat_ids(model, request, links, caches, watch)
     if not items:
-        return Prepared(request, ids, items, {}, ())
+        return Prepared(request, ids, items, {}, {}, ())
     geometries = {modality: geometry_of(model, request, modality) for modality in items}
     if not items.keys() <= _IMAGES:  # images alone were added up when they were read
         check_decoded(items, model.engine, lambda video: len(frames_of(geometries, video).indices))
-    insertions = _insertions(model, geometries, items)
+    sizes = {modality: tuple([item.size for item in listed]) for modality, listed in items.items()}
+    insertions = _insertions(model, geometries, sizes)
     if watch is not None:
         watch.lap(Stage.COUNT)
-    return Prepared(request, ids, items, geometries, insertions)
+    return Prepared(request, ids, items, geometries, sizes, insertions)
 
 
 def answer(
@@ -121,6 +123,13 @@ def answer(
         except InexactError as inexact:
             return Routing(reason=inexact.reason, message=str(inexact))
         raise
+    sized: SizedItems | None = None
+    if prepared.items and model.engine.takes_metadata:
+        listed = [
+            (modality, prepared.geometries[modality], sizes)
+            for modality, sizes in prepared.sizes.items()
+        ]
+        sized = (model.context, *listed)
     expansion.token_ids.setflags(write=False)
     prepared.ids.setflags(write=False)
     return Routing(
@@ -132,18 +141,8 @@ def answer(
         _token_ids=expansion.token_ids,
         _unexpanded=prepared.ids,
         _hash_cache=caches.hashes,
-        _sized_items=_sized_items(model, prepared),
+        _sized_items=sized,
     )
-
-
-def _sized_items(model: ResolvedModel, prepared: Prepared) -> SizedItems | None:
-    if not prepared.items or not model.engine.takes_metadata:
-        return None
-    listed = [
-        (modality, prepared.geometries[modality], tuple([item.size for item in items]))
-        for modality, items in prepared.items.items()
-    ]
-    return (model.context, *listed)
 
 
 def expand(model: ResolvedModel, prepared: Prepared) -> Expansion:
@@ -214,7 +213,8 @@ def _chat_ids(
     if watch is not None:
         watch.lap(Stage.RENDER)
     if isinstance(rendered, str):
-        check_long_text(model, request, rendered, items)
+        if len(rendered) > LONG_TEXT:
+            check_long_text(model, request, rendered, items)
         ids = encode_text(model, rendered, add_special_tokens=request.add_special_tokens)
     elif isinstance(rendered, Continued):
         ids = encode_rest(model, rendered)
@@ -247,13 +247,12 @@ def rules_of(model: ResolvedModel, modality: Modality, count: int) -> MediaRules
     return rules
 
 
-def _insertions(model: ResolvedModel, geometries: Geometries, items: Items) -> list[Insertion]:
+def _insertions(model: ResolvedModel, geometries: Geometries, sizes: Sizes) -> list[Insertion]:
     """The replacement of each item, within the limits of the engine."""
     insertions: list[Insertion] = []
     total = 0
-    for modality, listed in items.items():
+    for modality, numbers in sizes.items():
         target = model.media[modality].target
-        numbers = [item.size for item in listed]
         replacements = geometries[modality].replacements(numbers, model.context)
         for number, replacement in enumerate(replacements):
             if not len(replacement.token_ids):

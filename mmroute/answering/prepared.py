@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from mmroute.geometry import AnyGeometry, TokenIds
 from mmroute.placement import Insertion
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 Geometries: TypeAlias = Mapping[Modality, AnyGeometry]
 """The geometry of each modality of a request."""
 
+Sizes: TypeAlias = Mapping[Modality, Sequence[Any]]
+"""The numbers of each item of a request, by modality."""
+
 
 class Prepared(NamedTuple):
     """A request whose items are counted, and not yet placed.
@@ -25,6 +28,7 @@ class Prepared(NamedTuple):
         ids: the un-expanded prompt, shape (n,).
         items: the items by modality, in the order of the request.
         geometries: the geometries of the same modalities, under the request's overrides.
+        sizes: the numbers of each of these items, likewise.
         insertions: the replacement of each item, modality by modality.
     """
 
@@ -32,6 +36,7 @@ class Prepared(NamedTuple):
     ids: TokenIds
     items: Items
     geometries: Geometries
+    sizes: Sizes
     insertions: Sequence[Insertion]
 
 

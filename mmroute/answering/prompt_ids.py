@@ -13,7 +13,9 @@ from mmroute.requests.request import Request, integers
 if TYPE_CHECKING:
     from mmroute.model.resolved import ResolvedModel
 
-_LONG_TEXT: Final = 1 << 20  # characters
+LONG_TEXT: Final = 1 << 20
+"""The length of a text that is worth a look before it is encoded, in characters."""
+
 _LONGEST_TARGET: Final = 64  # characters, and so tokens
 
 
@@ -25,7 +27,8 @@ def prompt_ids(model: ResolvedModel, request: Request, items: Items) -> TokenIds
     """
     if request.prompt_token_ids is not None:
         return _checked_ids(model, request.prompt_token_ids)
-    check_long_text(model, request, request.prompt, items)
+    if isinstance(request.prompt, str) and len(request.prompt) > LONG_TEXT:
+        check_long_text(model, request, request.prompt, items)
     specials = model.engine.adds_special_tokens(model.tokenizer, request, bool(items))
     return encode_text(model, request.prompt, add_special_tokens=specials)
 
@@ -74,7 +77,7 @@ def _check_characters(model: ResolvedModel, length: int) -> None:
         )
 
 
-def check_long_text(model: ResolvedModel, request: Request, text: object, items: Items) -> None:
+def check_long_text(model: ResolvedModel, request: Request, text: str, items: Items) -> None:
     """Refuse a long text that cannot fit the context, before it is encoded for seconds.
 
     Placing an item removes at most its target from the prompt. A text that the engine truncates
@@ -83,8 +86,6 @@ def check_long_text(model: ResolvedModel, request: Request, text: object, items:
     Raises:
         InexactError: `prompt_too_long`.
     """
-    if not isinstance(text, str) or len(text) <= _LONG_TEXT:
-        return
     bound = model.tokenizer.fewest_tokens
     if bound is not None and request.truncate_prompt_tokens is None:
         fewest = bound(text) - _LONGEST_TARGET * sum(map(len, items.values()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from mmroute.chat.conversation import ParsedChat
 from mmroute.chat.rendered import Rendered
@@ -20,9 +20,13 @@ class Chat(Protocol):
     """Renders conversations of one model. Immutable and safe to share.
 
     The methods about templates have defaults for an engine that uses no template for this model.
+
+    Attributes:
+        ignores_items: whether the engine drops the items of a chat, and renders only its texts.
     """
 
     __slots__ = ()
+    ignores_items: ClassVar[bool] = False
 
     @property
     def content_format(self) -> str:
@@ -45,11 +49,6 @@ class Chat(Protocol):
     def request_fields(self) -> frozenset[str]:
         """The fields of the engine's API, beside those of a `Request`, that change prompts."""
         return frozenset()
-
-    @property
-    def ignores_items(self) -> bool:
-        """Whether the engine drops the items of a chat, and renders only its texts."""
-        return False
 
     def with_template(self, source: str, origin: str) -> Chat:
         """The same renderer with another template for all requests.

@@ -256,13 +256,18 @@ class ChatTemplate:
             continue_final_message: whether to cut the text after the last message's content.
 
         Raises:
-            InexactError: as `pieces_of`.
+            InexactError: as `written`.
         """
         final: str | None = None
         if continue_final_message:
             conversation, final = self._with_continue_tag(conversation)
-        given = {"messages": conversation, "add_generation_prompt": add_generation_prompt}
-        text = "".join(pieces_of(self._compiled, {**variables, **given}))
+        given = {
+            **_globals(),
+            **variables,
+            "messages": conversation,
+            "add_generation_prompt": add_generation_prompt,
+        }
+        text = "".join(written(self._compiled, given))
         return text if final is None else _cut_at_tag(text, final)
 
     def _with_continue_tag(

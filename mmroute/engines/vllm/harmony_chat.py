@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from openai_harmony import Message
 
@@ -35,16 +35,12 @@ class HarmonyChat(Chat):
         start_date: the date that the engine writes as today's.
     """
 
+    ignores_items: ClassVar[bool] = True  # Harmony's messages have only texts
     start_date: str
 
     @property
     def origins(self) -> Mapping[str, str]:
         return {"chat": "Harmony", "conversation_start_date": f"{self.start_date}, as was given"}
-
-    @property
-    def ignores_items(self) -> bool:
-        """Whether items are dropped, which is true: Harmony's messages have only texts."""
-        return True
 
     def read(self, request: Request, cache: ChatCache | None = None) -> ParsedChat:
         return parse_chat(request)

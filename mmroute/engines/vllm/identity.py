@@ -76,10 +76,12 @@ def item_identity(
     if uuid is None and isinstance(item, ImageSize):
         return None
     in_chunk = form is IdentityForm.VISION_CHUNK
-    kwargs, media_io = overrides.processor, media_io_of(item, form, overrides)
+    kwargs, media_io = overrides
     if kwargs and not in_chunk:
         others = _KWARGS_OF_MODALITIES - {f"{_SCOPE[modality]}_kwargs"}
         kwargs = {k: v for k, v in kwargs.items() if k not in others}
+    if media_io:
+        media_io = media_io_of(item, form, overrides)
     if uuid is not None and not kwargs and not media_io:
         named = Identity(uuid, IdentitySource.UUID, _CHUNK if in_chunk else None)
         return _flagged(named, flags, algorithm) if flags else named

@@ -189,7 +189,7 @@ def is_read_late(message: Mapping[str, Any], parts: list[Any]) -> bool:
 
 
 def _check_parts(message: Mapping[str, Any], parts: list[Any], role: str, where: str) -> None:
-    if parts and is_read_late(message, parts) and not any(map(_is_well_formed, parts)):
+    if parts and not any(map(_is_well_formed, parts)) and is_read_late(message, parts):
         raise invalid(
             f"{where}.content has no part of a known form; the first is {quoted(parts[0])}"
         )

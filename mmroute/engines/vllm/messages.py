@@ -210,7 +210,7 @@ def _input_audio(audio: object) -> str | None:
 def _uuid(part: Mapping[str, Any]) -> str | None:
     """The client's name for an item; the engine takes the text of whatever is there."""
     uuid = part.get("uuid")
-    return checked_uuid(None if uuid is None else str(uuid))
+    return None if uuid is None else checked_uuid(str(uuid))
 
 
 def _extra_of_item(part: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
