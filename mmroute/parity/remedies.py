@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,6 +43,7 @@ def token_remedy(
     *,
     fits: Callable[[Routing], bool],
     arguments_found: list[Mapping[str, Any]],
+    frontend_known: bool = False,
 ) -> Remedy:
     """The cause by which the oracle has other token IDs.
 
@@ -54,8 +55,12 @@ def token_remedy(
         fits: returns true for a routing with the oracle's token IDs.
         arguments_found: the processor arguments found for earlier requests. They are tried first,
             and new ones are added.
+        frontend_known: whether the oracle's frontend is known to be the model's.
     """
-    for remedy, other_model, other_request in _rendered_otherwise(model, request):
+    others = _rendered_otherwise(model, request)
+    if not frontend_known:
+        others = itertools.chain(_behind_other_frontend(model, request), others)
+    for remedy, other_model, other_request in others:
         if fits(answer(other_model, other_request)):
             return remedy
     tried = _processor_arguments(model, request, routing, theirs)
@@ -78,7 +83,7 @@ def token_remedy(
     return _unexplained(model, routing, theirs)
 
 
-def _rendered_otherwise(
+def _behind_other_frontend(
     model: ResolvedModel, request: Request
 ) -> Iterator[tuple[Remedy, ResolvedModel, Request]]:
     rust = int(model.engine.frontend is not Frontend.RUST)
@@ -88,6 +93,11 @@ def _rendered_otherwise(
         why = f"The oracle is the engine's {settings.frontend} frontend."
         setting = f"VLLM_USE_RUST_FRONTEND={rust}"
         yield Remedy(Cause.FRONTEND, why, setting), behind, request
+
+
+def _rendered_otherwise(
+    model: ResolvedModel, request: Request
+) -> Iterator[tuple[Remedy, ResolvedModel, Request]]:
     if request.messages is None:
         special = not request.add_special_tokens
         why = f"The oracle has the prompt with add_special_tokens {str(special).lower()}."
@@ -168,7 +178,9 @@ def _processor_arguments(
         wanted -= int(np.isin(routing.token_ids, fills).sum()) - sum(
             placed.length for placed in routing.placeholders
         )
-        yield from islice(processor_arguments(geometry, sizes, model.context, wanted), _MAX_COUNTS)
+        yield from itertools.islice(
+            processor_arguments(geometry, sizes, model.context, wanted), _MAX_COUNTS
+        )
     except InexactError:
         return
 

@@ -117,6 +117,16 @@ def test_a_wrong_setting_is_found_and_named(
     assert not [f for f in again if f.verdict is Verdict.SILENT]
 
 
+def test_an_algorithm_without_its_seed_is_found_and_named(
+    findings: Callable[..., list[Finding]],
+) -> None:
+    """No hash can be predicted, as each process of an engine draws such a seed at random."""
+    found = findings("seed", f"vllm serve {MODEL} --prefix-caching-hash-algo xxhash")
+    causes = {f.diagnosis.cause.value for f in found if f.diagnosis}
+    assert causes == {"algorithm"}
+    assert {"--prefix-caching-hash-algo sha256", "PYTHONHASHSEED=7"} <= set(proposal(found))
+
+
 def test_another_era_is_found_and_named(small_model: Callable[[str], Path]) -> None:
     """The first block under a salt was hashed otherwise before vLLM 0.31."""
     model = resolve_model(str(small_model(MODEL)), backend="vllm==0.30.0")
@@ -281,6 +291,26 @@ def test_a_longer_context_is_found_by_what_the_server_tells(
     assert proposal([finding]) == ("--max-model-len 128",)
     (finding,) = compare_announced(model, [one])
     assert proposal([finding]) == ()
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["the server tells", "unknown"])
+def test_a_wrong_number_is_no_other_frontend_where_the_server_tells_its_own(
+    small_model: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, *, told: bool
+) -> None:
+    """Another frontend reads other fields, so that its counts may be those of a right spec."""
+    directory = str(small_model(MODEL))
+    engine, wrong = (
+        resolve_model(directory, engine_settings=EngineSettings.from_args(line))
+        for line in (
+            f"vllm serve {MODEL}",
+            f"vllm serve {MODEL} --mm-processor-kwargs '{{\"min_pixels\": 50000}}'",
+        )
+    )
+    monkeypatch.setattr("mmroute.parity.remedies._behind_frontend", lambda *_: engine)
+    running = RunningEngine("vllm", "0.33.0", Evidence.PROVED, None) if told else None
+    found = compare_announced(wrong, recorded("defaults"), running=running)
+    causes = {f.diagnosis.cause for f in found if f.diagnosis is not None}
+    assert causes == {Cause.PROCESSOR_ARGUMENT if told else Cause.FRONTEND}
 
 
 def test_settings_that_exclude_each_other_are_not_proposed_together() -> None:

@@ -17,6 +17,8 @@ import pytest
 from command_line import Finished, run
 from stand_in_engine import stand_in_python
 
+from mmroute.parity.oracles.pictures import data_url
+
 MODEL = "small-qwen2.5-vl"
 STRING = "org/small-qwen2.5-vl"
 ENGINE = f"PYTHONHASHSEED=0 vllm serve {STRING} --max-model-len 4096"
@@ -92,6 +94,23 @@ def test_what_a_router_is_told_wrongly_is_found_and_named(
     assert {found["cause"] for found in report["findings"]} == {cause}
     assert proposed in report["proposal"]
     assert "3 of 3 would be equal" in report["proposal"]
+
+
+def test_a_picture_that_was_cached_is_not_taken_for_another_of_its_size(
+    model: str, python: str, tmp_path: Path
+) -> None:
+    """Under another seed no hash leads to its blocks, and both pictures have the same tokens."""
+    lines = []
+    for number, name in enumerate(("one", "two", "one", "two")):
+        picture = {"type": "image_url", "image_url": {"url": data_url(112, 84)}, "uuid": name}
+        content = [picture, {"type": "text", "text": "What? " * 40}]
+        lines.append({"id": str(number), "messages": [{"role": "user", "content": content}]})
+    path = tmp_path / "pictures.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    told = f"PYTHONHASHSEED=7 vllm serve {STRING} --block-size 32"
+    given = ("--cases", str(path), "--router-args", told, "--json")
+    result = run("prove", model, "--python", python, "--engine-args", ENGINE, *given)
+    assert {found["cause"] for found in json.loads(result.stdout)["findings"]} == {"seed"}
 
 
 def test_a_recording_names_the_model_string_too(

@@ -31,7 +31,7 @@ from mmroute.parity.causes import Cause, Remedy
 from mmroute.parity.comparison import Finding, Verdict
 from mmroute.parity.events.chains import Chain, Chains
 from mmroute.parity.events.hashings import HashedWith, hashed_with, predicted_keys, tagged
-from mmroute.parity.events.remedies import key_remedies
+from mmroute.parity.events.remedies import items_and_salts, key_remedies
 from mmroute.parity.events.stored import EngineCache
 from mmroute.parity.oracles.pictures import with_pictures
 from mmroute.parity.remedies import token_remedy
@@ -116,6 +116,7 @@ class _Comparison:
         self._model = model
         self._engine_model = "" if running is None else running.model_string
         self._context = None if running is None else running.max_model_len
+        self._frontend_known = running is not None and running.frontend is model.engine.frontend
         self._alone = alone
         self._cache = EngineCache()
         self._chains = Chains()
@@ -211,7 +212,13 @@ class _Comparison:
         fits: Callable[[Routing], bool],
     ) -> Remedy:
         return token_remedy(
-            self._model, request, routing, theirs, fits=fits, arguments_found=self._arguments
+            self._model,
+            request,
+            routing,
+            theirs,
+            fits=fits,
+            arguments_found=self._arguments,
+            frontend_known=self._frontend_known,
         )
 
     def watched(self, case: Case, chain: Chain) -> Finding:
@@ -333,10 +340,13 @@ def _of_request(chains: Sequence[Chain], routing: Routing) -> Chain | None:
     if not routing.exact:
         return next(iter(chains), None)
 
-    def alike(chain: Chain) -> int:
-        ours, theirs = routing.token_ids, chain.token_ids
-        salts = {key for keys in (chain.keys or ())[:1] for key in keys or ()}
-        return (len(ours) + 1) * (routing.cache_salt in salts) + first_difference(ours, theirs)
+    ours = [identity.value for identity in routing.identities if identity is not None]
+
+    def alike(chain: Chain) -> tuple[bool, bool, int]:
+        names, salts = items_and_salts(chain)
+        same_items = bool(names) and names == ours[: len(names)]
+        common = first_difference(routing.token_ids, chain.token_ids)
+        return routing.cache_salt in salts, same_items, common
 
     return max(chains, key=alike, default=None)
 

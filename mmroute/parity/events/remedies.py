@@ -25,7 +25,7 @@ def key_remedies(
         chain: the announced blocks.
         engine_model: the engine's model string from its server; empty if not known.
     """
-    names, salts = _items_and_salts(chain)
+    names, salts = items_and_salts(chain)
     lora = None if routing.lora is None else routing.lora.name
     if chain.lora_name != lora:
         yield Remedy(
@@ -50,7 +50,7 @@ def key_remedies(
     yield identity_remedy(model, fits, engine_model)
 
 
-def _items_and_salts(chain: Chain) -> tuple[list[str], list[str]]:
+def items_and_salts(chain: Chain) -> tuple[list[str], list[str]]:
     """The identities of items in their order, and the first block's keys except the adapter."""
     names: list[str] = []
     salts: list[str] = []

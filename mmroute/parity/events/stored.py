@@ -44,7 +44,7 @@ class EngineCache:
         """The number of tokens the engine will take from its cache; None if it is not known."""
         try:
             hashes = routing.block_hashes()
-        except InexactError:
+        except (InexactError, ValueError):  # of an algorithm whose seed is not known
             return None
         found = self._index.reused_tokens(
             hashes.hashes, num_tokens=len(routing.token_ids), block_size=hashes.block_size
@@ -64,7 +64,10 @@ class EngineCache:
         Raises:
             InexactError: no hashes are predicted.
         """
-        hashes = routing.block_hashes()
+        try:
+            hashes = routing.block_hashes()
+        except ValueError as error:  # of an algorithm whose seed is not known
+            return str(error) if any(stored_in(batches)) else ""
         at = {low_bits(block_hash): i for i, block_hash in enumerate(hashes.hashes)}
         for event in stored_in(batches):
             if not alone and at.keys().isdisjoint(map(low_bits, event.block_hashes)):

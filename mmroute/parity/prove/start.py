@@ -77,7 +77,11 @@ def start_engine(
     notes = [*command.changed, *why_large(files)]
     if command.put_aside:
         aside = " ".join(command.put_aside)
-        notes.insert(0, f"Put aside, as this engine cannot run with it: {aside}")
+        notes.insert(
+            0,
+            "Put aside, as they concern the machine, the network or weights, which are this "
+            f"command's own: {aside}",
+        )
     for note in notes:
         say(note)
     command = replace(command, options=command.options | machine_options(port, events, files))
