@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import ExifTags, Image
 from small_models import SMALL_MODELS, write_model
 
 from mmroute import EngineSettings, ImageSize, Normalizer
@@ -37,6 +40,26 @@ def test_sides_on_which_frontend_and_engine_do_not_agree(
     assert loaded(directory, "llava").normalize(messages=CHAT, images=[size]).exact
     changed(directory, size={"shortest_edge": 448})
     assert not loaded(directory, "llava").normalize(messages=CHAT, images=[size]).exact
+
+
+# Source: answers of vLLM 0.33.0's `vllm-rs serve` to these files. Pillow turns all of them.
+@pytest.mark.parametrize(("mark", "covered"), [(b"", True), (b"Exif\0\0", False)])
+def test_the_orientation_of_a_webp_file(
+    mark: bytes, covered: bool, small_model: Callable[[str], Path]
+) -> None:
+    exif, file = Image.Exif(), io.BytesIO()
+    exif[ExifTags.Base.Orientation] = 6
+    frames = [Image.new("RGB", (90, 40), color) for color in ("red", "blue")]
+    data = mark + exif.tobytes().removeprefix(b"Exif\0\0")
+    frames[0].save(file, "WEBP", save_all=True, append_images=frames[1:], exif=data)
+    url = f"data:image/webp;base64,{base64.b64encode(file.getvalue()).decode()}"
+    part = {"type": "image_url", "image_url": {"url": url}}
+    normalizer = loaded(small_model("small-llava-next"), "llava-next")
+    found = normalizer.normalize(messages=[{"role": "user", "content": [part]}])
+    upright = normalizer.normalize(messages=CHAT, images=[ImageSize(40, 90)])
+    assert found.exact is covered
+    if covered:
+        assert found.token_ids.tolist() == upright.token_ids.tolist()
 
 
 @pytest.mark.parametrize(

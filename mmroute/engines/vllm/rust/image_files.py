@@ -77,7 +77,9 @@ def _is_turned(data: bytes) -> bool:
     from PIL import Image  # slow to import, and only files need it
 
     with Image.open(io.BytesIO(data)) as image:
-        exif = image.info.get("exif", b"").removeprefix(_EXIF_OF_JPEG)
+        exif = image.info.get("exif", b"")
+        if image.format != "WEBP":  # where the mark belongs to the data, which are then no TIFF
+            exif = exif.removeprefix(_EXIF_OF_JPEG)
     order = _BYTE_ORDERS.get(exif[:4])
     if order is None:
         return False
