@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 import pybase64
 
 from mmroute.api.vllm import invalid_body, invalid_fields, of_reason
@@ -33,7 +34,8 @@ _WORTH_DECODING: Final = 1 << 12  # bytes of a picture; smaller ones are parsed 
 _LARGE: Final = 1 << 20
 _written: Final = msgspec.json.Encoder(enc_hook=str).encode  # a `DecodedUrl` without its content
 _MINUS_ZERO: Final = re.compile(rb"[\[:,]\s*-0\s*[\]},]")
-_PER_BRACKET: Final = 4  # a list takes the memory and the time of four numbers
+# A list takes the memory and the time of four numbers.
+_WEIGHTS: Final = {ord(","): 1, ord(":"): 1, ord("["): 4, ord("{"): 4}
 _SLICE: Final = 1 << 20
 _SOURCE: Final = b'"data":'
 _MOST_SOURCES: Final = 1 << 13
@@ -245,9 +247,10 @@ def _structure(parts: Iterable[bytes], limit: int) -> int:
     total = 0
     for part in parts:
         for start in range(0, len(part), _SLICE):
-            piece = part[start : start + _SLICE]
-            total += sum(map(piece.count, (b",", b":")))
-            total += _PER_BRACKET * sum(map(piece.count, (b"[", b"{")))
+            # `bytes.count` of a character takes ten times as long before Python 3.13.
+            piece = np.frombuffer(part[start : start + _SLICE], np.uint8)
+            for character, weight in _WEIGHTS.items():
+                total += weight * int(np.count_nonzero(piece == character))
             if total > limit:
                 return total
     return total

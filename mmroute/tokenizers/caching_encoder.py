@@ -30,7 +30,6 @@ from mmroute.tokenizers.probe_texts import probe_texts
 
 _SEPARATOR: Final = "\0"
 _MAX_PROBED_TOKENS: Final = 64
-_FEW_IDS: Final = 256
 _BYTES_PER_END: Final = 80  # two Python integers and their places in tuples
 
 
@@ -132,8 +131,6 @@ class CachingEncoder:
 
     def _boundaries_in(self, ids: TokenIds) -> list[tuple[int, int]]:
         """The index and the ID of each boundary token."""
-        if len(ids) <= _FEW_IDS:  # for so few a loop is faster than numpy
-            return [pair for pair in enumerate(ids.tolist()) if pair[1] in self._boundaries]
         places = self._is_boundary.take(ids, mode="clip").nonzero()[0]
         return list(zip(places.tolist(), ids[places].tolist(), strict=True))
 

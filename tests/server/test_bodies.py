@@ -19,8 +19,9 @@ from mmroute.api.vllm import ApiError
 from mmroute.engines.frontends import Frontend
 from mmroute.images.data_url import DecodedUrl
 from mmroute.images.known_files import KnownFiles
-from mmroute.server.bodies import Body, parse_body
+from mmroute.server.bodies import Body, check_body, parse_body
 from mmroute.server.loading import ModelSource
+from mmroute.server.settings import ServerSettings
 
 _BYTES: Final = random.Random(5).randbytes(9001)
 _DATA: Final = base64.b64encode(_BYTES).decode()
@@ -148,6 +149,14 @@ def test_the_rust_frontend_reads_strict_json(raw: bytes, status: int) -> None:
 def test_the_rust_frontend_reads_what_is_unambiguous(raw: bytes) -> None:
     parsed = parse_body(Body(raw), KnownFiles(0), Frontend.RUST)
     assert whole(parsed) == (json.loads(raw) if raw else None)
+
+
+def test_the_structure_of_a_body_is_all_its_commas_colons_and_brackets() -> None:
+    rng = random.Random(7)
+    for size in (1 << 15, (1 << 20) + 5, 5_000_000):
+        raw = b"[" + bytes(rng.choices(b',:[{]}" a', k=size - 2)) + b","
+        found = check_body(Body(raw), ServerSettings(max_structure=1 << 30))
+        assert found == sum({",": 1, ":": 1, "[": 4, "{": 4}.get(one, 0) for one in raw.decode())
 
 
 def test_an_answer_has_the_identity_of_the_picture(small_model: Callable[[str], Path]) -> None:
