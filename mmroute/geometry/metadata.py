@@ -35,7 +35,7 @@ FieldType: TypeAlias = Literal["int64", "int32", "bool", "float32", "model"]
 
 
 BFLOAT16: Final = "bfloat16"
-"""A type that numpy has not."""
+"""A type that numpy lacks."""
 
 
 class FieldRule(NamedTuple):
@@ -45,7 +45,7 @@ class FieldRule(NamedTuple):
         value: a name of `VALUES`.
         kind: the engine's name for how items share it.
         form: the form that the engine gives the numbers, such as a tensor or a list.
-        dtype: the type of a tensor's numbers. ``model`` stands for the type of the model's weights.
+        dtype: the type of a tensor's numbers. ``model`` stands for the one the model computes with.
         keep_on_cpu: the engine's flag of this name.
         declared: whether the engine's ``embedding_fields`` call it metadata.
     """

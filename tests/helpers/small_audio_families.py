@@ -5,36 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from small_models import CHAT_OPENAI, LLAMA, Files
+from small_models import CHAT_TOKENS, LLAMA, Files, chat_files, of_audio, whisper
 from small_tokenizers import byte_level, special_ids
 
-_CHAT: Final = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
-_TOKENIZER: Final = {
-    "bos_token": None,
-    "eos_token": "<|im_end|>",
-    "pad_token": "<|endoftext|>",
-    "tokenizer_class": "Qwen2Tokenizer",
-}
 _TEXT: Final = {**LLAMA, "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 16384}
 
 
-def _files(
-    architecture: str, model_type: str, special: tuple[str, ...], chat_text: str, **config: Any
-) -> Files:
-    """``config``: fields; a text that is a special token stands for its ID."""
-    tokenizer = byte_level((*_CHAT, *special))
-    ids = special_ids(tokenizer)
-    fields = {
-        name: ids[value] if isinstance(value, str) and value in ids else value
-        for name, value in config.items()
-    }
-    chat = CHAT_OPENAI.replace("part.type == 'image'", "part.type == 'audio'")
-    return {
-        "config.json": {"architectures": [architecture], "model_type": model_type, **fields},
-        "tokenizer.json": tokenizer,
-        "tokenizer_config.json": _TOKENIZER,
-        "chat_template.jinja": chat.replace("IMAGE", chat_text),
-    }
+def _files(*names: Any, **config: Any) -> Files:
+    files = of_audio(chat_files(*names, **config))
+    files["tokenizer_config.json"]["tokenizer_class"] = "Qwen2Tokenizer"
+    return files
 
 
 def _granite(architecture: str, model_type: str) -> Files:
@@ -65,14 +45,7 @@ def _granite(architecture: str, model_type: str) -> Files:
 def _whisper(processor: str, **limits: Any) -> Files:
     return {
         "preprocessor_config.json": {
-            "chunk_length": 10,
-            "feature_extractor_type": "WhisperFeatureExtractor",
-            "feature_size": 128,
-            "hop_length": 160,
-            "n_fft": 400,
-            "padding_side": "right",
-            "return_attention_mask": True,
-            "sampling_rate": 16000,
+            **whisper(feature_size=128, padding_side="right", return_attention_mask=True),
             "processor_class": processor,
         },
         "processor_config.json": {"processor_class": processor, **limits},
@@ -131,10 +104,10 @@ def _fun_chat() -> Files:
         audio_token_index="<|AUDIO|>",
         text_config={**_TEXT, "model_type": "qwen3"},
     )
-    files["tokenizer_config.json"] = {**_TOKENIZER, "tokenizer_class": "PreTrainedTokenizerFast"}
+    files["tokenizer_config.json"]["tokenizer_class"] = "PreTrainedTokenizerFast"
     speech = {"pad_token": "<|audio_pad|>", "tokenizer_class": "PreTrainedTokenizerFast"}
     return files | _whisper("FunAudioChatProcessor") | {
-        "speech_tokenizer/tokenizer.json": byte_level((*_CHAT, "<|audio_pad|>")),
+        "speech_tokenizer/tokenizer.json": byte_level((*CHAT_TOKENS, "<|audio_pad|>")),
         "speech_tokenizer/tokenizer_config.json": speech,
     }  # fmt: skip
 
@@ -164,7 +137,7 @@ def _moss(*, timed: bool) -> Files:
     )
     ids = special_ids(files["tokenizer.json"])
     files["configuration_small.py"] = _MOSS
-    files["tokenizer_config.json"] = {**_TOKENIZER, "tokenizer_class": "PreTrainedTokenizerFast"}
+    files["tokenizer_config.json"]["tokenizer_class"] = "PreTrainedTokenizerFast"
     names = ("audio_start_id", "audio_token_id", "audio_end_id")
     files["processor_config.json"] = {
         **{name: ids[text] for name, text in zip(names, special, strict=True)},

@@ -8,30 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from small_models import CHAT_OPENAI, LLAMA, Files
-from small_tokenizers import byte_level, special_ids
+from small_models import (
+    CHAT_TOKENIZER,
+    LLAMA,
+    Files,
+    chat_files,
+    of_audio,
+    whisper,
+)
 
-_CHAT: Final = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 _NORMALIZED: Final = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
-_TOKENIZER: Final = {"bos_token": None, "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}
-
-
-def _files(
-    architecture: str, model_type: str, special: tuple[str, ...], chat_text: str, **config: Any
-) -> Files:
-    """``config``: fields; a text that is a special token stands for its ID."""
-    tokenizer = byte_level((*_CHAT, *special))
-    ids = special_ids(tokenizer)
-    fields = {
-        name: ids[value] if isinstance(value, str) and value in ids else value
-        for name, value in config.items()
-    }
-    return {
-        "config.json": {"architectures": [architecture], "model_type": model_type, **fields},
-        "tokenizer.json": tokenizer,
-        "tokenizer_config.json": {**_TOKENIZER, "tokenizer_class": "PreTrainedTokenizerFast"},
-        "chat_template.jinja": CHAT_OPENAI.replace("IMAGE", chat_text),
-    }
 
 
 def _kimi_vl() -> Files:
@@ -45,7 +31,7 @@ def _kimi_vl() -> Files:
         "n_routed_experts": 4,
     }
     text = {**LLAMA, **experts, "model_type": "deepseek_v2", "max_position_embeddings": 16384}
-    files = _files(
+    files = chat_files(
         "KimiVLForConditionalGeneration",
         "kimi_vl",
         special,
@@ -69,7 +55,7 @@ def _kimi_vl() -> Files:
 
 def _moss_diarize() -> Files:
     special = ("<|audio_start|>", "<|audio_pad|>", "<|audio_end|>")
-    files = _files(
+    files = chat_files(
         "MossTranscribeDiarizeForConditionalGeneration",
         "moss_transcribe_diarize",
         special,
@@ -83,32 +69,24 @@ def _moss_diarize() -> Files:
             "layer_types": ["full_attention"] * 2,
         },
     )
-    files["preprocessor_config.json"] = {
-        "auto_map": {
-            "AutoProcessor": "processing_moss_transcribe_diarize.MossTranscribeDiarizeProcessor",
-        },
-        "chunk_length": 10,
-        "feature_extractor_type": "WhisperFeatureExtractor",
-        "feature_size": 80,
-        "hop_length": 160,
-        "n_fft": 400,
-        "processor_class": "MossTranscribeDiarizeProcessor",
-        "sampling_rate": 16000,
-    }
+    processor = "MossTranscribeDiarizeProcessor"
+    code = {"AutoProcessor": f"processing_moss_transcribe_diarize.{processor}"}
+    files["preprocessor_config.json"] = whisper(
+        auto_map=code, feature_size=80, processor_class=processor
+    )
     files["processor_config.json"] = {
         "audio_merge_size": 4,
         "audio_tokens_per_second": 12.5,
-        "auto_map": files["preprocessor_config.json"]["auto_map"],
-        "processor_class": "MossTranscribeDiarizeProcessor",
+        "auto_map": code,
+        "processor_class": processor,
         "time_marker_every_seconds": 2,
     }
-    files["chat_template.jinja"] = files["chat_template.jinja"].replace("'image'", "'audio'")
-    return files
+    return of_audio(files)
 
 
 def _dasheng() -> Files:
     special = ("<|audio_bos|>", "<|AUDIO|>", "<|audio_eos|>")
-    files = _files(
+    files = chat_files(
         "MiDashengLMModel",
         "midashenglm",
         special,
@@ -120,7 +98,7 @@ def _dasheng() -> Files:
     )
     names = ("audio_bos_token", "audio_token", "audio_eos_token")
     files["tokenizer_config.json"] = {
-        **_TOKENIZER,
+        **CHAT_TOKENIZER,
         "extra_special_tokens": dict(zip(names, special, strict=True)),
         "tokenizer_class": "Qwen2Tokenizer",
     }
@@ -140,8 +118,7 @@ def _dasheng() -> Files:
         "auto_map": auto_map,
         "processor_class": "MiDashengLMProcessor",
     }
-    files["chat_template.jinja"] = files["chat_template.jinja"].replace("'image'", "'audio'")
-    return files
+    return of_audio(files)
 
 
 _STRING: Final = (
@@ -165,7 +142,7 @@ class SmallConfig(Qwen2Config):
 
 def _keye() -> Files:
     special = ("<|vision_start|>", "<|image_pad|>", "<|video_pad|>", "<|vision_end|>")
-    files = _files(
+    files = chat_files(
         "KeyeForConditionalGeneration",
         "Keye",
         special,
@@ -213,7 +190,7 @@ class SmallConfig(Phi3Config):
 
 
 def _phi4() -> Files:
-    files = _files("Phi4MMForCausalLM", "phi4mm", ("<|user|>", "<|end|>", "<|assistant|>"), "")
+    files = chat_files("Phi4MMForCausalLM", "phi4mm", ("<|user|>", "<|end|>", "<|assistant|>"), "")
     tokenizer = files["tokenizer.json"]
     added = tokenizer["added_tokens"]
     # The engine has their IDs as constants.
@@ -256,7 +233,7 @@ def _minicpm(letter: str, version: float, *, tokenizer: str = "O", **processor: 
     )  # fmt: skip
     of_tokenizer = f"MiniCPM{tokenizer}TokenizerFast"
     name, model_type = f"MiniCPM{letter}", f"minicpm{letter.lower()}"
-    files = _files(name, model_type, special, "(<image>./</image>)")
+    files = chat_files(name, model_type, special, "(<image>./</image>)")
     files["config.json"] |= {
         **LLAMA,
         "auto_map": {"AutoConfig": "configuration_small.SmallConfig"},
@@ -268,7 +245,7 @@ def _minicpm(letter: str, version: float, *, tokenizer: str = "O", **processor: 
     }
     files["configuration_small.py"] = _QWEN2.replace("MODEL_TYPE", model_type)
     files["tokenizer_config.json"] = {
-        **_TOKENIZER,
+        **CHAT_TOKENIZER,
         "bos_token": "<|im_start|>",
         "auto_map": {
             "AutoTokenizer": [f"tokenization_minicpm{tokenizer.lower()}_fast.{of_tokenizer}", None]

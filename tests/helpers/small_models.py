@@ -36,6 +36,48 @@ _CHAT_STRING: Final = (
 )
 
 Files = dict[str, Any]
+CHAT_TOKENS: Final = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+CHAT_TOKENIZER: Final = {
+    "bos_token": None,
+    "eos_token": "<|im_end|>",
+    "pad_token": "<|endoftext|>",
+}
+
+
+def chat_files(
+    architecture: str, model_type: str, special: tuple[str, ...], chat_text: str, **config: Any
+) -> Files:
+    """A model without a processor; a text among its fields that is a special token is its ID."""
+    tokenizer = byte_level((*CHAT_TOKENS, *special))
+    ids = special_ids(tokenizer)
+    fields = {
+        name: ids[value] if isinstance(value, str) and value in ids else value
+        for name, value in config.items()
+    }
+    return {
+        "config.json": {"architectures": [architecture], "model_type": model_type, **fields},
+        "tokenizer.json": tokenizer,
+        "tokenizer_config.json": {**CHAT_TOKENIZER, "tokenizer_class": "PreTrainedTokenizerFast"},
+        "chat_template.jinja": CHAT_OPENAI.replace("IMAGE", chat_text),
+    }
+
+
+def of_audio(files: Files) -> Files:
+    """The same model, whose template writes its text for audio in place of images."""
+    files["chat_template.jinja"] = files["chat_template.jinja"].replace("'image'", "'audio'")
+    return files
+
+
+def whisper(**fields: Any) -> dict[str, Any]:
+    """A preprocessor_config.json of Whisper's features, its fields in their order."""
+    shared = {
+        "chunk_length": 10,
+        "feature_extractor_type": "WhisperFeatureExtractor",
+        "hop_length": 160,
+        "n_fft": 400,
+        "sampling_rate": 16000,
+    }
+    return dict(sorted({**shared, **fields}.items()))
 
 
 def _qwen(architecture: str, model_type: str, *, hide_image_token: bool) -> Files:

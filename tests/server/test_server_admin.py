@@ -127,21 +127,26 @@ def test_many_who_ask_at_once_load_it_once(
     assert ask(client, "other").status_code == httpx.codes.OK
 
 
-def test_what_is_removed_while_it_is_loaded_is_not_served(
-    client: TestClient,
-    first: Models,
-    small_model: Callable[[str], Path],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    may_end = threading.Event()
-    load = Normalizer.from_pretrained
+@pytest.fixture
+def may_end(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set to let models be loaded, which they wait for."""
+    event, load = threading.Event(), Normalizer.from_pretrained
 
     def slow(model: str, **more: Any) -> Normalizer:
-        may_end.wait(30)
+        event.wait(30)
         loaded_: Normalizer = load(model, **more)
         return loaded_
 
     monkeypatch.setattr(Normalizer, "from_pretrained", slow)
+    return event
+
+
+def test_what_is_removed_while_it_is_loaded_is_not_served(
+    client: TestClient,
+    first: Models,
+    small_model: Callable[[str], Path],
+    may_end: threading.Event,
+) -> None:
     client.post(MODELS, json={"model": str(small_model("small-qwen2.5-vl")), "names": ["late"]})
     loading = ask(client, "late")
     assert error_of(loading) == (503, "ServiceUnavailableError", None)
@@ -218,18 +223,10 @@ def test_a_name_in_use_leaves_a_failed_model_as_it_is(client: TestClient, tmp_pa
 
 
 def test_a_model_that_was_removed_does_not_end_the_server(
-    small_model: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small_model: Callable[[str], Path], tmp_path: Path, may_end: threading.Event
 ) -> None:
     """Of three models one is removed while it is loaded, and fails; then another one fails."""
-    may_end, failures = threading.Event(), list[str]()
-    load = Normalizer.from_pretrained
-
-    def slow(model: str, **more: Any) -> Normalizer:
-        may_end.wait(30)
-        loaded_: Normalizer = load(model, **more)
-        return loaded_
-
-    monkeypatch.setattr(Normalizer, "from_pretrained", slow)
+    failures: list[str] = []
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     models = Models([

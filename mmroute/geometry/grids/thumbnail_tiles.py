@@ -74,8 +74,8 @@ class ThumbnailTiles:
         if cut and not alone and not self.split:
             raise InexactError(
                 Reason.UNSUPPORTED_PROCESSOR_KWARGS,
-                "with do_image_splitting false the engine takes the sizes of one image for "
-                "another's if it would cut one of several images",
+                "with do_image_splitting false the engine confuses the sizes of several images, if "
+                "one of them is large enough to be cut",
             )
         padded = self.max_image_tokens * self.downsample_factor**2
         if self.split:
