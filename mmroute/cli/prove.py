@@ -16,13 +16,13 @@ from typing import Final
 from mmroute.cli.arguments import Commands, add_command, output_file, require_extra
 from mmroute.cli.engine_options import adopted_backend, model_arguments
 from mmroute.cli.output import failed, say, show_progress
-from mmroute.cli.validate import print_report
+from mmroute.cli.validate import own_cases, print_report, report_arguments
 from mmroute.cli.validate_events import compared, report_of, resolved
 from mmroute.engines.vllm.serve_command import ServeCommand, parse_command
-from mmroute.model.resolved import ResolvedModel
 from mmroute.net.remote import Remote
 from mmroute.net.transport import Transport
 from mmroute.parity.cases import Case, Served, UndecidedError
+from mmroute.parity.prove.cases import proof_cases
 from mmroute.parity.prove.command import EngineCommand
 from mmroute.parity.prove.environment import (
     NEWEST,
@@ -79,11 +79,7 @@ def add_prove(commands: Commands) -> None:
         type=Path,
         help="the Python of an environment that has vLLM, also for a GPU",
     )
-    prove.add_argument("--cases", metavar="FILE", type=Path, help="your own requests")
-    prove.add_argument(
-        "--random", metavar="N", type=int, default=0, help="the number of random requests to add"
-    )
-    prove.add_argument("--seed", type=int, default=0, help="the seed of the random requests")
+    report_arguments(prove)
     prove.add_argument(
         "--wait",
         metavar="SECONDS",
@@ -93,9 +89,6 @@ def add_prove(commands: Commands) -> None:
     )
     prove.add_argument(
         "--record", metavar="FILE", type=output_file, help="keep the requests and events"
-    )
-    prove.add_argument(
-        "--html", metavar="FILE", type=output_file, help="write the report as a page"
     )
     prove.add_argument(
         "--log", metavar="FILE", type=output_file, help="keep what the engine writes"
@@ -167,7 +160,7 @@ def _compared(arguments: argparse.Namespace, started: Started) -> Report:
     arguments.engine_args = arguments.router_args or _adopted(started.command, engine.url)
     model = resolved(arguments)
     cases = itertools.takewhile(
-        lambda _: not (engine.ended or unanswered), _cases(arguments, model)
+        lambda _: not (engine.ended or unanswered), own_cases(arguments, model, proof_cases)
     )
     found = compared(
         arguments,
@@ -193,14 +186,6 @@ def _adopted(command: EngineCommand, url: str) -> str:
     with contextlib.closing(Transport(Remote(url, timeout=10.0))) as transport:
         reported = parse_command(ask_options(transport).line)
     return replace(command, options={**command.options, **reported.options}).line
-
-
-def _cases(arguments: argparse.Namespace, model: ResolvedModel) -> Iterator[Case]:
-    from mmroute.parity.prove.cases import proof_cases
-    from mmroute.parity.suite import cases_from_file, random_cases
-
-    own = proof_cases(model) if arguments.cases is None else cases_from_file(arguments.cases)
-    return itertools.chain(own, random_cases(model, arguments.random, arguments.seed))
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ import argparse
 import itertools
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -63,14 +63,7 @@ def add_validate(commands: Commands) -> None:
     model_arguments(validate)
     validate.add_argument("--against", metavar="ORACLE", help="the oracle to compare with")
     add_events(validate)
-    validate.add_argument("--cases", metavar="FILE", type=Path, help="your own requests")
-    validate.add_argument(
-        "--random", metavar="N", type=int, default=0, help="the number of random requests to add"
-    )
-    validate.add_argument("--seed", type=int, default=0, help="the seed of the random requests")
-    validate.add_argument(
-        "--html", metavar="FILE", type=output_file, help="write the report as a page"
-    )
+    report_arguments(validate)
     validate.add_argument(
         "--write-vectors", metavar="FILE", type=output_file, help="keep the oracle's answers"
     )
@@ -91,7 +84,7 @@ def _validate(arguments: argparse.Namespace) -> int:
     if wrong:
         return failed(arguments, wrong)
     if arguments.events is not None:
-        report = events_report(arguments, _own_cases)
+        report = events_report(arguments, own_cases)
         return print_report(arguments, report)
     return _compared(arguments)
 
@@ -123,7 +116,7 @@ def _compared(arguments: argparse.Namespace) -> int:
     if isinstance(oracle, VectorsOracle):
         cases = oracle.cases()
     else:
-        cases = list(_own_cases(arguments, normalizer.model))
+        cases = list(own_cases(arguments, normalizer.model))
     family = normalizer.model.family.family
     running = oracle.running
     findings = with_progress(
@@ -164,10 +157,23 @@ def print_report(arguments: argparse.Namespace, report: Report) -> int:
     return {True: 0, False: _EXIT_MISMATCH, None: _EXIT_UNDECIDED}[report.parity]
 
 
-def _own_cases(arguments: argparse.Namespace, model: ResolvedModel) -> Iterable[Case]:
-    """The user's own cases, or the built-in ones."""
-    if arguments.cases is not None:
-        chosen = cases_from_file(arguments.cases)
-    else:
-        chosen = built_in_cases(model)
-    return itertools.chain(chosen, random_cases(model, arguments.random, arguments.seed))
+def report_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options for the requests to compare, and for the report."""
+    parser.add_argument("--cases", metavar="FILE", type=Path, help="your own requests")
+    parser.add_argument(
+        "--random", metavar="N", type=int, default=0, help="the number of random requests to add"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="the seed of the random requests")
+    parser.add_argument(
+        "--html", metavar="FILE", type=output_file, help="write the report as a page"
+    )
+
+
+def own_cases(
+    arguments: argparse.Namespace,
+    model: ResolvedModel,
+    built_in: Callable[[ResolvedModel], list[Case]] = built_in_cases,
+) -> Iterable[Case]:
+    """The user's own cases, or the built-in ones, and then the random ones."""
+    own = built_in(model) if arguments.cases is None else cases_from_file(arguments.cases)
+    return itertools.chain(own, random_cases(model, arguments.random, arguments.seed))
