@@ -211,11 +211,9 @@ class RefusedHashes:
     item_hash = staticmethod(image_hash)
 
     def with_settings(self, settings: HashSettings) -> Hashes:
-        """See `Hashes`."""
         return replace(self, settings=settings)
 
     def under(self, known: HashSettings, *_engine: object) -> Hashes:
-        """See `Hashes`."""
         return self.with_settings(known)
 
     def block_hashes(self, prompt: HashedPrompt, *_args: object, **_kwargs: object) -> NoReturn:

@@ -23,7 +23,6 @@ class SglangHashes:
     settings: HashSettings = _DEFAULTS
 
     def with_settings(self, settings: HashSettings) -> SglangHashes:
-        """See `Hashes`."""
         return replace(self, settings=settings)
 
     def under(self, known: HashSettings, *_engine: object) -> SglangHashes:
@@ -46,7 +45,6 @@ class SglangHashes:
         block_size: int | None,
         _seed: str | None,
     ) -> PageHashes:
-        """See `Hashes`."""
         if block_size is None:
             raise InexactError(
                 Reason.BLOCK_SIZE_UNKNOWN,
@@ -56,7 +54,6 @@ class SglangHashes:
         return self.page_hashes(prompt, block_size)
 
     def page_hashes(self, prompt: HashedPrompt, page_size: int) -> PageHashes:
-        """See `Hashes`."""
         if prompt.lora is not None:
             raise InexactError(
                 Reason.UNSUPPORTED_FIELD,

@@ -41,11 +41,9 @@ class VllmHashes:
     item_hash = staticmethod(image_hash)
 
     def with_settings(self, settings: HashSettings) -> Hashes:
-        """See `Hashes`."""
         return replace(self, settings=settings)
 
     def under(self, known: HashSettings, engine: EngineSettings, target: Target) -> Hashes:
-        """See `Hashes`."""
         if engine.hashes_refused:
             why = f"{engine.hashes_refused}: block hashes of such an engine are not covered"
             return RefusedHashes(known, why)
@@ -67,7 +65,6 @@ class VllmHashes:
         previous: BlockHashes | None,
         reuse: HashCache | None,
     ) -> BlockHashes:
-        """See `Hashes`."""
         known = self.settings
         size = known.size(block_size)
         known.warn_of_model_id(prompt)
@@ -95,13 +92,11 @@ class VllmHashes:
     def announced(
         self, prompt: HashedPrompt, algorithm: str | None, block_size: int | None, seed: str | None
     ) -> BlockHashes:
-        """See `Hashes`."""
         return prompt.block_hashes(algorithm, block_size=block_size, seed=seed)
 
     def extra_keys(
         self, prompt: HashedPrompt, block_size: int | None
     ) -> tuple[tuple[Any, ...] | None, ...]:
-        """See `Hashes`."""
         size = self.settings.size(block_size)
         return tuple(self._keys(prompt, prompt.token_ids, size))
 

@@ -37,14 +37,7 @@ class PatchBudget(OneByOne[ImageSize]):
         return self.max_soft_tokens
 
     def count(self, image: ImageSize) -> Count:
-        tokens = soft_tokens(
-            image.height,
-            image.width,
-            patch_size=self.patch_size,
-            pooling_size=self.pooling_size,
-            budget=self.max_soft_tokens,
-        )
-        return Count(whole=tokens)
+        return Count(whole=soft_tokens(image, self))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,26 +58,22 @@ class BudgetedFrames(SampledVideos):
         return _MOST_FRAMES * self.max_soft_tokens
 
     def count(self, video: VideoSize) -> Count:
-        tokens = soft_tokens(
-            video.height,
-            video.width,
-            patch_size=self.patch_size,
-            pooling_size=self.pooling_size,
-            budget=self.max_soft_tokens,
-        )
+        tokens = soft_tokens(video, self)
         frames = self.frames(video)
         times = tuple(index / (frames.fps or _UNKNOWN_FPS) for index in frames.indices)
         return Count(len(times), 1, tokens, times=times)
 
 
-def soft_tokens(height: int, width: int, *, patch_size: int, pooling_size: int, budget: int) -> int:
+def soft_tokens(item: ImageSize | VideoSize, grid: PatchBudget | BudgetedFrames) -> int:
     """The number of soft tokens of an image or a frame.
 
-    >>> soft_tokens(720, 1280, patch_size=16, pooling_size=3, budget=280)
+    >>> soft_tokens(ImageSize(1280, 720), PatchBudget(16, 3, 280))
     264
     """
-    unit = patch_size * pooling_size
-    scale = math.sqrt(budget * pooling_size**2 / ((height / patch_size) * (width / patch_size)))
-    rows = max(1, math.floor(height * scale / unit))
-    columns = max(1, math.floor(width * scale / unit))
+    side, budget = grid.patch_size, grid.max_soft_tokens
+    unit = side * grid.pooling_size
+    patches = (item.height / side) * (item.width / side)
+    scale = math.sqrt(budget * grid.pooling_size**2 / patches)
+    rows = max(1, math.floor(item.height * scale / unit))
+    columns = max(1, math.floor(item.width * scale / unit))
     return min(rows * columns, budget)
