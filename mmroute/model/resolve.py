@@ -240,7 +240,8 @@ class _Resolver:
     def _tokenizer(self) -> Tokenizer:
         spec, files = self.family.tokenizer, self.files
         if self.engine.tokenizer_as_written:
-            self.values.note("tokenizer", "tokenizer.json as it is written", "the frontend")
+            file = "tekken.json" if files.has("tekken.json") else "tokenizer.json"
+            self.values.note("tokenizer", f"{file} as it is written", "the frontend")
             return load_as_written(files, self.fast_paths)
         if not spec.has_chat_encoder:
             tokenizer = load_hf_model(files, spec.pipelines, self.fast_paths, spec.added(files))

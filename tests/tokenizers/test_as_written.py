@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from format_helpers import MISTRAL
 from small_models import SMALL_MODELS, write_model
 
 from mmroute import EngineSettings, Normalizer
 from mmroute.engines.frontends import Frontend
-from mmroute.errors import ModelError
+from mmroute.errors import ModelError, Reason
 
 _TO_LONGEST = {
     "strategy": "BatchLongest",
@@ -40,3 +41,42 @@ def test_padding_to_the_longest_text_changes_no_prompt(tmp_path: Path) -> None:
 def test_other_padding_is_refused(more: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="padding is set"):
         ids_with({**_TO_LONGEST, **more}, tmp_path / "model")
+
+
+# Source: answers of vLLM 0.33.0's `vllm-rs render` for this directory.
+@pytest.mark.parametrize(
+    ("special", "ids"),
+    [
+        (True, [1, 1060, 1115, 1062, 37133, 1766, 3174, 3074, 1093]),
+        (False, [1060, 1115, 1062, 37133, 1766, 3174, 3074, 1093]),
+    ],
+)
+def test_tekken_is_preferred_and_reads_special_tokens_as_text(
+    special: bool, ids: list[int], tmp_path: Path
+) -> None:
+    model = write_model(SMALL_MODELS["small-llava-1.5"](), tmp_path / "m")
+    (model / "tekken.json").symlink_to(MISTRAL / "tekken_240911.json")
+    settings = EngineSettings(frontend=Frontend.RUST)
+    normalizer = Normalizer.from_pretrained(model, engine_settings=settings)
+    found = normalizer.normalize(prompt="<s>Hi [INST]", add_special_tokens=special)
+    assert found.token_ids.tolist() == ids
+
+
+# Source: answers of vLLM 0.33.0's `vllm-rs render` for both directories.
+@pytest.mark.parametrize(
+    ("tokenizer_class", "covered"), [("LlamaTokenizer", True), ("MyTikTokenTokenizer", False)]
+)
+def test_ranks_are_read_if_the_class_says_so(
+    tokenizer_class: str, covered: bool, tmp_path: Path
+) -> None:
+    files = SMALL_MODELS["small-llava-1.5"]()
+    files["tokenizer_config.json"] |= {"tokenizer_class": tokenizer_class}
+    model = write_model(files, tmp_path / "m")
+    (model / "x.tiktoken").write_text("YQ== 0\nYg== 1\n", encoding="ascii")
+    settings = EngineSettings(frontend=Frontend.RUST)
+    if covered:
+        assert Normalizer.from_pretrained(model, engine_settings=settings)
+        return
+    with pytest.raises(ModelError, match=r"reads x\.tiktoken") as refused:
+        Normalizer.from_pretrained(model, engine_settings=settings)
+    assert refused.value.reason is Reason.TOKENIZER_UNVERIFIED

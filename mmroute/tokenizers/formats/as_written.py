@@ -10,12 +10,12 @@ Source: vLLM ``rust/src/tokenizer/src/hf.rs``,
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import tokenizers
 
-from mmroute.errors import ModelError, Reason, malformed, quoted
+from mmroute.errors import ModelError, Reason, malformed, needs_extra, quoted
 from mmroute.geometry import TokenIds
 from mmroute.model_directory import ModelFiles
 from mmroute.reuse.fast_paths import EncoderStats, FastPaths
@@ -24,18 +24,23 @@ from mmroute.tokenizers.encoders import Encoder, ReferenceEncoder
 from mmroute.tokenizers.formats.fast import HfTokenizer
 from mmroute.tokenizers.pieces import joins_pieces
 
+if TYPE_CHECKING:
+    from mmroute.tokenizers.formats.mistral import MistralTokenizer
+
 _FORMAT: Final = "tokenizer.json"
 _CONFIG: Final = "tokenizer_config.json"
 _NAMED: Final = ("bos_token", "eos_token", "unk_token", "pad_token")
 _FLAGS: Final = ("single_word", "lstrip", "rstrip", "normalized", "special")
-# Preferred to tokenizer.json, or read in place of it.
-_OTHER_FORMATS: Final = ("tekken.json", "tiktoken.model", "*.tiktoken")
+# The first is preferred to tokenizer.json, the others are read in place of it.
+_TEKKEN: Final = "tekken.json"
+_RANKS: Final = ("tiktoken.model", "*.tiktoken")
+_TIKTOKEN: Final = "tiktoken"
 # Of these the versions of Unicode differ that the frontend's encoder and `tokenizers` know: whether
 # the first is whitespace, and what the others are composed of.
 _UNSURE: Final = frozenset("\u180e\U000113c2\U0001611e\U00016d67")
 
 
-def load_as_written(files: ModelFiles, fast_paths: FastPaths) -> HfTokenizer:
+def load_as_written(files: ModelFiles, fast_paths: FastPaths) -> HfTokenizer | MistralTokenizer:
     """Load the tokenizer of a model as its file says.
 
     Args:
@@ -46,9 +51,9 @@ def load_as_written(files: ModelFiles, fast_paths: FastPaths) -> HfTokenizer:
         ModelError: `missing_file`, `malformed_file`, `tokenizer_unverified`,
             `special_token_split`, `fast_encoder_unavailable`.
     """
-    others = files.names(_OTHER_FORMATS)
-    if others:
-        raise _unverified(files, f"the frontend may read {', '.join(others)}, which is not covered")
+    if files.has(_TEKKEN):
+        return _load_tekken(files)
+    _check_is_read(files)
     declared: dict[str, Any] = dict(files.object(_FORMAT))
     if not isinstance(declared.get("model"), dict):
         files.json(_FORMAT)  # which says what is wrong with the file, if it is none of JSON
@@ -79,6 +84,26 @@ def load_as_written(files: ModelFiles, fast_paths: FastPaths) -> HfTokenizer:
         joins_pieces=joins_pieces(declared.get("decoder")),
         vocabulary=declared["model"].get("vocab"),
     )
+
+
+def _check_is_read(files: ModelFiles) -> None:
+    """Refuse a model whose file of ranks is read: it has no other, or its class says so."""
+    named = files.object(_CONFIG).get("tokenizer_class")
+    by_class = isinstance(named, str) and _TIKTOKEN in named.lower()
+    ranks = files.names(_RANKS)
+    if ranks and (by_class or not files.has(_FORMAT)):
+        raise _unverified(files, f"the frontend reads {', '.join(ranks)}, which was not compared")
+
+
+def _load_tekken(files: ModelFiles) -> MistralTokenizer:
+    """The tokenizer of Mistral's own file, to which special tokens in a rendered chat are text.
+
+    Source: vLLM ``rust/src/tokenizer/src/tekken.rs``.
+    """
+    path = files.path(_TEKKEN)
+    with needs_extra("mistral", "mistral_common", f"{path} is a tokenizer of Mistral's. It"):
+        from mmroute.tokenizers.formats.mistral import MistralTokenizer, load_backend
+    return MistralTokenizer(load_backend(path, tekken=True), template_tokens=_named_tokens(files))
 
 
 def _pads_batches_alone(padding: object) -> bool:
