@@ -248,6 +248,12 @@ def parts_of_videos() -> Iterator[tuple[str, bytes]]:
     first = video(frames=30, movflags="faststart", group=10)
     yield "cut-in-the-middle", first[: len(first) // 2 + 300]
     yield "cut-b-frames", video(frames=30, b_frames=2, movflags="faststart")[:-200]
+    hevc = video(codec="libx265", frames=30, b_frames=3, movflags="faststart")
+    yield "cut-b-frames-hevc", hevc[:-90]
+    short = video(frames=7, b_frames=2, group=4, movflags="faststart")
+    yield "cut-b-frames-behind-a-key-frame", short[:-20]
+    yield "cut-b-frames-all-held-back", video(frames=3, b_frames=2, movflags="faststart")[:-20]
+    yield "cut-vp9", video(codec="libvpx-vp9", movflags="faststart")[:-3]
     yield "cut-mpeg4", video(codec="mpeg4", rate=25, movflags="faststart")[:-20]
     jpeg = video("mov", "mjpeg", pixels="yuvj420p", movflags="faststart")
     yield "cut-jpeg-in-its-head", jpeg[:-200]
@@ -302,6 +308,9 @@ def further_videos() -> Iterator[tuple[str, bytes]]:
         yield f"avi-cut-jpeg{name}", jpeg[: jpeg.rindex(b"\xff\xda") + end]
     of_jpegs = video("avi", "mjpeg", frames=9, steps=(1, 3), pixels="yuvj420p")
     yield "avi-cut-empty-frames", of_jpegs[: of_jpegs.rindex(b"\xff\xda") + 20]
+    yield "avi-cut-first-frame", of_jpegs[: of_jpegs.index(b"\xff\xda") + 20]
+    slow = video("avi", "mjpeg", frames=9, rate=3, steps=(1, 3), pixels="yuvj420p")
+    yield "avi-cut-empty-frames-slow", slow[: slow.rindex(b"\xff\xda") + 20]
     yield "gif", video("gif", "gif", pixels="rgb8")
     yield "gif-25", video("gif", "gif", rate=25, frames=9, pixels="rgb8")
     for name, frames in {"100": 4, "130": 7, "0": 3}.items():
@@ -357,14 +366,16 @@ def as_opencv_reads(data: bytes) -> dict[str, Any] | None:
     stream = io.BytesIO(data)
     capture = cv2.VideoCapture(stream, backend, [])
     width, height = int(capture.get(3)), int(capture.get(4))
-    readable = sum(bool(capture.grab() and capture.retrieve()[0]) for _ in range(max(frames, 0)))
+    readable = [n for n in range(max(frames, 0)) if capture.grab() and capture.retrieve()[0]]
     capture.release()
+    lost = set(range(max(readable, default=0))) - {*readable}
     return {
         "width": width,
         "height": height,
         "num_frames": frames,
         "fps": fps,
-        "readable": readable,
+        "readable": len(readable),
+        **({"lost": sorted(lost)} if lost else {}),
     }
 
 

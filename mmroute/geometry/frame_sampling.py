@@ -42,6 +42,7 @@ class Sampling:
         min_frames: the fewest frames.
         max_frames: the most frames, for samplers that ignore `num_frames`.
         max_duration: the length in seconds up to which frames are taken at a constant rate.
+        frame_recovery: whether the next frame stands in for one that cannot be read.
     """
 
     fps: float | None = None
@@ -49,6 +50,7 @@ class Sampling:
     min_frames: int | None = None
     max_frames: int | None = None
     max_duration: int | None = None
+    frame_recovery: bool = False
 
 
 DEFAULT: Final = Sampling()
@@ -125,8 +127,10 @@ def sampling_of(sampler: Sampler, media_io: Mapping[str, Any]) -> Sampling:
     for name, value in media_io.items():
         if name in _NOT_IGNORED:
             raise _unsupported(name, value, f"one of {', '.join(sorted(_FIELDS[sampler]))}")
-        if name == "frame_recovery" and not isinstance(value, bool):
-            raise _unsupported(name, value, "true or false")
+        if name == "frame_recovery":
+            if not isinstance(value, bool):
+                raise _unsupported(name, value, "true or false")
+            options[name] = value
         if name not in _FIELDS[sampler]:
             continue
         options[name] = value
@@ -157,11 +161,15 @@ def sample(sampler: Sampler, video: VideoSize, sampling: Sampling) -> Frames:
     fps = video.fps
     if sampler is Sampler.QWEN3_VL and not fps > 0:
         fps = _UNKNOWN_FPS
-    chosen = _RULES[sampler](video.num_frames, fps, sampling)
+    chosen = set(_RULES[sampler](video.num_frames, fps, sampling))
     if not chosen:
         raise item_refused(video, "it chooses no frame of it")
     readable = video.num_frames - video.unreadable
-    indices = sorted(index for index in set(chosen) if index < readable)
+    if video.lost in chosen:
+        if sampling.frame_recovery and video.lost < max(chosen):
+            chosen.add(video.lost + 1)  # which the engine can read
+        chosen.remove(video.lost)
+    indices = sorted(index for index in chosen if index < readable)
     if not indices:
         raise item_refused(video, "it cannot read the frame that it chooses")
     dynamic = sampler is Sampler.OPENCV_DYNAMIC

@@ -89,6 +89,7 @@ class VideoSize:
         frame_list: whether the client sent a list of frames (``data:video/jpeg;base64,...``), of
             which the engine uses all.
         unreadable: the number of frames at the end that the engine counts but cannot read.
+        lost: the number of a frame before them that the engine cannot read; None if there is none.
     """
 
     modality: ClassVar = Modality.VIDEO
@@ -99,6 +100,7 @@ class VideoSize:
     uuid: str | None = None
     frame_list: bool = False
     unreadable: int = 0
+    lost: int | None = None
 
     @property
     def size(self) -> VideoSize:

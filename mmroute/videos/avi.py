@@ -44,6 +44,7 @@ _SHOWN_CUT: Final = {
     **dict.fromkeys(_MPEG_4 | _MPEG_4_OF_MICROSOFT, shows_cut_mpeg4),
 }
 _PLACEHOLDER: Final = 8  # the most bytes of a frame of MPEG-4 that stands for no picture
+_USUAL_FPS: Final = (5, 100)  # FFmpeg takes 41 frames to check other rates, and those of codecs
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ class _Stream:
 
     Attributes:
         name: the stream's number, as it begins the names of chunks.
+        streams: the number of streams in the file.
         frames: the number of frames that the header tells.
         fps: the number of frames per second.
         width: the width in pixels.
@@ -60,6 +62,7 @@ class _Stream:
     """
 
     name: bytes
+    streams: int
     frames: int
     fps: float
     width: int
@@ -126,17 +129,37 @@ def _read_cut(
     chunks = list(_chunks(file, start, end))
     cut = chunks.pop() if chunks and chunks[-1][2] > size else None
     total, places = _frames(chunks, stream)
-    if len(places) < total:
+    if len(places) < total and not _begins_at_once(chunks, stream):
         raise not_predictable("it is cut, and has empty frames")
+    if not places:
+        raise not_predictable("it is cut before the end of its first frame")
+    total = len(places)
     if cut and stream.has_frame(cut[0]):
         if stream.codec not in _SHOWN_CUT:
             raise not_predictable(CUT_WITHIN_A_FRAME)
         total += _SHOWN_CUT[stream.codec](_read(file, (cut[1], size), _MAX_INDEX))
-    if not total:
-        raise not_predictable("it is cut before the end of its first frame")
     frames = counted(total, stream.frames)
     unreadable = max(frames - total, 0)
     return VideoSize(stream.width, stream.height, frames, stream.fps, unreadable=unreadable)
+
+
+def _begins_at_once(chunks: list[tuple[bytes, int, int]], stream: _Stream) -> bool:
+    """Whether FFmpeg knows all streams by the time of the second frame that is not empty.
+
+    It makes an index of the frames that it reads until then, and OpenCV seeks to one of them.
+
+    Source: FFmpeg 9 ``libavformat/demux.c`` (`tb_unreliable`) and ``avidec.c`` (`avi_sync`).
+    """
+    slowest, fastest = _USUAL_FPS
+    if stream.codec not in _MPEG_4_OF_MICROSOFT | {_JPEG} or not slowest <= stream.fps <= fastest:
+        return False
+    heard: set[bytes] = set()
+    for name, start, end in chunks:
+        if start < end and stream.has_frame(name) and stream.name in heard:
+            break
+        if start < end:
+            heard.add(name[:2])
+    return len(heard) == stream.streams
 
 
 def _video_stream(header: bytes) -> _Stream:
@@ -161,7 +184,7 @@ def _video_stream(header: bytes) -> _Stream:
         raise not_predictable(f"{width}x{height} at {rate}/{scale}, from frame {start}")
     numerator, denominator = reduced(rate, scale, INT_MAX)
     fps = numerator / denominator
-    return _Stream(b"%02d" % number, frames, fps, width, abs(height), codec.upper())
+    return _Stream(b"%02d" % number, len(streams), frames, fps, width, abs(height), codec.upper())
 
 
 def _frames(chunks: Iterable[tuple[bytes, int, int]], stream: _Stream) -> tuple[int, list[int]]:

@@ -17,7 +17,12 @@ import numpy as np
 
 from mmroute.requests.items import VideoSize
 from mmroute.videos.boxes import Box, Integers, Layout, read_layout
-from mmroute.videos.cut_frames import CUT_WITHIN_A_FRAME, shows_cut_jpeg, shows_cut_mpeg4
+from mmroute.videos.cut_frames import (
+    CUT_WITHIN_A_FRAME,
+    held_at_cut,
+    shows_cut_jpeg,
+    shows_cut_mpeg4,
+)
 from mmroute.videos.edits import Edit, delay_of, read_edits, shown_after
 from mmroute.videos.end_of_file import frames_at_end, frames_wherever_sought
 from mmroute.videos.fragments import end_of_index, first_fragments, read_fragments
@@ -34,9 +39,9 @@ _MAX_DELAY: Final = 40  # a decoder holds back so many frames, for its threads a
 _PCM_PACKET: Final = 1024  # samples
 _MICROSECONDS: Final = 1_000_000
 _MAX_DELTA: Final = 1 << 31  # FFmpeg reads larger deltas as corrections
-_STRICT_CODECS: Final = frozenset({b"avc1", b"avc3", b"hvc1", b"hev1"})
+_HEVC: Final = frozenset({b"hvc1", b"hev1"})
+_STRICT_CODECS: Final = _HEVC | {b"avc1", b"avc3"}
 _SHOWN_CUT: Final = {b"mp4v": shows_cut_mpeg4, b"jpeg": shows_cut_jpeg}
-_PART: Final = 1 << 16  # bytes of a frame that is cut
 _CODECS: Final = _STRICT_CODECS | {b"vp09", b"mp4v", b"jpeg"}
 _INTERLEAVED: Final = 0.5  # seconds; FFmpeg reads in the order of the file within one second
 _ONE: Final = 1 << 16  # 1 in 16.16 fixed point
@@ -78,14 +83,19 @@ def _read_track(file: BinaryIO, track: Box, others: list[Box], layout: Layout) -
     opened = first_fragments(layout)
     rated = samples if opened is layout else _samples(tables, track, edits, opened)[0]
     fps = _rate(rated, scale)
-    if layout.cut_at is not None:
-        samples = _before_cut(file, samples, track, others, layout.cut_at)
+    samples, held = _before_cut(file, samples, track, others, layout.cut_at)
     samples.check(layout.media)
     shown = samples.shown if layout.fragments else shown_after(samples, edits, movie_scale, scale)
     total, visible = len(samples.shown), len(shown)
     starts = [edit.start for edit in edits if edit.start >= 0]
     if not visible:
         raise not_predictable(f"the edit list hides {total} of {total} frames")
+    if held:
+        if visible != total:
+            raise not_predictable(CUT_WITHIN_A_FRAME)
+        # OpenCV gets an error in place of a frame, and then those that the decoder held back.
+        unreadable, lost = claimed - total - 1, total - held
+        return VideoSize(width, height, claimed, fps, unreadable=unreadable, lost=lost)
     # Programs that write fragments stretch the first or last frame alone.
     differing = samples.durations != np.median(samples.durations)
     varies = bool(differing.any())
@@ -120,26 +130,32 @@ def _begins(samples: Samples, starts: list[int], visible: int) -> Integers | Non
 
 
 def _before_cut(
-    file: BinaryIO, samples: Samples, track: Box, others: list[Box], cut_at: int
-) -> Samples:
-    """The frames that are whole in a file that is cut.
+    file: BinaryIO, samples: Samples, track: Box, others: list[Box], cut_at: int | None
+) -> tuple[Samples, int]:
+    """The frames that are whole, and how many a decoder holds back where the file is cut.
 
-    A decoder of H.264 or HEVC refuses a frame that is cut, as OpenCV expects if no frame is then
-    held back. Those of JPEG and MPEG-4 make a picture of it. Others may.
+    A decoder of H.264 or HEVC refuses a frame that is cut. Those of JPEG and MPEG-4 make a picture
+    of it. That of VP9 may, which depends on the content.
     """
-    whole = samples.before(cut_at)
+    if cut_at is None:
+        return samples, 0
+    whole, held = samples.before(cut_at), 0
     total = len(whole.durations)
     if total == len(samples.durations):
         raise not_predictable("it is cut behind its last frame")
     if samples.starts[total] < cut_at:
-        (codec,) = track.only(b"mdia", b"minf", b"stbl", b"stsd").within(skip=8)
+        entries = track.only(b"mdia", b"minf", b"stbl", b"stsd").within(skip=8)
+        ((codec, (entry, *_)),) = entries.items()
+        file.seek(samples.starts[total])
+        part = file.read(cut_at - int(samples.starts[total]))
         if codec in _SHOWN_CUT:
-            file.seek(samples.starts[total])
-            if _SHOWN_CUT[codec](file.read(_PART)):
+            if _SHOWN_CUT[codec](part):
                 ends = samples.ends.copy()
                 ends[total] = cut_at
                 whole = replace(samples, ends=ends).before(cut_at)
-        elif codec not in _STRICT_CODECS or (whole.shown != whole.decoded).any():
+        elif codec in _STRICT_CODECS:
+            held = _held(whole, codec, entry, part)
+        else:
             raise not_predictable(CUT_WITHIN_A_FRAME)
     if not len(whole.durations):
         raise not_predictable("it is cut before the end of its first frame")
@@ -149,7 +165,21 @@ def _before_cut(
         lost = heard.decoded[heard.ends > cut_at] / time_scale(other)
         if len(lost) and lost[0] < last - _INTERLEAVED:
             raise not_predictable("it is cut, and its sound is behind its picture")
-    return whole
+    return whole, held
+
+
+def _held(whole: Samples, codec: bytes, entry: Box, part: bytes) -> int:
+    """How many of the whole frames the decoder holds back when it comes to the one that is cut."""
+    held = held_at_cut(entry, part)
+    if not held:
+        if held is None and (whole.shown != whole.decoded).any():
+            raise not_predictable(CUT_WITHIN_A_FRAME)
+        return 0
+    # At a key frame a decoder of HEVC gives back all, and that of H.264 one.
+    key = max(whole.key_indices(), default=0) if codec in _HEVC else 0
+    if len(whole.durations) <= held + key:
+        raise not_predictable(CUT_WITHIN_A_FRAME)
+    return held
 
 
 def _samples(tables: Box, track: Box, edits: list[Edit], layout: Layout) -> tuple[Samples, int]:

@@ -22,7 +22,7 @@ from mmroute.requests.items import VideoSize
 from mmroute.videos.end_of_file import frames_wherever_sought
 from mmroute.videos.estimated_rate import estimated_rate
 from mmroute.videos.header import not_predictable
-from mmroute.videos.parameter_sets import h264_size, hevc_size, mpeg2_size
+from mmroute.videos.parameter_sets import h264_pictures, hevc_pictures, mpeg2_size
 
 SIGNATURES: Final = b"GG"
 """The first bytes of two packets."""
@@ -70,6 +70,14 @@ class _Codec:
     size: Callable[[bytes], tuple[int, int]]
 
 
+def _h264_size(unit: bytes) -> tuple[int, int]:
+    return h264_pictures(unit)[:2]
+
+
+def _hevc_size(unit: bytes) -> tuple[int, int]:
+    return hevc_pictures(unit)[:2]
+
+
 _H264: Final = 0x1B
 _MAY_RECOVER: Final = frozenset({5, 6})  # key frames, and messages that may mark others
 _CODECS: Final[Mapping[int, _Codec]] = {
@@ -81,8 +89,8 @@ _CODECS: Final[Mapping[int, _Codec]] = {
         frozenset(range(1, 0xB0)),
         lambda d: mpeg2_size(d[1:]),
     ),
-    _H264: _Codec(lambda byte: byte & 31, 9, 7, frozenset({5}), frozenset({1, 5}), h264_size),
-    0x24: _Codec(lambda byte: byte >> 1 & 63, 35, 33, frozenset({19, 20}), frozenset(), hevc_size),
+    _H264: _Codec(lambda byte: byte & 31, 9, 7, frozenset({5}), frozenset({1, 5}), _h264_size),
+    0x24: _Codec(lambda byte: byte >> 1 & 63, 35, 33, frozenset({19, 20}), frozenset(), _hevc_size),
 }
 
 

@@ -1,11 +1,11 @@
-"""The size of the pictures of an H.264, HEVC or MPEG-2 stream, from its parameter sets.
+"""The pictures of an H.264, HEVC or MPEG-2 stream: their size and order, from its parameter sets.
 
-Source: ITU-T H.264 (7.3.2.1), H.265 (7.3.2.2) and H.262 (6.2.2.1).
+Source: ITU-T H.264 (7.3.2.1, E.1), H.265 (7.3.2.2) and H.262 (6.2.2.1).
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from mmroute.videos.header import not_predictable
 
@@ -14,6 +14,22 @@ _CROPPED_BY: Final = {1: 2, 3: 1}  # pixels of a unit of cropping, by the format
 _SUB_LAYER_LEVEL: Final = 8  # bits
 _PROFILE: Final = 88  # bits
 _MAX_ZEROS: Final = 32
+_OWN_ASPECT: Final = 255  # a ratio of sides that follows, and is in no table
+
+
+class Pictures(NamedTuple):
+    """What a sequence parameter set says of all pictures.
+
+    Attributes:
+        width: the width in pixels.
+        height: the height in pixels.
+        held: the number of pictures that a decoder holds back, to put them in order; None if the
+            set does not tell it.
+    """
+
+    width: int
+    height: int
+    held: int | None
 
 
 class Bits:
@@ -46,8 +62,8 @@ class Bits:
         return (1 << zeros) - 1 + self.take(zeros)
 
 
-def h264_size(unit: bytes) -> tuple[int, int]:
-    """Width and height by a sequence parameter set of H.264, with its header of one byte.
+def h264_pictures(unit: bytes) -> Pictures:
+    """The pictures by a sequence parameter set of H.264, with its header of one byte.
 
     Raises:
         InexactError: `video_not_predictable`.
@@ -73,11 +89,42 @@ def h264_size(unit: bytes) -> tuple[int, int]:
     if not bits.take(1):
         raise not_predictable("interlaced pictures")
     bits.take(1)
-    return _cropped(bits, width, height, unit_of_crop)
+    width, height = _cropped(bits, width, height, unit_of_crop)
+    return Pictures(width, height, _h264_held(bits) if bits.take(1) else None)
 
 
-def hevc_size(unit: bytes) -> tuple[int, int]:
-    """Width and height by a sequence parameter set of HEVC, with its header of two bytes.
+def _h264_held(bits: Bits) -> int | None:
+    """The number of pictures that are held back, by the information on usability (VUI)."""
+    if bits.take(1) and bits.take(8) == _OWN_ASPECT:
+        bits.take(32)
+    if bits.take(1):  # overscan
+        bits.take(1)
+    if bits.take(1):  # colours
+        bits.take(4)
+        bits.take(24 * bits.take(1))
+    if bits.take(1):  # places of chroma samples
+        bits.golomb(), bits.golomb()
+    bits.take(65 * bits.take(1))  # times
+    buffered = [bits.take(1) and _buffer(bits) for _ in range(2)]
+    bits.take(1 + any(buffered))
+    if not bits.take(1):
+        return None
+    bits.take(1)
+    return [bits.golomb() for _ in range(5)][-1]
+
+
+def _buffer(bits: Bits) -> int:
+    """The number of a decoder's buffers that is described; the descriptions are skipped."""
+    count = bits.golomb() + 1
+    bits.take(8)
+    for _ in range(count):
+        bits.golomb(), bits.golomb(), bits.take(1)
+    bits.take(20)
+    return count
+
+
+def hevc_pictures(unit: bytes) -> Pictures:
+    """The pictures by a sequence parameter set of HEVC, with its header of two bytes.
 
     Raises:
         InexactError: `video_not_predictable`.
@@ -93,7 +140,11 @@ def hevc_size(unit: bytes) -> tuple[int, int]:
         bits.take(_PROFILE * profile + _SUB_LAYER_LEVEL * level)
     bits.golomb()
     unit_of_crop = _chroma(bits)
-    return _cropped(bits, bits.golomb(), bits.golomb(), unit_of_crop)
+    width, height = _cropped(bits, bits.golomb(), bits.golomb(), unit_of_crop)
+    bits.golomb(), bits.golomb(), bits.golomb()
+    for _ in range(layers + 1 if bits.take(1) else 1):  # the last one is that of all layers
+        _, held, _ = bits.golomb(), bits.golomb(), bits.golomb()
+    return Pictures(width, height, held)
 
 
 def mpeg2_size(header: bytes) -> tuple[int, int]:

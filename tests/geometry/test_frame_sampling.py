@@ -103,8 +103,9 @@ def test_what_was_not_observed_is_refused(asked: dict[str, Any]) -> None:
 
 def test_names_that_a_sampler_does_not_read_are_ignored() -> None:
     asked = {"fps": 2, "max_frames": 3, "max_duration": 0.5, "frame_recovery": True, "other": None}
-    assert sampling_of(Sampler.OPENCV, asked) == Sampling(fps=2)
-    assert sampling_of(Sampler.QWEN3_VL, asked | {"max_duration": -1}) == Sampling(2, max_frames=3)
+    assert sampling_of(Sampler.OPENCV, asked) == Sampling(fps=2, frame_recovery=True)
+    asked = asked | {"max_duration": -1, "frame_recovery": False}
+    assert sampling_of(Sampler.QWEN3_VL, asked) == Sampling(2, max_frames=3)
 
 
 def test_a_list_of_frames_is_taken_whole() -> None:
@@ -121,6 +122,30 @@ def test_frames_that_cannot_be_read_are_left_out() -> None:
     assert list(frames.indices) == [0, 1, 2]
     assert frames.total == 5
     assert not frames.sampled_again
+
+
+@pytest.mark.parametrize(
+    ("most", "lost", "read", "recovered"),
+    [
+        (-1, 3, [0, 1, 2, 4, 5, 6, 7], [0, 1, 2, 4, 5, 6, 7]),
+        (4, 3, [0, 6], [0, 4, 6]),
+        (4, 2, [0, 3, 6], [0, 3, 6]),
+        (7, 3, [0, 1, 4, 6, 7], [0, 1, 4, 6, 7]),
+        (2, 0, [], [1]),
+    ],
+)
+def test_a_frame_that_is_lost_is_left_out_or_recovered(
+    most: int, lost: int, read: list[int], recovered: list[int]
+) -> None:
+    """As the engine's `read_frames` does with a capture of which these frames cannot be grabbed."""
+    video = VideoSize(64, 48, 10, 30.0, unreadable=2, lost=lost)
+    for frame_recovery, expected in ((False, read), (True, recovered)):
+        sampling = Sampling(num_frames=most, frame_recovery=frame_recovery)
+        if expected:
+            assert list(sample(Sampler.OPENCV, video, sampling).indices) == expected
+        else:
+            with pytest.raises(InexactError, match="cannot read"):
+                sample(Sampler.OPENCV, video, sampling)
 
 
 def test_a_video_without_a_readable_frame_is_refused() -> None:
