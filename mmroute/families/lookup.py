@@ -51,6 +51,8 @@ class Lookup(Strict):
     floats: bool = False
     """Whether a whole number may be written with a decimal point: with most the engine does not
     start."""
+    signed: bool = False
+    """Whether a number may be zero or below."""
     equals: tuple[Ref, ...] = ()
     """Places that, where present, must hold the same."""
     optional: bool = False

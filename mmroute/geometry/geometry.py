@@ -8,6 +8,7 @@ from itertools import count, repeat
 from typing import Any, Final, NoReturn
 
 from mmroute.errors import InexactError, Reason
+from mmroute.geometry.argument import Where
 from mmroute.geometry.arguments import Arguments
 from mmroute.geometry.frame_sampling import Frames, sampling_of
 from mmroute.geometry.grid import AnyGrid, CachePlan, Count, OneByOne, SampledVideos
@@ -59,9 +60,13 @@ class Geometry:
         return Geometry(grid, self.layout, self.accepts, fields)
 
     def _names_all(self, kwargs: Mapping[str, Any]) -> bool:
-        """Whether the spec names all arguments: others were compared for their tokens alone."""
+        """Whether the spec names all arguments, and the engine counts by what it reads of them.
+
+        Others were compared for their tokens alone.
+        """
+        named = self.accepts.named
         return all(
-            name in self.accepts.named
+            name in named and named[name].where is not Where.FLAT_READ
             for scope, value in kwargs.items()
             for name in (value if isinstance(value, Mapping) and scope != "size" else (scope,))
         )

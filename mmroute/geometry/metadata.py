@@ -27,8 +27,9 @@ FieldKind: TypeAlias = Literal["batched", "shared", "flat"]
 """Whether each item has a value of its own, all items of a request have one, or each has its part
 of one that is cut along its first dimension."""
 
-FieldForm: TypeAlias = Literal["tensor", "tensors", "numbers"]
-"""Whether a field is a tensor, a list of them, or numbers that are no tensor."""
+FieldForm: TypeAlias = Literal["tensor", "filled", "tensors", "numbers"]
+"""Whether a field is a tensor, one that zeros fill up to the longest of the request, a list of
+tensors, or numbers that are no tensor."""
 
 FieldType: TypeAlias = Literal["int64", "int32", "bool", "float32", "model"]
 """The engine's name for the type of a tensor's numbers; ``model``: the one it computes with."""
@@ -64,7 +65,7 @@ class FieldRule(NamedTuple):
             InexactError: `metadata_unknown`: the engine computes with a type that is not known.
         """
         match self.form:
-            case "tensor":
+            case "tensor" | "filled":
                 return self._tensor(value)
             case "tensors":
                 return [self._tensor(part) for part in value]
@@ -132,7 +133,11 @@ def metadata_of(rules: Mapping[str, FieldRule], items: Sequence[Source]) -> list
     """The fields of each item of a request."""
     columns: dict[str, list[MetadataField]] = {}
     for name, rule in rules.items():
-        values = [rule.formed(VALUES[rule.value](item)) for item in items]
+        made = [VALUES[rule.value](item) for item in items]
+        if rule.form == "filled":
+            longest = max(map(len, made), default=0)
+            made = [[*value, *[0] * (longest - len(value))] for value in made]
+        values = [rule.formed(value) for value in made]
         lengths = tuple(np.shape(value)[0] if rule.kind == "flat" else 1 for value in values)
         columns[name] = [
             MetadataField(value, rule.kind, rule.keep_on_cpu, rule.declared, rule.dtype, lengths)
@@ -151,13 +156,23 @@ def _row_ends(of: Source) -> list[bool]:
     return [n % columns == 0 and n < tiles for n in range(1, tiles + 1)]
 
 
+def _roles(of: Source) -> Any:
+    tokens = of.layout.replacement(of.count, of.item, 0, None).token_ids
+    return tokens.astype(np.int64) - of.layout.start
+
+
+def _row_roles(of: Source) -> list[int]:
+    return [0, *([*[1] * (of.count.columns - 1), 2] * of.count.rows), 3]
+
+
 def _by_grid(name: str) -> Callable[[Source], Any]:
     return lambda of: getattr(of.grid, name)(of.item)
 
 
 _OF_ITEMS: Final = (
-    "chunks", "crop_count", "marked", "mel_frames", "mel_mask", "padded", "padded_tokens", "parts",
-    "patch_count", "patches", "pooled", "seconds_per_pair",
+    "cells", "chunk_frames", "chunks", "crop_count", "frame_mask", "marked", "mel_frames",
+    "mel_mask", "merges", "padded", "padded_tokens", "parts", "patch_count", "patch_rows",
+    "patches", "pooled", "samples", "seconds_per_pair",
 )  # fmt: skip
 VALUES: Final[Mapping[str, Callable[[Source], Any]]] = {
     **{name: _by_grid(name) for name in _OF_ITEMS},
@@ -165,12 +180,15 @@ VALUES: Final[Mapping[str, Callable[[Source], Any]]] = {
     "crops_across": lambda of: of.grid.crops(of.item, of.count)[::-1],
     "false": lambda _: False,
     "fill": lambda of: np.ravel(of.layout.fill)[0],
+    "frame_sizes": lambda of: [(of.item.width, of.item.height)] * of.count.rows,
     "frame_tokens": lambda of: [of.count.tile] * of.count.rows,
     "frames": lambda of: of.count.rows,
     "merged": _merged,
     "merged_sides": lambda of: _merged(of)[1:],
     "resized": lambda of: of.grid.resized(of.count),
+    "roles": _roles,
     "row_ends": _row_ends,
+    "row_roles": _row_roles,
     "size": lambda of: (of.item.height, of.item.width),
     "size_across": lambda of: ((of.item.width, of.item.height),),
     "tile": lambda of: of.count.tile,
@@ -179,25 +197,32 @@ VALUES: Final[Mapping[str, Callable[[Source], Any]]] = {
     "tiles": lambda of: of.count.rows * of.count.columns + bool(of.count.whole),
     "times": lambda of: of.count.times,
     "total": lambda of: of.count.total,
+    "zero": lambda _: 0,
 }
 """What a spec may name.
 
-``chunks``: the number of chunks of an audio. ``crop_count``: the number of crops with the whole
-image; ``pooled``: their feature positions; ``marked``: their tokens, with those around them.
-``crops``: rows and columns of tiles, as the grid gives them; ``crops_across``: columns and rows.
-``false``: a switch; a request with another value is refused. ``fill``: the token of a feature
-position. ``frames``: the number of a video's rows; ``frame_tokens``: the feature positions of each.
-``mel_frames``: the number of frames of an audio; ``mel_mask``: a one for each, and zeros as far as
-it is filled up. ``merged``: frames, rows and columns of patches of an image whose count has the
-rows and columns of its tokens; ``merged_sides``: without frames. ``padded``: height and width in
-pixels after the grid's padding; ``padded_tokens``: the tokens of as much. ``parts``: rows and
-columns of patches of each part. ``patches``: frames, rows and columns of patches, as the grid gives
-them; ``patch_count``: their number. ``resized``: height and width in pixels after the resize.
-``row_ends``: whether each tile is the last of a row that another follows. ``seconds_per_pair``:
-from one pair of frames to the next. ``size``: height and width in pixels; ``size_across``: width
-and height, in a list. ``tile``: the feature positions of a tile. ``tiles``: the number of tiles,
-with the whole image if it stands beside them; ``tile_count``: without it; ``tile_grid``: their rows
-and columns. ``times``: the seconds of a video's rows. ``total``: the number of feature positions.
+``cells``: rows and columns of cells. ``chunks``: the number of chunks of an audio;
+``chunk_frames``: the frames of each. ``crop_count``: the number of crops with the whole image;
+``pooled``: their feature positions; ``marked``: their tokens, with those around them. ``crops``:
+rows and columns of tiles, as the grid gives them; ``crops_across``: columns and rows. ``false``: a
+switch; a request with another value is refused. ``fill``: the token of a feature position.
+``frames``: the number of a video's rows; ``frame_tokens``: the feature positions of each;
+``frame_sizes``: width and height of each. ``frame_mask``: a one for each frame of an audio, and
+zeros behind them. ``mel_frames``: the number of frames of an audio; ``mel_mask``: a one for each,
+and zeros as far as it is filled up. ``merges``: whether the encoder merges patches. ``merged``:
+frames, rows and columns of patches of an image whose count has the rows and columns of its tokens;
+``merged_sides``: without frames. ``padded``: height and width in pixels after the grid's padding;
+``padded_tokens``: the tokens of as much. ``parts``: rows and columns of patches of each part.
+``patches``: frames, rows and columns of patches, as the grid gives them; ``patch_rows``: without
+frames; ``patch_count``: their number. ``resized``: height and width in pixels after the resize.
+``roles``: what each token stands for, counted from the first one; ``row_roles``: the same of tokens
+with one ID, 0 for the first, 1 in a row, 2 at its end, 3 for the last. ``row_ends``: whether each
+tile is the last of a row that another follows. ``samples``: the number of samples that the model is
+given. ``seconds_per_pair``: from one pair of frames to the next. ``size``: height and width in
+pixels; ``size_across``: width and height, in a list. ``tile``: the feature positions of a tile.
+``tiles``: the number of tiles, with the whole image if it stands beside them; ``tile_count``:
+without it; ``tile_grid``: their rows and columns. ``times``: the seconds of a video's rows.
+``total``: the number of feature positions. ``zero``: a constant.
 """
 
 OF_GRIDS: Final[Mapping[str, str]] = {

@@ -186,7 +186,8 @@ class MediaResolver:
             value: Any = read(name, lookup)
             if value is None:
                 continue  # the grid's own default
-            if lookup.sources and type(value) in (int, float) and value <= 0:
+            read_number = lookup.sources and type(value) in (int, float)
+            if read_number and value <= 0 and not lookup.signed:
                 raise self.values.invalid(name, value, "positive")
             values[name] = value
         try:

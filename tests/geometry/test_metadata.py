@@ -23,12 +23,12 @@ from mmroute import (
     InexactError,
     Normalizer,
     Reason,
-    Routing,
     VideoSize,
 )
 from mmroute.families.matching import known_families
 from mmroute.families.spec import FamilySpec
 from mmroute.forwarding.metadata import mm_metadata
+from mmroute.geometry.grids.mel_frames import Encoder, MelFrames
 from mmroute.requests.lines import request_of
 
 VECTORS: Final = sorted((paths.VECTORS / "metadata").glob("*.jsonl"))
@@ -50,7 +50,8 @@ def test_metadata_is_the_engines(path: Path, tmp_path: Path) -> None:
     answered = [(normalizer.answer(request_of(named(case))), case["expect"]) for case in cases]
     for routing, expect in answered:
         if routing.exact:
-            check(normalizer, routing, expect)
+            # The engine writes the fields of an item in any order.
+            assert decoded(mm_metadata(routing)) == decoded(expect)
     assert any(routing.exact for routing, _ in answered)
 
 
@@ -69,17 +70,6 @@ def decoded(metadata: Any) -> Any:
         modality: [item and msgspec.msgpack.decode(base64.b64decode(item)) for item in items]
         for modality, items in metadata.items()
     }
-
-
-def check(normalizer: Normalizer, routing: Routing, expect: Any) -> None:
-    media = normalizer.model.family.media
-    if all(media[placed.modality].metadata is not None for placed in routing.placeholders):
-        # The engine writes the fields of an item in any order.
-        assert decoded(mm_metadata(routing)) == decoded(expect)
-        return
-    with pytest.raises(InexactError) as caught:
-        routing.metadata()
-    assert caught.value.reason is Reason.METADATA_UNKNOWN
 
 
 def test_metadata_follows_from_sizes(normalizer: Load) -> None:
@@ -149,6 +139,7 @@ def test_a_number_is_of_the_type_that_the_engine_computes_with(
         ("small-lfm2-vl", {"do_image_splitting": False}),
         # Changes what the processor makes of an image, and not what the engine counts.
         ("small-kimi-vl", {"in_token_limit": 64}),
+        ("small-minicpm-v-4.7", {"scale_resolution": 112}),
     ],
 )
 def test_arguments_whose_metadata_differ_from_the_tokens_are_refused(
@@ -162,6 +153,30 @@ def test_arguments_whose_metadata_differ_from_the_tokens_are_refused(
     with pytest.raises(InexactError) as caught:
         normalizer.normalize(**request, mm_processor_kwargs=argument).metadata()
     assert caught.value.reason is Reason.METADATA_UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("layer", "argument", "merges"),
+    [(6, {}, True), (0, {}, True), (-1, {}, False), (6, {"downsample_mode": "4x"}, False)],
+)
+def test_patches_merge_behind_a_layer_that_the_model_has(
+    layer: int, argument: dict[str, Any], merges: bool, tmp_path: Path
+) -> None:
+    """Source: vLLM ``model_executor/models/minicpmv4_6.py`` (`process_images`)."""
+    files = media_model("small-minicpm-v-4.6")
+    assert files is not None
+    files["config.json"]["insert_layer_id"] = layer
+    normalizer = Normalizer.from_pretrained(str(write_model(files, tmp_path)))
+    request: dict[str, Any] = {**IMAGE, "images": [ImageSize(64, 48)]}
+    (fields,) = normalizer.normalize(**request, mm_processor_kwargs=argument).metadata()
+    assert np.asarray(fields["use_vit_merger"].value).tolist() == [merges]
+
+
+def test_chunks_of_long_audio() -> None:
+    """Whisper's 100 frames a second, of which Ultravox's encoder takes 3,000 at once."""
+    audio = AudioLength(35 * 16000 + 1, 16000)
+    grid = MelFrames(16000, 160, Encoder.STACKED, partial_frame=True)
+    assert (grid.chunk_frames(audio), grid.chunks(audio)) == ([3000, 501], 2)
 
 
 def test_audio_beyond_what_it_is_filled_up_to_is_refused(tmp_path: Path) -> None:

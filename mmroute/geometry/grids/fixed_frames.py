@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from mmroute.errors import item_refused
 from mmroute.geometry.grid import CachePlan, Count, SampledVideos
+from mmroute.geometry.grids.slices import scaled
 from mmroute.requests.items import VideoSize
 
 
@@ -21,6 +22,8 @@ class FixedFrames(SampledVideos):
         tokens_per_frame: the number of feature positions of a frame; None: by its pooled patches.
         image_size: the number of pixels along one side of a frame as the vision tower gets it.
         patch_size: the number of pixels along one side of a patch.
+        slice_size: the side of a square as large as a resized frame, in pixels, where frames keep
+            their aspect ratio.
         stride: the number of patches along one side that are pooled; the last may be fewer.
         newline: whether one token more follows all frames.
         beside_an_image: whether the engine plans its encoder cache with what the context holds
@@ -32,6 +35,7 @@ class FixedFrames(SampledVideos):
     tokens_per_frame: int | None = None
     image_size: int = 0
     patch_size: int = 1
+    slice_size: int = 0
     stride: int = 1
     newline: bool = False
     beside_an_image: bool = False
@@ -48,6 +52,12 @@ class FixedFrames(SampledVideos):
         if video.height in self.refused_heights:
             raise item_refused(video, "its processor takes the height for a number of channels")
         return Count(len(self.frames(video).indices), 1, self._tokens(), int(self.newline))
+
+    def parts(self, video: VideoSize) -> list[tuple[int, int]]:
+        """Rows and columns of patches of each frame."""
+        size = self.slice_size, self.patch_size
+        frame = scaled(video.height, video.width, *size, 1, enlarge=True)
+        return [frame] * len(self.frames(video).indices)
 
     def _tokens(self) -> int:
         if self.tokens_per_frame is not None:

@@ -18,6 +18,7 @@ from mmroute.geometry.grid import CachePlan, Count, OneByOne
 from mmroute.requests.items import AudioLength
 
 _PLANNED_SECONDS: Final = 30  # of the audio that the engine plans with
+_CHUNK: Final = 3000  # frames that Ultravox's encoder takes at once
 
 
 class Encoder(StrEnum):
@@ -77,6 +78,15 @@ class MelFrames(OneByOne[AudioLength]):
         """The number of mel frames."""
         return self._frames(self._samples(audio))
 
+    def chunk_frames(self, audio: AudioLength) -> list[int]:
+        """The number of mel frames of each chunk that the encoder takes."""
+        whole, rest = divmod(self.mel_frames(audio), _CHUNK)
+        return [_CHUNK] * whole + [rest] * bool(rest)
+
+    def chunks(self, audio: AudioLength) -> int:
+        """The number of those chunks."""
+        return len(self.chunk_frames(audio))
+
     def mel_mask(self, audio: AudioLength) -> list[int]:
         """A one for each mel frame, and zeros as far as the processor fills audio up."""
         ones = [1] * self.mel_frames(audio)
@@ -114,8 +124,8 @@ def _subsampled(frames: int) -> int:
 
 
 def _stacked(frames: int) -> int:
-    chunks, rest = divmod(frames, 3000)
-    return chunks * -(-3000 // 16) + -(-rest // 16)
+    chunks, rest = divmod(frames, _CHUNK)
+    return chunks * -(-_CHUNK // 16) + -(-rest // 16)
 
 
 _TOKENS: Final[Mapping[Encoder, Callable[[int], int]]] = {

@@ -107,7 +107,21 @@ class RaisedVideo(MergedFrames):
         counted = frames * self.planned_rate if frames > 1 else frames
         return -(-counted // self.group) * plan.largest_image
 
+    def seconds_per_pair(self, _: VideoSize) -> int:
+        """The seconds from one group of frames to the next."""
+        return self.group
+
+    def patches(self, video: VideoSize) -> tuple[int, int, int]:
+        """Groups of frames, rows and columns of patches."""
+        groups, rows, columns = self._tokens(video)
+        return groups, rows * self.merge_size, columns * self.merge_size
+
     def count(self, video: VideoSize) -> Count:
+        groups, rows, columns = self._tokens(video)
+        times = tuple(float(at * self.group) for at in range(groups))
+        return Count(groups, 1, rows * columns, times=times)
+
+    def _tokens(self, video: VideoSize) -> tuple[int, int, int]:
         frames = len(self.frames(video).indices)
         frame = RaisedResize(
             self.patch_size, self.merge_size,
@@ -116,10 +130,7 @@ class RaisedVideo(MergedFrames):
         least, most = frame.limits
         total = self.total_pixels or self.total_tokens * self.factor**2
         shared = max(least, min(total * self.group // max(frames, 1), most))
-        rows, columns = frame.resized(video.height, video.width, shared)
-        groups = -(-frames // self.group)
-        times = tuple(float(at * self.group) for at in range(groups))
-        return Count(groups, 1, rows * columns, times=times)
+        return -(-frames // self.group), *frame.resized(video.height, video.width, shared)
 
 
 @dataclass(frozen=True, slots=True)

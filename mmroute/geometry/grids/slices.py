@@ -10,7 +10,7 @@ both, and with the image processors that come with MiniCPM-V 2.5 and MiniCPM-o 2
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from mmroute.errors import image_refused
@@ -33,6 +33,8 @@ class Slices(OneByOne[ImageSize]):
             decides it.
         sliced: whether large images are sliced.
         refused_heights: the heights in pixels that the processor takes for a number of channels.
+        merges_at: the encoder's layer behind which ``16x`` merges patches; below 0: none.
+        processed_slices: the most slices that the processor makes; None: as many as are counted.
     """
 
     slice_size: int
@@ -44,6 +46,8 @@ class Slices(OneByOne[ImageSize]):
     fixed_tokens: int | None = None
     sliced: bool = True
     refused_heights: tuple[int, ...] = ()
+    merges_at: int = -1
+    processed_slices: int | None = None
 
     def max_embeds(self, _: CachePlan) -> int:
         height = self.planned_side * (self.planned_slices or self.max_slices)
@@ -82,9 +86,14 @@ class Slices(OneByOne[ImageSize]):
 
     def parts(self, image: ImageSize) -> list[tuple[int, int]]:
         """Rows and columns of patches of the whole image and of each slice."""
-        rows, columns = self.grid(image) if self.sliced else (0, 0)
+        processed = replace(self, max_slices=self.processed_slices or self.max_slices)
+        rows, columns = processed.grid(image) if self.sliced else (0, 0)
         whole, part = self._sides(image, rows, columns)
         return [whole] + [part] * (rows * columns)
+
+    def merges(self, _: ImageSize) -> list[bool]:
+        """Whether the encoder merges patches."""
+        return [self.downsample != "4x" and self.merges_at >= 0]
 
     def _sides(
         self, image: ImageSize, rows: int, columns: int
@@ -97,17 +106,23 @@ class Slices(OneByOne[ImageSize]):
         return whole, self._patches(height / rows, width / columns, enlarge=True)
 
     def _patches(self, height: float, width: float, *, enlarge: bool) -> tuple[int, int]:
-        """Rows and columns of patches after a resize to about a slice's area.
-
-        Smaller images grow only if told to.
-        """
-        if enlarge or height * width > self.slice_size**2:
-            aspect = width / height
-            height = int(self.slice_size / math.sqrt(aspect))
-            width = int(height * aspect)
         merged = 4 if self.fixed_tokens is None else 1  # both merges, whatever the mode
-        side = self.patch_size * merged
-        return _multiple(height, side) // side * merged, _multiple(width, side) // side * merged
+        return scaled(height, width, self.slice_size, self.patch_size, merged, enlarge=enlarge)
+
+
+def scaled(
+    height: float, width: float, slice_size: int, patch_size: int, merged: int, *, enlarge: bool
+) -> tuple[int, int]:
+    """Rows and columns of patches after a resize to about a slice's area.
+
+    Smaller images grow only if told to.
+    """
+    if enlarge or height * width > slice_size**2:
+        aspect = width / height
+        height = int(slice_size / math.sqrt(aspect))
+        width = int(height * aspect)
+    side = patch_size * merged
+    return _multiple(height, side) // side * merged, _multiple(width, side) // side * merged
 
 
 def _multiple(length: float, divisor: int) -> int:
