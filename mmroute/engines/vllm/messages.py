@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from mmroute.chat.conversation import ParsedChat
@@ -55,7 +54,7 @@ _TELLING_KEYS: Final = (
 )  # fmt: skip
 # How templates know an item. Not the enum itself: a template may print the part.
 _TYPE: Final[Mapping[Modality, str]] = {modality: modality.value for modality in Modality}
-_NO_EXTRA: Final[Mapping[str, Any]] = MappingProxyType({})
+_NO_EXTRA: Final[Mapping[str, Any]] = {}  # a proxy would cost every part an iteration
 # Roles that add nothing to their messages if those have nothing but a content.
 _WITHOUT_MORE: Final = frozenset({"system", "user", "assistant"})
 _Media: TypeAlias = dict[Modality, list[MediaPart]]
