@@ -15,7 +15,7 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 
 from mmroute.errors import InexactError, Reason
 from mmroute.images.completeness import is_complete, is_complete_jpeg, is_decodable
-from mmroute.images.plain_headers import PLAIN_BYTES, plain_jpeg, plain_png
+from mmroute.images.plain_headers import PLAIN_BYTES, plain_jpeg, plain_png, plain_webp
 from mmroute.images.png_chunks import (
     CHUNK_HEADER_SIZE,
     PngChunks,
@@ -126,7 +126,7 @@ def _read(file: BinaryIO, *, complete: bool) -> ImageHeader:
 
 
 def _read_plain(file: BinaryIO, size: int, *, complete: bool) -> ImageHeader | None:
-    """The header of a plain JPEG or PNG file; None for a file that Pillow must read."""
+    """The header of a plain JPEG, PNG or WebP file; None for a file that Pillow must read."""
     file.seek(0)
     beginning = file.read(PLAIN_BYTES)
     if (header := plain_jpeg(beginning)) is not None:
@@ -139,7 +139,7 @@ def _read_plain(file: BinaryIO, size: int, *, complete: bool) -> ImageHeader | N
         chunks = read_chunks(file, header.picture, size, animated=False)
         if chunks.late_chunks or not chunks.picture_complete:
             return None
-    else:
+    elif (header := plain_webp(beginning, size)) is None:
         return None
     stored = (header.width, header.height)
     mode = "RGBA" if header.transparent else "RGB"

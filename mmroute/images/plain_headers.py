@@ -1,9 +1,10 @@
-"""The headers of JPEG and PNG files as most encoders write them, read in a few steps.
+"""The headers of JPEG, PNG and WebP files as most encoders write them, read in a few steps.
 
-Pillow parses every part of a header in Python. The functions here read only headers whose parts say
-no more than the size. Every other file is left to Pillow.
+Pillow parses every part of a header in Python, and prepares to decode a WebP file. The functions
+here read only headers whose parts say no more than the size. Every other file is left to Pillow.
 
-Source: Pillow 13.0 ``JpegImagePlugin.py`` and ``PngImagePlugin.py``, as far as these parts go.
+Source: Pillow 13.0 ``JpegImagePlugin.py``, ``PngImagePlugin.py`` and ``WebPImagePlugin.py``, as far
+as these parts go; libwebp 1.6 ``src/dec/vp8_dec.c`` (`VP8GetInfo`).
 """
 
 from __future__ import annotations
@@ -33,6 +34,11 @@ _FRAME: Final = struct.Struct(">HHB")
 _EIGHT_BITS: Final = 8
 _RGB, _RGBA = 2, 6
 _FIRST_DATA: Final = 41  # where the data of the second chunk begins
+_WEBP: Final = struct.Struct("<4sI8sI3s3sHH")  # up to the size of the frame
+_ONE_FRAME: Final = (b"RIFF", b"WEBPVP8 ", b"\x9d\x01\x2a")
+_BEFORE_CHUNK, _BEFORE_FRAME = 8, 12  # bytes that a size does not count, and bytes before the frame
+_LAST_VERSION: Final = 3
+_SIDE: Final = (1 << 14) - 1  # the other bits are a scale, which decoders ignore
 _CHUNK: Final = struct.Struct(">I4s")
 _CHUNK_MORE: Final = 12  # the bytes of a chunk's length, name and checksum
 _QUICK_CHUNKS: Final = frozenset({
@@ -103,16 +109,41 @@ def plain_png(beginning: bytes) -> PlainHeader | None:
     return PlainHeader(width, height, transparent=colours == _RGBA, picture=_FIRST_DATA)
 
 
+def plain_webp(beginning: bytes, size: int) -> PlainHeader | None:
+    """The header of a lossy WebP file of one frame, without alpha, EXIF or profile; else None.
+
+    Args:
+        beginning: the first bytes of the file.
+        size: the size of the file, in bytes, which must be the one in its header.
+    """
+    if len(beginning) < _WEBP.size:
+        return None
+    riff, rest, kind, length, tag, code, width, height = _WEBP.unpack_from(beginning)
+    whole = rest + _BEFORE_CHUNK == size and length + length % 2 + _BEFORE_FRAME == rest
+    if (riff, kind, code) != _ONE_FRAME or not whole:
+        return None
+    bits = int.from_bytes(tag, "little")
+    depends, version, shown, first_part = bits & 1, bits >> 1 & 7, bits >> 4 & 1, bits >> 5
+    if depends or version > _LAST_VERSION or not shown or first_part >= length:
+        return None
+    width, height = width & _SIDE, height & _SIDE
+    if not 0 < width * height <= _MAX_PIXELS:
+        return None
+    return PlainHeader(width, height, transparent=False, picture=_WEBP.size)
+
+
 def is_quick(data: bytes) -> bool:
     """Whether a file's header is sure to be read in few steps.
 
-    That is the case for a JPEG file that has its end marker and few other markers, and for a PNG
-    file of few chunks in which only the picture is compressed. Other files may have a part in every
-    four bytes, or inflate to a thousand times their size.
+    That is the case for a JPEG file that has its end marker and few other markers, for a PNG file
+    of few chunks in which only the picture is compressed, and for a plain WebP file. Other files
+    may have a part in every four bytes, or inflate to a thousand times their size.
     """
     if data.startswith(_JPEG):
         few = data[:_JPEG_HEADER].count(b"\xff") <= _MANY_MARKERS
         return few and data.endswith(_END_OF_JPEG)
+    if plain_webp(data, len(data)) is not None:
+        return True
     at = len(_PNG) - 8
     for _ in range(_MANY_CHUNKS if data.startswith(_PNG) else 0):
         if at + _CHUNK_MORE > len(data):

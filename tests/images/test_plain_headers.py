@@ -11,7 +11,7 @@ from PIL import ExifTags, Image
 
 from mmroute.errors import InexactError
 from mmroute.images import header
-from mmroute.images.plain_headers import PLAIN_BYTES, plain_jpeg, plain_png
+from mmroute.images.plain_headers import PLAIN_BYTES, is_quick, plain_jpeg, plain_png, plain_webp
 
 MUTATIONS: Final = 1500
 
@@ -19,6 +19,13 @@ MUTATIONS: Final = 1500
 def written(mode: str, form: str, size: tuple[int, int] = (37, 23), **options: Any) -> bytes:
     file = io.BytesIO()
     Image.effect_noise(size, 64).convert(mode).save(file, form, **options)
+    return file.getvalue()
+
+
+def transparent_webp() -> bytes:
+    picture, file = Image.effect_noise((37, 23), 64).convert("RGBA"), io.BytesIO()
+    picture.putalpha(Image.effect_noise((37, 23), 64))
+    picture.save(file, "WEBP")
     return file.getvalue()
 
 
@@ -31,6 +38,8 @@ PLAIN: Final = {
     "with a comment": written("RGB", "JPEG", comment=b"a note"),
     "png": written("RGB", "PNG"),
     "png with alpha": written("RGBA", "PNG"),
+    "webp": written("RGB", "WEBP"),
+    "webp of best quality": written("RGB", "WEBP", quality=100, method=6),
 }
 OTHERS: Final = {
     "grey": written("L", "JPEG"),
@@ -39,7 +48,9 @@ OTHERS: Final = {
     "with a profile": written("RGB", "JPEG", icc_profile=b"profile"),
     "palette": written("P", "PNG"),
     "with a resolution": written("RGB", "PNG", dpi=(72, 72)),
-    "webp": written("RGB", "WEBP"),
+    "webp with alpha": transparent_webp(),
+    "webp without loss": written("RGB", "WEBP", lossless=True),
+    "turned webp": written("RGB", "WEBP", exif=TURNED),
 }  # fmt: skip
 
 
@@ -62,8 +73,14 @@ def test_only_plain_files_are_read_without_pillow(
 ) -> None:
     data = (PLAIN | OTHERS)[name]
     beginning = data[:PLAIN_BYTES]
-    assert ((plain_jpeg(beginning) or plain_png(beginning)) is not None) == (name in PLAIN)
+    found_plain = plain_jpeg(beginning) or plain_png(beginning) or plain_webp(beginning, len(data))
+    assert (found_plain is not None) == (name in PLAIN)
     assert found(data) == by_pillow(data, monkeypatch)
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_plain_files_take_few_steps(name: str) -> None:
+    assert is_quick(PLAIN[name])
 
 
 @pytest.mark.parametrize("name", PLAIN)
