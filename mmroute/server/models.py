@@ -15,7 +15,7 @@ from http import HTTPStatus
 from typing import Final
 
 from mmroute.answering.stages import Stopwatch
-from mmroute.api.vllm import ApiError, LoadedModel, Release, release_of
+from mmroute.api.vllm import ApiError, ApiOptions, Call, LoadedModel, Release, release_of, schema_of
 from mmroute.engines.frontends import Frontend
 from mmroute.engines.known import behind_frontend, find_engine
 from mmroute.engines.profile import EngineProfile
@@ -28,6 +28,10 @@ from mmroute.server.loading import ModelSource, load
 
 _LOG: Final = logging.getLogger(__name__)
 _LOADING_AT_A_TIME: Final = 8
+_FIRST_REQUESTS: Final = (
+    ("/tokenize", {"prompt": "a b"}),
+    ("/v1/chat/completions/render", {"messages": [{"role": "user", "content": "a b"}]}),
+)
 
 
 class NameTakenError(ValueError):
@@ -265,11 +269,19 @@ class Models:
             headers={} if failed else {"retry-after": "1"},
         )
 
-    def warm_thread(self) -> None:
-        """Encode a text by each model: fastokens takes some 10 ms for the first one of a thread."""
+    def warm(self) -> None:
+        """Answer requests by each model, because a thread or a process takes long for its first.
+
+        fastokens takes some 10 ms for the first text of a thread. A forked process copies the
+        1,000 pages of memory that its first request writes to.
+        """
         for entry in self.entries():
-            if entry.loaded is not None:
-                entry.loaded.model.encode_plain("a b")
+            if entry.loaded is None:
+                continue
+            call = Call(entry.loaded, ApiOptions())
+            for path, body in _FIRST_REQUESTS:
+                with contextlib.suppress(ApiError):  # such as that of a model without a template
+                    schema_of(path, *entry.api).request(body, long=False).answer(call)
 
     # The methods below are called under the lock, or before another thread has this object.
 

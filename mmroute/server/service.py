@@ -239,7 +239,7 @@ async def _load(models: Models, on_failure: Callable[[str], object] | None) -> N
         if on_failure is not None:
             on_failure(entry.error)
         return
-    models.warm_thread()
+    models.warm()
     _LOG.info("ready")
 
 

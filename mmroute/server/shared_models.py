@@ -53,12 +53,13 @@ class SharedModels:
     def before_fork(self) -> None:
         self._models.close(wait=True)
         self._models.renew()
-        self._models.warm_thread()
+        self._models.warm()
         reclaim()
 
     def in_fork(self) -> None:
         self._models.renew()
         self._models.loads = False
+        self._models.warm()
 
     def receive(self, message: object) -> None:
         if not isinstance(message, Change):

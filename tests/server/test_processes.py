@@ -264,6 +264,30 @@ def forked(pid: int) -> list[int]:
 
 
 @pytest.mark.process
+def test_a_forked_process_has_its_own_memory_before_its_first_request(
+    small_model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """It copies each shared page that it writes to, a thousand for the first request: 4 ms."""
+    port, log = free_port(), tmp_path / "log"
+    directory = str(small_model("small-qwen2.5-vl"))
+    options = ("--port", str(port), "--processes", "2", "--drain-seconds", "0")
+    with (
+        process(f"m={directory}", *options, log=log) as server,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client,
+    ):
+        wait_until_healthy(client, server, log)
+        copied = -sum(map(page_faults, children(server.pid)))
+        assert client.post(CHAT, json={"messages": HI}).status_code == httpx.codes.OK
+        copied += sum(map(page_faults, children(server.pid)))
+    assert copied < 300
+
+
+def page_faults(pid: int) -> int:
+    """The pages that a process has copied or mapped so far."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[7])
+
+
+@pytest.mark.process
 def test_a_process_that_hangs_is_replaced(
     impatient: tuple[subprocess.Popen[bytes], int, Path],
 ) -> None:
