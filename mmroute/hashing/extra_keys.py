@@ -175,10 +175,9 @@ def extra_keys(
     >>> extra_keys([HashedItem("cat", 3, 2)], num_blocks=3, block_size=4, cache_salt="s")
     ((('mm', 'cat', 3), ('cache_salt', 's')), (('mm', 'cat', -1),), None)
     """
-    check_block_size(block_size)
+    check_block_size(block_size, lookahead)
     if num_blocks < 0:
         raise ValueError(f"num_blocks must not be negative, found {num_blocks}")
-    check_lookahead(lookahead)
     shared: dict[int, tuple[ExtraKey, ...]] = {}
     if lora is not None:
         shared = dict.fromkeys(range(num_blocks), (("lora", lora.name, lora.path),))
@@ -233,22 +232,15 @@ def event_extra_keys(keys: Iterable[BlockKeys]) -> list[EventKeys] | None:
     ] or None
 
 
-def check_block_size(block_size: object) -> None:
-    """Check a block size.
+def check_block_size(block_size: object, lookahead: object = 0) -> None:
+    """Check a block size, and a number of lookahead tokens.
 
     Raises:
-        ValueError: it is not an integer, or below 1.
+        ValueError: one of them is not an integer, `block_size` is below 1 or `lookahead` below 0.
     """
     if isinstance(block_size, bool) or not isinstance(block_size, int) or block_size < 1:
         raise ValueError(f"block_size must be an integer of at least 1, found {quoted(block_size)}")
 
-
-def check_lookahead(lookahead: object) -> None:
-    """Check a number of lookahead tokens.
-
-    Raises:
-        ValueError: it is not an integer, or negative.
-    """
     if isinstance(lookahead, bool) or not isinstance(lookahead, int) or lookahead < 0:
         raise ValueError(f"lookahead must be an integer of at least 0, found {quoted(lookahead)}")
 

@@ -25,7 +25,6 @@ from mmroute.hashing.extra_keys import (
     EventKeys,
     ExtraKeys,
     check_block_size,
-    check_lookahead,
     check_token_ids,
 )
 from mmroute.hashing.older_vllm import encode_block
@@ -120,9 +119,8 @@ def hash_blocks(
     """
     chosen = Algorithm(algorithm)
     parent = none_hash(chosen, seed)
-    check_block_size(block_size)
+    check_block_size(block_size, lookahead)
     check_token_ids(token_ids)
-    check_lookahead(lookahead)
     num_blocks = num_hashed(len(token_ids), block_size, lookahead)
     keys = ExtraKeys(block_size, num_blocks)
     if extra_keys is not None:
