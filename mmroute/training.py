@@ -64,7 +64,9 @@ def training_example(normalizer: Normalizer, request: Request) -> Example:
     ranges = []
     for turn in turns:
         before = normalizer.answer(_begun(request, turn, generate=True)).token_ids
-        through = normalizer.answer(_begun(request, turn + 1, generate=False)).token_ids
+        through = whole.token_ids
+        if turn + 1 < len(messages):
+            through = normalizer.answer(_begun(request, turn + 1, generate=False)).token_ids
         start, end = len(before), len(through)
         if not (
             start < end

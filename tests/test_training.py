@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -37,6 +38,39 @@ def test_the_loss_covers_the_turns_of_the_model(normalizer: Load) -> None:
         assert not mask[placed.offset : placed.offset + placed.length].any()
     whole = qwen.normalize(messages=CONVERSATION, images=SIZES, add_generation_prompt=False)
     assert ids == whole.token_ids.tolist()
+
+
+def test_ranges_are_those_that_a_search_for_the_marks_of_turns_finds(normalizer: Load) -> None:
+    """The template writes ``<|im_start|>`` and the role, a turn, and ``<|im_end|>``."""
+    qwen = normalizer("small-qwen2.5-vl")
+    encode = qwen.model.tokenizer.encode
+    opening = encode("<|im_start|>assistant", add_special_tokens=False).tolist()
+    (closing,) = encode("<|im_end|>", add_special_tokens=False).tolist()
+    draw = random.Random(35)
+    for _ in range(150):
+        messages: list[Any] = []
+        sizes: list[ImageSize] = []
+        for _ in range(draw.randint(1, 5)):
+            shown = draw.randint(0, 3)
+            sizes += [ImageSize(draw.randint(30, 900), draw.randint(30, 900)) for _ in range(shown)]
+            asked = [*[IMAGE] * shown, {"type": "text", "text": _text(draw)}]
+            messages.append({"role": "user", "content": asked})
+            messages += [{"role": "assistant", "content": _text(draw)}] * draw.randint(1, 2)
+        messages += [{"role": "user", "content": _text(draw)}] * draw.randint(0, 1)
+        example = training_example(qwen, Request(messages=messages, images=sizes))
+        ids = example.routing.token_ids.tolist()
+        found = []
+        for at in range(len(ids)):
+            if ids[at : at + len(opening)] == opening:
+                start = at + len(opening)
+                found.append((start, ids.index(closing, start) + 1))
+        assert example.loss_ranges == tuple(found)
+        assert len(found) == sum(message["role"] == "assistant" for message in messages)
+
+
+def _text(draw: random.Random) -> str:
+    """Words, spaces and line breaks, which are not at the beginning, behind the role."""
+    return "x" + "".join(draw.choices("ab é好.\n0 😀", k=draw.randint(0, 30)))
 
 
 def test_what_cannot_be_told_is_refused(
