@@ -61,7 +61,7 @@ def read_image(source: MediaSource, *, uuid: str | None = None, upright: bool = 
     return _named(image, uuid)
 
 
-def read_image_size(source: MediaSource, *, upright: bool = True) -> ImageSize:
+def read_image_size(source: MediaSource) -> ImageSize:
     """Read only the size of an image, from as few bytes as its header takes.
 
     For a JPEG file in a data URL only the beginning is decoded. The picture is not checked for
@@ -74,8 +74,7 @@ def read_image_size(source: MediaSource, *, upright: bool = True) -> ImageSize:
     >>> read_image_size("data:image/gif;base64,R0lGODlhAgABAIAAAP///wAAACwAAAAAAgABAAACAgRKADs=")
     ImageSize(width=2, height=1, uuid=None)
     """
-    header = _header_alone(source)
-    return ImageSize(*(header.upright if upright else header.unturned))
+    return ImageSize(*_header_alone(source).upright)
 
 
 def _named(image: ImageFile, uuid: str | None) -> ImageFile:

@@ -22,6 +22,7 @@ from mmroute.reuse.fast_paths import EncoderStats, FastPaths
 from mmroute.tokenizers.choice import choose_encoder
 from mmroute.tokenizers.encoders import Encoder, ReferenceEncoder
 from mmroute.tokenizers.formats.fast import HfTokenizer
+from mmroute.tokenizers.formats.tokenizer_json import backend_of
 from mmroute.tokenizers.pieces import joins_pieces
 
 if TYPE_CHECKING:
@@ -65,13 +66,7 @@ def load_as_written(files: ModelFiles, fast_paths: FastPaths) -> HfTokenizer | M
             raise _unverified(files, f"{_FORMAT}:{name} is set, which was not checked")
     added = _added_tokens(files, declared)
     declared["added_tokens"] = added
-    try:
-        backend = tokenizers.Tokenizer.from_str(msgspec.json.encode(declared).decode())
-    except Exception as error:  # `tokenizers` raises bare Exception
-        raise malformed(
-            f"{files.path(_FORMAT)} is not a tokenizer that `tokenizers` "
-            f"{tokenizers.__version__} can load: {error}"
-        ) from error
+    backend = backend_of(files, declared)
     _check_ids(files, backend, added)
     names = _named_tokens(files)
     bos = names.get("bos_token")

@@ -128,18 +128,27 @@ def _unverified(files: ModelFiles, why: str) -> ModelError:
     )
 
 
-def _build(
-    files: ModelFiles, pipeline: Pipeline | None, fast_paths: FastPaths, adds: AddedTokens
-) -> HfTokenizer:
-    special = read_special_tokens(files, None if pipeline is None else pipeline.defaults)
-    declared = _declared(files, pipeline, special)
+def backend_of(files: ModelFiles, declared: Mapping[str, Any]) -> tokenizers.Tokenizer:
+    """The library's tokenizer for the content of ``tokenizer.json``.
+
+    Raises:
+        ModelError: `malformed_file`: the library cannot load it.
+    """
     try:
-        backend = tokenizers.Tokenizer.from_str(msgspec.json.encode(declared).decode())
+        return tokenizers.Tokenizer.from_str(msgspec.json.encode(declared).decode())
     except Exception as error:  # `tokenizers` raises bare Exception
         raise malformed(
             f"{files.path(_FORMAT)} is not a tokenizer that `tokenizers` "
             f"{tokenizers.__version__} can load: {error}"
         ) from error
+
+
+def _build(
+    files: ModelFiles, pipeline: Pipeline | None, fast_paths: FastPaths, adds: AddedTokens
+) -> HfTokenizer:
+    special = read_special_tokens(files, None if pipeline is None else pipeline.defaults)
+    declared = _declared(files, pipeline, special)
+    backend = backend_of(files, declared)
     special.add_to(backend)
     if pipeline is not None and pipeline.resets_flags:
         backend.add_tokens([tokenizers.AddedToken(t, special=True) for t in special.texts])
