@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -169,6 +171,30 @@ class Fleet:
                 return new.index(1), now
             time.sleep(0.01)
         raise TimeoutError("no worker, or more than one, answered a request")
+
+    @contextmanager
+    def listening(self, lock: threading.Lock) -> Iterator[None]:
+        """Enter the events as they come; whoever reads the index meanwhile holds the lock."""
+        ended = threading.Event()
+
+        def listen(name: str, subscriber: Subscriber) -> None:
+            while not ended.is_set():
+                messages = subscriber.receive(0.02)
+                with lock:
+                    for message in messages:
+                        self.index.apply(name, message)
+
+        names = [worker.name for worker in self.workers]
+        with ThreadPoolExecutor(len(names)) as threads:
+            listeners = [
+                threads.submit(listen, *pair) for pair in zip(names, self._subscribers, strict=True)
+            ]
+            try:
+                yield
+            finally:
+                ended.set()
+        for listener in listeners:
+            listener.result()
 
     def await_events(self, number: int, asked: Asked) -> None:
         """Read a worker's events until it holds all blocks of a request that it answered.

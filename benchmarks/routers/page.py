@@ -13,10 +13,16 @@ from picture import write_bars, write_picture
 _BLOCK: Final = re.compile(r"(<!-- routebench: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _SHOWN: Final = {  # in the drawing of a request's way
     "round robin": "round robin",
-    "session affinity": "same session, same worker",
-    "production-stack's rule": "by the text's beginning",
+    "session affinity": "same chat, same engine",
+    "production-stack's rule": "text prefix",
+    "vllm-router, cache_aware": "vllm-router, cache_aware",
     "mmroute": "mmroute, by block hashes",
 }
+_CAPTION: Final = """\
+Measured on {engines} running engines ({engine}), by their own counters: {requests} questions about
+pictures, {clients} at a time, {tokens} prompt tokens. The engine of the longer bar is full first.
+Pictures of one size look the same to a router that reads text: it sends equal words to one engine.
+docs/routers.md has the workload and all routers."""
 _BASE: Final = "mmroute"
 _SIZE: Final = 32  # tokens in a block: credits that differ by less are equal
 
@@ -36,20 +42,48 @@ def write_page(page: Path, found: Mapping[str, Any]) -> None:
         "probes": _probes(live, simulated),
         "cost": _cost(live),
     }
-    text = page.read_text(encoding="utf-8")
-    page.write_text(_BLOCK.sub(lambda m: m[1] + tables[m[2]] + m[3], text), encoding="utf-8")
+    _fill(page, tables)
     runs = live["routers"]
     told = {name: _mean_credits(of) for name, of in runs.items() if of and of[0]["credits"]}
     setting = f"{live['requests']} requests to {live['workers']} engines ({live['engine']})"
     write_bars(page.with_suffix(".svg"), told, f"{setting}. Shares of all prompt tokens.")
-    runs = simulated["routers"]
-    rates = {_SHOWN[name]: _mean(runs[name], "hit_rate") for name in _SHOWN if runs.get(name)}
-    caption = (
-        f"{simulated['requests']:,} requests to {simulated['workers']} simulated workers, whose "
-        f"caches ({simulated['blocks']} blocks of {_SIZE} tokens) evict as vLLM's do.\n"
-        "docs/routers.md has these routers on running engines. Written by benchmarks/routers."
-    )
-    write_picture(page.with_name("request.svg"), rates, caption)
+
+
+def write_load(page: Path, found: Mapping[str, Any]) -> None:
+    """Write the table of the runs under load, and the picture of them beside the page.
+
+    Args:
+        page: the page, which has the marks.
+        found: what `load` measured.
+    """
+    rows, bars = [], {}
+    for name, runs in found["routers"].items():
+        if not runs:
+            continue
+        rates = [sum(run["hits"]) / sum(run["queries"]) for run in runs]
+        computed = [
+            sorted((q - h for q, h in zip(run["queries"], run["hits"], strict=True)), reverse=True)
+            for run in runs
+        ]
+        means = [fmean(tokens) for tokens in zip(*computed, strict=True)]
+        busiest = [max(run["requests"]) / fmean(run["requests"]) for run in runs]
+        shown = (f"{tokens:,.0f}" for tokens in means)
+        rows.append([name, _spread(rates), *shown, f"{fmean(busiest):.2f}", str(len(runs))])
+        if name in _SHOWN:
+            bars[_SHOWN[name]] = fmean(rates), means
+    heads = ["router", "hit rate", "computed by the busier engine", "by the other one", "busiest",
+             "runs"]  # fmt: skip
+    _fill(page, {"load": _table(heads, rows)})
+    tokens = fmean(sum(run["queries"]) for run in found["routers"][_BASE])
+    caption = _CAPTION.format(**found, tokens=f"{tokens / 1000:,.0f},000")
+    write_picture(page.with_name("request.svg"), bars, caption)
+
+
+def _fill(page: Path, tables: Mapping[str, str]) -> None:
+    """Write tables between their marks; the others stay."""
+    text = page.read_text(encoding="utf-8")
+    filled = _BLOCK.sub(lambda m: m[1] + tables[m[2]] + m[3] if m[2] in tables else m[0], text)
+    page.write_text(filled, encoding="utf-8")
 
 
 def _mean(runs: Sequence[Mapping[str, Any]], field: str) -> float:

@@ -8,35 +8,48 @@ from string import Template
 
 DRAWING = Path(__file__).with_name("picture.svg")
 LEFT, TOP, ROW, FULL = 238, 286, 26, 500  # of the bars; units of the drawing, FULL for 100 %
+PAIR, SHORT = 36, 350  # of bars in pairs
+LIGHT = 'fill="#546e7a" font-weight="400"'
 PLAIN, OURS = "#90a4ae", "#00695c"
 CREDITS = {"right": OURS, "wrong": "#c62828", "missed": "#cfd8dc"}
-TITLE = "Prompt tokens that workers took from their caches, by routing"
+TITLE = "Prompt tokens that each of two engines had to compute: shorter is better"
 
 
-def write_picture(path: Path, rates: Mapping[str, float], caption: str) -> None:
+def write_picture(
+    path: Path, told: Mapping[str, tuple[float, Sequence[float]]], caption: str
+) -> None:
     """Write the picture.
 
     Args:
         path: the file to write.
-        rates: the hit rate behind each router, 0 to 1; the last one is mmroute's.
+        told: behind each router the hit rate, 0 to 1, and the tokens that each engine computed; the
+            last one is mmroute's.
         caption: the lines below the bars, with line breaks between them.
     """
     lines = [f'  <text x="16" y="256" font-weight="600" fill="#1c262b">{TITLE}</text>']
-    for row, (name, rate) in enumerate(rates.items()):
-        last = row == len(rates) - 1
-        y, weight = TOP + ROW * row, ' font-weight="600"' if last else ""
+    most = max(max(computed) for _, computed in told.values())
+    for row, (name, (rate, computed)) in enumerate(told.items()):
+        last = row == len(told) - 1
+        y, weight = TOP + PAIR * row, ' font-weight="600"' if last else ""
         text = f'y="{y}" fill="#1c262b"{weight}'
+        lines.append(f'  <text x="{LEFT - 12}" {text} text-anchor="end">{name}</text>')
+        for number, tokens in enumerate(computed):
+            at = f'x="{LEFT}" y="{y - 18 + 13 * number}"'
+            size = f'width="{SHORT * tokens / most:.0f}" height="11"'
+            lines.append(f'  <rect {at} {size} fill="{OURS if last else PLAIN}"/>')
+        end = LEFT + SHORT * max(computed) / most + 8
         lines.append(
-            f'  <text x="{LEFT - 12}" {text} text-anchor="end">{name}</text>'
-            f'<rect x="{LEFT}" y="{y - 15}" width="{FULL * rate:.0f}" height="20" '
-            f'fill="{OURS if last else PLAIN}"/>'
-            f'<text x="{LEFT + FULL * rate + 8:.0f}" {text}>{rate:.1%}</text>'
+            f'  <text x="{end:.0f}" {text}>{max(computed) / 1000:.0f},000 <tspan {LIGHT}>'
+            f"and {min(computed) / 1000:.0f},000;</tspan> <tspan>{rate:.1%}</tspan> "
+            f"<tspan {LIGHT}>from caches</tspan>"
+            "</text>"
         )
     for row, line in enumerate(caption.splitlines()):
-        y = TOP + ROW * len(rates) + 4 + 18 * row
+        y = TOP + PAIR * len(told) + 6 + 18 * row
         lines.append(f'  <text x="16" y="{y}" fill="#546e7a" font-size="13">{line}</text>')
     drawing = Template(DRAWING.read_text(encoding="utf-8"))
-    path.write_text(drawing.substitute(plot="\n".join(lines)), encoding="utf-8")
+    height = TOP + PAIR * len(told) + 18 * (1 + caption.count("\n"))
+    path.write_text(drawing.substitute(plot="\n".join(lines), height=height), encoding="utf-8")
 
 
 def write_bars(path: Path, told: Mapping[str, Sequence[float]], caption: str) -> None:

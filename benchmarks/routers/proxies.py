@@ -121,6 +121,10 @@ class Proxy:
         self._transport = Transport(Remote(url, timeout=600.0))
         self.used, self.close = process.used, self._transport.close
 
+    def send(self, asked: Asked) -> None:
+        """Have a request answered, beside others."""
+        post(self._transport, asked.path, asked.data)
+
     def ask(self, asked: Asked, sent: list[int]) -> tuple[dict[str, Any], Choice]:
         """The response, and what the router told of its decision; its worker is -1."""
         self._process.new_lines()

@@ -137,7 +137,7 @@ def ray_prefix_affinity(fleet: Fleet) -> Rule:
     return rule
 
 
-def mmroute(fleet: Fleet) -> Rule:
+def mmroute(fleet: Fleet, weights: Weights = WEIGHTS) -> Rule:
     """The worker where the prompt costs least, by the engine's own block hashes."""
     normalizer = Normalizer.from_pretrained(fleet.model, engine_settings=fleet.settings)
     index = fleet.index
@@ -150,7 +150,7 @@ def mmroute(fleet: Fleet) -> Rule:
         for number, worker in enumerate(fleet.workers):
             blocks = held.get(WorkerRank(worker.name, 0), 0)
             states[number] = WorkerState(Blocks(blocks), Blocks(blocks), sent[number])
-        choice = pick(Prompt.of(routing, hashes.block_size), states, WEIGHTS)
+        choice = pick(Prompt.of(routing, hashes.block_size), states, weights)
         tokens = index.reused_tokens(
             hashes, num_tokens=len(routing.token_ids), block_size=hashes.block_size
         )

@@ -7,7 +7,7 @@ import json
 import random
 import struct
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, TypeVar
@@ -19,9 +19,13 @@ UPLOAD: Final = 0.2  # the share of later turns with a picture that nobody else 
 TURNS: Final = (1, 1, 2, 2, 3)
 # The kinds of conversations, and how often each begins.
 KINDS: Final = {"chat": 3, "agent": 3, "document": 5, "pictures": 3, "video": 2}
+# Of a fleet to which most tokens come as pictures. A form is a document whose pages a program sends
+# with one question at a time. Uploads are talked about by those who sent them.
+PICTURES: Final = {"form": 8, "upload": 1, "pictures": 1}
 CHATS: Final = "/v1/chat/completions"
 COMPLETIONS: Final = "/v1/completions"
-_STOCK: Final = {"chat": 12, "agent": 4, "document": 28, "pictures": 40, "video": 12}
+_STOCK: Final = {"chat": 12, "agent": 4, "document": 28, "pictures": 40, "video": 12, "form": 40,
+                 "upload": 1}  # fmt: skip
 _ANSWER: Final = "There are three items, a total, and the date by which it is due. "
 _TOOLS: Final = ("search", "read_file", "write_file", "run", "calendar", "mail", "map", "translate")
 _T = TypeVar("_T")
@@ -34,7 +38,7 @@ class Asked:
     """One request.
 
     Attributes:
-        kind: a key of `KINDS`, or the name of a probe.
+        kind: a key of `KINDS` or `PICTURES`, or the name of a probe.
         session: the number of its conversation.
         body: the JSON object that the client sends.
         path: the route.
@@ -87,15 +91,24 @@ def video(seed: str) -> dict[str, Any]:
     return {"type": "video_url", "video_url": {"url": f"data:video/jpeg;base64,{frames}"}}
 
 
-def make_traffic(model: str, count: int, seed: int = 0) -> list[Asked]:
-    """So many requests, in the order in which they arrive; the same seed gives the same ones."""
+def make_traffic(
+    model: str, count: int, seed: int = 0, kinds: Mapping[str, int] = KINDS
+) -> list[Asked]:
+    """So many requests, in the order in which they arrive; the same seed gives the same ones.
+
+    Args:
+        model: the engine's name for the model.
+        count: the number of requests.
+        seed: the seed of all that is drawn.
+        kinds: the kinds of conversations, and how often each begins.
+    """
     draw = random.Random(seed)
     asked: list[Asked] = []
     conversations: list[list[Asked]] = []
     started = 0
     while len(asked) < count:
         while len(conversations) < AT_A_TIME:
-            conversations.append(_conversation(model, started, draw))
+            conversations.append(_conversation(model, kinds, started, draw))
             started += 1
         turns = draw.choice(conversations)
         asked.append(turns.pop(0))
@@ -103,8 +116,10 @@ def make_traffic(model: str, count: int, seed: int = 0) -> list[Asked]:
     return asked
 
 
-def _conversation(model: str, number: int, draw: random.Random) -> list[Asked]:
-    (kind,) = draw.choices(list(KINDS), list(KINDS.values()))
+def _conversation(
+    model: str, kinds: Mapping[str, int], number: int, draw: random.Random
+) -> list[Asked]:
+    (kind,) = draw.choices(list(kinds), list(kinds.values()))
     about = zipf(draw, range(_STOCK[kind]))
     fields: dict[str, Any] = {"model": model, "max_tokens": 1, "temperature": 0}
     if kind == "agent":
@@ -114,17 +129,26 @@ def _conversation(model: str, number: int, draw: random.Random) -> list[Asked]:
     messages: list[Message] = [{"role": "system", "content": private + _instruction(kind, about)}]
     shown = _shown(kind, about, draw)
     turns = []
-    for at in range(draw.choice(TURNS) + (kind == "agent")):
+    for at in range(_turns(kind, draw)):
         if at and kind == "agent":
             messages = [*messages, *_tool_turn(number, at, draw)]
         elif at:
             shown = [picture(f"{number}/{at}")] if draw.random() < UPLOAD and kind != "chat" else []
-            messages = [*messages, {"role": "assistant", "content": _ANSWER * draw.randint(1, 3)}]
+            answer = _ANSWER * draw.randint(1, 3)
+            if kind in PICTURES and kind not in KINDS:  # which tells a conversation from others
+                answer += draw.randbytes(8).hex()
+            messages = [*messages, {"role": "assistant", "content": answer}]
         if not at or kind != "agent":
             text = {"type": "text", "text": zipf(draw, _QUESTIONS)}
             messages = [*messages, {"role": "user", "content": [*shown, text]}]
         turns.append(Asked(kind, number, {**fields, "messages": messages}))
     return turns
+
+
+def _turns(kind: str, draw: random.Random) -> int:
+    if kind == "upload":
+        return draw.randint(2, 5)
+    return 1 if kind == "form" else draw.choice(TURNS) + (kind == "agent")
 
 
 def zipf(draw: random.Random, of: Sequence[_T]) -> _T:
@@ -140,13 +164,15 @@ def _instruction(kind: str, about: int) -> str:
 
 def _shown(kind: str, about: int, draw: random.Random) -> list[dict[str, Any]]:
     match kind:
-        case "document":
+        case "document" | "form":
             return [picture(f"document {about}/{page}") for page in range(3)]
         case "pictures":  # the stock of a shop: the same picture may stand there twice
             stock = range(_STOCK[kind])
             return [picture(f"item {zipf(draw, stock)}") for _ in range(draw.randint(2, 4))]
         case "video":
             return [video(f"video {about}")]
+        case "upload":
+            return [picture(draw.randbytes(8).hex()) for _ in range(draw.randint(1, 3))]
     return []
 
 

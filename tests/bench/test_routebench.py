@@ -7,20 +7,23 @@ import json
 import struct
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import load
 import proxies
 import pytest
 import routebench
 import rules
 from fleet import Fleet
+from page import write_load
 from scores import Credit, Sent, score, sum_up
 from simulated import simulation
 from stand_in_engine import stand_in_python
-from traffic import KINDS, Asked, Probe, make_probes, make_traffic, zipf
+from traffic import KINDS, PICTURES, Asked, Probe, make_probes, make_traffic, zipf
 
 SERVED = "small"
 
@@ -242,6 +245,79 @@ def test_the_command_and_the_page(
     assert "| round robin |" in told
     assert told.count("does not tell") == 2
     assert "wrong |" in told.partition("# probes")[2]
-    simulated = found["simulated"]["routers"]["mmroute"][0]["hit_rate"]
-    assert f">{simulated:.1%}<" in page.with_name("request.svg").read_text()
     assert page.with_suffix(".svg").read_text().count("<rect") == 1 + 3 + 2 * 3
+
+
+def test_pictures_are_most_of_their_workload_and_answers_tell_conversations_apart() -> None:
+    traffic = make_traffic(SERVED, 300, kinds=PICTURES)
+    assert {asked.kind for asked in traffic} == set(PICTURES)
+    assert sum(len(pictures(asked)) for asked in traffic) > 2 * len(traffic)
+    told = [
+        message["content"]
+        for asked in {asked.session: asked for asked in traffic}.values()
+        if asked.kind == "upload"
+        for message in asked.body["messages"]
+        if message["role"] == "assistant"
+    ]
+    assert len(told) == len(set(told)) > 30
+
+
+@pytest.mark.process
+def test_clients_keep_the_turns_of_a_conversation_in_order(small: str) -> None:
+    traffic = make_traffic(SERVED, 40, kinds=PICTURES)
+    open_now: set[int] = set()
+    answered: list[Asked] = []
+
+    @contextmanager
+    def watched(fleet: Fleet) -> Iterator[load.Send]:
+        with load.ROUTERS["mmroute"](fleet) as send:
+
+            def ask(asked: Asked) -> None:
+                assert asked.session not in open_now
+                open_now.add(asked.session)
+                send(asked)
+                open_now.remove(asked.session)
+                answered.append(asked)
+
+            yield ask
+
+    with simulation(small, SERVED, 2, 400) as fleet:
+        found = load.run(fleet, watched, traffic, 4)
+    assert sum(found.requests) == len(answered) == 40
+    assert sum(found.hits) > 0
+    for session in {asked.session for asked in traffic}:
+        turns = [asked for asked in answered if asked.session == session]
+        assert turns == [asked for asked in traffic if asked.session == session]
+
+
+@pytest.mark.process
+def test_the_load_its_table_and_its_picture(
+    small: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page, numbers = tmp_path / "routers.md", tmp_path / "load.json"
+    page.write_text("<!-- routebench: load -->\n<!-- end -->\n<!-- routebench: live -->\nkept\n")
+    monkeypatch.setattr("sys.argv", [
+        "load.py", small, "--requests", "12", "--runs", "1", "--clients", "3",
+        "--python", str(stand_in_python(tmp_path)), "--json", str(numbers), "--page", str(page),
+        "--routers", "round robin", "mmroute",
+    ])  # fmt: skip
+    load.main()
+    (ours,) = json.loads(numbers.read_text())["routers"]["mmroute"]
+    assert sum(ours["requests"]) == 12
+    rate = sum(ours["hits"]) / sum(ours["queries"])
+    told = page.read_text()
+    assert f"| mmroute | {rate:.1%} | " in told
+    assert "kept" in told
+    drawn = page.with_name("request.svg").read_text()
+    assert f">{rate:.1%}<" in drawn
+    assert "12 questions about" in drawn
+
+
+def test_the_page_and_its_picture_show_the_numbers_that_are_kept(tmp_path: Path) -> None:
+    docs = Path(load.__file__).parents[2] / "docs"
+    page = tmp_path / "routers.md"
+    page.write_text((docs / "routers.md").read_text("utf-8"), "utf-8")
+    numbers = Path(load.__file__).with_name("load.json").read_text("utf-8")
+    write_load(page, json.loads(numbers))
+    for name in ("routers.md", "request.svg"):
+        assert (tmp_path / name).read_text("utf-8") == (docs / name).read_text("utf-8"), name
