@@ -29,20 +29,24 @@ class KnownFile(NamedTuple):
     """A file, with the images that were read from it.
 
     Attributes:
-        text: the file in base64.
+        text: the file in base64, of the type in which it came when it was kept.
         content: the file's bytes.
         images: the image of the file, with its orientation applied (True) and not applied (False),
             as far as it has been read.
     """
 
-    text: bytes
+    text: bytes | str
     content: bytes
     images: dict[bool, ImageFile]
 
-    def is_at(self, raw: bytes, text: slice) -> bool:
+    def is_at(self, raw: bytes | str, text: slice) -> bool:
         """Whether the slice `text` of `raw` is the base64 text of this file."""
-        same_size = text.stop - text.start == len(self.text)
-        return same_size and raw.startswith(self.text, text.start)
+        own = self.text
+        if text.stop - text.start != len(own):
+            return False
+        if isinstance(raw, str):
+            return raw.startswith(own if isinstance(own, str) else own.decode(), text.start)
+        return raw.startswith(own.encode() if isinstance(own, str) else own, text.start)
 
 
 class KnownFiles(RecentCache[int, KnownFile | None]):
@@ -92,8 +96,6 @@ class KnownFiles(RecentCache[int, KnownFile | None]):
                 self._keep(sample, None)
             return None
         # Without the lock: this takes longer the longer the text is.
-        if isinstance(raw, str):
-            raw = raw.encode()
         hit = known if known is not None and known.is_at(raw, text) else None
         with self._lock:
             if hit is None:

@@ -98,6 +98,20 @@ def test_a_url_has_the_same_file_as_a_body() -> None:
     assert files.of_url(found) is found
 
 
+def test_a_body_has_the_same_file_as_a_url() -> None:
+    files, text = KnownFiles(1 << 20), _TEXTS[0].decode()
+    first, kept = (files.of_url(f"data:image/png;base64,{text}") for _ in range(2))
+    known = files.find(_TEXTS[0], slice(0, _CHARACTERS))
+    assert not isinstance(first, DecodedUrl)
+    assert isinstance(kept, DecodedUrl)
+    assert known is not None
+    assert (known.images, known.content) == (kept.images, kept.content)
+    assert known.images is kept.images
+    other = text[:6_000] + text[6_000:].replace(text[6_000], "-", 1)
+    assert files.find(other.encode(), slice(0, _CHARACTERS)) is None
+    assert not isinstance(files.of_url(f"data:image/png;base64,{other}"), DecodedUrl)
+
+
 @pytest.mark.parametrize(
     "url",
     [
