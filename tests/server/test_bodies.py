@@ -141,7 +141,7 @@ def test_the_rust_frontend_reads_strict_json(raw: bytes, status: int) -> None:
     "raw",
     [
         b"",
-        b'{"prompt":"10:30, \\"a\\": -0, \\u003a","seed":-0.0,"v":[-0.5,123456789012345678901234]}',
+        b'{"prompt":"10:30, \\"a\\": -0, \\u003a","seed":-0.0,"v":[-0.5,1e-5,2e+25]}',
         json.dumps(chat(link(_URL)), separators=(", ", " : ")).encode(),
         json.dumps({**chat(link(_URL)), "day": "2024-01-02", "data": ";base64,"}).encode(),
     ],
