@@ -28,8 +28,12 @@ HASH_SEED = "0"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What some of the models need beside the repository."""
-    parser.add_argument("--phi3v-code", help="directory of Phi-3-vision's processor code")
-    parser.add_argument("--code", help="directory of the processor code that the model named needs")
+    parser.add_argument(
+        "--code",
+        type=Path,
+        default=Path(),
+        help="directory of processor code: a folder for a model",
+    )
     parser.add_argument("--params", help=f"params.json of {EMBEDDED}")
 
 
@@ -68,6 +72,7 @@ def build_engine(
         arguments: those of `add_arguments`.
         files: the files of a small model, if they are others than its own.
     """
+    from small_code_families import CODE_FAMILIES
     from small_families import FAMILY_MODELS
     from small_models import SMALL_MODELS, fingerprint, write_model
 
@@ -77,6 +82,8 @@ def build_engine(
 
         from mistral_common.tokens.tokenizers.mistral import MistralTokenizer
 
+        if arguments.params is None:
+            sys.exit(f"{model} has no params.json; give it with --params")
         tekken = Path(MistralTokenizer._data_path()) / "tekken_240911.json"
         shutil.copy(tekken, directory / "tekken.json")
         shutil.copy(arguments.params, directory / "params.json")
@@ -86,10 +93,14 @@ def build_engine(
         )
     files = files or {**SMALL_MODELS, **FAMILY_MODELS}[model]()
     write_model(files, directory)
-    if files.get("config.json", {}).get("model_type") == "phi3_v":
-        add_phi3v_code(directory, Path(arguments.phi3v_code))
-    elif arguments.code:
-        for file in Path(arguments.code).glob("*.py"):
+    is_phi3v = files.get("config.json", {}).get("model_type") == "phi3_v"
+    code = arguments.code / model
+    if (is_phi3v or model in CODE_FAMILIES) and not code.is_dir():
+        sys.exit(f"{model} has its processor's code elsewhere; give it with --code, in {code}")
+    if is_phi3v:
+        add_phi3v_code(directory, code)
+    elif code.is_dir():
+        for file in code.glob("*.py"):
             (directory / file.name).write_text(file.read_text())
     engine = Engine(directory, model_id=f"org/{model}")
     return engine, fingerprint(files)

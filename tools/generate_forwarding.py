@@ -2,7 +2,7 @@
 
 Run it where vLLM is installed (a CPU is enough), from the repository's root:
 
-    python tools/generate_forwarding.py MODEL... [--params ...] [--phi3v-code ...]
+    python tools/generate_forwarding.py MODEL... [--params ...] [--code ...]
 
 Request classes, media reading, renderer, processor and input checks are vLLM's, up to the call
 that hands a request to the scheduler, which is caught.

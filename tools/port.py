@@ -154,9 +154,10 @@ def names(package: Path) -> dict[str, set[str]]:
 def replayed(models: Iterable[str], path: Iterable[Path], further: list[str]) -> dict[str, Any]:
     """The result of each model, or what its process last said where it failed."""
     results: dict[str, Any] = {}
+    places = [*map(str, path), str(ROOT), os.environ.get("PYTHONPATH")]
     environment = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join([*map(str, path), str(ROOT)]),
+        "PYTHONPATH": os.pathsep.join(filter(None, places)),
         "VLLM_TARGET_DEVICE": "cpu",
     }
     for model in models:
@@ -212,7 +213,7 @@ def page(arguments: argparse.Namespace, cache: Path) -> tuple[str, bool]:
         rows = [(n, "new") for n in sorted(has[kind] - had[kind])]
         rows += [(n, "gone") for n in sorted(had[kind] - has[kind])]
         parts += _table(f"{kind.capitalize()}: {len(rows)}", ("name", "is"), rows)
-    further = ["--phi3v-code", arguments.phi3v_code] if arguments.phi3v_code else []
+    further = ["--code", arguments.code] if arguments.code else []
     further += ["--params", arguments.params] if arguments.params else []
     results = replayed(arguments.models, path, further)
     rows = [(model, _summary(result)) for model, result in results.items()]
@@ -275,7 +276,7 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "mmroute-port")
     parser.add_argument("--page", type=Path, help="the file for the page (default: the output)")
     parser.add_argument("--write", action="store_true", help="write the profile as well")
-    parser.add_argument("--phi3v-code", help="directory of Phi-3-vision's processor code")
+    parser.add_argument("--code", help="directory of processor code: a folder for each model")
     parser.add_argument("--params", help="params.json of pixtral-12b-2409")
     arguments = parser.parse_args()
     arguments.cache.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,7 @@
 """Small directories of families whose processor is code that comes with the model.
 
-The code is not here: ``tools/generate.py --code DIRECTORY`` lays it beside the files.
+The code is not here: ``tools/generate.py --code DIRECTORY`` lays that of DIRECTORY/MODEL beside
+the files.
 """
 
 from __future__ import annotations
