@@ -17,7 +17,7 @@ import numpy as np
 
 from mmroute.answering.pipeline import answer
 from mmroute.answering.routing import Routing
-from mmroute.engines.hashes import Hashes, HashSettings
+from mmroute.engines.hashes import Hashes
 from mmroute.engines.running import RunningEngine
 from mmroute.engines.vllm.hashes import VllmHashes
 from mmroute.errors import InexactError, Reason
@@ -31,7 +31,13 @@ from mmroute.parity.causes import Cause, Remedy
 from mmroute.parity.comparison import Finding, Verdict
 from mmroute.parity.events.chains import Chain, Chains
 from mmroute.parity.events.hashings import HashedWith, hashed_with, predicted_keys, tagged
-from mmroute.parity.events.remedies import items_and_salts, key_remedies
+from mmroute.parity.events.remedies import (
+    block_size_remedy,
+    items_and_salts,
+    key_remedies,
+    lookahead_remedy,
+    unexplained_remedy,
+)
 from mmroute.parity.events.stored import EngineCache
 from mmroute.parity.oracles.pictures import with_pictures
 from mmroute.parity.remedies import token_remedy
@@ -227,7 +233,7 @@ class _Comparison:
         theirs = Outcome(chain.token_ids)
         remedies = []
         if chain.block_size != hashing.settings.block_size:
-            remedies.append(_block_size(chain.block_size, hashing.settings))
+            remedies.append(block_size_remedy(chain.block_size, hashing.settings))
         remedies += self._hash_remedies(hashing, None, chain)
         if not remedies:
             return Finding(case, theirs, theirs, Verdict.EQUAL)
@@ -247,7 +253,7 @@ class _Comparison:
         length = min(full, len(chain.token_ids))
         other_size = size != routing.hashing.settings.block_size
         if other_size:
-            yield _block_size(size, routing.hashing.settings)
+            yield block_size_remedy(size, routing.hashing.settings)
         ours, theirs = routing.token_ids[:length], chain.token_ids[:length]
         other_ids = length < full or not np.array_equal(ours, theirs)
         if other_ids:
@@ -271,11 +277,11 @@ class _Comparison:
         )
         covered = hashing.lookahead if isinstance(hashing, VllmHashes) else 0
         if len(chain.ahead) != covered:
-            yield _lookahead(len(chain.ahead), covered)
+            yield lookahead_remedy(len(chain.ahead), covered)
         paths = [path for path in (expected.lora_path, chain.lora_name) if path]
         found = hashed_with(chain, self._found or expected, paths)
         if found is None:
-            yield _unexplained(chain, unexplained)
+            yield unexplained_remedy(chain, unexplained)
             return
         self._found = found
         if found.algorithm != expected.algorithm:
@@ -365,22 +371,6 @@ def _announced(chain: Chain, routing: Routing) -> bool:
     return length > 0 and np.array_equal(ours, chain.token_ids[:length])
 
 
-def _block_size(size: int, known: HashSettings) -> Remedy:
-    return Remedy(
-        Cause.BLOCK_SIZE,
-        f"The engine's blocks have {size} tokens, and mmroute used {known.block_size}.",
-        f"--block-size {size}",
-    )
-
-
-def _lookahead(found: int, expected: int) -> Remedy:
-    return Remedy(
-        Cause.LOOKAHEAD,
-        f"The engine's hashes cover {found} tokens behind their block (speculative decoding), and "
-        f"were taken to cover {expected}: --engine-args with its --speculative-config tells.",
-    )
-
-
 def _with_predicted_keys(chain: Chain, routing: Routing) -> Chain:
     """The announced blocks with our extra keys, because the events do not have the engine's.
 
@@ -395,13 +385,3 @@ def _with_predicted_keys(chain: Chain, routing: Routing) -> Chain:
         hashes=chain.hashes[: len(keys)],
         keys=tuple(keys),
     )
-
-
-def _unexplained(chain: Chain, otherwise: str) -> Remedy:
-    if chain.lora_name is not None:
-        return Remedy(
-            Cause.LORA,
-            f"The hashes depend on the path of the adapter {chain.lora_name!r}, and no known path "
-            "gives them: give it as lora_path in the request or by --lora-modules.",
-        )
-    return Remedy(Cause.HASHES_ONLY, otherwise)

@@ -1,4 +1,4 @@
-"""Finds the causes of extra keys that differ from the predicted ones."""
+"""The causes of announced blocks that differ from the predicted ones."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from mmroute.answering.pipeline import answer
 from mmroute.answering.routing import Routing
+from mmroute.engines.hashes import HashSettings
 from mmroute.model.resolved import ResolvedModel
 from mmroute.parity.causes import Cause, Remedy
 from mmroute.parity.events.chains import Chain
@@ -67,3 +68,32 @@ def items_and_salts(chain: Chain) -> tuple[list[str], list[str]]:
 
 def _adapter(name: str | None) -> str:
     return "no adapter" if name is None else f"the adapter {name!r}"
+
+
+def block_size_remedy(size: int, known: HashSettings) -> Remedy:
+    """The cause of announced blocks of another size."""
+    return Remedy(
+        Cause.BLOCK_SIZE,
+        f"The engine's blocks have {size} tokens, and mmroute used {known.block_size}.",
+        f"--block-size {size}",
+    )
+
+
+def lookahead_remedy(found: int, expected: int) -> Remedy:
+    """The cause of hashes that cover another number of lookahead tokens."""
+    return Remedy(
+        Cause.LOOKAHEAD,
+        f"The engine's hashes cover {found} tokens behind their block (speculative decoding), and "
+        f"were taken to cover {expected}: --engine-args with its --speculative-config tells.",
+    )
+
+
+def unexplained_remedy(chain: Chain, otherwise: str) -> Remedy:
+    """The cause of hashes that no setting that was tried gives."""
+    if chain.lora_name is not None:
+        return Remedy(
+            Cause.LORA,
+            f"The hashes depend on the path of the adapter {chain.lora_name!r}, and no known path "
+            "gives them: give it as lora_path in the request or by --lora-modules.",
+        )
+    return Remedy(Cause.HASHES_ONLY, otherwise)
