@@ -129,6 +129,7 @@ class Engine:
         from mmroute.model_directory import find_model
         from mmroute.parity.oracles.vllm import VllmEngine
 
+        self._directory = str(directory)
         # vLLM reads the limits of PaddleOCR-VL by other names where it trusts code.
         self._engine = VllmEngine(
             find_model(str(directory)),
@@ -170,7 +171,8 @@ class Engine:
         try:
             return read(*self._engine.enter(case))
         except Exception as error:
-            message = re.sub(r" at 0x[0-9A-Fa-f]+", "", f"{type(error).__name__}: {error}")
+            message = f"{type(error).__name__}: {error}".replace(self._directory, "MODEL")
+            message = re.sub(r" at 0x[0-9A-Fa-f]+", "", message)
             return {"refused": message[:160]}
 
 

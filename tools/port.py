@@ -176,7 +176,7 @@ def replayed(models: Iterable[str], path: Iterable[Path], further: list[str]) ->
             results[model] = {"failed": f"no answer within {_SECONDS} seconds"}
         except (IndexError, ValueError):
             said = done.stderr.strip().splitlines() or ["nothing"]
-            results[model] = {"failed": said[-1][:200]}
+            results[model] = {"failed": " ".join(line.strip() for line in said[-3:])[:300]}
         print(f"{model}: {_summary(results[model])}", file=sys.stderr)
     return results
 

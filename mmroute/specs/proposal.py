@@ -205,7 +205,7 @@ def propose(files: ModelFiles, oracle: Oracle, cases: Sequence[Case]) -> Proposa
                 spec.get("tokens", {}).pop(modality, None)
             candidate = replace(candidate, text=note + toml_text(spec))
         candidates.append(candidate)
-    candidates.sort(key=lambda c: (bool(c.problem), -c.equal, -c.counted, c.family))
+    candidates.sort(key=lambda c: (bool(c.problem), -c.equal, c.decided, -c.counted, c.family))
     return Proposal(candidates, _item_lengths(decided))
 
 

@@ -23,6 +23,7 @@ from mmroute.model_directory import EMBEDDED_MODEL, find_model
 from mmroute.parity.cases import Case, Outcome
 from mmroute.parity.causes import Cause
 from mmroute.parity.comparison import compare, our_outcome
+from mmroute.parity.oracles.vectors import VectorsOracle
 from mmroute.parity.report import Report, verdict_of
 from mmroute.requests.items import Modality
 from mmroute.specs.proposal import propose, size_cases
@@ -340,6 +341,25 @@ def test_a_proposal_has_the_tokens_of_the_new_model_and_no_part_that_was_not_ask
     assert spec.tokens["image"].text.default == "<|picture|>"
     assert set(spec.tokens) == {"image"}
     assert "sglang" not in best.text
+
+
+def test_of_proposals_with_as_many_equal_answers_the_one_with_fewer_others_is_best(
+    changed_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cosmos3 takes requests that the engine refuses for this model, and is the first by name."""
+
+    def rename(files: Files) -> None:
+        files["config.json"] |= {"model_type": "newcomer", "architectures": ["NewcomerForAll"]}
+
+    names = {"cosmos3.toml", "qwen2_vl.toml"}
+    few = [(package, file) for package, file in spec_files() if file.name in names]
+    monkeypatch.setattr("mmroute.specs.proposal.spec_files", lambda: few)
+    path = changed_model("small-qwen2-vl", rename)
+    oracle = VectorsOracle(VECTORS / "small-qwen2-vl.jsonl")
+    best, other = propose(find_model(str(path)), oracle, list(oracle.cases())).candidates
+    assert best.family == "qwen2-vl"
+    assert (best.equal, best.counted) == (other.equal, other.counted)
+    assert best.decided < other.decided
 
 
 class _Refusing(_Engine):
