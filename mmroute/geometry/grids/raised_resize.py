@@ -163,7 +163,8 @@ class RegrownResize(MergedPatches):
             max_pixels=self.max_pixels,
             least_rounded=1,
         )
-        if rows * columns * factor**2 > self.max_pixels:
+        rounded = math.prod(max(1, round(side / factor)) for side in (image.height, image.width))
+        if rounded * factor**2 <= self.max_pixels < rows * columns * factor**2:
             shrink = math.sqrt(rows * factor * columns * factor / self.max_pixels)
             rows = max(1, math.floor(rows * factor / shrink / factor))
             columns = max(1, math.floor(columns * factor / shrink / factor))
