@@ -7,7 +7,10 @@ from mmroute.geometry.grids.raised_resize import RegrownResize
 
 
 def test_only_an_image_that_was_enlarged_is_shrunk_a_second_time() -> None:
-    """Asked of vLLM 0.33.0, whose requests may give a largest area below the smallest."""
+    """A request may give a largest area below the smallest.
+
+    vLLM 0.33.0 was asked of 187x7. The other follows from its code: a small square is enlarged.
+    """
     grid = RegrownResize(14, 2, min_pixels=12544, max_pixels=3136, planned_pixels=3136)
     assert grid.count(ImageSize(187, 7))[:2] == (1, 10)
     assert grid.count(ImageSize(30, 30))[:2] == (2, 2)

@@ -64,8 +64,9 @@ def pictures(*urls: str) -> dict[str, Any]:
 
 @pytest.fixture
 def threads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the threads in which requests were answered."""
+    """The names of the threads in which requests of clients were answered."""
     found: list[str] = []
+    monkeypatch.setattr(Models, "warm", lambda _: None)
 
     def seen(*arguments: Any, **more: Any) -> Any:
         found.append(threading.current_thread().name.rpartition("_")[0])

@@ -179,6 +179,7 @@ def test_long_texts_go_to_a_thread_and_pictures_do_not(
 ) -> None:
     """A text of this length may take milliseconds; a picture of this size takes a tenth of one."""
     threads = []
+    monkeypatch.setattr(Models, "warm", lambda _: None)
 
     def seen(*arguments: Any, **more: Any) -> Any:
         threads.append(threading.current_thread().name.startswith("mmroute-work"))
