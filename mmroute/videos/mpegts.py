@@ -22,7 +22,7 @@ from mmroute.requests.items import VideoSize
 from mmroute.videos.end_of_file import frames_wherever_sought
 from mmroute.videos.estimated_rate import estimated_rate
 from mmroute.videos.header import not_predictable
-from mmroute.videos.parameter_sets import h264_pictures, hevc_pictures, mpeg2_size
+from mmroute.videos.parameter_sets import Pictures, h264_pictures, hevc_pictures, mpeg2_size
 
 SIGNATURES: Final = b"GG"
 """The first bytes of two packets."""
@@ -59,7 +59,7 @@ class _Codec:
         header: the part with the size of the frames.
         keys: the parts that only key frames have.
         pictures: the parts of a frame that is cut of which the decoder makes a picture.
-        size: width and height, by a header.
+        size: width and height, by a header, and what else it tells.
     """
 
     kind: Callable[[int], int]
@@ -67,15 +67,7 @@ class _Codec:
     header: int
     keys: frozenset[int]
     pictures: frozenset[int]
-    size: Callable[[bytes], tuple[int, int]]
-
-
-def _h264_size(unit: bytes) -> tuple[int, int]:
-    return h264_pictures(unit)[:2]
-
-
-def _hevc_size(unit: bytes) -> tuple[int, int]:
-    return hevc_pictures(unit)[:2]
+    size: Callable[[bytes], tuple[int, int] | Pictures]
 
 
 _H264: Final = 0x1B
@@ -89,8 +81,10 @@ _CODECS: Final[Mapping[int, _Codec]] = {
         frozenset(range(1, 0xB0)),
         lambda d: mpeg2_size(d[1:]),
     ),
-    _H264: _Codec(lambda byte: byte & 31, 9, 7, frozenset({5}), frozenset({1, 5}), _h264_size),
-    0x24: _Codec(lambda byte: byte >> 1 & 63, 35, 33, frozenset({19, 20}), frozenset(), _hevc_size),
+    _H264: _Codec(lambda byte: byte & 31, 9, 7, frozenset({5}), frozenset({1, 5}), h264_pictures),
+    0x24: _Codec(
+        lambda byte: byte >> 1 & 63, 35, 33, frozenset({19, 20}), frozenset(), hevc_pictures
+    ),
 }
 
 
@@ -236,7 +230,9 @@ def _check_frames(video: _Stream) -> tuple[tuple[int, int], list[set[int]]]:
         if kinds.count(codec.frame) != 1:
             raise not_predictable("a transport stream whose packets are not one frame each")
         sizes = {
-            codec.size(data[at:]) for at, k in zip(places, kinds, strict=True) if k == codec.header
+            codec.size(data[at:])[:2]
+            for at, k in zip(places, kinds, strict=True)
+            if k == codec.header
         }
         if not found and (not sizes or codec.keys.isdisjoint(kinds)):
             raise not_predictable("a transport stream that does not begin with a key frame")
