@@ -1,13 +1,16 @@
-"""Models that the tests of the server share."""
+"""Models that the tests of the server share, and the threads that answer."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from server_helpers import DIRECTORIES
 
+from mmroute.answering.pipeline import prepare
 from mmroute.model_directory import EMBEDDED_MODEL
 from mmroute.server import ModelSource
 from mmroute.server.models import Models
@@ -21,4 +24,18 @@ def models(small_model: Callable[[str], Path]) -> Models:
     for entry in found.load():
         entry.loading.result()
     found.load = list  # type: ignore[method-assign]  # each application would do it again
+    return found
+
+
+@pytest.fixture
+def threads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the threads in which requests of clients were answered."""
+    found: list[str] = []
+    monkeypatch.setattr(Models, "warm", lambda _: None)
+
+    def seen(*arguments: Any, **more: Any) -> Any:
+        found.append(threading.current_thread().name.rpartition("_")[0])
+        return prepare(*arguments, **more)
+
+    monkeypatch.setattr("mmroute.answering.pipeline.prepare", seen)
     return found

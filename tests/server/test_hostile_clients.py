@@ -32,7 +32,6 @@ from server_helpers import (
     wait_until_healthy,
 )
 
-from mmroute.answering.pipeline import prepare
 from mmroute.api.vllm import ApiError
 from mmroute.net.links import ImageLinks
 from mmroute.server.app import create_app
@@ -60,20 +59,6 @@ def models(small_model: Callable[[str], Path]) -> Models:
 def pictures(*urls: str) -> dict[str, Any]:
     parts = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
     return {"messages": [{"role": "user", "content": parts}], "mm_payload": "none"}
-
-
-@pytest.fixture
-def threads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the threads in which requests of clients were answered."""
-    found: list[str] = []
-    monkeypatch.setattr(Models, "warm", lambda _: None)
-
-    def seen(*arguments: Any, **more: Any) -> Any:
-        found.append(threading.current_thread().name.rpartition("_")[0])
-        return prepare(*arguments, **more)
-
-    monkeypatch.setattr("mmroute.answering.pipeline.prepare", seen)
-    return found
 
 
 @pytest.mark.parametrize(

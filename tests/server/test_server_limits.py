@@ -12,7 +12,6 @@ import pytest
 from server_helpers import CHAT, COMPLETION, HI, TOKENIZE, error_of, metric, serving
 
 from mmroute import MmrouteError, Reason
-from mmroute.answering.pipeline import prepare
 from mmroute.server import InexactPolicy, ServerSettings, create_app
 from mmroute.server.models import Models
 
@@ -174,24 +173,14 @@ def test_many_at_once_get_each_their_own(models: Models) -> None:
     asyncio.run(ask())
 
 
-def test_long_texts_go_to_a_thread_and_pictures_do_not(
-    models: Models, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_texts_go_to_a_thread_and_pictures_do_not(models: Models, threads: list[str]) -> None:
     """A text of this length may take milliseconds; a picture of this size takes a tenth of one."""
-    threads = []
-    monkeypatch.setattr(Models, "warm", lambda _: None)
-
-    def seen(*arguments: Any, **more: Any) -> Any:
-        threads.append(threading.current_thread().name.startswith("mmroute-work"))
-        return prepare(*arguments, **more)
-
-    monkeypatch.setattr("mmroute.answering.pipeline.prepare", seen)
     photograph = f"data:image/jpeg;base64,/9j/{'A' * 99_992}/9k="
     large = {"type": "image_url", "image_url": {"url": photograph}}
     with serving(models) as client:
         for content in ("a" * 1000, "a b " * 5000, [large], [large] * 12):
             client.post(CHAT, json={"messages": [{"role": "user", "content": content}]})
-    assert threads == [False, True, False, True]
+    assert [name == "mmroute-work" for name in threads] == [False, True, False, True]
 
 
 def test_texts_of_megabytes_take_one_thread_and_leave_the_others(
