@@ -24,8 +24,8 @@ from mmroute.specs.proposal import GOOD, propose, size_cases
 
 _EXIT_UNHEALTHY: Final = 1
 _DOCTOR_EPILOG = """\
-exit status: 0 healthy; 1 not, or not to be loaded, or with --strict a warning or a guess; 2 bad
-usage
+exit status: 0 healthy; 1 not healthy; 2 bad usage. With --strict a model is not healthy either with
+a warning, or where block hashes are guessed or missing.
 """
 _DECISIONS = """
 What you must decide, and prove with `mmroute validate`:
@@ -60,7 +60,9 @@ def add_doctor(commands: Commands) -> None:
         "--vectors", metavar="FILE", type=Path, help="compare a few of these as well"
     )
     doctor.add_argument(
-        "--strict", action="store_true", help="exit status 1 for warnings and guesses, too"
+        "--strict",
+        action="store_true",
+        help="a warning, and guessed or missing block hashes, are not healthy",
     )
 
 
@@ -136,8 +138,9 @@ def _doctor(arguments: argparse.Namespace) -> int:
     )
     if arguments.engine is not None and report.family is not None:
         report = _with_engine(report, arguments)
+    wrong = report.verdict(strict=arguments.strict)
     if arguments.json:
-        print(json.dumps(report.as_json(), ensure_ascii=False))
+        print(json.dumps(report.as_json() | {"healthy": not wrong}, ensure_ascii=False))
     else:
         rows = [("CHECK", "", "DETAIL")]
         rows += [(c.name, "ok" if c.ok else "FAILED", c.detail) for c in report.checks]
@@ -145,10 +148,9 @@ def _doctor(arguments: argparse.Namespace) -> int:
         for warning in report.warnings:
             print(f"warning: {warning}")
         for guess in report.guesses:
-            print(f"guessed: {guess}")
-        print("healthy" if report.healthy else "not healthy")
-    well = report.healthy and not (arguments.strict and (report.warnings or report.guesses))
-    return 0 if well else _EXIT_UNHEALTHY
+            print(f"hashes: {guess}")
+        print(f"not healthy: {wrong}" if wrong else "healthy")
+    return _EXIT_UNHEALTHY if wrong else 0
 
 
 def _with_engine(report: HealthReport, arguments: argparse.Namespace) -> HealthReport:

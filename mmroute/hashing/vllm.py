@@ -31,6 +31,10 @@ from mmroute.hashing.older_vllm import encode_block
 
 _DEFAULT_SEED: Final = "vllm-none-hash"
 _EVENT_BYTES: Final = 8
+_SET_SEED: Final = (
+    "set PYTHONHASHSEED in the engine's environment, and give the same value: in front of "
+    "--engine-args (EngineSettings.from_args), or as --hash-seed (seed)"
+)
 
 
 def event_int(block_hash: bytes) -> int:
@@ -173,8 +177,7 @@ def hash_older_blocks(
     if seed is None and random_root:
         raise InexactError(
             Reason.UNSUPPORTED_ENGINE_SETTING,
-            "this version of vLLM draws the seed of its block hashes at random: set PYTHONHASHSEED "
-            "in the engine's environment, and give the same value as the seed",
+            f"this version of vLLM draws the seed of its block hashes at random: {_SET_SEED}",
         )
     if chosen not in (Algorithm.SHA256, Algorithm.XXHASH):
         raise InexactError(
@@ -230,8 +233,7 @@ def none_hash(algorithm: str, seed: str | None) -> bytes:
     if seed is None:
         if method.secret_seed:
             raise ValueError(
-                f"with {chosen} each engine process draws its seed at random: set PYTHONHASHSEED "
-                "in the engine's environment, and give the same value as the seed"
+                f"with {chosen} each engine process draws its seed at random: {_SET_SEED}"
             )
         seed = _DEFAULT_SEED
     if not isinstance(seed, str):

@@ -9,7 +9,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from mmroute.errors import MmrouteError, ModelError, Reason
+from mmroute.answering.pipeline import answer
+from mmroute.errors import InexactError, MmrouteError, ModelError, Reason
+from mmroute.geometry import TokenIds
 from mmroute.hashing import Algorithm
 from mmroute.hashing.chain import compiled, has_extension
 from mmroute.health.probes import run_probes, token_ids_of_spec
@@ -17,6 +19,7 @@ from mmroute.health.tested_versions import deciding_versions, untested, version_
 from mmroute.model.resolve import resolve_model
 from mmroute.model.resolved import ResolvedModel
 from mmroute.model_directory import EMBEDDED_MODEL, ModelFiles, find_model
+from mmroute.requests.request import Request
 
 _REPEATS: Final = 2
 # It has every letter and digit, because a vocabulary with gaps loses some of them.
@@ -53,7 +56,8 @@ class HealthReport:
         checks: the checks in the order in which they were made.
         warnings: sentences about versions that were not tested and requests without an answer.
             They are no sign of a wrong answer.
-        guesses: sentences about settings that block hashes depend on and that were not given.
+        guesses: sentences about settings of the engine that block hashes depend on and that are
+            only guessed, or without which there are no hashes.
         fingerprints: the SHA-256 of each file on which token IDs may depend, by its name in a
             model directory.
     """
@@ -75,6 +79,19 @@ class HealthReport:
     def failures(self) -> str:
         """The checks that failed, in one line; empty if healthy."""
         return "; ".join(f"{check.name}: {check.detail}" for check in self.checks if not check.ok)
+
+    def verdict(self, *, strict: bool) -> str:
+        """What is not as it must be, in a few words; empty if nothing.
+
+        Args:
+            strict: whether warnings and guesses count.
+        """
+        named = {
+            "failed": [check.name for check in self.checks if not check.ok],
+            "warnings": [str(len(self.warnings))] if strict and self.warnings else [],
+            "hashes": [guess.split(":")[0] for guess in self.guesses] if strict else [],
+        }
+        return "; ".join(f"{what}: {', '.join(names)}" for what, names in named.items() if names)
 
     def as_json(self) -> dict[str, Any]:
         """The report as values for JSON."""
@@ -113,7 +130,10 @@ def check_model(model: ResolvedModel, *further: ModelCheck) -> HealthReport:
         backend=model.engine.label,
         checks=(*checks, *(check(model) for check in further)),
         warnings=(*untested(model, installed), *limits, *_not_compiled()),
-        guesses=tuple(model.hashing.settings.guesses(with_media=bool(model.media))),
+        guesses=(
+            *model.hashing.settings.guesses(with_media=bool(model.media)),
+            *_not_hashed(model, encoded),
+        ),
         fingerprints=fingerprints,
     )
 
@@ -143,6 +163,18 @@ def _settings(model: ResolvedModel) -> Iterator[Check]:
         yield Check("model_id", ok=True, detail=model.model_id)
     if known.block_size is not None and not known.block_size_guessed:
         yield Check("block_size", ok=True, detail=f"{known.block_size} tokens")
+
+
+def _not_hashed(model: ResolvedModel, token_ids: TokenIds) -> Iterator[str]:
+    """Why a prompt of these token IDs has no block hashes under the engine's settings."""
+    routing = answer(model, Request(prompt_token_ids=token_ids.tolist()))
+    if not routing.exact:
+        return  # the probes say why
+    size = model.hashing.settings.block_size or 1  # `guesses` says that there is none
+    try:
+        model.hashing.announced(routing, None, size, None)
+    except (InexactError, ValueError) as error:
+        yield f"none: {error}"
 
 
 def _check(name: str, problems: Sequence[str], detail: str) -> Check:

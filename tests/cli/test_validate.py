@@ -236,10 +236,38 @@ def test_doctor_calls_no_guess_ok(
     status, text = run(capsys, *arguments)
     assert status == 0
     lines = [line for line in text.splitlines() if "model_id" in line or "block_size" in line]
-    shown = {line.removeprefix("guessed: ").split()[0].strip(":"): line for line in lines}
+    shown = {line.removeprefix("hashes: ").split()[0].strip(":"): line for line in lines}
     assert sorted(shown) == ["block_size", "model_id"]
-    assert [name for name in shown if shown[name].startswith("guessed: ")] == guessed
-    assert run(capsys, *arguments, "--strict")[0] == bool(guessed)
+    assert [name for name in shown if shown[name].startswith("hashes: ")] == guessed
+    status, text = run(capsys, *arguments, "--strict")
+    assert (status, text.splitlines()[-1]) == (
+        (1, f"not healthy: hashes: {', '.join(guessed)}") if guessed else (0, "healthy")
+    )
+    status, text = run(capsys, *arguments, "--strict", "--json")
+    assert (status, json.loads(text)["healthy"]) == (bool(guessed), not guessed)
+
+
+@pytest.mark.parametrize(
+    ("engine", "hashed"),
+    [
+        (("--engine-args", "m --block-size 16 --prefix-caching-hash-algo xxhash"), False),
+        (("--engine-args", "m --block-size 16 --prefix-caching-hash-algo xxhash_cbor"), False),
+        (("--engine-args", "PYTHONHASHSEED=0 m --block-size 16 --prefix-caching-hash-algo xxhash"),
+         True),
+        (("--engine-args", "m --block-size 16", "--backend", "vllm==0.28"), False),
+        (("--engine-args", "PYTHONHASHSEED=0 m --block-size 16", "--backend", "vllm==0.28"), True),
+        (("--engine-args", "m --block-size 16"), True),
+    ],
+)  # fmt: skip
+def test_doctor_knows_an_engine_whose_hashes_have_a_random_seed(
+    capsys: pytest.CaptureFixture[str], engine: tuple[str, ...], *, hashed: bool
+) -> None:
+    """Every process of such an engine draws its own seed, so no hash is ever found."""
+    _, text = run(capsys, "doctor", EMBEDDED_MODEL, *engine, "--strict", "--json")
+    report = json.loads(text)
+    assert report["guesses"] == [guess for guess in report["guesses"] if "PYTHONHASHSEED" in guess]
+    assert bool(report["guesses"]) == (not hashed)
+    assert hashed or not report["healthy"]
 
 
 def test_doctor_of_what_cannot_be_loaded(
