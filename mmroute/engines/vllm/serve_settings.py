@@ -11,8 +11,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from mmroute.engines.frontends import Frontend
+from mmroute.engines.vllm.identity import HASHERS
 from mmroute.engines.vllm.serve_command import ServeCommand, Value, parse_command, wrong
 from mmroute.errors import ModelError, Reason, did_you_mean, quoted
+from mmroute.hashing import Algorithm
 from mmroute.requests.items import Modality
 
 _DECIMAL: Final = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
@@ -280,12 +282,10 @@ _READ: Final[Mapping[str, tuple[str, Callable[[str, Value], Any]]]] = {
     "max-model-len": ("max_model_len", _context),
     "max-num-batched-tokens": ("max_num_batched_tokens", _integer),
     "media-io-kwargs": ("media_io_kwargs", _mapping),
-    "mm-hasher-algorithm": ("identity_algorithm", _one_of("blake3", "sha256", "sha512")),
+    "mm-hasher-algorithm": ("identity_algorithm", _one_of(*HASHERS)),
     "mm-processor-cache-gb": ("processor_cache_off", _is_zero),
     "mm-processor-kwargs": ("mm_processor_kwargs", _mapping),
-    "prefix-caching-hash-algo": (
-        "hash_algorithm", _one_of("sha256", "sha256_cbor", "xxhash", "xxhash_cbor")
-    ),
+    "prefix-caching-hash-algo": ("hash_algorithm", _one_of(*Algorithm)),
     "prefix-match-unit": ("hash_block_size", _integer),
     "reasoning-parser": ("reasoning_parser", _string),
     "revision": ("revision", _string),
