@@ -153,10 +153,12 @@ def test_the_rust_frontend_reads_what_is_unambiguous(raw: bytes) -> None:
 
 def test_the_structure_of_a_body_is_all_its_commas_colons_and_brackets() -> None:
     rng = random.Random(7)
+    letters = (b',:[{]}" a' * 29)[:256]
     for size in (1 << 15, (1 << 20) + 5, 5_000_000):
-        raw = b"[" + bytes(rng.choices(b',:[{]}" a', k=size - 2)) + b","
+        raw = b"[" + rng.randbytes(size - 2).translate(letters) + b","
         found = check_body(Body(raw), ServerSettings(max_structure=1 << 30))
-        assert found == sum({",": 1, ":": 1, "[": 4, "{": 4}.get(one, 0) for one in raw.decode())
+        counted = {b",": 1, b":": 1, b"[": 4, b"{": 4}
+        assert found == sum(raw.count(one) * weight for one, weight in counted.items())
 
 
 def test_an_answer_has_the_identity_of_the_picture(small_model: Callable[[str], Path]) -> None:
