@@ -17,40 +17,41 @@ from mmroute.geometry.grids.closest_tiles import closest_grid
 from mmroute.geometry.replacement import ModelContext
 from mmroute.requests.items import ImageSize
 
-_CROPS: Final = (2, 6)  # MIN_CROPS and MAX_CROPS
-_MAX_CROPS_OF_ONE: Final = 32  # of Unlimited-OCR
+_MIN_CROPS: Final = 2
 _MOST_CUT: Final = 2  # images of a request of DeepSeek-VL2
 
 
 @dataclass(frozen=True, slots=True)
-class ViewAndCrops(OneByOne[ImageSize]):
-    """The view, the crops and a separator, all of one token.
+class _CutImages:
+    """Images in one view and in crops.
 
     Attributes:
         base_tokens: the number of feature positions along one side of the view.
         crop_tokens: the number of feature positions along one side of a crop.
         crop_size: the side of a crop, in pixels; an image without a longer side has no crops.
         row_ends: whether each row of features has one more at its end.
+        max_crops: the most crops.
     """
 
     base_tokens: int
     crop_tokens: int
     crop_size: int
-    row_ends: bool
+    row_ends: bool = True
+    max_crops: int = 6
 
-    def max_embeds(self, _: CachePlan) -> int:
-        """The engine's largest image is four crops."""
-        return self.count(ImageSize(2 * self.crop_size, 2 * self.crop_size)).total
+    @property
+    def view(self) -> Count:
+        """The count of an image that is not cut."""
+        return Count(whole=self.base_tokens * (self.base_tokens + self.row_ends) + 1)
 
     def count(self, image: ImageSize) -> Count:
-        view = self.base_tokens * (self.base_tokens + self.row_ends) + 1
         if max(image.width, image.height) <= self.crop_size:
-            return Count(whole=view)
+            return self.view
         columns, rows = closest_grid(
-            image, tile_size=self.crop_size, min_tiles=_CROPS[0], max_tiles=_CROPS[1]
+            image, tile_size=self.crop_size, min_tiles=_MIN_CROPS, max_tiles=self.max_crops
         )
         across, down = columns * self.crop_tokens, rows * self.crop_tokens
-        return Count(down, across + self.row_ends, whole=view)
+        return Count(down, across + self.row_ends, whole=self.view.whole)
 
     def crops(self, _: ImageSize, count: Count) -> tuple[int, int]:
         """Rows and columns of crops; (1, 1) if there are none."""
@@ -59,44 +60,25 @@ class ViewAndCrops(OneByOne[ImageSize]):
 
 
 @dataclass(frozen=True, slots=True)
-class CropsOfOne:
-    """Unlimited-OCR: an image that is alone in its request is cut into crops, others are not.
-
-    Attributes:
-        base_tokens: the number of feature positions along one side of the view.
-        crop_tokens: the number of feature positions along one side of a crop.
-        crop_size: the side of a crop, in pixels; an image without a longer side has no crops.
-    """
-
-    base_tokens: int
-    crop_tokens: int
-    crop_size: int
+class ViewAndCrops(_CutImages, OneByOne[ImageSize]):
+    """The view, the crops and a separator, all of one token."""
 
     def max_embeds(self, _: CachePlan) -> int:
-        return self._count(ImageSize(self.crop_size, self.crop_size * _MAX_CROPS_OF_ONE)).total
+        """The engine's largest image is four crops."""
+        return self.count(ImageSize(2 * self.crop_size, 2 * self.crop_size)).total
+
+
+@dataclass(frozen=True, slots=True)
+class CropsOfOne(_CutImages):
+    """Unlimited-OCR: an image that is alone in its request is cut into crops, others are not."""
+
+    max_crops: int = 32
+
+    def max_embeds(self, _: CachePlan) -> int:
+        return self.count(ImageSize(self.crop_size, self.crop_size * self.max_crops)).total
 
     def counts(self, items: Sequence[ImageSize], _: ModelContext) -> Iterable[Count]:
-        if len(items) == 1:
-            return map(self._count, items)
-        return [Count(whole=self._view)] * len(items)
-
-    @property
-    def _view(self) -> int:
-        return self.base_tokens * (self.base_tokens + 1) + 1
-
-    def _count(self, image: ImageSize) -> Count:
-        if max(image.width, image.height) <= self.crop_size:
-            return Count(whole=self._view)
-        columns, rows = closest_grid(
-            image, tile_size=self.crop_size, min_tiles=_CROPS[0], max_tiles=_MAX_CROPS_OF_ONE
-        )
-        side = self.crop_tokens
-        return Count(rows * side, columns * side + 1, whole=self._view)
-
-    def crops(self, _: ImageSize, count: Count) -> tuple[int, int]:
-        """Rows and columns of crops; (1, 1) if there are none."""
-        side = self.crop_tokens
-        return max(1, count.rows // side), max(1, (count.columns - 1) // side)
+        return map(self.count, items) if len(items) == 1 else [self.view] * len(items)
 
 
 @dataclass(frozen=True, slots=True)
