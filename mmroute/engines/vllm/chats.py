@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from mmroute.chat import Chat, ParsedChat
-from mmroute.chat.cache import ChatCache
 from mmroute.chat.template_files import check_one_template
 from mmroute.engines.profile import ChatSource
 from mmroute.engines.vllm.deepseek_chat import DEEPSEEK_CHATS
 from mmroute.engines.vllm.hf_chat import HfChat
 from mmroute.engines.vllm.inkling_chat import InklingChat, marks_of
 from mmroute.engines.vllm.kimi_k3_chat import KimiK3Chat
-from mmroute.engines.vllm.messages import parse_chat
+from mmroute.engines.vllm.messages import VllmChat
 from mmroute.engines.vllm.templates import chat_templates
 from mmroute.errors import InexactError, ModelError, Reason, SpecError, did_you_mean, needs_extra
 from mmroute.geometry import ModelContext, TokenIds
@@ -37,7 +36,7 @@ The function gets a `ChatSource` and the spec's ``chat.values``, and gives a `Ch
 
 
 @dataclass(frozen=True, slots=True)
-class RefusedChat(Chat):
+class RefusedChat(VllmChat):
     """Refuses every chat, because the engine renders chats in a way that is not covered.
 
     Attributes:
@@ -49,9 +48,6 @@ class RefusedChat(Chat):
     @property
     def origins(self) -> Mapping[str, str]:
         return {"chat": f"refused: {self.why}"}
-
-    def read(self, request: Request, cache: ChatCache | None = None) -> ParsedChat:
-        return parse_chat(request)
 
     def render(self, chat: ParsedChat, items: Items, request: Request) -> TokenIds:
         raise InexactError(Reason.CHAT_RENDERER_UNSUPPORTED, self.why)
@@ -165,7 +161,7 @@ def _placeholders(family: FamilySpec) -> Mapping[Modality, str]:
 def _mistral_text(source: ChatSource) -> Chat:
     from mmroute.engines.vllm.mistral_chat import MistralChat  # an extra, and slow to import
 
-    return MistralChat(_encoder(source), takes_kwargs=False)
+    return MistralChat(_encoder(source), as_server=True)
 
 
 def _mistral(source: ChatSource) -> Chat:
@@ -182,7 +178,7 @@ def _mistral(source: ChatSource) -> Chat:
     # Images were compared with `LLM.chat`, audio with the server.
     return MistralChat(
         _encoder(source).with_items(geometries, tokens_of),
-        takes_kwargs=Modality.IMAGE in geometries,
+        as_server=Modality.IMAGE not in geometries,
     )
 
 

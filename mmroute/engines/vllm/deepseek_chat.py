@@ -13,9 +13,7 @@ from functools import partial
 from itertools import groupby
 from typing import Any, Final
 
-from mmroute.chat.cache import ChatCache
 from mmroute.chat.conversation import ParsedChat
-from mmroute.chat.renderer import Chat
 from mmroute.engines.vllm.deepseek import v32
 from mmroute.engines.vllm.deepseek.dsml import (
     IMAGE,
@@ -40,7 +38,7 @@ from mmroute.engines.vllm.deepseek.turns import (
 )
 from mmroute.engines.vllm.hf_chat import template_kwargs, tools_of
 from mmroute.engines.vllm.message_schema import is_read_late
-from mmroute.engines.vllm.messages import parse_chat, to_conversation
+from mmroute.engines.vllm.messages import VllmChat, to_conversation
 from mmroute.engines.vllm.tools import with_parsed_arguments
 from mmroute.errors import InexactError, Reason, invalid, quoted
 from mmroute.requests.items import Items
@@ -59,7 +57,7 @@ _V41_IMAGES: Final = ("image", "image_url")
 
 
 @dataclass(frozen=True, slots=True)
-class DeepSeekChat(Chat):
+class DeepSeekChat(VllmChat):
     """Renders chats of one of DeepSeek's models.
 
     `add_generation_prompt` and `continue_final_message` have no effect, and a template has none.
@@ -75,9 +73,6 @@ class DeepSeekChat(Chat):
     @property
     def origins(self) -> Mapping[str, str]:
         return {"chat": f"the engine's renderer {self.mode}"}
-
-    def read(self, request: Request, cache: ChatCache | None = None) -> ParsedChat:
-        return parse_chat(request)
 
     def render(self, chat: ParsedChat, items: Items, request: Request) -> str:
         kwargs = template_kwargs(request, _REFUSED)

@@ -12,11 +12,9 @@ from typing import Any, ClassVar
 
 from openai_harmony import Message
 
-from mmroute.chat.cache import ChatCache
 from mmroute.chat.conversation import ParsedChat
-from mmroute.chat.renderer import Chat
 from mmroute.engines.vllm import harmony
-from mmroute.engines.vllm.messages import parse_chat
+from mmroute.engines.vllm.messages import VllmChat
 from mmroute.engines.vllm.tools import normalize_tools
 from mmroute.errors import invalid, quoted
 from mmroute.geometry import TokenIds
@@ -25,7 +23,7 @@ from mmroute.requests.request import Request
 
 
 @dataclass(frozen=True, slots=True)
-class HarmonyChat(Chat):
+class HarmonyChat(VllmChat):
     """Renders chats by Harmony, which has a vocabulary of its own and gives token IDs at once.
 
     Template, template variables, `add_generation_prompt` and `continue_final_message` have no
@@ -41,9 +39,6 @@ class HarmonyChat(Chat):
     @property
     def origins(self) -> Mapping[str, str]:
         return {"chat": "Harmony", "conversation_start_date": f"{self.start_date}, as was given"}
-
-    def read(self, request: Request, cache: ChatCache | None = None) -> ParsedChat:
-        return parse_chat(request)
 
     def render(self, chat: ParsedChat, items: Items, request: Request) -> TokenIds:
         tools = normalize_tools(request.tools)

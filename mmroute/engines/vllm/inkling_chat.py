@@ -12,12 +12,10 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from mmroute.chat.cache import ChatCache
 from mmroute.chat.conversation import ParsedChat
-from mmroute.chat.renderer import Chat
 from mmroute.engines.vllm.hf_chat import template_kwargs, tools_of
 from mmroute.engines.vllm.message_schema import is_read_late
-from mmroute.engines.vllm.messages import parse_chat, to_conversation
+from mmroute.engines.vllm.messages import VllmChat, to_conversation
 from mmroute.engines.vllm.tools import with_parsed_arguments
 from mmroute.errors import InexactError, Reason, invalid, quoted
 from mmroute.geometry import TokenIds
@@ -81,7 +79,7 @@ def marks_of(tokenizer: Tokenizer, *, aliases: bool = True) -> Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class InklingChat(Chat):
+class InklingChat(VllmChat):
     """Renders chats of Inkling. A mark in a text counts as the token of that name.
 
     Attributes:
@@ -95,9 +93,6 @@ class InklingChat(Chat):
     @property
     def origins(self) -> Mapping[str, str]:
         return {"chat": "the engine's renderer inkling"}
-
-    def read(self, request: Request, cache: ChatCache | None = None) -> ParsedChat:
-        return parse_chat(request)
 
     def render(self, chat: ParsedChat, items: Items, request: Request) -> TokenIds:
         if request.continue_final_message:

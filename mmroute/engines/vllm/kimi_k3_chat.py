@@ -12,12 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from mmroute.chat.cache import ChatCache
 from mmroute.chat.conversation import ParsedChat
-from mmroute.chat.renderer import Chat, check_api_fields
+from mmroute.chat.renderer import check_api_fields
 from mmroute.chat.template import ChatTemplate
 from mmroute.engines.vllm.hf_chat import OWN_PARAMETERS, objects_of, template_kwargs, tools_of
-from mmroute.engines.vllm.messages import parse_chat, to_conversation
+from mmroute.engines.vllm.messages import VllmChat, to_conversation
 from mmroute.engines.vllm.templates import compile_template
 from mmroute.errors import invalid, quoted
 from mmroute.requests.items import Items, Modality
@@ -31,7 +30,7 @@ _REFUSED: Final = OWN_PARAMETERS - {
 
 
 @dataclass(frozen=True, slots=True)
-class KimiK3Chat(Chat):
+class KimiK3Chat(VllmChat):
     """Renders chats of Kimi-K3 as vLLM does. The template always gets texts.
 
     Attributes:
@@ -62,9 +61,6 @@ class KimiK3Chat(Chat):
 
     def with_template(self, source: str, origin: str) -> KimiK3Chat:
         return replace(self, template=compile_template(source, origin))
-
-    def read(self, request: Request, cache: ChatCache | None = None) -> ParsedChat:
-        return parse_chat(request)
 
     def render(self, chat: ParsedChat, items: Items, request: Request) -> str:
         check_api_fields(self.request_fields, request)

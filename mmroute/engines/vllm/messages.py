@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from mmroute.chat.conversation import ParsedChat
 from mmroute.chat.parts import MediaPart, Part, TextPart, ToolReference
+from mmroute.chat.renderer import Chat
 from mmroute.engines.vllm.message_schema import (
     OBJECT,
     OTHER_MEDIA,
@@ -24,7 +25,7 @@ from mmroute.requests.items import Modality, checked_uuid
 from mmroute.requests.request import Request
 
 if TYPE_CHECKING:
-    from mmroute.chat.cache import ChatPrefix
+    from mmroute.chat.cache import ChatCache, ChatPrefix
 
 _MODALITIES: Final[Mapping[str, Modality]] = {
     "image": Modality.IMAGE,
@@ -78,6 +79,15 @@ def parse_chat(request: Request, prefix: ChatPrefix | None = None) -> ParsedChat
         checked, media = check_chat(request, prefix.count), prefix.media()
     contents = [_parts(message, media) for message in checked]
     return ParsedChat(checked, contents, media, prefix)
+
+
+class VllmChat(Chat):
+    """A renderer that checks messages as vLLM's API does, and uses no cache."""
+
+    __slots__ = ()
+
+    def read(self, request: Request, cache: ChatCache | None = None) -> ParsedChat:
+        return parse_chat(request)
 
 
 def to_conversation(

@@ -11,11 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mmroute.chat.cache import ChatCache
 from mmroute.chat.conversation import ParsedChat
-from mmroute.chat.renderer import Chat
 from mmroute.chat.template_parameters import TRANSFORMERS_MISTRAL, VLLM_MISTRAL
-from mmroute.engines.vllm.messages import parse_chat, to_conversation
+from mmroute.engines.vllm.messages import VllmChat, to_conversation
 from mmroute.engines.vllm.tools import normalize_tools
 from mmroute.errors import invalid, quoted
 from mmroute.geometry import TokenIds
@@ -41,15 +39,17 @@ _ENCODER_PARAMETERS: Final = (TRANSFORMERS_MISTRAL | VLLM_MISTRAL | {"chat_templ
 
 
 @dataclass(frozen=True, slots=True)
-class MistralChat(Chat):
-    """Renders chats with mistral-common, from the numbers of items alone."""
+class MistralChat(VllmChat):
+    """Renders chats with mistral-common, from the numbers of items alone.
+
+    Attributes:
+        encoder: mistral-common's encoder of chats.
+        as_server: whether chats are rendered as the server renders them, which refuses
+            chat_template_kwargs and shortens the IDs of tool calls. `LLM.chat` does neither.
+    """
 
     encoder: MistralChatEncoder
-    takes_kwargs: bool = True
-    """Whether chat_template_kwargs are ignored (`LLM.chat`), or refused as the server does.
-
-    The server also shortens the IDs of tool calls.
-    """
+    as_server: bool
 
     @property
     def origins(self) -> Mapping[str, str]:
@@ -59,13 +59,10 @@ class MistralChat(Chat):
     def templates(self) -> None:
         """None: the tokenizer encodes chats itself."""
 
-    def read(self, request: Request, cache: ChatCache | None = None) -> ParsedChat:
-        return parse_chat(request)
-
     def render(self, chat: ParsedChat, items: Items, request: Request) -> TokenIds:
         # Template variables have no effect without a template; what steers the encoder has.
         given = request.chat_template_kwargs.keys()
-        refused = given & _ENCODER_PARAMETERS if self.takes_kwargs else given
+        refused = given if self.as_server else given & _ENCODER_PARAMETERS
         if refused:
             raise invalid(f"chat_template_kwargs must not set {', '.join(sorted(refused))}")
         _check_end(chat.messages[-1]["role"], request)
@@ -75,7 +72,7 @@ class MistralChat(Chat):
         for message, result in zip(sized, parsed, strict=True):
             if "tool_calls" in result:
                 message["tool_calls"] = result["tool_calls"]
-        if not self.takes_kwargs:
+        if self.as_server:
             _shorten_call_ids(sized)
         _check_unicode(sized, request)  # without the images, which may be long
         return self.encoder.encode(
