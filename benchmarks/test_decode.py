@@ -24,7 +24,7 @@ from tokenizers.decoders import DecodeStream as Reference
 
 from mmroute import Normalizer
 from mmroute.decode import DecodeStream, StopConditions, StopSequenceDecoder
-from mmroute.tokenizers.formats.fast import HfTokenizer
+from mmroute.tokenizers.formats.hf_tokenizer import HfTokenizer
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "helpers"))
 from small_models import SMALL_MODELS, write_model

@@ -25,7 +25,7 @@ from mmroute import Normalizer, Request
 from mmroute.bench.mixes import chat_request, conversation
 from mmroute.engines.vllm.messages import parse_chat
 from mmroute.reuse.fast_paths import REFERENCE_ONLY
-from mmroute.tokenizers.formats.fast import HfTokenizer
+from mmroute.tokenizers.formats.hf_tokenizer import HfTokenizer
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "helpers"))
 from small_models import SMALL_MODELS, write_model

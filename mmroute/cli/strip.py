@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 
 from mmroute.cli.output import print_table, say
-from mmroute.tokenizers.facade import LoadedTokenizer
+from mmroute.tokenizers.loaded_tokenizer import LoadedTokenizer
 
 _BACKGROUNDS = (153, 157, 222, 217, 189, 158)  # light, from the palette of 256 colours
 _BLACK_ON = "\x1b[38;5;16;48;5;{}m"

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from mmroute.geometry.frame_sampling import Frames
     from mmroute.model_directory import ModelFiles
     from mmroute.requests.request import Request
+    from mmroute.reuse.fast_paths import FastPaths
     from mmroute.tokenizers import Tokenizer
 
 
@@ -97,7 +98,8 @@ class EngineProfile:
         load_chat: returns a model's chat renderer. It raises `ModelError` if the chat template
             cannot be loaded.
         identify: computes the identity of an item.
-        longest_context: returns a model's longest context; see `mmroute.engines.vllm.context`.
+        longest_context: returns a model's longest context; see
+            `mmroute.engines.vllm.context_length`.
         hashing: the functions by which the engine hashes prompts, with its default settings.
         adds_special_tokens: returns whether special tokens are added to the text of a prompt. Its
             last argument is whether the prompt has items.
@@ -121,8 +123,8 @@ class EngineProfile:
         lora_in_identities: whether identities of requests to a LoRA adapter begin with its name.
         processor_cache_off: whether the engine keeps no processed items.
         frontend: the API server in front of the engine.
-        tokenizer_as_written: whether the engine reads tokenizer.json as it is, and no class
-            rebuilds it.
+        load_tokenizer: loads a model's tokenizer; None for the engine's classes, which rebuild
+            what tokenizer.json says.
         as_served: returns the family as the frontend takes it, by the model's files, the version
             and the model string; None if the family's spec holds without change.
         without_media: the reason why media that a family lacks are refused; empty if the engine
@@ -164,7 +166,7 @@ class EngineProfile:
     lora_in_identities: bool = False
     processor_cache_off: bool = False
     frontend: Frontend = Frontend.PYTHON
-    tokenizer_as_written: bool = False
+    load_tokenizer: Callable[[ModelFiles, FastPaths], Tokenizer] | None = None
     as_served: Callable[[FamilySpec, ModelFiles, str, str], FamilySpec] | None = None
     without_media: str = ""
 

@@ -27,7 +27,6 @@ from mmroute.placement.rules import placement_rules
 from mmroute.reuse.fast_paths import EncoderChoice, FastPaths
 from mmroute.tokenizers import Tokenizer
 from mmroute.tokenizers.engine_classes import FILE
-from mmroute.tokenizers.formats.as_written import load_as_written
 from mmroute.tokenizers.formats.tokenizer_json import built_class, load_hf_model
 
 
@@ -239,10 +238,10 @@ class _Resolver:
 
     def _tokenizer(self) -> Tokenizer:
         spec, files = self.family.tokenizer, self.files
-        if self.engine.tokenizer_as_written:
+        if self.engine.load_tokenizer is not None:
             file = "tekken.json" if files.has("tekken.json") else "tokenizer.json"
             self.values.note("tokenizer", f"{file} as it is written", "the frontend")
-            return load_as_written(files, self.fast_paths)
+            return self.engine.load_tokenizer(files, self.fast_paths)
         if not spec.has_chat_encoder:
             tokenizer = load_hf_model(files, spec.pipelines, self.fast_paths, spec.added(files))
             built = built_class(files, spec.pipelines)

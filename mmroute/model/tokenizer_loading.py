@@ -17,7 +17,7 @@ from mmroute.families.spec import FamilySpec, TokenizerSpec
 from mmroute.model_directory import TOKENIZER_CONFIGURATION, TOKENIZER_FILES, ModelFiles, find_model
 from mmroute.tokenizers.codec import Codec, Loaded, OwnCodec
 from mmroute.tokenizers.detection import FileKind, kind_of_file
-from mmroute.tokenizers.facade import LoadedTokenizer
+from mmroute.tokenizers.loaded_tokenizer import LoadedTokenizer
 
 ENTRY_POINTS: Final = "mmroute.tokenizers"
 """The entry point group in which packages name tokenizers of their own."""

@@ -27,8 +27,9 @@ def test_one_request_loads_what_it_needs(
     requests = tmp_path / "requests.jsonl"
     requests.write_text(json.dumps({"prompt": "What is this?"}))
     code = (
-        "import sys; from mmroute.cli import main; from mmroute.tokenizers.formats import fast;"
-        "fast.FewestTokens = None;"  # what reads the vocabulary as a whole fails
+        "import sys; from mmroute.cli import main;"
+        "from mmroute.tokenizers.formats import hf_tokenizer;"
+        "hf_tokenizer.FewestTokens = None;"  # what reads the vocabulary as a whole fails
         "status = main(sys.argv[1:]);"
         "print(sorted(sys.modules), file=sys.stderr); sys.exit(status)"
     )

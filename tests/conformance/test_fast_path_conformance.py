@@ -27,7 +27,7 @@ from mmroute.hashing import cache as hash_cache
 from mmroute.images import known_files
 from mmroute.model_directory import EMBEDDED_MODEL
 from mmroute.reuse.fast_paths import REFERENCE_ONLY, FastPaths
-from mmroute.tokenizers import choice
+from mmroute.tokenizers import encoder_choice
 
 pytestmark = pytest.mark.conformance
 
@@ -38,8 +38,8 @@ ON = FastPaths(encoder="fastokens")
 @pytest.fixture(scope="module")
 def everything_is_kept() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch, prefixes_from(16):
-        patch.setattr(choice, "_MIN_CACHED_REFERENCE", 1)
-        patch.setattr(choice, "_MIN_CACHED_FASTOKENS", 1)
+        patch.setattr(encoder_choice, "_MIN_CACHED_REFERENCE", 1)
+        patch.setattr(encoder_choice, "_MIN_CACHED_FASTOKENS", 1)
         patch.setattr(hash_cache, "_MIN_TOKENS", 1)
         patch.setattr(chat_cache, "_MIN_MESSAGES", 1)
         patch.setattr(chat_cache, "_MOST", 0)
@@ -57,7 +57,7 @@ def load(model: str, model_id: str | None, fast_paths: FastPaths) -> Normalizer:
             raise
         without = replace(fast_paths, encoder="auto")
         normalizer = Normalizer.from_pretrained(model, model_id=model_id, fast_paths=without)
-    normalizer.stats()  # waits for the choice
+    normalizer.stats()  # waits for the encoder_choice
     return normalizer
 
 

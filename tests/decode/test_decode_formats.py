@@ -23,7 +23,7 @@ from small_vocabularies import (
 import mmroute
 from mmroute.decode import DecodeStream
 from mmroute.model_directory import EMBEDDED_MODEL
-from mmroute.tokenizers.facade import LoadedTokenizer
+from mmroute.tokenizers.loaded_tokenizer import LoadedTokenizer
 
 V3: Final = (
     Path(mistral_common.__file__).parent / "data" / "mistral_instruct_tokenizer_240323.model.v3"

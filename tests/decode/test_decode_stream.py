@@ -27,7 +27,7 @@ from tokenizers.decoders import DecodeStream as Reference
 
 from mmroute import Normalizer
 from mmroute.decode import DecodeStream, Sequence, TokenDecoder
-from mmroute.tokenizers.formats.fast import HfTokenizer
+from mmroute.tokenizers.formats.hf_tokenizer import HfTokenizer
 from mmroute.tokenizers.pieces import PieceTexts
 
 RUNS = 100

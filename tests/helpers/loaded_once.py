@@ -18,7 +18,7 @@ from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 from mmroute import cli
 from mmroute.chat.template import ChatTemplate
 from mmroute.model_directory import EMBEDDED_MODEL, JsonValue, ModelFiles, find_model
-from mmroute.tokenizers import choice
+from mmroute.tokenizers import encoder_choice
 from mmroute.tokenizers.caching_encoder import may_be_cut
 from mmroute.tokenizers.encoders import Encoder, FastEncoder, ReferenceEncoder
 from mmroute.tokenizers.formats import mistral
@@ -80,7 +80,7 @@ def encoders_are_proved_once() -> Iterator[None]:
     A test that puts another library in the place of fastokens gets a proof of its own.
     """
     library = importlib.import_module("fastokens") if find_spec("fastokens") else None
-    prove = choice._proved
+    prove = encoder_choice._proved
     proved: dict[str, FastEncoder] = {}
     cut: dict[tuple[str, int], bool] = {}
 
@@ -101,6 +101,6 @@ def encoders_are_proved_once() -> Iterator[None]:
         return cut[key]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(choice, "_proved", proved_once)
-        patch.setattr(choice, "may_be_cut", cut_once)
+        patch.setattr(encoder_choice, "_proved", proved_once)
+        patch.setattr(encoder_choice, "may_be_cut", cut_once)
         yield

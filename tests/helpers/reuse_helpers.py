@@ -19,7 +19,7 @@ from mmroute.geometry import TokenIds
 from mmroute.reuse import prefix_cache
 from mmroute.tokenizers.caching_encoder import CachingEncoder, boundary_tokens
 from mmroute.tokenizers.encoders import ReferenceEncoder
-from mmroute.tokenizers.formats.fast import HfTokenizer
+from mmroute.tokenizers.formats.hf_tokenizer import HfTokenizer
 
 # Two pipelines that add to the start of a piece, one that does not, one with tokens that strip.
 NAMES: Final = ("small-qwen2-vl", "small-llava-1.5", "small-gemma-3", "small-phi-3-vision")

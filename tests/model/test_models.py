@@ -26,7 +26,7 @@ from mmroute.model_directory import EMBEDDED_MODEL, find_model
 from mmroute.parity.oracles.common import OracleError
 from mmroute.requests.items import Modality
 from mmroute.tokenizers.formats import mistral
-from mmroute.tokenizers.formats.fast import HfTokenizer
+from mmroute.tokenizers.formats.hf_tokenizer import HfTokenizer
 
 if (MODELS := real_models()) is not None:
 

@@ -34,7 +34,7 @@ from mmroute.server import ModelSource, ServerSettings, create_app
 from mmroute.server.logs import JsonLines
 from mmroute.server.models import Models
 from mmroute.server.settings import AccessLog
-from mmroute.tokenizers.formats.fast import HfTokenizer
+from mmroute.tokenizers.formats.hf_tokenizer import HfTokenizer
 
 QUOTED: Final = "the-words-of-a-client"
 

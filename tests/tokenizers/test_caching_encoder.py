@@ -28,7 +28,7 @@ from tokenizers import AddedToken
 from mmroute import Normalizer
 from mmroute.reuse.fast_paths import CacheStats, FastPaths
 from mmroute.tokenizers.caching_encoder import CachingEncoder
-from mmroute.tokenizers.choice import PendingEncoder
+from mmroute.tokenizers.encoder_choice import PendingEncoder
 from mmroute.tokenizers.encoders import FastEncoder, ReferenceEncoder
 
 ROOM: Final = 6000  # bytes, for less than ten of the texts below

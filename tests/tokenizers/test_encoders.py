@@ -25,7 +25,7 @@ from mmroute.errors import ModelError, Reason
 from mmroute.model_directory import EMBEDDED_MODEL
 from mmroute.reuse.fast_paths import EncoderChoice, EncoderStats, FastPaths
 from mmroute.tokenizers.encoders import ReferenceEncoder
-from mmroute.tokenizers.formats.fast import HfTokenizer
+from mmroute.tokenizers.formats.hf_tokenizer import HfTokenizer
 
 MODEL = "small-qwen2-vl"
 PRIVATE = "what is in the picture of my cat"

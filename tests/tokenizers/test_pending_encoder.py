@@ -18,7 +18,7 @@ import pytest
 from mmroute import Normalizer
 from mmroute.geometry import TokenIds
 from mmroute.reuse.fast_paths import EncoderChoice, EncoderStats, FastPaths
-from mmroute.tokenizers.choice import PendingEncoder
+from mmroute.tokenizers.encoder_choice import PendingEncoder
 from mmroute.tokenizers.encoders import Encoder
 
 MUCH = "What is in the picture? " * 1000

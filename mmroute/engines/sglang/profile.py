@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from mmroute.engines.profile import ChatSource, EngineProfile
 from mmroute.engines.sglang.hashes import SglangHashes
 from mmroute.engines.sglang.identity import identity_of_hash, item_identity
-from mmroute.engines.vllm.context import longest_context
+from mmroute.engines.vllm.context_length import longest_context
 from mmroute.errors import invalid, quoted
 from mmroute.requests.items import Modality, check_text
 from mmroute.requests.request import Request

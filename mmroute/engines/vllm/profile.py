@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from mmroute.engines.profile import ChatSource, EngineProfile
-from mmroute.engines.vllm.context import longest_context
+from mmroute.engines.vllm.context_length import longest_context
 from mmroute.engines.vllm.defaults import processor_kwargs, with_defaults
 from mmroute.engines.vllm.hashes import VllmHashes
 from mmroute.engines.vllm.identity import check_names, item_identity

@@ -1,4 +1,4 @@
-"""Cutting a text at its added tokens, for libraries that do not do so themselves.
+"""Splits a text at its added tokens, for libraries that do not do so themselves.
 
 An added token is matched in the text as it is written, before the rest is encoded.
 """
@@ -30,8 +30,11 @@ class AddedToken:
     rstrip: bool = False
 
 
-class AddedTokens:
-    """Added tokens by text. The leftmost match wins; of several at one place, the longest does."""
+class AddedTokenSplitter:
+    """Splits a text at its added tokens.
+
+    The leftmost match wins; of several at one place, the longest does.
+    """
 
     def __init__(self, tokens: Mapping[str, AddedToken]) -> None:
         self._tokens = dict(tokens)
@@ -39,7 +42,7 @@ class AddedTokens:
         alternatives = [_expression(text, tokens[text]) for text in ordered]
         self._pattern = re.compile("|".join(alternatives)) if alternatives else None
 
-    def cut(self, text: str) -> Iterator[tuple[int, str, int | None]]:
+    def split(self, text: str) -> Iterator[tuple[int, str, int | None]]:
         """The parts of a text: start, text, and the ID if the part is an added token."""
         at = 0
         for match in self._pattern.finditer(text) if self._pattern is not None else ():

@@ -22,10 +22,10 @@ from tokenizers import decoders, models, pre_tokenizers
 from mmroute.errors import ModelError, Reason, did_you_mean, malformed, problem
 from mmroute.tokenizers.codec import Loaded
 from mmroute.tokenizers.formats.added_tokens import AddedToken
-from mmroute.tokenizers.formats.fast import HfTokenizer, put_around
 from mmroute.tokenizers.formats.gguf_control import always_shown, known_control_tokens
 from mmroute.tokenizers.formats.gguf_header import read_header
 from mmroute.tokenizers.formats.gguf_splits import SPLITS, Split
+from mmroute.tokenizers.formats.hf_tokenizer import HfTokenizer, put_around
 from mmroute.tokenizers.formats.sentencepiece_model import SentencePieceCodec, processor
 
 _FORMAT: Final = "gguf"

@@ -18,7 +18,7 @@ from mmroute.errors import ModelError, Reason, malformed, needs_extra
 from mmroute.geometry import TokenIds
 from mmroute.model_directory import ModelFiles
 from mmroute.tokenizers.codec import Loaded
-from mmroute.tokenizers.formats.added_tokens import AddedToken, AddedTokens
+from mmroute.tokenizers.formats.added_tokens import AddedToken, AddedTokenSplitter
 from mmroute.tokenizers.formats.special_tokens import read_special_tokens
 
 _CONFIG: Final = "tokenizer_config.json"
@@ -64,7 +64,7 @@ class SentencePieceCodec:
         self._around = bos, eos
         self._hidden = hidden
         self._texts = {token.token_id: text for text, token in added.items()}
-        self._cutter = AddedTokens(added)
+        self._splitter = AddedTokenSplitter(added)
         self.vocab_size = max([plain.vocab_size() - 1, *self._texts]) + 1
         self.special_tokens = {text: t.token_id for text, t in added.items() if t.special}
         self._without_specials = hidden | frozenset(self.special_tokens.values())
@@ -73,7 +73,7 @@ class SentencePieceCodec:
         text.encode()  # raises ValueError for a lone surrogate
         bos, eos = self._around if add_special_tokens else ((), ())
         ids = [*bos]
-        for at, part, token_id in self._cutter.cut(text):
+        for at, part, token_id in self._splitter.split(text):
             if token_id is not None:
                 ids.append(token_id)
             elif self._prefixed is not None and (self._every_piece or at == 0):

@@ -11,10 +11,10 @@ import tokenizers
 from mmroute.errors import ModelError, Reason, malformed
 from mmroute.model_directory import JsonValue, ModelFiles
 from mmroute.reuse.fast_paths import REFERENCE_ONLY, FastPaths
-from mmroute.tokenizers.choice import choose_encoder
 from mmroute.tokenizers.codec import Loaded
+from mmroute.tokenizers.encoder_choice import choose_encoder
 from mmroute.tokenizers.engine_classes import NOTHING_ADDED, AddedTokens, engine_class
-from mmroute.tokenizers.formats.fast import HfTokenizer
+from mmroute.tokenizers.formats.hf_tokenizer import HfTokenizer
 from mmroute.tokenizers.formats.special_tokens import SpecialTokens, read_special_tokens
 from mmroute.tokenizers.pieces import joins_pieces
 from mmroute.tokenizers.pipelines import PIPELINES, Pipeline

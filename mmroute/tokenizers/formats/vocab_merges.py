@@ -14,7 +14,7 @@ from tokenizers import models
 from mmroute.errors import ModelError, Reason, did_you_mean, malformed
 from mmroute.model_directory import JsonValue, ModelFiles
 from mmroute.tokenizers.codec import Loaded
-from mmroute.tokenizers.formats.fast import HfTokenizer, put_around
+from mmroute.tokenizers.formats.hf_tokenizer import HfTokenizer, put_around
 from mmroute.tokenizers.formats.special_tokens import read_special_tokens
 from mmroute.tokenizers.pieces import joins_pieces
 from mmroute.tokenizers.pipelines import PIPELINES, Pipeline

@@ -20,8 +20,8 @@ from mmroute.engines.vllm.rust.kimi_k3_chat import RustKimiK3Chat
 from mmroute.engines.vllm.rust.parsers import Parsers, choose_parsers
 from mmroute.engines.vllm.rust.template_chat import RustChat
 from mmroute.engines.vllm.rust.template_files import template_source
+from mmroute.engines.vllm.rust.tokenizer import ordinary_encoder
 from mmroute.errors import InexactError, ModelError
-from mmroute.tokenizers.formats.as_written import ordinary_encoder
 
 if TYPE_CHECKING:
     from mmroute.engines.settings import EngineSettings

@@ -19,13 +19,22 @@ if TYPE_CHECKING:
     from mmroute.chat import Chat
     from mmroute.engines.profile import ChatSource
     from mmroute.engines.settings import EngineSettings
+    from mmroute.model_directory import ModelFiles
     from mmroute.requests.request import Request
+    from mmroute.reuse.fast_paths import FastPaths
+    from mmroute.tokenizers import Tokenizer
 
 
 def _load_chat(source: ChatSource, *, earlier: bool = False) -> Chat:
     from mmroute.engines.vllm.rust.chats import load_chat  # jinja2
 
     return load_chat(source, earlier=earlier)
+
+
+def _load_tokenizer(files: ModelFiles, fast_paths: FastPaths) -> Tokenizer:
+    from mmroute.engines.vllm.rust.tokenizer import load_tokenizer  # tokenizers
+
+    return load_tokenizer(files, fast_paths)
 
 
 def _with_defaults(request: Request, _settings: EngineSettings, _chat: Chat) -> Request:
@@ -37,7 +46,7 @@ _FRONTEND: Final[dict[str, Any]] = {
     "prompts": "vllm-rust",
     "load_chat": _load_chat,
     "with_defaults": _with_defaults,
-    "tokenizer_as_written": True,
+    "load_tokenizer": _load_tokenizer,
     "takes_metadata": False,  # its processor was not compared
     "identify": file_identity,
     "max_image_pixels": 1 << 26,  # eight bytes each fill what its decoder may take

@@ -24,7 +24,7 @@ _BYTE_LEVEL: Final = frozenset(pre_tokenizers.ByteLevel.alphabet())
 _BYTE_TOKENS: Final = frozenset(f"<0x{byte:02X}>" for byte in range(0x100))
 
 
-class _Whole(NamedTuple):
+class _VocabularyFacts(NamedTuple):
     """The facts about a whole vocabulary; see `Tokenizer`."""
 
     max_token_id: int
@@ -76,7 +76,7 @@ class HfTokenizer:
         self._special_ids = frozenset(self.special_tokens.values())
 
     @cached_property
-    def _whole(self) -> _Whole:
+    def _facts(self) -> _VocabularyFacts:
         # Few requests need it, and for 150,000 tokens it takes 80 ms.
         given, self._vocabulary = self._vocabulary, None  # its text is a file in memory
         vocabulary = msgspec.json.decode(given) if isinstance(given, msgspec.Raw) else given
@@ -85,7 +85,7 @@ class HfTokenizer:
         added = self.backend.get_added_tokens_decoder()
         texts = [*vocabulary, *(token.content for token in added.values())]
         keeps_bytes = _keeps_bytes(self.backend, vocabulary)
-        return _Whole(
+        return _VocabularyFacts(
             max_token_id=max(max(vocabulary.values(), default=-1), max(added, default=-1)),
             max_chars_per_token=max(map(len, texts), default=0),
             fewest_tokens=FewestTokens(texts) if keeps_bytes else None,
@@ -93,7 +93,7 @@ class HfTokenizer:
 
     @property
     def max_token_id(self) -> int:
-        return self._whole.max_token_id
+        return self._facts.max_token_id
 
     @property
     def vocab_size(self) -> int:
@@ -101,11 +101,11 @@ class HfTokenizer:
 
     @property
     def max_chars_per_token(self) -> int:
-        return self._whole.max_chars_per_token
+        return self._facts.max_chars_per_token
 
     @property
     def fewest_tokens(self) -> FewestTokens | None:
-        return self._whole.fewest_tokens
+        return self._facts.fewest_tokens
 
     @cached_property
     def pieces(self) -> Pieces | None:

@@ -1,6 +1,4 @@
-"""``tokenizer.json`` as it is written: no class of transformers rebuilds it.
-
-vLLM's Rust frontend loads tokenizers so.
+"""The tokenizer of vLLM's Rust frontend: a file as it is written, without a class that rebuilds it.
 
 Source: vLLM ``rust/src/tokenizer/src/hf.rs``,
 ``rust/src/tokenizer/src/hf/added_tokens.rs``, ``rust/src/text/src/backend/hf/config.rs``,
@@ -19,9 +17,9 @@ from mmroute.errors import ModelError, Reason, malformed, needs_extra, quoted
 from mmroute.geometry import TokenIds
 from mmroute.model_directory import ModelFiles
 from mmroute.reuse.fast_paths import EncoderStats, FastPaths
-from mmroute.tokenizers.choice import choose_encoder
+from mmroute.tokenizers.encoder_choice import choose_encoder
 from mmroute.tokenizers.encoders import Encoder, ReferenceEncoder
-from mmroute.tokenizers.formats.fast import HfTokenizer
+from mmroute.tokenizers.formats.hf_tokenizer import HfTokenizer
 from mmroute.tokenizers.formats.tokenizer_json import backend_of
 from mmroute.tokenizers.pieces import joins_pieces
 
@@ -41,12 +39,12 @@ _TIKTOKEN: Final = "tiktoken"
 _UNSURE: Final = frozenset("\u180e\U000113c2\U0001611e\U00016d67")
 
 
-def load_as_written(files: ModelFiles, fast_paths: FastPaths) -> HfTokenizer | MistralTokenizer:
-    """Load the tokenizer of a model as its file says.
+def load_tokenizer(files: ModelFiles, fast_paths: FastPaths) -> HfTokenizer | MistralTokenizer:
+    """Load the tokenizer of a model as the frontend does.
 
     Args:
         files: the model.
-        fast_paths: who is to encode, and what is kept.
+        fast_paths: the encoder that the caller wants, and the size of the text cache.
 
     Raises:
         ModelError: `missing_file`, `malformed_file`, `tokenizer_unverified`,
@@ -112,7 +110,7 @@ def ordinary_encoder(files: ModelFiles) -> Encoder:
     """An encoder that knows no added token: each is text as any other.
 
     Args:
-        files: a model that `load_as_written` loads.
+        files: a model that `load_tokenizer` loads.
     """
     declared = {**files.object(_FORMAT), "padding": None, "added_tokens": []}
     backend = tokenizers.Tokenizer.from_str(msgspec.json.encode(declared).decode())
