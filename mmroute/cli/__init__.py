@@ -22,8 +22,8 @@ __all__ = ["main"]
 _EXIT_INTERRUPTED: Final = 130  # 128 plus the number of SIGINT, as in shells
 _MODULES: Final = {
     "tokens": "requests", "blocks": "requests", "resolve": "models", "families": "models",
-    "validate": "validate", "prove": "prove", "doctor": "checks", "explain": "explain",
-    "spec": "checks", "bench": "bench", "serve": "serve", "bundle": "bundle", "trace": "trace",
+    "validate": "validate", "prove": "prove", "doctor": "doctor", "explain": "explain",
+    "spec": "spec", "bench": "bench", "serve": "serve", "bundle": "bundle", "trace": "trace",
     "encode": "texts", "decode": "texts", "docs": "docs",
 }  # fmt: skip
 """Command -> the module of this package that has it."""

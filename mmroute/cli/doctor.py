@@ -1,0 +1,92 @@
+"""``mmroute doctor``: checks a model as it is installed here."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import json
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from mmroute.cli.arguments import Commands, add_command
+from mmroute.cli.engine_options import engine_settings, model_arguments
+from mmroute.cli.output import print_table
+from mmroute.engines.known import behind_frontend, find_engine
+from mmroute.errors import InexactError
+from mmroute.health.self_check import Check, HealthReport, load_and_check
+from mmroute.parity.oracles.vectors import check_recorded
+
+_EXIT_UNHEALTHY: Final = 1
+_EPILOG = """\
+exit status: 0 healthy; 1 not healthy; 2 bad usage. With --strict a model is not healthy either with
+a warning, or where block hashes are guessed or missing.
+"""
+
+
+def add_doctor(commands: Commands) -> None:
+    """Add the command."""
+    doctor = add_command(
+        commands,
+        "doctor",
+        "check a model as it is installed here: files, versions, special tokens, a few requests",
+        _doctor,
+        epilog=_EPILOG,
+    )
+    model_arguments(doctor)
+    doctor.add_argument(
+        "--vectors", metavar="FILE", type=Path, help="compare a few of these as well"
+    )
+    doctor.add_argument(
+        "--strict",
+        action="store_true",
+        help="a warning, and guessed or missing block hashes, are not healthy",
+    )
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    vectors = arguments.vectors
+    further = [] if vectors is None else [partial(check_recorded, path=vectors)]
+    report = load_and_check(
+        arguments.model,
+        *further,
+        backend=arguments.backend,
+        model_id=arguments.model_id,
+        revision=arguments.revision,
+        engine_settings=engine_settings(arguments),
+    )
+    if arguments.engine is not None and report.family is not None:
+        report = _with_engine(report, arguments)
+    wrong = report.verdict(strict=arguments.strict)
+    if arguments.json:
+        print(json.dumps(report.as_json() | {"healthy": not wrong}, ensure_ascii=False))
+    else:
+        rows = [("CHECK", "", "DETAIL")]
+        rows += [(c.name, "ok" if c.ok else "FAILED", c.detail) for c in report.checks]
+        print_table(rows)
+        for warning in report.warnings:
+            print(f"warning: {warning}")
+        for guess in report.guesses:
+            print(f"hashes: {guess}")
+        print(f"not healthy: {wrong}" if wrong else "healthy")
+    return _EXIT_UNHEALTHY if wrong else 0
+
+
+def _with_engine(report: HealthReport, arguments: argparse.Namespace) -> HealthReport:
+    """The report with the version of a running engine, and a warning if its rules differ."""
+    from mmroute.net.remote import Remote
+    from mmroute.net.transport import Transport  # loads httpcore
+    from mmroute.remote.server_info import ask_engine
+
+    warning = ""
+    try:
+        with contextlib.closing(Transport(Remote(arguments.engine, arguments.api_key))) as engine:
+            running = ask_engine(engine)
+        check = Check("running_engine", ok=True, detail=str(running))
+        frontend = engine_settings(arguments).frontend
+        warning = running.warning(behind_frontend(find_engine(arguments.backend), frontend))
+    except (InexactError, ValueError) as error:
+        check = Check("running_engine", ok=False, detail=str(error))
+    warnings = (*report.warnings, warning) if warning else report.warnings
+    return dataclasses.replace(report, checks=(*report.checks, check), warnings=warnings)
