@@ -60,7 +60,9 @@ WITHOUT_SMALL_MODEL: Final = {
 def test_every_family_has_a_small_model_or_says_why_not(tmp_path: Path) -> None:
     small = set()
     for name, files in {**SMALL_MODELS, **FAMILY_MODELS}.items():
-        small.add(match_family(find_model(str(write_model(files(), tmp_path / name)))).family)
+        # A family is known by its configuration; vocabularies are most of what is to be written.
+        config = {file: value for file, value in files().items() if file != "tokenizer.json"}
+        small.add(match_family(find_model(str(write_model(config, tmp_path / name)))).family)
     assert {spec.family for spec in known_families()} - small == set(WITHOUT_SMALL_MODEL)
 
 
