@@ -255,6 +255,7 @@ def needs_extra(extra: str, package: str, what: str) -> Iterator[None]:
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 80
 _SHORT.maxlevel = 3
+_JSON_TYPES = {dict: "object", list: "array", str: "string", int: "number", float: "number"}
 
 
 def quoted(value: object) -> str:
@@ -267,6 +268,19 @@ def quoted(value: object) -> str:
         return _SHORT.repr(value)
     except (ValueError, RecursionError):  # an integer of thousands of digits, or deep nesting
         return f"a {type(value).__name__}"
+
+
+def json_type(value: object) -> str:
+    """The type of a value in JSON's words, for error messages; of another value, its class.
+
+    >>> [json_type(value) for value in ({}, [1], "x", 1.5, True, None, b"")]
+    ['object', 'array', 'string', 'number', 'true', 'null', 'bytes']
+    """
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return _JSON_TYPES.get(type(value), type(value).__name__)
 
 
 def shortened(text: str) -> str:

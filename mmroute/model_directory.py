@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from mmroute.errors import ModelError, Reason, malformed, nearest, needs_extra, quoted
+from mmroute.errors import ModelError, Reason, json_type, malformed, nearest, needs_extra, quoted
 
 JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
 
@@ -163,9 +163,7 @@ class ModelFiles:
             return {}
         value = self.json(file)
         if not isinstance(value, dict):
-            raise malformed(
-                f"{self.path(file)} must hold a JSON object, found {type(value).__name__}."
-            )
+            raise malformed(f"{self.path(file)} must hold a JSON object, found {json_type(value)}.")
         return value
 
     def effective(self, ref: FieldRef) -> FieldRef:

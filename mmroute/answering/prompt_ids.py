@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from mmroute.chat import Continued
-from mmroute.errors import InexactError, Reason, invalid, quoted
+from mmroute.errors import InexactError, Reason, invalid, json_type, quoted
 from mmroute.geometry import TokenIds, as_token_ids
 from mmroute.requests.items import Items
 from mmroute.requests.request import Request, integers
@@ -41,8 +41,7 @@ def encode_text(model: ResolvedModel, text: object, *, add_special_tokens: bool)
     """
     if not isinstance(text, str):
         raise invalid(
-            f"prompt must be a string, found {type(text).__name__}; token IDs go into "
-            "prompt_token_ids"
+            f"prompt must be a string, found {json_type(text)}; token IDs go into prompt_token_ids"
         )
     _check_characters(model, len(text))
     try:

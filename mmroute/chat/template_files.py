@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from mmroute.errors import ModelError, Reason
+from mmroute.errors import ModelError, Reason, json_type
 from mmroute.model_directory import JsonValue, ModelFiles
 
 _NAMED: Final = "additional_chat_templates/"
@@ -109,5 +109,5 @@ def processor_templates(files: ModelFiles) -> dict[str, Source]:
 def _not_one(files: ModelFiles, file: str, value: JsonValue) -> ModelError:
     return ModelError(
         Reason.INVALID_CONFIG_FIELD,
-        f"{files.path(file)}: {_FIELD} must be a template, found {type(value).__name__}.",
+        f"{files.path(file)}: {_FIELD} must be a template, found {json_type(value)}.",
     )

@@ -12,7 +12,7 @@ import pybase64
 from mmroute.answering.media import left_over, with_uuid
 from mmroute.chat import MediaPart
 from mmroute.engines.vllm.messages import parse_chat
-from mmroute.errors import InexactError, Reason, invalid, quoted
+from mmroute.errors import InexactError, Reason, invalid, json_type, quoted
 from mmroute.images.data_url import is_data_url
 from mmroute.requests.items import Image, ImageFile, Modality
 from mmroute.requests.request import Message, Request, integers
@@ -92,7 +92,7 @@ def prompt_request(model: str, request: Request) -> RenderRequest:
         return RenderRequest(f"{COMPLETION}{_IN_VOCABULARY}", _json({**body, "prompt": ids}))
     if not isinstance(request.prompt, str):
         raise invalid(
-            f"prompt must be a string, found {type(request.prompt).__name__}; token IDs go into "
+            f"prompt must be a string, found {json_type(request.prompt)}; token IDs go into "
             "prompt_token_ids"
         )
     return RenderRequest(COMPLETION, _json({**body, "prompt": request.prompt}))

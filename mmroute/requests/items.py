@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar, Final, NamedTuple, TypeAlias
 
-from mmroute.errors import invalid, quoted
+from mmroute.errors import invalid, json_type, quoted
 
 _MAX_TEXT: Final = 4096
 _INT64: Final = 1 << 63
@@ -317,7 +317,7 @@ def check_items(name: str, items: object, kinds: tuple[type[Item], ...]) -> None
         InexactError: `invalid_request` unless it is a sequence of such items.
     """
     if type(items) is not list and not isinstance(items, Sequence):
-        raise invalid(f"{name} must be a sequence of {_names(kinds)}, found {type(items).__name__}")
+        raise invalid(f"{name} must be a sequence of {_names(kinds)}, found {json_type(items)}")
     for index, item in enumerate(items):
         if not isinstance(item, kinds):
             raise invalid(f"{name}[{index}] must be {_names(kinds)}, found {quoted(item)}")

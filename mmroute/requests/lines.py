@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from mmroute.errors import InexactError, Reason, did_you_mean, invalid, quoted
+from mmroute.errors import InexactError, Reason, did_you_mean, invalid, json_type, quoted
 from mmroute.requests.items import Item, audio_length, image_size, video_size
 from mmroute.requests.request import Lora, Request
 
@@ -71,7 +71,7 @@ def json_object(line: str | bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise invalid(f"the line is not JSON ({error}); each line is one whole request") from error
     if not isinstance(value, dict):
-        raise invalid(f"the line must be a JSON object, found {type(value).__name__}")
+        raise invalid(f"the line must be a JSON object, found {json_type(value)}")
     return value
 
 

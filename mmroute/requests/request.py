@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, SupportsIndex, TypeAlias, TypedDict
 
-from mmroute.errors import did_you_mean, invalid, quoted
+from mmroute.errors import did_you_mean, invalid, json_type, quoted
 from mmroute.requests.items import (
     AudioLength,
     Image,
@@ -244,7 +244,7 @@ def integers(name: str, values: object) -> list[int]:
         InexactError: `invalid_request`, naming the first value that is not an integer.
     """
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
-        raise invalid(f"{name} must be a list of integers, found {type(values).__name__}")
+        raise invalid(f"{name} must be a list of integers, found {json_type(values)}")
     try:
         listed = list(values)
         if set(map(type, listed)) <= {int}:

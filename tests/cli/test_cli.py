@@ -320,6 +320,13 @@ def test_the_command_alone_shows_its_help_and_empty_input_is_named(tmp_path: Pat
     assert (result.status, result.stderr) == (0, f"mmroute: {empty} has no request lines\n")
 
 
+def test_a_wrong_type_is_named_in_the_words_of_json() -> None:
+    lines = ["null", '{"messages": true}', '{"messages": [null]}', '{"prompt": ["a"]}', "[1]"]
+    answers = run("tokens", EMBEDDED_MODEL, stdin="\n".join(lines)).stdout.splitlines()
+    found = [json.loads(answer)["message"].split("found ")[1].split(";")[0] for answer in answers]
+    assert found == ["null", "true", "null", "array", "array"]
+
+
 def test_serve_names_a_misspelt_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MMROUTE_MAX_BODY_BYTE", "5")
     monkeypatch.setenv("MMROUTE_SERVICE_HOST", "10.0.0.1")  # by Kubernetes

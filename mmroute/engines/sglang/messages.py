@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from mmroute.chat.conversation import ParsedChat
 from mmroute.chat.parts import MediaPart, Part, TextPart
 from mmroute.engines.sglang.message_schema import CHAT
-from mmroute.errors import InexactError, Reason, invalid, problem, quoted
+from mmroute.errors import InexactError, Reason, invalid, json_type, problem, quoted
 from mmroute.requests.items import Modality, checked_uuid
 from mmroute.requests.request import Request
 
@@ -37,7 +37,7 @@ def parse_messages(request: Request) -> ParsedChat:
             )
     messages_sent: object = request.messages
     if isinstance(messages_sent, str | bytes | Mapping) or not isinstance(messages_sent, Sequence):
-        raise invalid(f"messages must be a list, found {type(messages_sent).__name__}")
+        raise invalid(f"messages must be a list, found {json_type(messages_sent)}")
     try:
         checked = CHAT.validate_python([_with_image_urls(message) for message in messages_sent])
     except ValidationError as error:

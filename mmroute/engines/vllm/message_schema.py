@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeGuard
 
 from mmroute.engines.vllm.tools import check_tool_calls, ordered_tools
-from mmroute.errors import invalid, quoted
+from mmroute.errors import invalid, json_type, quoted
 from mmroute.requests.request import Request
 
 TEXT_FIELD: Final[Mapping[str, str]] = {
@@ -66,7 +66,7 @@ def check_chat(request: Request, known: int = 0) -> list[dict[str, Any]]:
     if type(messages) is not list and (  # which spares a request two slow questions
         isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence)
     ):
-        raise invalid(f"messages must be a list, found {type(messages).__name__}")
+        raise invalid(f"messages must be a list, found {json_type(messages)}")
     if not messages:
         raise invalid("messages must not be empty")
     if request.continue_final_message and request.add_generation_prompt:
@@ -105,7 +105,7 @@ def check_message(message: object, index: int) -> dict[str, Any]:
         return message
     where = f"messages[{index}]"
     if not isinstance(message, OBJECT):
-        raise invalid(f"{where} must be an object, found {type(message).__name__}")
+        raise invalid(f"{where} must be an object, found {json_type(message)}")
     checked = dict(message)
     role = checked.get("role")
     if not isinstance(role, str):
@@ -167,7 +167,7 @@ def _check_content(message: dict[str, Any], role: str, where: str) -> None:
         _check_parts(message, content, role, where)
     elif not isinstance(content, str):
         raise invalid(
-            f"{where}.content must be a string or a list of parts, found {type(content).__name__}"
+            f"{where}.content must be a string or a list of parts, found {json_type(content)}"
         )
 
 

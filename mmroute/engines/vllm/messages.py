@@ -20,7 +20,7 @@ from mmroute.engines.vllm.message_schema import (
     is_link,
 )
 from mmroute.engines.vllm.tools import with_parsed_arguments
-from mmroute.errors import InexactError, Reason, invalid, quoted
+from mmroute.errors import InexactError, Reason, invalid, json_type, quoted
 from mmroute.requests.items import Modality, checked_uuid
 from mmroute.requests.request import Request
 
@@ -139,7 +139,7 @@ def _parse_part(part: object, media: _Media) -> Part | None:
         if kind == "image" and len(part) == 1:
             return _placed(media, Modality.IMAGE, part)
     if not isinstance(part, OBJECT):
-        raise invalid(f"a content part must be an object, found {type(part).__name__}")
+        raise invalid(f"a content part must be an object, found {json_type(part)}")
     kind = _kind(part)
     if kind in TEXT_FIELD:
         return _parse_text(part, kind)
@@ -174,7 +174,7 @@ def _parse_text(part: Mapping[str, Any], kind: str) -> TextPart | None:
     if text is None and kind in ("text", "refusal"):
         return None
     if not isinstance(text, str):
-        raise invalid(f"a part of type {kind!r} has {type(text).__name__} for its text")
+        raise invalid(f"a part of type {kind!r} has {json_type(text)} for its text")
     return TextPart(text, _extra_keys(part))
 
 

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from mmroute.errors import invalid, quoted
+from mmroute.errors import invalid, json_type, quoted
 
 _FUNCTION_FIELDS: Final = ("name", "description", "parameters", "strict")
 _OPTIONAL: Final[Mapping[str, type]] = {
@@ -106,7 +106,7 @@ def check_tool_calls(calls: object, where: str) -> list[dict[str, Any]]:
         InexactError: `invalid_request`.
     """
     if not isinstance(calls, list):
-        raise invalid(f"{where}.tool_calls must be a list, found {type(calls).__name__}")
+        raise invalid(f"{where}.tool_calls must be a list, found {json_type(calls)}")
     return [_check_tool_call(call, f"{where}.tool_calls[{i}]") for i, call in enumerate(calls)]
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 from mmroute.chat.conversation import ParsedChat
 from mmroute.chat.parts import MediaPart
 from mmroute.engines.vllm.rust.json_values import parse_json, read_json
-from mmroute.errors import InexactError, Reason, invalid, quoted
+from mmroute.errors import InexactError, Reason, invalid, json_type, quoted
 from mmroute.requests.items import Modality
 
 _IMAGE: Final = "image_url"
@@ -161,7 +161,7 @@ def read_tools(given: object, where: str, depth: int = 1) -> list[dict[str, Any]
 
 def _message(given: object, where: str, empty_arguments: str) -> Message:
     if not isinstance(given, Mapping):
-        raise invalid(f"{where} must be an object, found {type(given).__name__}")
+        raise invalid(f"{where} must be an object, found {json_type(given)}")
     message = read_json(given, where, _MESSAGE_DEPTH)
     match role := message.get("role"):
         case "assistant":

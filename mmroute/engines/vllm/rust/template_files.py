@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from mmroute.chat.minijinja.strings import WHITESPACE
-from mmroute.errors import ModelError, Reason
+from mmroute.errors import ModelError, Reason, json_type
 from mmroute.model_directory import JsonValue, ModelFiles
 
 _FIELD: Final = "chat_template"
@@ -61,5 +61,5 @@ def _not_one(files: ModelFiles, where: str, value: JsonValue) -> ModelError:
     return ModelError(
         Reason.INVALID_CONFIG_FIELD,
         f"{files.path(where.partition(':')[0])}: vLLM's Rust frontend does not load a model whose "
-        f"{_FIELD} is no text, found {type(value).__name__}. Give it one template.",
+        f"{_FIELD} is no text, found {json_type(value)}. Give it one template.",
     )
