@@ -108,6 +108,8 @@ def _run(arguments: argparse.Namespace) -> int:
             warnings.showwarning = lambda message, *_: say(f"warning: {message}")
             if isinstance(getattr(arguments, "engine", None), str):  # serve has one for each model
                 adopt_engine(arguments)
+            if arguments.words[:1] != ["serve"]:  # it logs them
+                _warn_of_variables()
             status: int = arguments.run(arguments)
         sys.stdout.flush()
     except BrokenPipeError:
@@ -122,6 +124,18 @@ def _run(arguments: argparse.Namespace) -> int:
             raise
         return failed(arguments, error, EXIT_FAILURE)
     return status
+
+
+def _warn_of_variables() -> None:
+    if not any(name.startswith("MMROUTE_") for name in os.environ):
+        return
+    from mmroute.cli.serve_config import misspelt
+    from mmroute.cli.serve_options import serve_arguments
+
+    parser = argparse.ArgumentParser()
+    serve_arguments(parser)
+    for message in misspelt(parser, os.environ, "MODELS"):  # the tests' directories of models
+        say(f"warning: {message}")
 
 
 def _parser(command: str | None = None) -> argparse.ArgumentParser:

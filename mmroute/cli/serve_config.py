@@ -43,9 +43,11 @@ def configured(
     return parser.parse_args([*models, *words, *more])
 
 
-def misspelt(parser: argparse.ArgumentParser, environment: Mapping[str, str]) -> list[str]:
-    """A message for each variable that is none of an option, and looks like one."""
-    known = [*_dests(parser), "CONFIG"]
+def misspelt(
+    parser: argparse.ArgumentParser, environment: Mapping[str, str], *others: str
+) -> list[str]:
+    """A message for each variable that is none of an option or of `others`, and looks like one."""
+    known = [*_dests(parser), "CONFIG", *others]
     wrong = [short for short in _variables(environment) if short not in known]
     return [
         f"there is no variable {_PREFIX}{short}. Did you mean {_PREFIX}{near}?"

@@ -327,9 +327,10 @@ def test_a_wrong_type_is_named_in_the_words_of_json() -> None:
     assert found == ["null", "true", "null", "array", "array"]
 
 
-def test_serve_names_a_misspelt_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_name_a_misspelt_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MMROUTE_MAX_BODY_BYTE", "5")
     monkeypatch.setenv("MMROUTE_SERVICE_HOST", "10.0.0.1")  # by Kubernetes
     warned = run("serve", EMBEDDED_MODEL, "--check-config").stderr
     assert "no variable MMROUTE_MAX_BODY_BYTE. Did you mean MMROUTE_MAX_BODY_BYTES?" in warned
     assert "SERVICE_HOST" not in warned
+    assert "Did you mean MMROUTE_MAX_BODY_BYTES?" in run("families").stderr
