@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 import os
 import shlex
@@ -15,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from command_line import Finished, run
+from PIL import Image
 from stand_in_engine import stand_in_python
 
 from mmroute.parity.oracles.pictures import data_url
@@ -124,6 +127,31 @@ def test_a_recording_names_the_model_string_too(
     proposed = json.loads(result.stdout)["proposal"]
     assert f"--model {STRING}" in proposed
     assert "3 of 3 would be equal" in proposed
+
+
+def test_a_cached_picture_names_the_model_string_too(
+    model: str, python: str, tmp_path: Path
+) -> None:
+    """Its blocks are known by their tokens alone, which both pictures have."""
+    pictures = [{"type": "image_url", "image_url": {"url": _picture(color)}} for color in (20, 90)]
+    text = {"type": "text", "text": "What? " * 40}
+    lines = [
+        {"id": str(number), "messages": [{"role": "user", "content": [pictures[number % 2], text]}]}
+        for number in range(4)
+    ]
+    path = tmp_path / "pictures.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    told = "PYTHONHASHSEED=0 vllm serve org/other --block-size 32"
+    given = ("--cases", str(path), "--router-args", told, "--json")
+    result = run("prove", model, "--python", python, "--engine-args", ENGINE, *given)
+    causes = [found["cause"] for found in json.loads(result.stdout)["findings"]]
+    assert causes == ["model_string"] * 4
+
+
+def _picture(color: int) -> str:
+    stream = io.BytesIO()
+    Image.new("RGB", (112, 84), (color, color, color)).save(stream, "PNG")
+    return f"data:image/png;base64,{base64.b64encode(stream.getvalue()).decode()}"
 
 
 MIN_PIXELS = {"min_pixels": 200_704}

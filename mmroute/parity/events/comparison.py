@@ -174,9 +174,8 @@ class _Comparison:
             return
         problem = self._cache.problem(routing, one.batches, alone=self._alone)
         if problem:
-            chain = chain or _of_request(self._chains.with_tokens(routing.token_ids), routing)
-            found = () if chain is None else tuple(self._of_blocks(request, routing, chain))
             why = f"The blocks that the engine stored are not those predicted: {problem}."
+            found = self._explained(request, routing, chain)
             yield from found or (Remedy(Cause.STORED, why),)
             return
         cached = one.served.cached_tokens
@@ -245,6 +244,19 @@ class _Comparison:
             return self._chains.with_hashes(routing.block_hashes().event_ints())
         except (InexactError, ValueError):
             return None
+
+    def _explained(
+        self, request: Request, routing: Routing, chain: Chain | None
+    ) -> tuple[Remedy, ...]:
+        """The causes by which stored blocks differ; none if it is not known which ones they are.
+
+        Without a chain any announced prompt may be the request's whose tokens are the same, such as
+        one with another picture of that size: the one is taken that settings explain best.
+        """
+        known = self._chains.with_tokens(routing.token_ids)
+        chains = _most_alike(known, routing) if chain is None else [chain]
+        found = (tuple(self._of_blocks(request, routing, one)) for one in chains)
+        return min(found, key=lambda causes: sum(not c.setting for c in causes), default=())
 
     def _of_blocks(self, request: Request, routing: Routing, chain: Chain) -> Iterator[Remedy]:
         """The causes by which announced blocks differ from those of a request."""
@@ -343,9 +355,11 @@ def _undecided(case: Case, ours: Outcome, why: str) -> Finding:
 
 def _of_request(chains: Sequence[Chain], routing: Routing) -> Chain | None:
     """The announced prompt that has most in common with ours, as others may be announced, too."""
-    if not routing.exact:
-        return next(iter(chains), None)
+    return next(iter(_most_alike(chains, routing) if routing.exact else chains), None)
 
+
+def _most_alike(chains: Sequence[Chain], routing: Routing) -> list[Chain]:
+    """The announced prompts that have most in common with an exact answer."""
     ours = [identity.value for identity in routing.identities if identity is not None]
 
     def alike(chain: Chain) -> tuple[bool, bool, int]:
@@ -354,7 +368,8 @@ def _of_request(chains: Sequence[Chain], routing: Routing) -> Chain | None:
         common = first_difference(routing.token_ids, chain.token_ids)
         return routing.cache_salt in salts, same_items, common
 
-    return max(chains, key=alike, default=None)
+    likeness = [alike(chain) for chain in chains]
+    return [c for c, found in zip(chains, likeness, strict=True) if found == max(likeness)]
 
 
 def _has_ids(theirs: TokenIds, routing: Routing) -> bool:
