@@ -162,9 +162,13 @@ def _engine_change(old: _Answer, alike: _Answer, second: Request) -> Change:
     """The difference between the engines of two answers to one request."""
     was, now = _hash_settings(old), _hash_settings(alike)
     differ = [name for name in was if was[name] != now.get(name)]
-    text = f"The two engines differ in a setting other than {', '.join(was)}."
-    if differ:
-        text = f"The two engines differ in {', '.join(differ)}."
+    known = ", ".join(differ) or f"a setting other than {', '.join(was)}"
+    text = f"The two engines differ in {known}."
+    if list(old.ids) != list(alike.ids):
+        text += (
+            " They have other token IDs for one request: compare --chat-template, "
+            "--tokenizer-mode, --mm-processor-kwargs and the files of the model."
+        )
     old_ones = ", ".join(f"{name} {was[name]}" for name in differ)
     new_ones = ", ".join(f"{name} {now.get(name)}" for name in differ)
     return Change(Cause.ENGINE_SETTING, text, second, old_ones, new_ones)

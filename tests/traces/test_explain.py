@@ -159,6 +159,22 @@ def test_an_engine_setting_is_named(
     assert found.shared_blocks + found.lost_blocks == found.second.num_blocks
 
 
+def test_an_engine_with_other_token_ids_is_told_from_one_with_other_hashes(
+    qwen: Normalizer, directory: Path
+) -> None:
+    settings = EngineSettings(model="org/qwen", chat_template="{{ messages[0]['content'] }}")
+    other = Normalizer.from_pretrained(directory, engine_settings=settings)
+    question = Request(messages=[{"role": "user", "content": "What is in this picture? " * 20}])
+    found = explained(qwen, question, question, first_answer_of=other.answer)
+    assert found.cause is Cause.ENGINE_SETTING
+    assert "--chat-template" in found.text
+    settings = EngineSettings(model="org/qwen", block_size=32)
+    other = Normalizer.from_pretrained(directory, engine_settings=settings)
+    assert "--chat-template" not in explained(
+        qwen, question, question, first_answer_of=other.answer
+    ).text  # fmt: skip
+
+
 def test_nothing_keeps_equal_requests_and_later_turns_apart(qwen: Normalizer) -> None:
     whole = FIRST._replace(tools=None)
     earlier = whole._replace(messages=MESSAGES[:2])
