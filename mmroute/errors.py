@@ -255,7 +255,11 @@ def needs_extra(extra: str, package: str, what: str) -> Iterator[None]:
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 80
 _SHORT.maxlevel = 3
-_JSON_TYPES = {dict: "object", list: "array", str: "string", int: "number", float: "number"}
+JSON_TYPES = {
+    dict: "object", list: "array", str: "string", int: "number", float: "number",
+    bool: "boolean", type(None): "null",
+}  # fmt: skip
+"""The types of JSON's values, in the words of error messages."""
 
 
 def quoted(value: object) -> str:
@@ -276,11 +280,9 @@ def json_type(value: object) -> str:
     >>> [json_type(value) for value in ({}, [1], "x", 1.5, True, None, b"")]
     ['object', 'array', 'string', 'number', 'true', 'null', 'bytes']
     """
-    if value is None:
-        return "null"
     if isinstance(value, bool):
         return str(value).lower()
-    return _JSON_TYPES.get(type(value), type(value).__name__)
+    return JSON_TYPES.get(type(value), type(value).__name__)
 
 
 def shortened(text: str) -> str:

@@ -321,7 +321,11 @@ def test_the_command_alone_shows_its_help_and_empty_input_is_named(tmp_path: Pat
 
 
 def test_a_wrong_type_is_named_in_the_words_of_json() -> None:
+    tool = {"type": "function", "function": {"name": "f", "parameters": "text"}}
+    wrong_tool = {"messages": [{"role": "user", "content": "x"}], "tools": [tool]}
     lines = ["null", '{"messages": true}', '{"messages": [null]}', '{"prompt": ["a"]}', "[1]"]
+    (answer,) = run("tokens", EMBEDDED_MODEL, stdin=json.dumps(wrong_tool)).stdout.splitlines()
+    assert "parameters must be of type object, found 'text'" in json.loads(answer)["message"]
     answers = run("tokens", EMBEDDED_MODEL, stdin="\n".join(lines)).stdout.splitlines()
     found = [json.loads(answer)["message"].split("found ")[1].split(";")[0] for answer in answers]
     assert found == ["null", "true", "null", "array", "array"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from mmroute.errors import InexactError, Reason, invalid, quoted
+from mmroute.errors import JSON_TYPES, InexactError, Reason, invalid, quoted
 
 _FIELDS: Final = ("description", "name", "parameters", "strict", "defer_loading")
 _KINDS: Final[Mapping[str, type]] = {"description": str, "strict": bool, "defer_loading": bool}
@@ -52,7 +52,7 @@ def _tool(tool: object, where: str) -> dict[str, Any]:
     for name, wanted in _KINDS.items():
         if function.get(name) is not None and not isinstance(function[name], wanted):
             raise invalid(
-                f"{where}.function.{name} must be of type {wanted.__name__}, found "
+                f"{where}.function.{name} must be of type {JSON_TYPES[wanted]}, found "
                 f"{quoted(function[name])}"
             )
     _check_types(function.get("parameters"), where)

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from mmroute.errors import invalid, json_type, quoted
+from mmroute.errors import JSON_TYPES, invalid, json_type, quoted
 
 _FUNCTION_FIELDS: Final = ("name", "description", "parameters", "strict")
 _OPTIONAL: Final[Mapping[str, type]] = {
@@ -51,7 +51,7 @@ def _normalize_tool(tool: object, where: str) -> dict[str, Any]:
     for name, kind in _OPTIONAL.items():
         if function.get(name) is not None and not isinstance(function[name], kind):
             raise invalid(
-                f"{where}.function.{name} must be of type {kind.__name__}, found "
+                f"{where}.function.{name} must be of type {JSON_TYPES[kind]}, found "
                 f"{quoted(function[name])}"
             )
     deferred = tool.get("defer_loading")

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 from mmroute.chat.conversation import ParsedChat
 from mmroute.chat.parts import MediaPart
 from mmroute.engines.vllm.rust.json_values import parse_json, read_json
-from mmroute.errors import InexactError, Reason, invalid, json_type, quoted
+from mmroute.errors import JSON_TYPES, InexactError, Reason, invalid, json_type, quoted
 from mmroute.requests.items import Modality
 
 _IMAGE: Final = "image_url"
@@ -297,7 +297,7 @@ def _optional(given: Mapping[str, Any], name: str, kind: type, where: str) -> An
     value = given.get(name)
     if value is None or isinstance(value, kind):
         return value
-    raise invalid(f"{where}.{name} must be of type {kind.__name__}, found {quoted(value)}")
+    raise invalid(f"{where}.{name} must be of type {JSON_TYPES[kind]}, found {quoted(value)}")
 
 
 def _optional_text(given: Mapping[str, Any], name: str, where: str) -> str:
