@@ -17,7 +17,7 @@ from mmroute.cli.validate_events import add_events, events_report, wrong_events
 from mmroute.health.self_check import check_model
 from mmroute.model.resolved import ResolvedModel
 from mmroute.parity.cases import Case
-from mmroute.parity.comparison import compare
+from mmroute.parity.comparison import compare, with_foreign_template
 from mmroute.parity.oracles import find_oracle
 from mmroute.parity.oracles.transformers import known_differences
 from mmroute.parity.oracles.vectors import VectorsOracle, write_vectors
@@ -129,7 +129,7 @@ def _compared(arguments: argparse.Namespace) -> int:
         model=normalizer.model.name,
         family=family,
         oracle=f"{oracle.name} {oracle.version}".strip(),
-        findings=tuple(findings),
+        findings=with_foreign_template(list(findings)),
         tokenizer=normalizer.model.tokenizer,
         known_differences=known_differences(family) if arguments.against == "transformers" else (),
         engine="" if running is None else str(running),

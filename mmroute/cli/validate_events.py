@@ -19,7 +19,7 @@ from mmroute.errors import MmrouteError, Reason
 from mmroute.model.resolve import resolve_model
 from mmroute.model.resolved import ResolvedModel
 from mmroute.parity.cases import Case
-from mmroute.parity.comparison import Finding, Verdict
+from mmroute.parity.comparison import Finding, Verdict, with_foreign_template
 from mmroute.parity.events.comparison import Announced, compare_announced, compare_watched, proposal
 from mmroute.parity.events.recordings import read_recording, recorded
 from mmroute.parity.report import Report
@@ -166,7 +166,7 @@ def report_of(
         model=model.name,
         family=model.family.family,
         oracle=oracle,
-        findings=found.findings,
+        findings=with_foreign_template(found.findings),
         tokenizer=model.tokenizer,
         engine="" if running is None else str(running),
         warning="" if running is None else running.warning(model.engine),

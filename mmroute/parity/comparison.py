@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from mmroute.answering.pipeline import answer
 from mmroute.errors import InexactError
 from mmroute.model.resolved import ResolvedModel
 from mmroute.parity.cases import Case, Oracle, Outcome, UndecidedError
-from mmroute.parity.causes import Diagnosis, Word
+from mmroute.parity.causes import Cause, Diagnosis, Word
 from mmroute.parity.diagnosis import diagnose
 from mmroute.parity.identity_remedies import identities_of
 from mmroute.requests.lines import request_of
+
+_FOREIGN_TEMPLATE: Final = (
+    " Prompts of text have the oracle's token IDs, and no chat of text has: the chat template is "
+    "another one. Give the engine's with --chat-template FILE in --engine-args."
+)
 
 
 class Verdict(Word):
@@ -82,6 +87,28 @@ def compare(model: ResolvedModel, oracle: Oracle, cases: Iterable[Case]) -> Iter
                 engine_model=engine_model,
             )
             yield Finding(case, ours, theirs, Verdict.SILENT, diagnosis)
+
+
+def with_foreign_template(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """The findings, where a chat template is the cause if all chats of text differ and no prompt.
+
+    Such a template is in no file of the model, so no setting that was tried explains one chat.
+    """
+    answered = [f for f in findings if f.theirs is not None and f.theirs.token_ids is not None]
+    texts = [f for f in answered if not f.case.modalities]
+    prompts = {f.verdict for f in texts if isinstance(f.case.request.get("prompt"), str)}
+    chats = {f.verdict for f in texts if "messages" in f.case.request}
+    if prompts != {Verdict.EQUAL} or chats != {Verdict.SILENT}:
+        return tuple(findings)
+    return tuple(map(_of_foreign_template, findings))
+
+
+def _of_foreign_template(finding: Finding) -> Finding:
+    found = finding.diagnosis
+    if found is None or found.cause is not Cause.OTHER or "messages" not in finding.case.request:
+        return finding
+    why = found.explanation + _FOREIGN_TEMPLATE
+    return replace(finding, diagnosis=replace(found, cause=Cause.TEMPLATE, explanation=why))
 
 
 def our_outcome(model: ResolvedModel, case: Case) -> Outcome:

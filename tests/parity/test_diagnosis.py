@@ -21,7 +21,13 @@ from mmroute.geometry import TokenIds
 from mmroute.model_directory import EMBEDDED_MODEL
 from mmroute.parity.cases import Case, Outcome
 from mmroute.parity.causes import Cause, Diagnosis
-from mmroute.parity.comparison import Finding, Verdict, compare, our_outcome
+from mmroute.parity.comparison import (
+    Finding,
+    Verdict,
+    compare,
+    our_outcome,
+    with_foreign_template,
+)
 from mmroute.parity.diagnosis import diagnose
 from mmroute.parity.page import as_page
 from mmroute.parity.report import Report
@@ -168,6 +174,29 @@ def test_template(normalizer: Load) -> None:
     found = diagnosed(faulty, right, one(300, 200))
     assert found.cause is Cause.TEMPLATE
     assert "The oracle renders the chat template of chat_template.json" in found.explanation
+
+
+def test_a_foreign_template(changed_model: Callable[..., Path], normalizer: Load) -> None:
+    """It is told apart from other files of a tokenizer by prompts of text, which stay equal."""
+
+    def foreign(files: dict[str, Any]) -> None:
+        files["chat_template.json"]["chat_template"] = (
+            "{% for m in messages %}### {{ m.role }}: {% if m.content is string %}{{ m.content }}"
+            "{% else %}{% for p in m.content %}{{ p.text }}{% endfor %}{% endif %}{% endfor %}"
+        )
+
+    ours = normalizer("small-qwen2.5-vl")
+    theirs = Normalizer.from_pretrained(str(changed_model("small-qwen2.5-vl", foreign)))
+    prompt = Case("p", "test", {"prompt": "The cat sat on the mat."})
+    cases = [prompt, chat(text("What?")), chat(text("And why?"))]
+
+    def causes(cases: list[Case], oracle: Normalizer = theirs) -> list[Cause]:
+        found = list(compare(ours.model, RightEngine(oracle.model), cases))
+        return [f.diagnosis.cause for f in with_foreign_template(found) if f.diagnosis]
+
+    assert causes(cases) == [Cause.TEMPLATE] * 2
+    assert causes(cases[1:]) == [Cause.OTHER] * 2, "no prompt tells that the tokenizer is the same"
+    assert causes(cases, ours) == []
 
 
 def test_a_switch_of_the_template(changed_model: Callable[..., Path]) -> None:
