@@ -21,7 +21,7 @@ class HashForm(StrEnum):
     16 digits of the hexadecimal form are the same 64 bits.
     """
     DYNAMO = "dynamo"
-    """The local and sequence hashes of Dynamo's router, whatever the engine."""
+    """The local and sequence hashes of Dynamo's router, whatever the engine, as such integers."""
 
 
 class HashFields(TypedDict, total=False):

@@ -184,9 +184,9 @@ def add_blocks(commands: Commands) -> None:
         choices=[form.value for form in HashForm],
         default=HashForm.HEX.value,
         help="hex: whole; int: the 64 bits that the engine's events have (vLLM's unless "
-        "VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES=0), which JSON readers round that know doubles only; "
-        "dynamo: local_hashes and sequence_hashes of "
-        "Dynamo's router (default: %(default)s)",
+        "VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES=0); dynamo: local_hashes and sequence_hashes of "
+        "Dynamo's router. JSON readers that know doubles only round the numbers of int and dynamo "
+        "(default: %(default)s)",
     )
     blocks.add_argument(
         "--hash-seed",
