@@ -8,10 +8,13 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cached_property
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, Self
+from urllib.parse import urlsplit
 
 from traffic import CHATS, Asked, picture, video
 
@@ -115,7 +118,36 @@ def post(transport: Transport, path: str, data: bytes) -> dict[str, Any]:
     return reply.body if isinstance(reply.body, dict) else {}
 
 
-@dataclass(slots=True)
+def first_token(url: str, asked: Asked) -> float:
+    """Have a streamed response sent, and read all of it.
+
+    Returns:
+        The seconds until its first line, which comes with the first token.
+
+    Raises:
+        RefusedError: its status tells of a failure.
+    """
+    where, data = urlsplit(url), json.dumps({**asked.body, "stream": True}).encode()
+    with closing(HTTPConnection(where.hostname or "", where.port, timeout=600)) as connection:
+        began = time.monotonic()
+        connection.request("POST", asked.path, data, {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        response.readline()
+        seconds = time.monotonic() - began
+        rest = response.read()
+    if response.status != 200:
+        raise RefusedError(f"{url}{asked.path} answered {response.status}: {rest[:300]!r}")
+    return seconds
+
+
+class Used(NamedTuple):
+    """What a router has taken: processor time in seconds, and the most memory in megabytes."""
+
+    seconds: float
+    megabytes: float | None
+
+
+@dataclass
 class Fleet:
     """The workers, and an index of what their events tell.
 
@@ -139,10 +171,13 @@ class Fleet:
     index: BlockIndex = field(default_factory=BlockIndex)
     _subscribers: list[Subscriber] = field(default_factory=list)
     _stack: ExitStack = field(default_factory=ExitStack)
-    _normalizer: Normalizer | None = None
+
+    @cached_property
+    def normalizer(self) -> Normalizer:
+        """The model's normalizer."""
+        return Normalizer.from_pretrained(self.model, engine_settings=self.settings)
 
     def __enter__(self) -> Self:
-        self._normalizer = Normalizer.from_pretrained(self.model, engine_settings=self.settings)
         subscribers = (Subscriber(worker.events) for worker in self.workers)
         self._subscribers = [self._stack.enter_context(each) for each in subscribers]
         time.sleep(1)  # what an engine announces before it is connected is lost
@@ -179,7 +214,7 @@ class Fleet:
 
         def listen(name: str, subscriber: Subscriber) -> None:
             while not ended.is_set():
-                messages = subscriber.receive(0.02)
+                messages = subscriber.receive(0.25)
                 with lock:
                     for message in messages:
                         self.index.apply(name, message)
@@ -202,10 +237,8 @@ class Fleet:
         Raises:
             UnannouncedError: it announces other blocks; the router has changed the request.
         """
-        if self._normalizer is None:
-            raise RuntimeError("use the fleet in a `with` statement")
         name, end = self.workers[number].name, time.monotonic() + PATIENCE
-        hashes = self._normalizer.answer(from_openai(asked.body, loras=self.loras)).block_hashes()
+        hashes = self.normalizer.answer(from_openai(asked.body, loras=self.loras)).block_hashes()
         while self.index.longest_prefixes(hashes).get(WorkerRank(name, 0), 0) < len(hashes):
             if time.monotonic() > end:
                 raise UnannouncedError(f"{name} announced no blocks for a request ({asked.kind})")

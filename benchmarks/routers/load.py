@@ -3,7 +3,9 @@
     python benchmarks/routers/load.py [MODEL] [--page docs/routers.md]
 
 Clients send questions about pictures at the same time, each the next turn of a conversation as soon
-as the one before is answered. Only the engines' own counters are read. Needs mmroute[events].
+as the one before is answered. Then fewer are sent at the times of one schedule, which is the same
+for every router. Hits are the engines' own. Today's runs come to those that are kept. Needs
+mmroute[events].
 """
 
 from __future__ import annotations
@@ -11,61 +13,62 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from statistics import median, quantiles
+from typing import Any, Final, Protocol
 
 import rules
-from fleet import Engine, Fleet, engines
+from apart import apart
+from fleet import Engine, Fleet, Used, engines
 from page import write_load
 from proxies import PACKAGES, proxy
 from traffic import PICTURES, SIDE, Asked, make_traffic
 
 from mmroute.kv_events.policy import DEFAULT_WEIGHTS
 
-Send = Callable[[Asked], None]
-"""Has a request answered."""
+SHARE: Final = 0.5  # of the rate that the first router reaches, at which scheduled requests come
+
+
+class Router(Protocol):
+    """What is compared."""
+
+    def send(self, asked: Asked) -> float:
+        """Have a request answered; the seconds until its first token."""
+
+    def used(self) -> Used:
+        """What the router has taken so far."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What the engines counted in one run.
+    """What was counted in one run.
 
     Attributes:
-        queries: the prompt tokens that each engine was sent.
+        queries: the prompt tokens that each worker was sent.
         hits: those of them that it took from its cache.
         requests: the requests that it answered.
         seconds: the time of the whole run.
+        first_token: the median, and the 90th percentile, of the seconds until a first token.
+        milliseconds: the processor time of the router's process for a request.
+        megabytes: the most memory that it took.
     """
 
     queries: list[int]
     hits: list[int]
     requests: list[int]
     seconds: float
-
-
-@contextmanager
-def in_process(make: Callable[[Fleet], rules.Rule], fleet: Fleet) -> Iterator[Send]:
-    """A rule, which is told how many requests each worker is working on."""
-    lock, working = threading.Lock(), [0] * len(fleet.workers)
-    rule = make(fleet)
-
-    def send(asked: Asked) -> None:
-        with lock:
-            worker = rule(asked, working).worker
-            working[worker] += 1
-        fleet.workers[worker].post(asked.path, asked.data)
-        with lock:
-            working[worker] -= 1
-
-    with fleet.listening(lock):
-        yield send
+    first_token: tuple[float, float]
+    milliseconds: float
+    megabytes: float | None
 
 
 def in_turn(fleet: Fleet) -> rules.Rule:
@@ -74,27 +77,21 @@ def in_turn(fleet: Fleet) -> rules.Rule:
     return lambda *_: rules.Choice(next(turns))
 
 
-@contextmanager
-def package(name: str, fleet: Fleet) -> Iterator[Send]:
-    """A router of the package index, as a process."""
-    with proxy(PACKAGES[name], fleet) as router:
-        yield router.send
-
-
-ROUTERS: Final[dict[str, Callable[[Fleet], AbstractContextManager[Send]]]] = {
-    "round robin": partial(in_process, in_turn),
-    "session affinity": partial(in_process, rules.session),
-    "production-stack's rule": partial(in_process, rules.production_stack),
-    **{name: partial(package, name) for name in PACKAGES},
-    "mmroute": partial(in_process, partial(rules.mmroute, weights=DEFAULT_WEIGHTS)),
+ROUTERS: Final[dict[str, Callable[[Fleet], AbstractContextManager[Router]]]] = {
+    "round robin": partial(apart, in_turn),
+    "session affinity": partial(apart, rules.session),
+    "production-stack's rule": partial(apart, rules.production_stack),
+    **{name: partial(proxy, package) for name, package in PACKAGES.items()},
+    "mmroute": partial(apart, partial(rules.mmroute, weights=DEFAULT_WEIGHTS)),
 }
 
 
 def run(
     fleet: Fleet,
-    make: Callable[[Fleet], AbstractContextManager[Send]],
+    make: Callable[[Fleet], AbstractContextManager[Router]],
     traffic: Sequence[Asked],
     clients: int,
+    arrivals: Iterable[float] = itertools.repeat(0.0),
 ) -> Loaded:
     """One router's run, from empty caches on.
 
@@ -102,45 +99,58 @@ def run(
         fleet: the workers.
         make: starts the router.
         traffic: the requests, in the order in which they are sent.
-        clients: the number of requests that are open at a time.
+        clients: the most requests that are open at a time.
+        arrivals: the second in which each request is sent, unless the conversation waits for an
+            answer; all of them at once, if there are clients enough.
     """
     fleet.empty()
-    left, changed = list(traffic), threading.Condition()
+    left, changed = list(zip(traffic, arrivals, strict=False)), threading.Condition()
     talking: set[int] = set()
+    waited: list[float] = []
 
-    def client(send: Send) -> None:
+    def client(router: Router, began: float) -> None:
         while True:
             with changed:
-                while (asked := _next(left, talking)) is None and left:
+                while (found := _next(left, talking)) is None and left:
                     changed.wait()
-                if asked is None:
+                if found is None:
                     return
-                left.remove(asked)
+                left.remove(found)
+                asked, due = found
                 talking.add(asked.session)
             try:
-                send(asked)
+                time.sleep(max(0.0, began + due - time.monotonic()))
+                waited.append(router.send(asked))
             finally:
                 with changed:
                     talking.remove(asked.session)
                     changed.notify_all()
 
-    with make(fleet) as send, ThreadPoolExecutor(clients) as threads:
-        before, began = fleet.counted(), time.monotonic()
-        for one in [threads.submit(client, send) for _ in range(clients)]:
+    with make(fleet) as router, ThreadPoolExecutor(clients) as threads:
+        before, taken, began = fleet.counted(), router.used().seconds, time.monotonic()
+        for one in [threads.submit(client, router, began) for _ in range(clients)]:
             one.result()
-        seconds, after = time.monotonic() - began, fleet.counted()
+        seconds, after, used = time.monotonic() - began, fleet.counted(), router.used()
     counts = [
         [b - a for a, b in zip(*pair, strict=True)] for pair in zip(before, after, strict=True)
     ]
     requests, hits, queries = map(list, zip(*counts, strict=True))
     if sum(requests) != len(traffic):
         raise RuntimeError(f"{len(traffic)} requests were sent, and {sum(requests)} answered")
-    return Loaded(queries, hits, requests, seconds)
+    first = median(waited), quantiles(waited, n=10)[-1]
+    milliseconds = (used.seconds - taken) * 1e3 / len(traffic)
+    return Loaded(queries, hits, requests, seconds, first, milliseconds, used.megabytes)
 
 
-def _next(left: Sequence[Asked], talking: set[int]) -> Asked | None:
+def schedule(count: int, rate: float) -> list[float]:
+    """The seconds in which so many requests arrive, at so many a second, with random gaps."""
+    draw = random.Random(0)
+    return list(itertools.accumulate(draw.expovariate(rate) for _ in range(count)))
+
+
+def _next(left: Sequence[tuple[Asked, float]], talking: set[int]) -> tuple[Asked, float] | None:
     """The first request whose conversation waits for no answer."""
-    return next((asked for asked in left if asked.session not in talking), None)
+    return next((found for found in left if found[0].session not in talking), None)
 
 
 def main() -> None:
@@ -151,30 +161,45 @@ def main() -> None:
     parser.add_argument("--blocks", type=int, default=600, help="of 32 tokens in each cache")
     parser.add_argument("--requests", type=int, default=400, help="to each router")
     parser.add_argument("--clients", type=int, default=8, help="requests that are open at a time")
-    parser.add_argument("--runs", type=int, default=2)
+    parser.add_argument("--scheduled", type=int, default=160, help="requests of the schedule")
     parser.add_argument("--routers", nargs="+", choices=ROUTERS, default=list(ROUTERS))
     parser.add_argument("--python", type=Path, help="of an environment that has vLLM")
     parser.add_argument("--json", type=Path, default=Path(__file__).with_name("load.json"),
-                        help="keeps the numbers; rows that are not measured anew stay")  # fmt: skip
+                        help="the kept runs, to which those of today come")  # fmt: skip
     parser.add_argument("--page", type=Path, help="the page to write, with the picture beside it")
     given = parser.parse_args()
     found = json.loads(given.json.read_text("utf-8")) if given.json.is_file() else {}
-    rows: dict[str, list[dict[str, Any]]] = found.get("routers", {})
-    rows = {name: rows.get(name, []) for name in ROUTERS} | {name: [] for name in given.routers}
     with engines(given.model, given.engines, given.blocks, given.python) as fleet:
         first = fleet.workers[0]
         traffic = make_traffic(fleet.served, given.requests, kinds=PICTURES)
-        found = {
+        settings = {
             "engine": f"vLLM {first.version()}" if isinstance(first, Engine) else "",
-            "model": fleet.served, "engines": given.engines, "blocks": given.blocks,
-            "requests": given.requests, "clients": given.clients, "side": SIDE, "routers": rows,
+            "model": Path(fleet.served).name.lower(), "engines": given.engines,
+            "blocks": given.blocks, "requests": given.requests, "clients": given.clients,
+            "side": SIDE, "scheduled_requests": given.scheduled,
         }  # fmt: skip
-        for _, name in itertools.product(range(given.runs), given.routers):
-            loaded = run(fleet, ROUTERS[name], traffic, given.clients)
-            rows[name].append(asdict(loaded))
+        found = found or {**settings, "routers": {}, "scheduled": {}}
+        if other := [name for name, value in settings.items() if found.get(name) != value]:
+            parser.error(
+                f"{given.json} has runs with another {', '.join(other)}: name another file"
+            )
+
+        def measure(part: str, name: str, **how: Any) -> Loaded:
+            loaded = run(fleet, ROUTERS[name], **how)
+            today = {"day": datetime.now(UTC).date().isoformat(), **asdict(loaded)}
+            found[part].setdefault(name, []).append(today)
+            given.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
             rate = sum(loaded.hits) / sum(loaded.queries)
             print(f"{name:28}  {rate:6.1%}  {loaded.requests}  {loaded.seconds:.0f} s", flush=True)
-            given.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+            return loaded
+
+        for name in given.routers:
+            loaded = measure("routers", name, traffic=traffic, clients=given.clients)
+            if name == given.routers[0]:
+                arrivals = schedule(given.scheduled, SHARE * given.requests / loaded.seconds)
+        for name in given.routers:
+            few = traffic[: given.scheduled]
+            measure("scheduled", name, traffic=few, clients=64, arrivals=arrivals)
     if given.page:
         write_load(given.page, found)
 

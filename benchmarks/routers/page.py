@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
@@ -58,25 +59,60 @@ def write_load(page: Path, found: Mapping[str, Any]) -> None:
     """
     rows, bars = [], {}
     for name, runs in found["routers"].items():
-        if not runs:
-            continue
-        rates = [sum(run["hits"]) / sum(run["queries"]) for run in runs]
         computed = [
             sorted((q - h for q, h in zip(run["queries"], run["hits"], strict=True)), reverse=True)
             for run in runs
         ]
         means = [fmean(tokens) for tokens in zip(*computed, strict=True)]
         busiest = [max(run["requests"]) / fmean(run["requests"]) for run in runs]
-        shown = (f"{tokens:,.0f}" for tokens in means)
-        rows.append([name, _spread(rates), *shown, f"{fmean(busiest):.2f}", str(len(runs))])
+        shown = [f"{tokens:,.0f}" for tokens in means]
+        days = [_spread(rates) for rates in _hit_rates(runs).values()]
+        rates = list(chain(*_hit_rates(runs).values()))
+        rows.append([name, _spread(rates), *days, *shown, f"{fmean(busiest):.2f}", str(len(runs))])
         if name in _SHOWN:
             bars[_SHOWN[name]] = fmean(rates), means
-    heads = ["router", "hit rate", "computed by the busier engine", "by the other one", "busiest",
-             "runs"]  # fmt: skip
-    _fill(page, {"load": _table(heads, rows)})
+    heads = ["router", "hit rate", *_hit_rates(found["routers"][_BASE]),
+             "computed by the busier engine", "by the other one", "busiest", "runs"]  # fmt: skip
+    tables = {"load": _table(heads, rows), "scheduled": _scheduled(found["scheduled"])}
+    _fill(page, tables)
     tokens = fmean(sum(run["queries"]) for run in found["routers"][_BASE])
     caption = _CAPTION.format(**found, tokens=f"{tokens / 1000:,.0f},000")
     write_picture(page.with_name("request.svg"), bars, caption)
+
+
+def _hit_rates(runs: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
+    """The hit rates of each day's runs."""
+    days: dict[str, list[float]] = {}
+    for run in runs:
+        days.setdefault(run["day"], []).append(sum(run["hits"]) / sum(run["queries"]))
+    return days
+
+
+def _scheduled(routers: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    """Times as ratios to those of the first router, and processor time to the base's."""
+    first = next(iter(routers.values()))
+
+    def ratio(runs: Sequence[Mapping[str, Any]], which: int) -> str:
+        pairs = zip(runs, first, strict=False)
+        ratios = [a["first_token"][which] / b["first_token"][which] for a, b in pairs]
+        half = (max(ratios) - min(ratios)) / 2
+        return f"{fmean(ratios):.2f}" + (f" ± {half:.2f}" if half >= 0.005 else "")
+
+    rows = (
+        [
+            name,
+            ratio(runs, 0),
+            ratio(runs, 1),
+            _spread([sum(run["hits"]) / sum(run["queries"]) for run in runs]),
+            f"{_mean(runs, 'milliseconds') / _mean(routers[_BASE], 'milliseconds'):.2f}",
+            f"{max(run['megabytes'] for run in runs):.0f}",
+            str(len(runs)),
+        ]
+        for name, runs in routers.items()
+    )
+    heads = ["router", "first token, median", "90th percentile", "hit rate", "processor time",
+             "memory, MB", "runs"]  # fmt: skip
+    return _table(heads, rows)
 
 
 def _fill(page: Path, tables: Mapping[str, str]) -> None:

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from fleet import Fleet, RefusedError, post
+from fleet import Fleet, RefusedError, Used, first_token, post
 from rules import Choice
 from traffic import Asked
 
-from mmroute import Normalizer, from_openai
+from mmroute import from_openai
 from mmroute.answering.routing import Routing
 from mmroute.errors import InexactError
 from mmroute.net.remote import Remote
@@ -62,11 +62,12 @@ class Package:
         return python
 
 
-class Used(NamedTuple):
-    """What a router has taken: processor time in seconds, and the most memory in megabytes."""
-
-    seconds: float
-    megabytes: float | None
+def used_by(process: int | str) -> Used:
+    """What a process and its threads have taken."""
+    root = Path("/proc", str(process))
+    times = (root / "stat").read_text().rpartition(")")[2].split()[11:13]
+    (most,) = re.findall(r"VmHWM:\s+(\d+)", (root / "status").read_text())
+    return Used(sum(map(int, times)) / _TICKS, int(most) / 1024)
 
 
 class Process:
@@ -96,10 +97,7 @@ class Process:
 
     def used(self) -> Used:
         """What it and its threads have taken."""
-        root = Path("/proc", str(self._process.pid))
-        times = (root / "stat").read_text().rpartition(")")[2].split()[11:13]
-        (most,) = re.findall(r"VmHWM:\s+(\d+)", (root / "status").read_text())
-        return Used(sum(map(int, times)) / _TICKS, int(most) / 1024)
+        return used_by(self._process.pid)
 
     def close(self) -> None:
         """End it."""
@@ -117,13 +115,13 @@ class Proxy:
     """A router that forwards requests to the workers itself."""
 
     def __init__(self, package: Package, process: Process, url: str) -> None:
-        self._process, self._package = process, package
+        self._process, self._package, self._url = process, package, url
         self._transport = Transport(Remote(url, timeout=600.0))
         self.used, self.close = process.used, self._transport.close
 
-    def send(self, asked: Asked) -> None:
-        """Have a request answered, beside others."""
-        post(self._transport, asked.path, asked.data)
+    def send(self, asked: Asked) -> float:
+        """Have a request answered, beside others; the seconds until its first token."""
+        return first_token(self._url, asked)
 
     def ask(self, asked: Asked, sent: list[int]) -> tuple[dict[str, Any], Choice]:
         """The response, and what the router told of its decision; its worker is -1."""
@@ -181,7 +179,6 @@ class Selector:
     def __init__(self, process: Process, url: str, fleet: Fleet, with_items: bool) -> None:
         self._fleet, self._with_items = fleet, with_items
         self._transport = Transport(Remote(url, timeout=30.0))
-        self._normalizer = Normalizer.from_pretrained(fleet.model, engine_settings=fleet.settings)
         self.used, self.close = process.used, self._transport.close
         for number, worker in enumerate(fleet.workers):
             self._post("/workers", {
@@ -193,7 +190,7 @@ class Selector:
 
     def ask(self, asked: Asked, sent: list[int]) -> tuple[dict[str, Any], Choice]:
         """The response of the worker that it picks, and what it credits there."""
-        routing = self._normalizer.answer(from_openai(asked.body, loras=self._fleet.loras))
+        routing = self._fleet.normalizer.answer(from_openai(asked.body, loras=self._fleet.loras))
         question = {"model_name": self._fleet.served, "token_ids": routing.token_ids.tolist()}
         if routing.lora is not None:
             question["lora_name"] = routing.lora.name

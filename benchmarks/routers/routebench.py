@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 import rules
-from fleet import Engine, Fleet, RefusedError, UnannouncedError, engines
+from fleet import Engine, Fleet, RefusedError, UnannouncedError, Used, engines
 from page import write_page
-from proxies import DYNAMO, PACKAGES, Used, dynamo, proxy
+from proxies import DYNAMO, PACKAGES, dynamo, proxy
 from scores import Run, Sent, sum_up
 from simulated import simulation
 from traffic import Asked, Probe, make_probes, make_traffic

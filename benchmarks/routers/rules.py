@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from fleet import Fleet
 from traffic import Asked
 
-from mmroute import Normalizer, from_openai
+from mmroute import from_openai
 from mmroute.kv_events import WorkerRank
 from mmroute.kv_events.holders import Blocks
 from mmroute.kv_events.policy import Prompt, Weights, WorkerState, pick
@@ -139,8 +139,7 @@ def ray_prefix_affinity(fleet: Fleet) -> Rule:
 
 def mmroute(fleet: Fleet, weights: Weights = WEIGHTS) -> Rule:
     """The worker where the prompt costs least, by the engine's own block hashes."""
-    normalizer = Normalizer.from_pretrained(fleet.model, engine_settings=fleet.settings)
-    index = fleet.index
+    normalizer, index = fleet.normalizer, fleet.index
 
     def rule(asked: Asked, sent: Sequence[int]) -> Choice:
         routing = normalizer.answer(from_openai(asked.body, loras=fleet.loras))

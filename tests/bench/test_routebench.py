@@ -248,6 +248,26 @@ def test_the_command_and_the_page(
     assert page.with_suffix(".svg").read_text().count("<rect") == 1 + 3 + 2 * 3
 
 
+def test_each_day_has_its_hit_rates(tmp_path: Path) -> None:
+    numbers = json.loads(Path(load.__file__).with_name("load.json").read_text("utf-8"))
+    (name, (first, *_)) = next(iter(numbers["routers"].items()))
+    one = {**first, "queries": [100, 100], "hits": [50, 50], "day": "2026-01-01"}
+    other = {**one, "hits": [60, 60], "day": "2026-01-02"}
+    page = tmp_path / "routers.md"
+    page.write_text("<!-- routebench: load -->\n<!-- end -->\n")
+    write_load(page, {**numbers, "routers": {name: [one, other], "mmroute": [one, other, other]}})
+    told = page.read_text()
+    assert "| router | hit rate | 2026-01-01 | 2026-01-02 | " in told
+    assert "| mmroute | 56.7% ± 5.0 | 50.0% | 60.0% | 43 | 43 | " in told
+
+
+def test_a_schedule_is_the_same_for_every_router_and_has_its_rate() -> None:
+    arrivals = load.schedule(4000, 20.0)
+    assert arrivals == load.schedule(4000, 20.0)
+    assert arrivals == sorted(arrivals)
+    assert arrivals[-1] == pytest.approx(200, rel=0.05)
+
+
 def test_pictures_are_most_of_their_workload_and_answers_tell_conversations_apart() -> None:
     traffic = make_traffic(SERVED, 300, kinds=PICTURES)
     assert {asked.kind for asked in traffic} == set(PICTURES)
@@ -268,23 +288,31 @@ def test_clients_keep_the_turns_of_a_conversation_in_order(small: str) -> None:
     open_now: set[int] = set()
     answered: list[Asked] = []
 
+    class Watched:
+        def __init__(self, router: load.Router) -> None:
+            self._router, self.used = router, router.used
+
+        def send(self, asked: Asked) -> float:
+            assert asked.session not in open_now
+            open_now.add(asked.session)
+            seconds = self._router.send(asked)
+            open_now.remove(asked.session)
+            answered.append(asked)
+            return seconds
+
     @contextmanager
-    def watched(fleet: Fleet) -> Iterator[load.Send]:
-        with load.ROUTERS["mmroute"](fleet) as send:
-
-            def ask(asked: Asked) -> None:
-                assert asked.session not in open_now
-                open_now.add(asked.session)
-                send(asked)
-                open_now.remove(asked.session)
-                answered.append(asked)
-
-            yield ask
+    def watched(fleet: Fleet) -> Iterator[load.Router]:
+        with load.ROUTERS["mmroute"](fleet) as router:
+            yield Watched(router)
 
     with simulation(small, SERVED, 2, 400) as fleet:
         found = load.run(fleet, watched, traffic, 4)
     assert sum(found.requests) == len(answered) == 40
     assert sum(found.hits) > 0
+    assert 0 < found.first_token[0] <= found.first_token[1]
+    assert found.milliseconds > 0
+    assert found.megabytes is not None
+    assert found.megabytes > 1
     for session in {asked.session for asked in traffic}:
         turns = [asked for asked in answered if asked.session == session]
         assert turns == [asked for asked in traffic if asked.session == session]
@@ -295,22 +323,33 @@ def test_the_load_its_table_and_its_picture(
     small: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page, numbers = tmp_path / "routers.md", tmp_path / "load.json"
-    page.write_text("<!-- routebench: load -->\n<!-- end -->\n<!-- routebench: live -->\nkept\n")
+    marks = "".join(
+        f"<!-- routebench: {name} -->\n<!-- end -->\n" for name in ("load", "scheduled")
+    )
+    page.write_text(f"{marks}<!-- routebench: live -->\nkept\n")
     monkeypatch.setattr("sys.argv", [
-        "load.py", small, "--requests", "12", "--runs", "1", "--clients", "3",
+        "load.py", small, "--requests", "12", "--scheduled", "6", "--clients", "3",
         "--python", str(stand_in_python(tmp_path)), "--json", str(numbers), "--page", str(page),
         "--routers", "round robin", "mmroute",
     ])  # fmt: skip
     load.main()
-    (ours,) = json.loads(numbers.read_text())["routers"]["mmroute"]
-    assert sum(ours["requests"]) == 12
+    found = json.loads(numbers.read_text())
+    (ours,), (scheduled,) = (found[part]["mmroute"] for part in ("routers", "scheduled"))
+    assert (sum(ours["requests"]), sum(scheduled["requests"])) == (12, 6)
     rate = sum(ours["hits"]) / sum(ours["queries"])
     told = page.read_text()
     assert f"| mmroute | {rate:.1%} | " in told
     assert "kept" in told
+    assert "| round robin | 1.00 | 1.00 | " in told
     drawn = page.with_name("request.svg").read_text()
     assert f">{rate:.1%}<" in drawn
     assert "12 questions about" in drawn
+    load.main()
+    assert len(json.loads(numbers.read_text())["routers"]["mmroute"]) == 2
+    sys.argv += ["--clients", "4"]
+    with pytest.raises(SystemExit):
+        load.main()
+    assert len(json.loads(numbers.read_text())["routers"]["mmroute"]) == 2
 
 
 def test_the_page_and_its_picture_show_the_numbers_that_are_kept(tmp_path: Path) -> None:
