@@ -25,6 +25,14 @@ LINE = (
 )
 
 
+def test_names_of_the_served_model_are_put_aside() -> None:
+    """No answer depends on them, and of several names no request could choose one."""
+    line = parse_command("vllm serve org/model --served-model-name a b")
+    found = engine_command(line, "org/model", Path("/copy"))
+    assert found.put_aside == ("--served-model-name", "a", "b")
+    assert "served-model-name" not in found.options
+
+
 def test_what_decides_answers_is_kept_and_the_machine_is_put_aside() -> None:
     found = engine_command(parse_command(LINE), "org/model", Path("/copy"))
     assert found.put_aside == ("--tensor-parallel-size", "2", "--gpu-memory-utilization", "0.9")

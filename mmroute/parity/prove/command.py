@@ -26,7 +26,7 @@ _KEPT: Final = frozenset((
     "max-num-batched-tokens", "max-num-seqs", "media-io-kwargs", "mm-hasher-algorithm",
     "mm-processor-cache-gb", "mm-processor-kwargs", "num-gpu-blocks-override",
     "prefix-cache-retention-interval", "prefix-caching-hash-algo", "prefix-match-unit",
-    "reasoning-effort-map", "reasoning-parser", "response-role", "runner", "served-model-name",
+    "reasoning-effort-map", "reasoning-parser", "response-role", "runner",
     "swa-bounded-replay", "tokenizer-mode", "tool-call-parser", "trust-remote-code",
     "trust-request-chat-template", "trust-request-mm-kwargs", "video-pruning-rate",
 ))  # fmt: skip
