@@ -197,6 +197,12 @@ TEMPLATES: Final[dict[str, dict[str, Any]]] = {
                       "messages": _SEVERAL},
     "macro": _shown("{% macro f(x, y='d') %}[{{ x }}{{ y }}{{ g }}]{% endmacro %}{% set g = 'later' %}{{ f(1) }}"
                     "{{ f(1, missing) }}{{ f(y=2, x=none) }}{{ f() }}"),
+    "macro-sets-what-it-reads": {
+        "template": "{% macro f() %}{% set tools = tools %}{{ tools is defined }}{% endmacro %}{{ f() }}",
+        **_user("Hi"), **_TOOLS,
+    },
+    "macro-default-of-its-name": _shown("{% macro f(v=v) %}{{ v }}{% endmacro %}{{ f() }}"),
+    "macro-default": _shown("{% macro f(x=v) %}{{ x }}{% set v = 1 %}{% endmacro %}{{ f() }}"),
     "macro-recursive": _shown("{% macro f(n) %}{{ n }}{% if n > 0 %}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(3) }}"),
     "macro-before": _shown("{% macro a() %}{{ b() }}{% endmacro %}{% macro b() %}B{% endmacro %}{{ a() }}"),
     "namespace": {"template": "{% set ns = namespace(n=0, t='') %}{% for m in messages %}{% set ns.n = ns.n + 1 %}"
@@ -206,6 +212,15 @@ TEMPLATES: Final[dict[str, dict[str, Any]]] = {
                       "messages": _SEVERAL},
     "set-block": _shown("{% set x %} a {{ v.n }} {% endset %}[{{ x }}]{{ x is string }}"),
     "generation": _shown("a {% generation %}{% set y = 1 %}b{% endgeneration %} c{{ y is defined }}"),
+    "generation-in-a-macro": _shown("{% macro f(x) %} {%- generation -%} {{ x }} {%- endgeneration -%}{% endmacro %}{{ f(v) }}"),
+    "generation-not-a-tag": _shown("{% raw %}{% generation %}{{ x | tojson }}{% endraw %}{# | tojson #}{{ '| tojson' }}"),
+    "call": _shown("{% macro f() %}[{{ caller() }}]{% endmacro %}{% call f() %}{{ v.d }}{% endcall %}"),
+    "names-of-the-binding": _shown("{{ joiner is defined }}{{ cycler is defined }}{{ debug is defined }}{{ null is defined }}{{ items }}"),
+    "filter-of-the-binding": _shown("{{ 'abc' | wordcount }}"),
+    "letters": _shown("{{ 'ÄÖİẞ' | lower }}{{ 'ßŉ' | upper }}{{ ['\U00011f5a', '\u1ac1', 'e\u0301', '\u200d', '\ua7ce'] }}"),
+    "order": _shown("{{ ['b', 'A', 'é', 'c'] | sort }}"),
+    "order-of-capitals": _shown("{{ ['b', 'A', w, 'c'] | sort }}", w="É"),
+    "tojson-computed": _shown("{{ [1 / 3, -0.0, 10.0 ** 16, 6 / 2] | tojson }}{{ '<a>&\u2028' | tojson | replace('a', '<') }}"),
     "whitespace": _shown("a\n  {% if true %}\n  b\n  {% endif %}\n  {# c #}\n c {%- if true %} d {% endif -%} \n e\n"),
     "raise": _shown("{{ raise_exception('no: ' ~ v.n) }}"),
     "strftime": _shown("{{ strftime_now('%Y') }}"),

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from mmroute.chat import Chat
-from mmroute.chat.minijinja import MinijinjaTemplate
 from mmroute.engines.profile import ChatSource
 from mmroute.engines.vllm.chats import RefusedChat, harmony_refusal
 from mmroute.engines.vllm.inkling_chat import marks_of
@@ -18,6 +17,7 @@ from mmroute.engines.vllm.rust.deepseek_chat import DEEPSEEK_MODES, RustDeepSeek
 from mmroute.engines.vllm.rust.inkling_chat import RustInklingChat
 from mmroute.engines.vllm.rust.kimi_k3_chat import RustKimiK3Chat
 from mmroute.engines.vllm.rust.parsers import Parsers, choose_parsers
+from mmroute.engines.vllm.rust.template import RustTemplate
 from mmroute.engines.vllm.rust.template_chat import RustChat
 from mmroute.engines.vllm.rust.template_files import template_source
 from mmroute.engines.vllm.rust.tokenizer import ordinary_encoder
@@ -65,7 +65,7 @@ def load_chat(source: ChatSource, *, earlier: bool = False) -> Chat:
     template, why_none = None, "the model has no chat template; send a rendered `prompt` instead"
     if text is not None:
         try:
-            template = MinijinjaTemplate.compile(*text)
+            template = RustTemplate.compile(*text, has_dates=not earlier)
         except ModelError as error:
             why_none = str(error)
     return RustChat(

@@ -37,7 +37,8 @@ from mmroute.engines.vllm.deepseek.turns import (
     without_dropped,
     write,
 )
-from mmroute.engines.vllm.rust.json_values import json_text, parse_json
+from mmroute.engines.vllm.rust.json_text import tojson
+from mmroute.engines.vllm.rust.json_values import parse_json
 from mmroute.engines.vllm.rust.messages import Message, messages_of
 from mmroute.engines.vllm.rust.options import tools_of_request
 from mmroute.engines.vllm.rust.own_chat import OwnChat
@@ -46,9 +47,9 @@ from mmroute.errors import InexactError, Reason, invalid, quoted
 from mmroute.requests.items import Items
 from mmroute.requests.request import Request
 
-_V32: Final = Markup(*V32_TAGS, V32_PREAMBLE, json_text)
-_V4: Final = Dialect(Markup(*V4_TAGS, V4_PREAMBLE, json_text), marks_systems=False)
-_V41: Final = Dialect(Markup(*V41_TAGS, V4_PREAMBLE, json_text), marks_systems=True)
+_V32: Final = Markup(*V32_TAGS, V32_PREAMBLE, tojson)
+_V4: Final = Dialect(Markup(*V4_TAGS, V4_PREAMBLE, tojson), marks_systems=False)
+_V41: Final = Dialect(Markup(*V41_TAGS, V4_PREAMBLE, tojson), marks_systems=True)
 _ROLES: Final = ("system", "developer", "user", "assistant", "tool")
 _HIGH: Final = Reasoning(True, "high")
 _FUNCTION: Final = ("name", "description", "parameters", "strict")

@@ -20,7 +20,8 @@ from mmroute.engines.vllm.inkling_chat import (
     effort_text,
     encoded,
 )
-from mmroute.engines.vllm.rust.json_values import COMPACT, json_text, parse_json
+from mmroute.engines.vllm.rust.json_text import COMPACT, tojson
+from mmroute.engines.vllm.rust.json_values import parse_json
 from mmroute.engines.vllm.rust.messages import Call, Message, messages_of
 from mmroute.engines.vllm.rust.options import hides_tools, tools_of_request
 from mmroute.engines.vllm.rust.own_chat import OwnChat
@@ -117,7 +118,7 @@ def _call_text(call: Call) -> str:
     arguments = parse_json(call.arguments, f"the arguments of tool call {call.id}")
     if not isinstance(arguments, dict):
         raise invalid(f"the arguments of tool call {call.id} must be a JSON object")
-    return f'{{"name":{json_text(call.name)},"args":{_canonical(arguments)}}}'
+    return f'{{"name":{tojson(call.name)},"args":{_canonical(arguments)}}}'
 
 
 def _described(tools: Sequence[Mapping[str, Any]]) -> str:
@@ -134,4 +135,4 @@ def _described(tools: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _canonical(value: Any) -> str:
-    return json_text(value, **COMPACT, sort_keys=True)
+    return tojson(value, **COMPACT, sort_keys=True)

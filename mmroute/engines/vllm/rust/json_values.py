@@ -8,16 +8,17 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any, Final, NoReturn
 
-from mmroute.chat.minijinja.json_text import tojson
-from mmroute.chat.minijinja.values import UnknownResultError
 from mmroute.errors import InexactError, Reason, invalid, quoted
 
-COMPACT: Final[Mapping[str, Any]] = {"separators": [",", ":"]}
 _DEEPEST: Final = 127
 _SMALLEST: Final = -(2**63)
 _LARGEST: Final = 2**64 - 1
+# Integers below this, and powers of ten up to this one, are exact as floats.
+_EXACT: Final = 2**53
+_EXACT_POWER: Final = 22
 
 
 def read_json(value: object, where: str, depth: int) -> Any:
@@ -29,7 +30,8 @@ def read_json(value: object, where: str, depth: int) -> Any:
         depth: the number of objects and arrays around it.
 
     Raises:
-        InexactError: `invalid_request`: serde_json refuses it.
+        InexactError: `invalid_request`: serde_json refuses it; `chat_template_not_reproducible`: it
+            holds a number that serde_json may read otherwise.
     """
     if isinstance(value, str):
         if not value.isascii():
@@ -38,9 +40,9 @@ def read_json(value: object, where: str, depth: int) -> Any:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
-        return value if _SMALLEST <= value <= _LARGEST else _finite(_float(value), where)
+        return value if _SMALLEST <= value <= _LARGEST else _sure(_float(value), where)
     if isinstance(value, float):
-        return _finite(value, where)
+        return _sure(value, where)
     if depth >= _DEEPEST:
         raise invalid(f"{where} is nested too deeply")
     if isinstance(value, Mapping):
@@ -62,29 +64,13 @@ def parse_json(text: str, what: str) -> Any:
 
     Raises:
         InexactError: `chat_template_failed`: it is no JSON; `invalid_request`: serde_json refuses
-            a value in it.
+            a value in it; and as `read_json`.
     """
     try:
         parsed = json.loads(text, parse_constant=_no_constant, parse_int=_integer)
     except (ValueError, RecursionError) as error:
         raise InexactError(Reason.CHAT_TEMPLATE_FAILED, f"{what} are not JSON: {error}") from None
     return read_json(parsed, what, 0)
-
-
-def json_text(value: Any, **options: Any) -> str:
-    """JSON as prompts have it, with a space behind each comma and colon.
-
-    Args:
-        value: the value.
-        options: those of the filter ``tojson``, such as `COMPACT`.
-
-    Raises:
-        InexactError: `chat_template_failed`: it has a number that may be written in another way.
-    """
-    try:
-        return tojson(value, **options)
-    except UnknownResultError as error:
-        raise InexactError(Reason.CHAT_TEMPLATE_FAILED, f"not covered: {error}") from None
 
 
 def _no_constant(name: str) -> NoReturn:
@@ -115,7 +101,19 @@ def _float(value: int) -> float:
         return math.inf
 
 
-def _finite(value: float, where: str) -> float:
-    if math.isfinite(value):
-        return value
-    raise invalid(f"{where} holds a number that is out of range")
+def _sure(value: float, where: str) -> float:
+    """A number that serde_json has read as Python does.
+
+    It multiplies or divides by a power of ten, which is not always rounded right.
+    """
+    if not math.isfinite(value):
+        raise invalid(f"{where} holds a number that is out of range")
+    _, significand, exponent = Decimal(repr(value)).normalize().as_tuple()
+    large = sum(d * 10**i for i, d in enumerate(reversed(significand))) >= _EXACT
+    if large or not isinstance(exponent, int) or abs(exponent) > _EXACT_POWER:
+        raise InexactError(
+            Reason.CHAT_TEMPLATE_NOT_REPRODUCIBLE,
+            f"{where} holds {value}; how the engine reads a number of many digits, or with a large "
+            "exponent, is not covered",
+        )
+    return value

@@ -13,12 +13,13 @@ from typing import Any, Final
 import numpy as np
 
 from mmroute.chat.conversation import ParsedChat
-from mmroute.chat.minijinja.strings import WHITESPACE
-from mmroute.engines.vllm.rust.json_values import COMPACT, json_text, parse_json
+from mmroute.engines.vllm.rust.json_text import COMPACT, tojson
+from mmroute.engines.vllm.rust.json_values import parse_json
 from mmroute.engines.vllm.rust.messages import Call, Message, messages_of
 from mmroute.engines.vllm.rust.options import tools_of_request
 from mmroute.engines.vllm.rust.own_chat import OwnChat
 from mmroute.engines.vllm.rust.reasoning import Reasoning, reasoning_of
+from mmroute.engines.vllm.rust.template_files import WHITESPACE
 from mmroute.errors import InexactError, Reason, invalid, quoted
 from mmroute.geometry import TokenIds
 from mmroute.requests.items import Items
@@ -204,7 +205,7 @@ def _arguments(call: Call) -> Iterator[str]:
     if not isinstance(arguments, dict):
         raise invalid(f"the arguments of tool call {call.id} must be a JSON object")
     for key, value in arguments.items():
-        told = value if isinstance(value, str) else json_text(value, **COMPACT)
+        told = value if isinstance(value, str) else tojson(value, **COMPACT)
         yield from _element("argument", told, key=key, type=_TYPES[type(value)])
 
 
@@ -216,7 +217,7 @@ def _response_format(given: Mapping[str, Any] | None) -> Iterator[str]:
     if kind == "json_schema":
         told = given[kind]
         schema = told["schema"] if "schema" in told else told["json_schema"]
-        text += _SCHEMA.format(json_text(schema, **COMPACT, sort_keys=True))
+        text += _SCHEMA.format(tojson(schema, **COMPACT, sort_keys=True))
     yield from _internal("response-format", text)
 
 
@@ -227,7 +228,7 @@ def _described(tools: Sequence[Mapping[str, Any]]) -> str:
         told = {name: value for name, value in function.items() if value is not None}
         told |= {name: tool["function"][name] for name in ("name", "parameters")}
         specs.append({"function": told, "type": "function"})
-    return json_text(specs, **COMPACT, sort_keys=True)
+    return tojson(specs, **COMPACT, sort_keys=True)
 
 
 def _internal(kind: str, text: str) -> Iterator[str]:

@@ -87,10 +87,10 @@ def template_kwargs(request: Request, defaults: Mapping[str, Any]) -> dict[str, 
         defaults: the server's defaults.
 
     Raises:
-        InexactError: `invalid_request`.
+        InexactError: as `read_json`.
     """
     given = request.chat_template_kwargs
-    kwargs = {**defaults, **read_json(given, "chat_template_kwargs", 1)}
+    kwargs: dict[str, Any] = read_json({**defaults, **given}, "chat_template_kwargs", 1)
     if request.reasoning_effort is not None:
         kwargs["reasoning_effort"] = request.reasoning_effort
         if "enable_thinking" not in given:

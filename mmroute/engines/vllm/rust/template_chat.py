@@ -11,10 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jinja2 import Undefined
-
 from mmroute.chat.conversation import ParsedChat
-from mmroute.chat.minijinja import MinijinjaTemplate
 from mmroute.chat.renderer import Chat
 from mmroute.engines.vllm.rust.json_values import read_json
 from mmroute.engines.vllm.rust.messages import images_of, read_messages
@@ -25,6 +22,7 @@ from mmroute.engines.vllm.rust.options import (
     tools_of_request,
 )
 from mmroute.engines.vllm.rust.parsers import Parsers
+from mmroute.engines.vllm.rust.template import RustTemplate
 from mmroute.engines.vllm.rust.template_files import as_read
 from mmroute.errors import InexactError, Reason
 from mmroute.requests.items import Items
@@ -48,7 +46,7 @@ class RustChat(Chat):
         earlier: whether the frontend is that of 0.32.0.
     """
 
-    template: MinijinjaTemplate | None
+    template: RustTemplate | None
     why_none: str
     special_tokens: Mapping[str, str]
     default_kwargs: Mapping[str, Any]
@@ -74,7 +72,9 @@ class RustChat(Chat):
     def with_template(self, source: str, origin: str) -> RustChat:
         if Path(origin).is_file():
             source = as_read(source)
-        return replace(self, template=MinijinjaTemplate.compile(source, origin))
+        return replace(
+            self, template=RustTemplate.compile(source, origin, has_dates=not self.earlier)
+        )
 
     def with_content_format(self, content_format: str) -> RustChat:
         if self.template is None:
@@ -102,8 +102,6 @@ class RustChat(Chat):
         tools = [*tools_of_request(request), *of_messages]
         if tools and not hides_tools(request, earlier=self.earlier):
             variables["tools"] = tools
-        if self.earlier:  # which does not have the function
-            variables["strftime_now"] = Undefined(name="strftime_now")
         if request.documents is not None:
             variables["documents"] = read_json(request.documents, "documents", 1)
         return self.template.render(

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from mmroute.chat.minijinja.strings import WHITESPACE
 from mmroute.errors import ModelError, Reason, json_type
 from mmroute.model_directory import JsonValue, ModelFiles
 
+WHITESPACE: Final = (
+    "\t\n\x0b\x0c\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009"
+    "\u200a\u2028\u2029\u202f\u205f\u3000"
+)
+"""What Rust trims: Unicode's White_Space. Python's ``strip`` also takes U+001C to U+001F."""
 _FIELD: Final = "chat_template"
 _CONFIG: Final = "tokenizer_config.json"
 
