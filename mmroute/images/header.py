@@ -19,6 +19,7 @@ from mmroute.images.plain_headers import PLAIN_BYTES, plain_jpeg, plain_png, pla
 from mmroute.images.png_chunks import (
     CHUNK_HEADER_SIZE,
     PngChunks,
+    bits_of_picture,
     is_undamaged,
     read_chunks,
     with_late_chunks,
@@ -97,7 +98,8 @@ def _read(file: BinaryIO, *, complete: bool) -> ImageHeader:
     chunks = None
     if image.format == "PNG":
         animated = getattr(image, "n_frames", 1) > 1
-        chunks = read_chunks(file, _picture_start(image), size, animated=animated)
+        start, bits = _picture_start(image), bits_of_picture(file)
+        chunks = read_chunks(file, start, size, num_bits=bits, animated=animated)
     described = image if chunks is None else _with_late_chunks(file, image, chunks)
     transparent = image.mode in _ALPHA_MODES or "transparency" in described.info
     turned = _is_turned(described)
@@ -136,7 +138,8 @@ def _read_plain(file: BinaryIO, size: int, *, complete: bool) -> ImageHeader | N
         ):
             return None
     elif (header := plain_png(beginning)) is not None:
-        chunks = read_chunks(file, header.picture, size, animated=False)
+        bits = header.width * header.height * (32 if header.transparent else 24)
+        chunks = read_chunks(file, header.picture, size, num_bits=bits, animated=False)
         if chunks.late_chunks or not chunks.picture_complete:
             return None
     elif (header := plain_webp(beginning, size)) is None:

@@ -52,18 +52,22 @@ class PngChunks:
     late_chunks: tuple[bytes, ...]
 
 
-def read_chunks(file: BinaryIO, picture_start: int, size: int, *, animated: bool) -> PngChunks:
+def read_chunks(
+    file: BinaryIO, picture_start: int, size: int, *, num_bits: int, animated: bool
+) -> PngChunks:
     """Walk the chunks from the first one that holds data of the picture.
 
     Args:
         file: the seekable file.
         picture_start: the offset of the first chunk's data.
         size: the size of the file, in bytes.
+        num_bits: the size of the picture before compression, in bits.
         animated: whether a frame control chunk ends the picture.
     """
     late: list[bytes] = []
     idat: list[tuple[int, int]] = []
     at = picture_start - _HEADER.size
+    compressed = 0
     in_picture = complete = readable = True
     for _ in range(_MAX_CHUNKS):
         file.seek(at)
@@ -84,12 +88,13 @@ def read_chunks(file: BinaryIO, picture_start: int, size: int, *, animated: bool
             break
         if in_picture and length:
             idat.append((at + _HEADER.size, length))
+            compressed += length
         elif name in _ORIENTATION_OR_ALPHA and len(late) < _MAX_LATE:
             late.append(_chunk(name, file.read(length)))
         at += _HEADER.size + length + _CRC_SIZE
     else:
         complete = readable = False
-    complete = complete and _may_have_all_rows(file, idat)
+    complete = complete and num_bits <= 8 * _MAX_RATIO * compressed
     return PngChunks(complete, readable, tuple(idat), tuple(late))
 
 
@@ -102,12 +107,12 @@ def is_undamaged(file: BinaryIO, chunks: PngChunks) -> bool:
     return True
 
 
-def _may_have_all_rows(file: BinaryIO, idat: list[tuple[int, int]]) -> bool:
-    """Whether the compressed stream is long enough for its pixels."""
+def bits_of_picture(file: BinaryIO) -> int:
+    """The size of a file's picture before compression, in bits."""
     file.seek(_IHDR_DATA)
     width, height, depth, colour, *_ = _IHDR.unpack(file.read(_IHDR.size))
     bits: int = width * height * depth * _CHANNELS.get(colour, 1)
-    return bits <= 8 * _MAX_RATIO * sum(length for _, length in idat)
+    return bits
 
 
 def _has_all_rows(file: BinaryIO, idat: list[tuple[int, int]]) -> bool:
