@@ -6,8 +6,10 @@ Runs in an environment of the release before, without a GPU. It downloads the wh
 releases with pip, and says which pins move, which watched files are changed, moved, gone or new
 beside a watched one, and which architectures, options and variables are new or gone. Then it
 replays the vectors of all models (or of ``--models``) in the new release's code, one process for
-each, and goes on where one fails. Watched are the files that ``tools/ports.toml`` names, and the
-modules of the architectures that the specs name.
+each, and goes on where one fails. What differs or fails there is replayed in the old release's code
+too: where that does as well, the environment is the cause, such as a package that is missing.
+Watched are the files that ``tools/ports.toml`` names, and the modules of the architectures that the
+specs name.
 
 ``--write`` adds the release to `proved` of the newest profile where every replayed answer is the
 same, and else moves that profile into ``engines/vllm/versions.py``, as the skeleton of an era.
@@ -29,6 +31,8 @@ from typing import Any, Final
 
 from ports import PACKAGES, ROOT, read_versions, recorded
 
+sys.path.insert(0, str(ROOT))  # the environment has the engine, and not mmroute
+
 from mmroute.families.matching import known_families
 
 PROFILE: Final = ROOT / "mmroute" / "engines" / "vllm" / "profile.py"
@@ -41,6 +45,7 @@ _VARIABLE: Final = re.compile(r'^\s+"(VLLM_[A-Z0-9_]+)":', re.MULTILINE)
 _PIN: Final = re.compile(
     r"^Requires-Dist: ([\w.-]+)(?:\[[^]]*\])?[ (]*([^;)\n]*)\)?$", re.MULTILINE
 )
+_ERROR: Final = re.compile(r"^[\w.]+(?:Error|Exception|Exit)\b.*", re.MULTILINE | re.DOTALL)
 _ALIKE: Final = 0.5  # shared lines of a file that has moved
 _SECONDS: Final = 1800  # for the vectors of one model
 
@@ -66,15 +71,16 @@ def pins(directory: Path) -> dict[str, str]:
 
 
 def architectures(package: Path) -> dict[str, str]:
-    """The architectures of vLLM's registry, with the file of each."""
-    found = {}
+    """The architectures of vLLM's registry, with the module or package of each, as a path."""
+    found: dict[str, str] = {}
     for node in ast.walk(ast.parse((package / _REGISTRY).read_text(encoding="utf-8"))):
         if isinstance(node, ast.Dict):
             for key, value in zip(node.keys, node.values, strict=True):
                 if isinstance(key, ast.Constant) and isinstance(value, ast.Tuple):
                     module = getattr(value.elts[0], "value", None)
                     if isinstance(key.value, str) and isinstance(module, str):
-                        found[key.value] = f"{_MODELS}/{module}.py"
+                        path = f"vllm/{_MODELS}/{module}" if "." not in module else module
+                        found[key.value] = path.replace(".", "/").removeprefix("vllm/")
     return found
 
 
@@ -85,12 +91,21 @@ def watched(upstream: str, package: Path) -> dict[str, set[str]]:
         if name == upstream:
             found.setdefault(file, set()).update(entry["here"])
     if upstream == "vLLM":
-        files = architectures(package)
+        modules = architectures(package)
         for family in known_families():
             for ref, values in family.match.items():
-                for file in {files[v] for v in values if v in files and "architect" in str(ref)}:
-                    found.setdefault(file, set()).add(f"model_specs: {family.family}")
+                if "architect" in str(ref):
+                    for file in _files(package, {modules[v] for v in values if v in modules}):
+                        found.setdefault(file, set()).add(f"model_specs: {family.family}")
     return found
+
+
+def _files(package: Path, modules: Iterable[str]) -> Iterator[str]:
+    for module in modules:
+        if (package / module).is_dir():
+            yield from (f.relative_to(package).as_posix() for f in (package / module).rglob("*.py"))
+        else:
+            yield f"{module}.py"
 
 
 def file_changes(upstream: str, old: Path, new: Path) -> Iterator[tuple[str, str, str]]:
@@ -99,6 +114,9 @@ def file_changes(upstream: str, old: Path, new: Path) -> Iterator[tuple[str, str
     followed = watched(upstream, old)
     for named, followers in sorted(followed.items()):
         file = _found(named, before)
+        if not file.endswith(".py"):
+            yield file, "not in a wheel; compare the sources", ", ".join(sorted(followers))
+            continue
         if file not in before:
             yield file, "not in the old release", ", ".join(sorted(followers))
             continue
@@ -151,41 +169,83 @@ def names(package: Path) -> dict[str, set[str]]:
     }
 
 
-def replayed(models: Iterable[str], path: Iterable[Path], further: list[str]) -> dict[str, Any]:
-    """The result of each model, or what its process last said where it failed."""
+def replayed(
+    models: Iterable[str], new: Sequence[Path], old: Sequence[Path], further: list[str]
+) -> dict[str, Any]:
+    """What each model's requests gave in the new release's code.
+
+    Args:
+        models: the names of the vectors.
+        new: the directories of the packages of the new release.
+        old: the same of the old one.
+        further: further arguments of ``tools/port_replay.py``.
+
+    Returns:
+        For each model either ``failed``, with the error; or ``requests``, their number, and
+        ``differing``, a list of IDs for each field. ``here``, with an error or a number of
+        requests, stands for what is as in the old release, and so shows nothing.
+    """
     results: dict[str, Any] = {}
+    for model in models:
+        result = _replayed(model, new, further)
+        if result.get("differing", True):
+            result = _unlike(result, _replayed(model, old, further))
+        results[model] = result
+        print(f"{model}: {_summary(result)}", file=sys.stderr)
+    return results
+
+
+def _replayed(model: str, path: Sequence[Path], further: list[str]) -> dict[str, Any]:
     places = [*map(str, path), str(ROOT), os.environ.get("PYTHONPATH")]
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, places)),
         "VLLM_TARGET_DEVICE": "cpu",
     }
-    for model in models:
-        command = [sys.executable, str(ROOT / "tools" / "port_replay.py"), model, *further]
-        try:
-            done = subprocess.run(
-                command,
-                check=False,
-                capture_output=True,
-                text=True,
-                env=environment,
-                timeout=_SECONDS,
-            )
-            results[model] = json.loads(done.stdout.splitlines()[-1])
-        except subprocess.TimeoutExpired:
-            results[model] = {"failed": f"no answer within {_SECONDS} seconds"}
-        except (IndexError, ValueError):
-            said = done.stderr.strip().splitlines() or ["nothing"]
-            results[model] = {"failed": " ".join(line.strip() for line in said[-3:])[:300]}
-        print(f"{model}: {_summary(results[model])}", file=sys.stderr)
-    return results
+    command = [sys.executable, str(ROOT / "tools" / "port_replay.py"), model, *further]
+    try:
+        done = subprocess.run(
+            command,
+            check=False,
+            capture_output=True,
+            text=True,
+            env=environment,
+            timeout=_SECONDS,
+        )
+        result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    except subprocess.TimeoutExpired:
+        return {"failed": f"no answer within {_SECONDS} seconds"}
+    except (IndexError, ValueError):
+        said = _ERROR.findall(done.stderr) or done.stderr.strip().splitlines()[-1:] or ["nothing"]
+        return {"failed": " ".join(said[-1].replace("|", "/").split())}
+    return result
+
+
+def _unlike(new: dict[str, Any], old: dict[str, Any]) -> dict[str, Any]:
+    """What failed or differed in the new release's code, and not in the old one's."""
+    if "failed" in new:
+        return {"here": new["failed"]} if "failed" in old else new
+    before = {field: set(ids) for field, ids in old.get("differing", {}).items()}
+    differing = {
+        field: [i for i in ids if i not in before.get(field, ())]
+        for field, ids in new["differing"].items()
+    }
+    both = set().union(*new["differing"].values()) & set().union(*before.values())
+    return {
+        "requests": new["requests"],
+        "differing": {field: ids for field, ids in differing.items() if ids},
+        "here": len(both),
+    }
 
 
 def _summary(result: Mapping[str, Any]) -> str:
     if "failed" in result:
         return f"failed: {result['failed']}"
+    if "requests" not in result:
+        return f"cannot be replayed here, in the old code either: {result['here']}"
     fields = ", ".join(f"{field} {len(ids)}" for field, ids in sorted(result["differing"].items()))
-    return f"{result['requests']} requests, {fields or 'all the same'}"
+    both = f"; {result['here']} differ in the old code as well" if result.get("here") else ""
+    return f"{result['requests']} requests, {fields or 'all the same'}{both}"
 
 
 def page(arguments: argparse.Namespace, cache: Path) -> tuple[str, bool]:
@@ -199,11 +259,12 @@ def page(arguments: argparse.Namespace, cache: Path) -> tuple[str, bool]:
     head = ("file", "is", "followed by")
     changes = list(file_changes("vLLM", old / "vllm", new / "vllm"))
     parts += _table(f"Watched files of vLLM: {len(changes)}", head, changes)
-    path = [new]
+    news, olds = [new], [old]
     if arguments.transformers:
         read = read_versions()["transformers"]
         others = [unpacked("transformers", v, cache) for v in (read, arguments.transformers)]
-        path.append(others[1])
+        olds.append(others[0])
+        news.append(others[1])
         name = PACKAGES["transformers"]
         changes = list(file_changes("transformers", *(other / name for other in others)))
         title = f"Watched files of transformers {read} to {arguments.transformers}: {len(changes)}"
@@ -215,10 +276,12 @@ def page(arguments: argparse.Namespace, cache: Path) -> tuple[str, bool]:
         parts += _table(f"{kind.capitalize()}: {len(rows)}", ("name", "is"), rows)
     further = ["--code", arguments.code] if arguments.code else []
     further += ["--params", arguments.params] if arguments.params else []
-    results = replayed(arguments.models, path, further)
+    results = replayed(arguments.models, news, olds, further)
     rows = [(model, _summary(result)) for model, result in results.items()]
     parts += _table("Vectors replayed in the new code", ("model", "fields that differ"), rows)
-    same = bool(results) and not any(r.get("differing", {"failed"}) for r in results.values())
+    same = any("requests" in r for r in results.values()) and not any(
+        "failed" in r or r.get("differing") for r in results.values()
+    )
     verdict = f"add {arguments.to} to `proved` of the newest profile" if same else _SKELETON
     if not results:
         verdict = "replay the vectors: without them nothing is proved"

@@ -1,6 +1,6 @@
 """The bodies for vLLM's routes.
 
-Source: vLLM ``entrypoints/scale_out/token_in_token_out`` (``protocol.py``, ``serving.py``),
+Source: vLLM ``entrypoints/scale_out/token_in_token_out/protocol.py`` and ``serving.py``,
 ``renderers/online_renderer.py`` (`_reused_prompt_token_ids`).
 """
 

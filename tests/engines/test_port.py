@@ -60,7 +60,8 @@ def test_what_became_of_each_watched_file(
     port: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old, new = package(tmp_path / "old", OLD), package(tmp_path / "new", NEW)
-    named = ("core/same.py", "other.py", "core/moved.py", "core/gone.py")  # one by its last part
+    # One is named by its last part.
+    named = ("core/same.py", "other.py", "core/moved.py", "core/gone.py", "rust/main.rs")
     entries: dict[Any, Any] = {("vLLM", "1", name): {"here": ["mmroute/x.py"]} for name in named}
     monkeypatch.setattr(port, "recorded", lambda: entries)
     monkeypatch.setattr(port, "known_families", tuple)
@@ -69,6 +70,7 @@ def test_what_became_of_each_watched_file(
         "core/moved.py": "moved to elsewhere/found.py",
         "core/gone.py": "gone",
         "core/beside.py": "new beside a watched one",
+        "rust/main.rs": "not in a wheel; compare the sources",
     }
     found = {kind: port.names(new)[kind] - port.names(old)[kind] for kind in port.names(new)}
     expected = {"architectures": {"NewForAll"}, "options": {"--new"}, "variables": {"VLLM_NEW"}}
@@ -78,10 +80,36 @@ def test_what_became_of_each_watched_file(
 def test_specs_are_followed_by_the_modules_of_their_architectures(
     port: ModuleType, tmp_path: Path
 ) -> None:
-    registry = 'M = {"Qwen3VLForConditionalGeneration": ("qwen3_vl", "X")}'
-    root = package(tmp_path / "vllm", {"model_executor/models/registry.py": registry})
-    followers = port.watched("vLLM", root)["model_executor/models/qwen3_vl.py"]
-    assert "model_specs: qwen3-vl" in followers
+    registry = (
+        'M = {"Qwen3VLForConditionalGeneration": ("qwen3_vl", "X"),'
+        ' "KimiK3ForConditionalGeneration": ("vllm.models.kimi_k3", "Y")}'
+    )
+    files = {"model_executor/models/registry.py": registry, "models/kimi_k3/common/model.py": BODY}
+    watched = port.watched("vLLM", package(tmp_path / "vllm", files))
+    assert "model_specs: qwen3-vl" in watched["model_executor/models/qwen3_vl.py"]
+    assert "model_specs: kimi-k3" in watched["models/kimi_k3/common/model.py"]
+
+
+def test_what_fails_in_the_old_release_too_is_no_change(
+    port: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def replayed(**results: Any) -> Any:
+        new, old = results["new"], results["old"]
+        monkeypatch.setattr(port, "_replayed", lambda _, path, __: new if path == ["new"] else old)
+        return port.replayed(["m"], ["new"], ["old"], [])["m"]
+
+    def answers(**differing: list[str]) -> dict[str, Any]:
+        return {"requests": 3, "differing": differing}
+
+    failed = {"failed": "ImportError: no torchaudio"}
+    assert replayed(new=failed, old=failed) == {"here": "ImportError: no torchaudio"}
+    assert replayed(new=failed, old=answers()) == failed
+    assert replayed(new=answers(), old=failed) == answers()
+    found = replayed(new=answers(a=["1", "2"], b=["3"]), old=answers(a=["1"]))
+    assert found == answers(a=["2"], b=["3"]) | {"here": 1}
+    assert "all the same; 1 differ" in port._summary(
+        replayed(new=answers(a=["1"]), old=answers(a=["1"]))
+    )
 
 
 def test_pins_are_read_without_extras(port: ModuleType, tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ nothing here reads are declared because vLLM refuses values of a wrong type. Thr
 from vLLM: messages and parts of messages are checked by `mmroute.engines.vllm`, long lists stop at
 their first wrong item, and `output_mode` is a field of vLLM's generate route only.
 
-Source: vLLM ``entrypoints/openai/chat_completion/protocol.py``,
-``entrypoints/generate/base/protocol.py`` and ``sampling_params.py``.
+Source: vLLM ``sampling_params.py``, ``entrypoints/openai/chat_completion/protocol.py``,
+``entrypoints/generate/base/protocol.py``.
 """
 
 from __future__ import annotations
