@@ -45,7 +45,6 @@ _VARIABLE: Final = re.compile(r'^\s+"(VLLM_[A-Z0-9_]+)":', re.MULTILINE)
 _PIN: Final = re.compile(
     r"^Requires-Dist: ([\w.-]+)(?:\[[^]]*\])?[ (]*([^;)\n]*)\)?$", re.MULTILINE
 )
-_ERROR: Final = re.compile(r"^[\w.]+(?:Error|Exception|Exit)\b.*", re.MULTILINE | re.DOTALL)
 _ALIKE: Final = 0.5  # shared lines of a file that has moved
 _SECONDS: Final = 1800  # for the vectors of one model
 
@@ -216,15 +215,15 @@ def _replayed(model: str, path: Sequence[Path], further: list[str]) -> dict[str,
     except subprocess.TimeoutExpired:
         return {"failed": f"no answer within {_SECONDS} seconds"}
     except (IndexError, ValueError):
-        said = _ERROR.findall(done.stderr) or done.stderr.strip().splitlines()[-1:] or ["nothing"]
-        return {"failed": " ".join(said[-1].replace("|", "/").split())}
+        said = done.stderr.strip().splitlines() or ["nothing"]
+        return {"failed": said[-1].strip()}
     return result
 
 
 def _unlike(new: dict[str, Any], old: dict[str, Any]) -> dict[str, Any]:
     """What failed or differed in the new release's code, and not in the old one's."""
     if "failed" in new:
-        return {"here": new["failed"]} if "failed" in old else new
+        return {"here": new["failed"]} if "failed" in old or new.get("lacks_package") else new
     before = {field: set(ids) for field, ids in old.get("differing", {}).items()}
     differing = {
         field: [i for i in ids if i not in before.get(field, ())]
@@ -242,7 +241,7 @@ def _summary(result: Mapping[str, Any]) -> str:
     if "failed" in result:
         return f"failed: {result['failed']}"
     if "requests" not in result:
-        return f"cannot be replayed here, in the old code either: {result['here']}"
+        return f"cannot be replayed here: {result['here']}"
     fields = ", ".join(f"{field} {len(ids)}" for field, ids in sorted(result["differing"].items()))
     both = f"; {result['here']} differ in the old code as well" if result.get("here") else ""
     return f"{result['requests']} requests, {fields or 'all the same'}{both}"
@@ -279,13 +278,20 @@ def page(arguments: argparse.Namespace, cache: Path) -> tuple[str, bool]:
     results = replayed(arguments.models, news, olds, further)
     rows = [(model, _summary(result)) for model, result in results.items()]
     parts += _table("Vectors replayed in the new code", ("model", "fields that differ"), rows)
-    same = any("requests" in r for r in results.values()) and not any(
-        "failed" in r or r.get("differing") for r in results.values()
-    )
-    verdict = f"add {arguments.to} to `proved` of the newest profile" if same else _SKELETON
-    if not results:
-        verdict = "replay the vectors: without them nothing is proved"
-    return "\n".join([*parts, f"\n## What to do\n\n{verdict}.\n"]), same
+    what, same = verdict(arguments.to, results)
+    return "\n".join([*parts, f"\n## What to do\n\n{what}.\n"]), same
+
+
+def verdict(version: str, results: Mapping[str, Mapping[str, Any]]) -> tuple[str, bool]:
+    """What to do with a release, and whether every answer that could be replayed is the same."""
+    differs = any(r.get("differing") or "failed" in r for r in results.values())
+    same = not differs and any("requests" in r for r in results.values())
+    what = f"add {version} to `proved` of the newest profile" if same else _SKELETON
+    if not (same or differs):
+        what = "replay the vectors: without them nothing is proved"
+    if missing := [model for model, r in results.items() if r.get("here")]:
+        what += f". Replay elsewhere what could not be replayed here: {', '.join(missing)}"
+    return what, same
 
 
 _SKELETON: Final = (
@@ -296,7 +302,8 @@ _SKELETON: Final = (
 
 def _table(title: str, head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
     lines = [head, ("---",) * len(head), *rows] if rows else []
-    return [f"\n## {title}\n", *(f"| {' | '.join(line)} |" for line in lines)] if rows else []
+    cells = (" | ".join(cell.replace("|", r"\|") for cell in line) for line in lines)
+    return [f"\n## {title}\n", *(f"| {line} |" for line in cells)] if rows else []
 
 
 def write(version: str, *, same: bool) -> None:

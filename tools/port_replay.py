@@ -4,7 +4,7 @@
 
 DIRECTORY holds another version's package, and `tools/port.py` runs this for each model. The last
 line of the output is JSON: the number of requests, and for each field of an answer the requests
-that have another value there.
+that have another value there; or why the model cannot be loaded, and whether a package is missing.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
 TESTS = HERE.parent / "tests"
@@ -35,13 +36,25 @@ def main() -> None:
     cases = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()[1:]]
     differing = defaultdict(list)
     with tempfile.TemporaryDirectory() as directory:
-        engine, _ = build_engine(arguments.model, Path(directory), arguments)
+        try:
+            engine, _ = build_engine(arguments.model, Path(directory), arguments)
+        except Exception as error:  # noqa: BLE001 - the engine raises many types
+            print(json.dumps(failure(error)))
+            return
         for case in cases:
             expected, found = case.pop("expect"), engine.answer(with_files(case))
             for field in expected.keys() | found.keys():
                 if expected.get(field) != found.get(field):
                     differing[field].append(case["id"])
     print(json.dumps({"requests": len(cases), "differing": differing}))
+
+
+def failure(error: BaseException) -> dict[str, Any]:
+    """What the exception at the root of another one says, as a result."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    said = " ".join(f"{type(error).__name__}: {error}".split())
+    return {"failed": said, "lacks_package": isinstance(error, ImportError)}
 
 
 if __name__ == "__main__":

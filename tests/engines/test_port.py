@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import subprocess
 import sys
+import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -104,12 +107,61 @@ def test_what_fails_in_the_old_release_too_is_no_change(
     failed = {"failed": "ImportError: no torchaudio"}
     assert replayed(new=failed, old=failed) == {"here": "ImportError: no torchaudio"}
     assert replayed(new=failed, old=answers()) == failed
+    assert replayed(new=failed | {"lacks_package": True}, old=answers()) == {
+        "here": "ImportError: no torchaudio"
+    }
     assert replayed(new=answers(), old=failed) == answers()
     found = replayed(new=answers(a=["1", "2"], b=["3"]), old=answers(a=["1"]))
     assert found == answers(a=["2"], b=["3"]) | {"here": 1}
     assert "all the same; 1 differ" in port._summary(
         replayed(new=answers(a=["1"]), old=answers(a=["1"]))
     )
+
+
+SAME = {"requests": 3, "differing": {}}
+
+
+@pytest.mark.parametrize(
+    ("result", "what", "same"),
+    [
+        (SAME, "add 9.9 to `proved` of the newest profile", True),
+        (
+            {"here": "no torchaudio"},
+            "add 9.9 to `proved` of the newest profile. Replay elsewhere what could not",
+            True,
+        ),
+        ({"failed": "TypeError"}, "give the release a profile", False),
+        (SAME | {"differing": {"n_tokens": ["1"]}}, "give the release a profile", False),
+    ],
+)
+def test_a_release_has_an_era_of_its_own_only_where_an_answer_differs(
+    result: dict[str, Any], what: str, same: bool, port: ModuleType
+) -> None:
+    told, proved = port.verdict("9.9", {"other": SAME, "m": result})
+    assert (told.startswith(what), proved) == (True, same)
+    nothing = "replay the vectors: without them nothing is proved"
+    assert port.verdict("9.9", {}) == (nothing, False)
+    assert port.verdict("9.9", {"m": {"here": "x"}})[1] is False
+
+
+@pytest.mark.usefixtures("port")
+def test_a_failure_is_told_whole_by_the_exception_at_its_root() -> None:
+    failure = importlib.import_module("port_replay").failure
+    error = RuntimeError("x" * 500)
+    error.__cause__ = ModuleNotFoundError("No module named 'kaldi'")
+    said = "ModuleNotFoundError: No module named 'kaldi'"
+    assert failure(error) == {"failed": said, "lacks_package": True}
+    told = failure(ValueError("a\n" + "x" * 500))
+    assert told == {"failed": f"ValueError: a {'x' * 500}", "lacks_package": False}
+
+
+@pytest.mark.process
+def test_a_clone_without_an_installed_mmroute_is_enough() -> None:
+    # Without `site` the dependencies are found, and what is installed in place is not.
+    environment = {**os.environ, "PYTHONPATH": sysconfig.get_path("purelib")}
+    command = [sys.executable, "-S", str(ROOT / "tools" / "port.py"), "--help"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_pins_are_read_without_extras(port: ModuleType, tmp_path: Path) -> None:
