@@ -21,6 +21,7 @@ from mmroute.requests.items import ImageSize
 
 MAX_ASPECT: Final = 200
 """One side of an image is at most so many times the other."""
+_MOST_PIXELS: Final = 1 << 28  # 3 GB of numbers; Pillow reads no file of so many
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +197,8 @@ def smart_resize(
     (22, 40)
 
     Raises:
-        InexactError: `image_refused` if a side becomes 0.
+        InexactError: `image_refused` if a side becomes 0, or if the area needs gigabytes: a request
+            with a large ``merge_size`` asks for few tokens of a huge picture.
     """
     rows = max(least_rounded, round(height / factor))
     columns = max(least_rounded, round(width / factor))
@@ -208,6 +210,10 @@ def smart_resize(
     elif volume < min_pixels:
         grow = math.sqrt(min_pixels / (frames * height * width))
         rows, columns = math.ceil(height * grow / factor), math.ceil(width * grow / factor)
-    if not rows * columns:
+    area = rows * columns * factor**2
+    if not area:
         raise image_refused(f"{width}x{height}", "a side becomes 0")
+    if area > _MOST_PIXELS:
+        why = f"it would be resized to {area} pixels, for which an engine has hardly the memory"
+        raise image_refused(f"{width}x{height}", why)
     return rows, columns
