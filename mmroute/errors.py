@@ -109,7 +109,7 @@ class Reason(StrEnum):
     PROMPT_TOO_LONG = "prompt_too_long"
     """The expanded prompt does not fit the model's context."""
     ITEM_TOO_LARGE = "item_too_large"
-    """An item may have more features than the engine's encoder cache holds."""
+    """An item may have more features than the encoder cache holds, or more pixels than memory."""
     BUDGET_EXCEEDED = "budget_exceeded"
     """The images of a request share a budget of tokens and exceed it. The engine's answer then
     depends on its processor cache."""

@@ -15,7 +15,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from mmroute.errors import image_refused
+from mmroute.errors import InexactError, Reason, image_refused
 from mmroute.geometry.grid import CachePlan, Count, MergedPatches
 from mmroute.requests.items import ImageSize
 
@@ -197,8 +197,8 @@ def smart_resize(
     (22, 40)
 
     Raises:
-        InexactError: `image_refused` if a side becomes 0, or if the area needs gigabytes: a request
-            with a large ``merge_size`` asks for few tokens of a huge picture.
+        InexactError: `image_refused` if a side becomes 0; `item_too_large` if the area needs
+            gigabytes: a request with a large ``merge_size`` asks for few tokens of a huge picture.
     """
     rows = max(least_rounded, round(height / factor))
     columns = max(least_rounded, round(width / factor))
@@ -214,6 +214,9 @@ def smart_resize(
     if not area:
         raise image_refused(f"{width}x{height}", "a side becomes 0")
     if area > _MOST_PIXELS:
-        why = f"it would be resized to {area} pixels, for which an engine has hardly the memory"
-        raise image_refused(f"{width}x{height}", why)
+        raise InexactError(
+            Reason.ITEM_TOO_LARGE,
+            f"{width}x{height} would be resized to {area} pixels, for which an engine has hardly "
+            "the memory",
+        )
     return rows, columns
