@@ -192,8 +192,8 @@ def resolved(arguments: argparse.Namespace, changes: tuple[str, ...] = ()) -> Re
     environment = [change for change in changes if _VARIABLE.match(change)]
     backends = [c.removeprefix(_BACKEND) for c in changes if c.startswith(_BACKEND)]
     options = [c for c in changes if c not in environment and not c.startswith(_BACKEND)]
-    # Of two values for a variable the last one counts, and variables stand in front.
-    replaced = tuple(change.partition("=")[0] + "=" for change in environment)
+    # Of two values the last one counts, but variables stand in front, and single keys win.
+    replaced = (*(_name(c) + "=" for c in environment), *(_name(c) + "." for c in options))
     given = [w for w in shlex.split(arguments.engine_args) if not w.startswith(replaced)]
     line = " ".join([*environment, shlex.join(given), *options])
     renamed = any(option.startswith("--model ") for option in options)
@@ -210,24 +210,30 @@ def _proposed(arguments: argparse.Namespace, compared: Compared) -> str:
     """A sentence with the settings to give, and with their effect; empty if there are none."""
     changes: tuple[str, ...] = ()
     findings = list(compared.findings)
-    equal = _num_equal(findings)
+    agreed = _num_agreed(findings)
     for _ in range(_ROUNDS):  # one wrong setting may hide another one of the same request
         more = tuple(change for change in proposal(findings) if change not in changes)
         if not more:
             break
+        names = {_name(change) for change in more}
+        more = (*(change for change in changes if _name(change) not in names), *more)
         try:
-            tried = list(compared.compare(resolved(arguments, changes + more)))
+            tried = list(compared.compare(resolved(arguments, more)))
         except MmrouteError as error:
-            changes += more
-            return f"proposed: {' '.join(changes)}; with these the model is not loaded: {error}"
-        if _num_equal(tried) <= equal:
+            return f"proposed: {' '.join(more)}; with these the model is not loaded: {error}"
+        if _num_agreed(tried) <= agreed:
             break
-        findings, changes, equal = tried, changes + more, _num_equal(tried)
+        findings, changes, agreed = tried, more, _num_agreed(tried)
     if not changes:
         return ""
     decided = sum(finding.verdict is not Verdict.UNDECIDED for finding in findings)
-    return f"proposed: {' '.join(changes)}; with these {equal} of {decided} would be equal"
+    return f"proposed: {' '.join(changes)}; with these {agreed} of {decided} would be equal"
 
 
-def _num_equal(findings: Iterable[Finding]) -> int:
-    return sum(finding.verdict is Verdict.EQUAL for finding in findings)
+def _name(change: str) -> str:
+    """The name of an option or a variable; a later value for it replaces an earlier one."""
+    return re.split("[ =]", change, maxsplit=1)[0]
+
+
+def _num_agreed(findings: Iterable[Finding]) -> int:
+    return sum(finding.verdict in (Verdict.EQUAL, Verdict.REFUSED) for finding in findings)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from mmroute.geometry import TokenIds
 from mmroute.pages.alignment import NOT_DECODED
@@ -69,6 +71,7 @@ class Cause(Word):
     REUSE = "reuse", "The engine takes another number of tokens from its cache."
     HASHES_ONLY = "hashes_only", "The same IDs, and hashes that no setting that was tried gives."
     CONTEXT = "context", "The engine's context has another number of tokens."
+    LIMIT = "limit", "The engine takes other numbers of items in one prompt, or other sizes."
     LORA = "lora", "The engine answered with another adapter, or at another path."
     CACHE_SALT = "cache_salt", "The engine has another cache salt."
     OTHER = "other", "No setting that was tried makes the two answers equal."
@@ -119,6 +122,11 @@ class Remedy(NamedTuple):
             " ".join(remedy.explanation for remedy in remedies),
             tuple(remedy.setting for remedy in remedies if remedy.setting),
         )
+
+
+def merged(option: str, known: Mapping[str, Any], changed: Mapping[str, Any]) -> str:
+    """An option whose value is an object, with the keys that the engine's settings already have."""
+    return f"--{option} {shlex.quote(json.dumps({**known, **changed}))}"
 
 
 def text_of(tokenizer: Tokenizer, ids: TokenIds) -> str | None:

@@ -14,6 +14,7 @@ from mmroute.pages.alignment import first_difference
 from mmroute.parity.cases import Case, Outcome
 from mmroute.parity.causes import Cause, Diagnosis, Remedy
 from mmroute.parity.identity_remedies import identities_of, identity_remedy
+from mmroute.parity.refusals import engine_refuses
 from mmroute.parity.remedies import token_remedy
 from mmroute.requests.lines import request_of
 
@@ -40,12 +41,7 @@ def diagnose(
     if ours.token_ids is None:
         return Diagnosis(Cause.OTHER, 0, f"mmroute does not answer: {ours.refusal}")
     if theirs.token_ids is None:
-        return Diagnosis(
-            Cause.ORACLE_REFUSES,
-            0,
-            f"The oracle refuses this request ({theirs.refusal}), and mmroute answers it. mmroute "
-            "lacks a check of the engine.",
-        )
+        return Remedy.diagnosis(list(engine_refuses(model, str(theirs.refusal))), 0)
     if not np.array_equal(ours.token_ids, theirs.token_ids):
         at, wanted = first_difference(ours.token_ids, theirs.token_ids), theirs.token_ids
 

@@ -22,7 +22,7 @@ from mmroute.geometry import TokenIds
 from mmroute.model.resolve import resolve_model
 from mmroute.model.resolved import ResolvedModel
 from mmroute.model_directory import ModelFiles, find_model
-from mmroute.parity.causes import Cause, Remedy, text_of
+from mmroute.parity.causes import Cause, Remedy, merged, text_of
 from mmroute.parity.processor_arguments import processor_arguments
 from mmroute.requests.items import ImageSize, Modality
 from mmroute.requests.request import Request
@@ -78,7 +78,7 @@ def token_remedy(
             return Remedy(
                 Cause.PROCESSOR_ARGUMENT,
                 f"Images have other counts, which {text} as arguments of the processor give.",
-                f"--mm-processor-kwargs {shlex.quote(text)}",
+                merged("mm-processor-kwargs", settings.mm_processor_kwargs, arguments),
             )
     return _unexplained(model, routing, theirs)
 
@@ -120,7 +120,8 @@ def _rendered_otherwise(
     for switch in _TEMPLATE_SWITCHES:
         text = json.dumps(switch)
         why = f"The oracle renders its chat template with {text}."
-        setting = f"--default-chat-template-kwargs {shlex.quote(text)}"
+        known = model.settings.chat_template_kwargs
+        setting = merged("default-chat-template-kwargs", known, switch)
         kwargs = {**request.chat_template_kwargs, **switch}
         switched = request._replace(chat_template_kwargs=kwargs)
         yield Remedy(Cause.TEMPLATE, why, setting), model, switched

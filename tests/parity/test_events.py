@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shlex
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -78,7 +79,7 @@ def test_right_settings_are_equal(
     setting: str, arguments: str, findings: Callable[..., list[Finding]]
 ) -> None:
     found = findings(setting, arguments)
-    assert {f.verdict for f in found} <= {Verdict.EQUAL, Verdict.UNDECIDED}
+    assert {f.verdict for f in found} <= {Verdict.EQUAL, Verdict.REFUSED, Verdict.UNDECIDED}
     assert [f.case.id for f in found if f.verdict is Verdict.UNDECIDED] == [
         one.case.id for one in recorded(setting) if not one.batches and one.served.refusal is None
     ]
@@ -96,6 +97,9 @@ PLANTED = [
     ("processor arguments", "processor_argument", "--mm-processor-kwargs"),
     ("identity algorithm", "identities_only", "--mm-hasher-algorithm sha256"),
     ("adapters in towers", "identities_only", "--enable-tower-connector-lora"),
+    ("limits", "limit", "--limit-mm-per-prompt"),
+    ("no media", "limit", "--limit-mm-per-prompt"),
+    ("image pixels", "limit", "VLLM_MAX_IMAGE_PIXELS=5000"),
 ]
 
 
@@ -110,7 +114,7 @@ def test_a_wrong_setting_is_found_and_named(
         return
     settings = proposal(found)
     assert [s for s in settings if s.startswith(proposed)], settings
-    environment = [s for s in settings if s.startswith("PYTHONHASHSEED")]
+    environment = [s for s in settings if not s.startswith("--")]
     options = [s for s in settings if s not in environment]
     line = " ".join([*environment, "vllm serve", MODEL, *options])
     again = findings(setting, line)
@@ -261,7 +265,7 @@ def test_a_shorter_context_is_found_and_named(
     short = EngineSettings.from_args("vllm serve x --max-model-len 64")
     model = resolve_model(str(small_model(MODEL)), engine_settings=short)
     (finding,) = compare_announced(model, [Announced(case, served=Served(refusal))])
-    assert finding.verdict is Verdict.EQUAL
+    assert finding.verdict is Verdict.REFUSED
 
 
 def test_an_encoder_that_is_too_small_is_no_shorter_context(
@@ -291,6 +295,24 @@ def test_a_longer_context_is_found_by_what_the_server_tells(
     assert proposal([finding]) == ("--max-model-len 128",)
     (finding,) = compare_announced(model, [one])
     assert proposal([finding]) == ()
+
+
+def test_a_larger_limit_is_found_by_what_the_engine_answers(
+    findings: Callable[..., list[Finding]],
+) -> None:
+    """The other limits stay, as a later value of the option replaces an earlier one."""
+    given = """vllm serve x --limit-mm-per-prompt '{"image": 1, "video": 3}'"""
+    (two,) = [f for f in findings("defaults", given) if f.verdict is Verdict.UNNEEDED]
+    assert two.case.id == "defaults: two images"
+    assert proposal([two]) == ("""--limit-mm-per-prompt '{"image": 2, "video": 3}'""",)
+
+
+def test_an_argument_is_proposed_beside_those_that_were_given(
+    findings: Callable[..., list[Finding]],
+) -> None:
+    given = """vllm serve small-qwen2.5-vl --mm-processor-kwargs '{"min_pixels": 3136}'"""
+    (setting,) = proposal(findings("processor arguments", given))
+    assert json.loads(shlex.split(setting)[1]).keys() == {"min_pixels", "max_pixels"}
 
 
 @pytest.mark.parametrize("told", [True, False], ids=["the server tells", "unknown"])

@@ -6,7 +6,6 @@ of the layers before it, so that one wrong setting does not hide another.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +19,7 @@ from mmroute.answering.routing import Routing
 from mmroute.engines.hashes import Hashes
 from mmroute.engines.running import RunningEngine
 from mmroute.engines.vllm.hashes import VllmHashes
-from mmroute.errors import InexactError, Reason
+from mmroute.errors import InexactError
 from mmroute.geometry import TokenIds
 from mmroute.hashing import num_hashed
 from mmroute.kv_events import EventBatch
@@ -40,15 +39,12 @@ from mmroute.parity.events.remedies import (
 )
 from mmroute.parity.events.stored import EngineCache
 from mmroute.parity.oracles.pictures import with_pictures
+from mmroute.parity.refusals import engine_refuses, mmroute_refuses
 from mmroute.parity.remedies import token_remedy
 from mmroute.requests.lines import request_of
 from mmroute.requests.request import Lora, Request
 
 _TAGGED_SINCE: Final = "0.31"
-# Source: vLLM ``renderers/params.py``, ``v1/engine/input_processor.py``. Encoders have another one.
-_LIMIT: Final = re.compile(
-    r"maximum context length is (\d+) tokens|The decoder prompt .* maximum model length of (\d+)"
-)
 _UNEXPLAINED: Final = (
     "No algorithm, layout or PYTHONHASHSEED up to 1999 gives the announced hashes. Without "
     "PYTHONHASHSEED, xxhash and vLLM before 0.29 draw a seed at random: set it."
@@ -148,7 +144,7 @@ class _Comparison:
                 return _undecided(one.case, ours, _NOTHING_TOLD)
             if not routing.exact:
                 theirs = one.served.token_ids if chain is None else chain.token_ids
-                return self._unneeded(one.case, routing, theirs)
+                return self._unneeded(one.case, request, routing, theirs)
             remedies = list(self._differences(one, request, routing, chain, reused))
         except (InexactError, UndecidedError) as error:
             return _undecided(one.case, ours or Outcome(refusal=str(error)), str(error))
@@ -186,28 +182,18 @@ class _Comparison:
     def _refused(self, case: Case, routing: Routing, refusal: str) -> Finding:
         ours, theirs = _outcome(routing), Outcome(refusal=refusal)
         if not routing.exact:
-            return Finding(case, ours, theirs, Verdict.EQUAL)
-        why = f"The engine refuses this request ({refusal}), and mmroute answers it."
-        remedies = [Remedy(Cause.ORACLE_REFUSES, why)]
-        if limit := _LIMIT.search(refusal):
-            remedies.insert(0, self._other_context(int(limit[1] or limit[2])))
+            return Finding(case, ours, theirs, Verdict.REFUSED)
+        remedies = list(engine_refuses(self._model, refusal))
         return Finding(case, ours, theirs, Verdict.SILENT, Remedy.diagnosis(remedies, 0))
 
-    def _unneeded(self, case: Case, routing: Routing, theirs: TokenIds | None) -> Finding:
+    def _unneeded(
+        self, case: Case, request: Request, routing: Routing, theirs: TokenIds | None
+    ) -> Finding:
         """The finding for a request that only the engine answers."""
-        ours, found = _outcome(routing), None
-        if routing.reason is Reason.PROMPT_TOO_LONG and self._context:
-            found = Remedy.diagnosis([self._other_context(self._context)], 0)
-        note = ours.refusal or ""
-        return Finding(case, ours, Outcome(theirs), Verdict.UNNEEDED, found, note)
-
-    def _other_context(self, tokens: int) -> Remedy:
-        return Remedy(
-            Cause.CONTEXT,
-            f"The engine's context has {tokens} tokens, and mmroute used "
-            f"{self._model.max_model_len}.",
-            f"--max-model-len {tokens}",
-        )
+        ours = _outcome(routing)
+        remedies = list(mmroute_refuses(self._model, request, routing, self._context))
+        found = Remedy.diagnosis(remedies, 0) if remedies else None
+        return Finding(case, ours, Outcome(theirs), Verdict.UNNEEDED, found, ours.refusal or "")
 
     def _token_remedy(
         self,
