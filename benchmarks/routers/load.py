@@ -1,6 +1,6 @@
-"""What two running engines compute behind each router, under a load of pictures.
+"""What running engines compute behind each router, under a load of pictures.
 
-    python benchmarks/routers/load.py [MODEL] [--page docs/routers.md]
+    python benchmarks/routers/load.py [MODEL] [--engines 4] [--page docs/routers.md]
 
 Clients send questions about pictures at the same time, each the next turn of a conversation as soon
 as the one before is answered. Then fewer are sent at the times of one schedule, which is the same
@@ -161,14 +161,16 @@ def main() -> None:
     parser.add_argument("--blocks", type=int, default=600, help="of 32 tokens in each cache")
     parser.add_argument("--requests", type=int, default=400, help="to each router")
     parser.add_argument("--clients", type=int, default=8, help="requests that are open at a time")
-    parser.add_argument("--scheduled", type=int, default=160, help="requests of the schedule")
+    parser.add_argument("--scheduled", type=int, default=160,
+                        help="requests of the schedule; 0 for none")  # fmt: skip
     parser.add_argument("--routers", nargs="+", choices=ROUTERS, default=list(ROUTERS))
     parser.add_argument("--python", type=Path, help="of an environment that has vLLM")
-    parser.add_argument("--json", type=Path, default=Path(__file__).with_name("load.json"),
+    parser.add_argument("--json", type=Path,
                         help="the kept runs, to which those of today come")  # fmt: skip
     parser.add_argument("--page", type=Path, help="the page to write, with the picture beside it")
     given = parser.parse_args()
-    found = json.loads(given.json.read_text("utf-8")) if given.json.is_file() else {}
+    numbers = given.json or Path(__file__).with_name(f"load{given.engines}.json")
+    found = json.loads(numbers.read_text("utf-8")) if numbers.is_file() else {}
     with engines(given.model, given.engines, given.blocks, given.python) as fleet:
         first = fleet.workers[0]
         traffic = make_traffic(fleet.served, given.requests, kinds=PICTURES)
@@ -180,15 +182,13 @@ def main() -> None:
         }  # fmt: skip
         found = found or {**settings, "routers": {}, "scheduled": {}}
         if other := [name for name, value in settings.items() if found.get(name) != value]:
-            parser.error(
-                f"{given.json} has runs with another {', '.join(other)}: name another file"
-            )
+            parser.error(f"{numbers} has runs with another {', '.join(other)}: name another file")
 
         def measure(part: str, name: str, **how: Any) -> Loaded:
             loaded = run(fleet, ROUTERS[name], **how)
             today = {"day": datetime.now(UTC).date().isoformat(), **asdict(loaded)}
             found[part].setdefault(name, []).append(today)
-            given.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+            numbers.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
             rate = sum(loaded.hits) / sum(loaded.queries)
             print(f"{name:28}  {rate:6.1%}  {loaded.requests}  {loaded.seconds:.0f} s", flush=True)
             return loaded
@@ -197,7 +197,7 @@ def main() -> None:
             loaded = measure("routers", name, traffic=traffic, clients=given.clients)
             if name == given.routers[0]:
                 arrivals = schedule(given.scheduled, SHARE * given.requests / loaded.seconds)
-        for name in given.routers:
+        for name in given.routers if given.scheduled else ():
             few = traffic[: given.scheduled]
             measure("scheduled", name, traffic=few, clients=64, arrivals=arrivals)
     if given.page:

@@ -24,6 +24,7 @@ Measured on {engines} running engines ({engine}), by their own counters: {reques
 pictures, {clients} at a time, {tokens} prompt tokens. The engine of the longer bar is full first.
 Pictures of one size look the same to a router that reads text: it sends equal words to one engine.
 docs/routers.md has the workload and all routers."""
+_DRAWN: Final = 2  # engines of the picture
 _BASE: Final = "mmroute"
 _SIZE: Final = 32  # tokens in a block: credits that differ by less are equal
 
@@ -51,13 +52,14 @@ def write_page(page: Path, found: Mapping[str, Any]) -> None:
 
 
 def write_load(page: Path, found: Mapping[str, Any]) -> None:
-    """Write the table of the runs under load, and the picture of them beside the page.
+    """Write the tables of the runs under load, and for two engines the picture beside the page.
 
     Args:
-        page: the page, which has the marks.
+        page: the page, which has the marks, with the number of engines in their names.
         found: what `load` measured.
     """
-    rows, bars = [], {}
+    rows, bars, number = [], {}, found["engines"]
+    days = list(_hit_rates(found["routers"][_BASE]))
     for name, runs in found["routers"].items():
         computed = [
             sorted((q - h for q, h in zip(run["queries"], run["hits"], strict=True)), reverse=True)
@@ -65,19 +67,23 @@ def write_load(page: Path, found: Mapping[str, Any]) -> None:
         ]
         means = [fmean(tokens) for tokens in zip(*computed, strict=True)]
         busiest = [max(run["requests"]) / fmean(run["requests"]) for run in runs]
-        shown = [f"{tokens:,.0f}" for tokens in means]
-        days = [_spread(rates) for rates in _hit_rates(runs).values()]
-        rates = list(chain(*_hit_rates(runs).values()))
-        rows.append([name, _spread(rates), *days, *shown, f"{fmean(busiest):.2f}", str(len(runs))])
+        shown = [f"{tokens:,.0f}" for tokens in (means[0], sum(means[1:]))]
+        of_day = _hit_rates(runs)
+        rates = list(chain(*of_day.values()))
+        daily = [_spread(of_day[day]) if day in of_day else "" for day in days if len(days) > 1]
+        rows.append([name, _spread(rates), *daily, *shown, f"{fmean(busiest):.2f}", str(len(runs))])
         if name in _SHOWN:
             bars[_SHOWN[name]] = fmean(rates), means
-    heads = ["router", "hit rate", *_hit_rates(found["routers"][_BASE]),
-             "computed by the busier engine", "by the other one", "busiest", "runs"]  # fmt: skip
-    tables = {"load": _table(heads, rows), "scheduled": _scheduled(found["scheduled"])}
+    heads = ["router", "hit rate", *(days if len(days) > 1 else ()),
+             "computed by the busiest engine", "by the others", "busiest", "runs"]  # fmt: skip
+    tables = {f"load{number}": _table(heads, rows)}
+    if found["scheduled"]:
+        tables[f"scheduled{number}"] = _scheduled(found["scheduled"])
     _fill(page, tables)
-    tokens = fmean(sum(run["queries"]) for run in found["routers"][_BASE])
-    caption = _CAPTION.format(**found, tokens=f"{tokens / 1000:,.0f},000")
-    write_picture(page.with_name("request.svg"), bars, caption)
+    if number == _DRAWN:
+        tokens = fmean(sum(run["queries"]) for run in found["routers"][_BASE])
+        caption = _CAPTION.format(**found, tokens=f"{tokens / 1000:,.0f},000")
+        write_picture(page.with_name("request.svg"), bars, caption)
 
 
 def _hit_rates(runs: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:

@@ -249,16 +249,26 @@ def test_the_command_and_the_page(
 
 
 def test_each_day_has_its_hit_rates(tmp_path: Path) -> None:
-    numbers = json.loads(Path(load.__file__).with_name("load.json").read_text("utf-8"))
+    numbers = json.loads(Path(load.__file__).with_name("load2.json").read_text("utf-8"))
     (name, (first, *_)) = next(iter(numbers["routers"].items()))
     one = {**first, "queries": [100, 100], "hits": [50, 50], "day": "2026-01-01"}
     other = {**one, "hits": [60, 60], "day": "2026-01-02"}
     page = tmp_path / "routers.md"
-    page.write_text("<!-- routebench: load -->\n<!-- end -->\n")
-    write_load(page, {**numbers, "routers": {name: [one, other], "mmroute": [one, other, other]}})
+    page.write_text("<!-- routebench: load2 -->\n<!-- end -->\n")
+    write_load(page, {**numbers, "routers": {name: [other], "mmroute": [one, other, other]}})
     told = page.read_text()
     assert "| router | hit rate | 2026-01-01 | 2026-01-02 | " in told
+    assert f"| {name} | 60.0% |  | 60.0% | 40 | 40 | " in told
     assert "| mmroute | 56.7% ± 5.0 | 50.0% | 60.0% | 43 | 43 | " in told
+
+
+def test_runs_of_four_engines_have_a_table_of_their_own(tmp_path: Path) -> None:
+    run = {"queries": [100] * 4, "hits": [10, 20, 30, 40], "requests": [1, 2, 3, 6], "day": "2026"}
+    page = tmp_path / "routers.md"
+    page.write_text("<!-- routebench: load4 -->\n<!-- end -->\n")
+    write_load(page, {"engines": 4, "routers": {"mmroute": [run]}, "scheduled": {}})
+    assert "| mmroute | 25.0% | 90 | 210 | 2.00 | 1 |" in page.read_text()
+    assert list(tmp_path.iterdir()) == [page]
 
 
 def test_a_schedule_is_the_same_for_every_router_and_has_its_rate() -> None:
@@ -324,7 +334,7 @@ def test_the_load_its_table_and_its_picture(
 ) -> None:
     page, numbers = tmp_path / "routers.md", tmp_path / "load.json"
     marks = "".join(
-        f"<!-- routebench: {name} -->\n<!-- end -->\n" for name in ("load", "scheduled")
+        f"<!-- routebench: {name} -->\n<!-- end -->\n" for name in ("load2", "scheduled2")
     )
     page.write_text(f"{marks}<!-- routebench: live -->\nkept\n")
     monkeypatch.setattr("sys.argv", [
@@ -353,10 +363,10 @@ def test_the_load_its_table_and_its_picture(
 
 
 def test_the_page_and_its_picture_show_the_numbers_that_are_kept(tmp_path: Path) -> None:
-    docs = Path(load.__file__).parents[2] / "docs"
+    docs, kept = Path(load.__file__).parents[2] / "docs", Path(load.__file__).parent
     page = tmp_path / "routers.md"
     page.write_text((docs / "routers.md").read_text("utf-8"), "utf-8")
-    numbers = Path(load.__file__).with_name("load.json").read_text("utf-8")
-    write_load(page, json.loads(numbers))
+    for name in ("load2.json", "load4.json"):
+        write_load(page, json.loads((kept / name).read_text("utf-8")))
     for name in ("routers.md", "request.svg"):
         assert (tmp_path / name).read_text("utf-8") == (docs / name).read_text("utf-8"), name
