@@ -16,15 +16,18 @@ from comparison import read_vectors
 from paths import VECTORS
 
 from mmroute import EngineSettings
+from mmroute.answering.pipeline import answer
 from mmroute.engines.frontends import Frontend
 from mmroute.engines.running import running_engine
 from mmroute.kv_events import BlockStored, EventBatch, decode_events
 from mmroute.model.resolve import resolve_model
 from mmroute.model.resolved import ResolvedModel
 from mmroute.parity.cases import Case, Served
+from mmroute.parity.causes import Cause
 from mmroute.parity.comparison import Finding, Verdict, our_outcome
 from mmroute.parity.events.comparison import Announced, compare_announced
 from mmroute.parity.events.recordings import read_recording, recorded
+from mmroute.requests.lines import request_of
 
 MODEL = "small-qwen2.5-vl"
 CASES = [
@@ -135,6 +138,75 @@ def test_told_ids_are_compared_without_any_block(model: ResolvedModel) -> None:
         for finding in found(model, Announced(case, (), Served(None, ids, 3, 0)))
     ]
     assert verdicts == [Verdict.EQUAL, Verdict.SILENT]
+
+
+SIZE = 16
+
+
+def other_seed(model: ResolvedModel, **settings: Any) -> ResolvedModel:
+    """The model as a router has it that was told another seed."""
+    known = dataclasses.replace(model.hashing.settings, seed="7", **settings)
+    return dataclasses.replace(model, hashing=model.hashing.with_settings(known))
+
+
+def in_groups(
+    model: ResolvedModel, ids: list[int], *, told: bool = True, **groups: slice
+) -> Announced:
+    """A prompt of which each group announces some blocks, and the tokens up to the last one."""
+    request = request_of({"prompt_token_ids": ids})
+    hashes = answer(model, request).block_hashes("sha256", seed="0", block_size=SIZE).event_ints()
+    events = []
+    for number, (kind, part) in enumerate(groups.items()):
+        length = len(hashes[: part.stop]) * SIZE
+        event = BlockStored(
+            block_hashes=tuple(hashes[part]), parent_block_hash=None, lora_id=None,
+            token_ids=tuple(ids[:length]), block_size=SIZE, medium="GPU", lora_name=None,
+            extra_keys=(None,) * len(hashes[part]), group_idx=number, kv_cache_spec_kind=kind,
+        )  # fmt: skip
+        events.append(event)
+    served = Served(None, np.array(ids, np.uint32) if told else None, len(ids), 0)
+    case = Case("ids", "own", {"prompt_token_ids": ids})
+    return Announced(case, (EventBatch(0.0, tuple(events), 0),), served)
+
+
+def test_a_hybrid_model_without_its_block_size_is_named(model: ResolvedModel) -> None:
+    """Its first group has states, and announces the last block alone."""
+    router = other_seed(model, block_size=None, chosen_by_engine=True)
+    sent = in_groups(model, [*range(5, 70)], mamba=slice(3, 4), full_attention=slice(0, 4))
+    (finding,) = found(router, sent)
+    assert finding.verdict is Verdict.UNNEEDED
+    assert finding.diagnosis is not None
+    assert finding.diagnosis.cause is Cause.BLOCK_SIZE
+    assert finding.diagnosis.alternatives == (f"--prefix-match-unit {SIZE}", "PYTHONHASHSEED=0")
+    wrong = other_seed(model, block_size=32, chosen_by_engine=True)
+    (finding,) = found(wrong, sent)
+    assert finding.verdict is Verdict.SILENT
+    assert finding.diagnosis is not None
+    assert finding.diagnosis.alternatives == (f"--prefix-match-unit {SIZE}", "PYTHONHASHSEED=0")
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["IDs are told", "IDs are not told"])
+def test_blocks_that_are_not_kept_are_no_other_tokens(model: ResolvedModel, *, told: bool) -> None:
+    """Where groups have blocks of 16 and of 32 tokens, a prompt is kept in multiples of 32."""
+    router = other_seed(model, kept_multiple=2)
+    sent = in_groups(model, [*range(5, 55)], told=told, full_attention=slice(0, 2))
+    (finding,) = found(router, sent)
+    assert finding.diagnosis is not None
+    assert finding.diagnosis.cause is Cause.SEED
+
+
+def test_blocks_of_unknown_positions_have_the_causes_of_earlier_requests(
+    model: ResolvedModel,
+) -> None:
+    """A window leaves out blocks, so that these tell no whole prompt."""
+    router = other_seed(model)
+    whole = in_groups(model, [*range(5, 70)], sliding_window=slice(0, 4))
+    windowed = in_groups(model, [*range(100, 165)], sliding_window=slice(1, 4))
+    causes = [f.diagnosis.cause for f in found(router, whole, windowed) if f.diagnosis]
+    assert causes == [Cause.SEED] * 2
+    (alone,) = found(router, windowed)
+    assert alone.diagnosis is not None
+    assert alone.diagnosis.cause is Cause.STORED
 
 
 def test_blocks_of_other_requests_count_only_where_there_are_none(model: ResolvedModel) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -11,6 +12,7 @@ from mmroute.errors import EventsError, Reason, quoted
 from mmroute.geometry import TokenIds
 from mmroute.hashing import EventKeys
 from mmroute.kv_events import BlockStored, EventBatch
+from mmroute.kv_events.groups import GPU
 from mmroute.kv_events.holders import low_bits
 
 
@@ -50,18 +52,18 @@ class Chains:
     """All blocks that were announced, also those that the engine has evicted since."""
 
     _blocks: dict[int, _Block] = field(default_factory=dict)
-    _group: int | None = None
+    _hash_size: int = 0
 
     def enter(self, batches: Iterable[EventBatch]) -> list[Chain]:
         """The prompts of the blocks in these events, if all their earlier blocks are known.
 
-        For hybrid models only the first announced KV cache group is read.
+        Of several KV cache groups those are read whose blocks have the tokens of one hash.
         """
         new: dict[int, None] = {}
-        for batch in batches:
-            for event in batch.events:
-                if isinstance(event, BlockStored) and self._is_whole(event):
-                    new |= dict.fromkeys(self._blocks_of(event))
+        stored = list(stored_in(batches))
+        self._hash_size = math.gcd(self._hash_size, *(event.block_size for event in stored))
+        for event in filter(self._is_whole, stored):
+            new |= dict.fromkeys(self._blocks_of(event))
         parents = {self._blocks[number].parent for number in new}
         return [c for number in new if number not in parents and (c := self._chain(number))]
 
@@ -80,13 +82,9 @@ class Chains:
         return [c for c in chains if np.array_equal(c.token_ids, token_ids[: len(c.token_ids)])]
 
     def _is_whole(self, event: BlockStored) -> bool:
-        if not event.block_hashes or event.medium not in (None, "GPU"):
-            return False
-        if self._group is None:
-            self._group = event.group_idx
-        # An event may leave out blocks of a sliding window, but not their tokens.
+        # An event may leave out blocks of a window or a state, but not their tokens.
         tokens = len(event.block_hashes) * event.block_size
-        return event.group_idx == self._group and len(event.token_ids) == tokens
+        return 0 < tokens == len(event.token_ids) and event.block_size == self._hash_size
 
     def _blocks_of(self, event: BlockStored) -> Iterator[int]:
         parent = None if event.parent_block_hash is None else low_bits(event.parent_block_hash)
@@ -124,6 +122,14 @@ class Chains:
             blocks[0].lora_name,
             blocks[-1].ahead,
         )
+
+
+def stored_in(batches: Iterable[EventBatch]) -> Iterator[BlockStored]:
+    """The events of blocks that were stored in the GPU's memory."""
+    for batch in batches:
+        for event in batch.events:
+            if isinstance(event, BlockStored) and event.medium in (None, GPU):
+                yield event
 
 
 def event_keys(keys: tuple[object, ...] | None) -> EventKeys:

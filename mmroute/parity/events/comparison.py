@@ -19,22 +19,25 @@ from mmroute.answering.routing import Routing
 from mmroute.engines.hashes import Hashes
 from mmroute.engines.running import RunningEngine
 from mmroute.engines.vllm.hashes import VllmHashes
-from mmroute.errors import InexactError
+from mmroute.errors import InexactError, Reason
 from mmroute.geometry import TokenIds
 from mmroute.hashing import num_hashed
 from mmroute.kv_events import EventBatch
+from mmroute.kv_events.holders import low_bits
 from mmroute.model.resolved import ResolvedModel
 from mmroute.pages.alignment import first_difference
 from mmroute.parity.cases import Case, Outcome, Served, UndecidedError
 from mmroute.parity.causes import Cause, Remedy
 from mmroute.parity.comparison import Finding, Verdict
-from mmroute.parity.events.chains import Chain, Chains
-from mmroute.parity.events.hashings import HashedWith, hashed_with, predicted_keys, tagged
+from mmroute.parity.events.chains import Chain, Chains, stored_in
+from mmroute.parity.events.hashings import HashedWith, hashed_with, predicted_keys
 from mmroute.parity.events.remedies import (
     block_size_remedy,
+    expected_settings,
     items_and_salts,
     key_remedies,
     lookahead_remedy,
+    setting_remedies,
     unexplained_remedy,
 )
 from mmroute.parity.events.stored import EngineCache
@@ -44,7 +47,6 @@ from mmroute.parity.remedies import token_remedy
 from mmroute.requests.lines import request_of
 from mmroute.requests.request import Lora, Request
 
-_TAGGED_SINCE: Final = "0.31"
 _UNEXPLAINED: Final = (
     "No algorithm, layout or PYTHONHASHSEED up to 1999 gives the announced hashes. Without "
     "PYTHONHASHSEED, xxhash and vLLM before 0.29 draw a seed at random: set it."
@@ -168,11 +170,18 @@ class _Comparison:
             fits = partial(_has_ids, told)
             yield self._token_remedy(request, routing, told, fits)
             return
-        problem = self._cache.problem(routing, one.batches, alone=self._alone)
+        explained = partial(self._explained, one, request, routing, chain)
+        try:
+            problem = self._cache.problem(routing, one.batches, alone=self._alone)
+        except InexactError as error:
+            found = explained() if error.reason is Reason.BLOCK_SIZE_UNKNOWN else ()
+            if not found:
+                raise
+            yield from found
+            return
         if problem:
             why = f"The blocks that the engine stored are not those predicted: {problem}."
-            found = self._explained(request, routing, chain)
-            yield from found or (Remedy(Cause.STORED, why),)
+            yield from explained() or (Remedy(Cause.STORED, why),)
             return
         cached = one.served.cached_tokens
         if reused is not None and cached is not None and reused != cached:
@@ -232,28 +241,45 @@ class _Comparison:
             return None
 
     def _explained(
-        self, request: Request, routing: Routing, chain: Chain | None
+        self, one: Announced, request: Request, routing: Routing, chain: Chain | None
     ) -> tuple[Remedy, ...]:
         """The causes by which stored blocks differ; none if it is not known which ones they are.
 
-        Without a chain any announced prompt may be the request's whose tokens are the same, such as
-        one with another picture of that size: the one is taken that settings explain best.
+        If nothing was stored, any announced prompt may be the request's whose tokens are the same,
+        such as one with another picture of that size: the one is taken that settings explain best.
         """
+        stored = [number for e in stored_in(one.batches) for number in e.block_hashes]
+        if chain is None and stored:
+            before = tuple(self._as_before(routing, set(map(low_bits, stored))))
+            if before or self._alone:
+                return before
         known = self._chains.with_tokens(routing.token_ids)
         chains = _most_alike(known, routing) if chain is None else [chain]
-        found = (tuple(self._of_blocks(request, routing, one)) for one in chains)
+        told = one.served.token_ids is not None  # they are equal, else nothing else is compared
+        found = (tuple(self._of_blocks(request, routing, each, told=told)) for each in chains)
         return min(found, key=lambda causes: sum(not c.setting for c in causes), default=())
 
-    def _of_blocks(self, request: Request, routing: Routing, chain: Chain) -> Iterator[Remedy]:
+    def _as_before(self, routing: Routing, stored: set[int]) -> Iterator[Remedy]:
+        """The causes found for earlier requests, if they explain blocks of unknown positions."""
+        found, expected = self._found, expected_settings(routing.hashing, routing.lora)
+        if found is None or found.tagged != expected.tagged:
+            return
+        hashes = routing.block_hashes(found.algorithm, seed=found.seed).hashes
+        if stored <= set(map(low_bits, hashes)):
+            yield from setting_remedies(found, expected)
+
+    def _of_blocks(
+        self, request: Request, routing: Routing, chain: Chain, *, told: bool
+    ) -> Iterator[Remedy]:
         """The causes by which announced blocks differ from those of a request."""
         size = chain.block_size
-        full = num_hashed(len(routing.token_ids), size, len(chain.ahead)) * size
+        full = _num_published(routing, chain)
         length = min(full, len(chain.token_ids))
         other_size = size != routing.hashing.settings.block_size
         if other_size:
             yield block_size_remedy(size, routing.hashing.settings)
         ours, theirs = routing.token_ids[:length], chain.token_ids[:length]
-        other_ids = length < full or not np.array_equal(ours, theirs)
+        other_ids = not told and (length < full or not np.array_equal(ours, theirs))
         if other_ids:
             fits = partial(_announced, chain)
             yield self._token_remedy(request, routing, chain.token_ids, fits)
@@ -267,12 +293,7 @@ class _Comparison:
     def _hash_remedies(
         self, hashing: Hashes, lora: Lora | None, chain: Chain, unexplained: str = _UNEXPLAINED
     ) -> Iterator[Remedy]:
-        expected = HashedWith(
-            hashing.settings.algorithm,
-            hashing.settings.seed,
-            tagged(hashing),
-            None if lora is None else lora.path,
-        )
+        expected = expected_settings(hashing, lora)
         covered = hashing.lookahead if isinstance(hashing, VllmHashes) else 0
         if len(chain.ahead) != covered:
             yield lookahead_remedy(len(chain.ahead), covered)
@@ -282,26 +303,7 @@ class _Comparison:
             yield unexplained_remedy(chain, unexplained)
             return
         self._found = found
-        if found.algorithm != expected.algorithm:
-            yield Remedy(
-                Cause.ALGORITHM,
-                f"The hashes are those of {found.algorithm}, not of {expected.algorithm}.",
-                f"--prefix-caching-hash-algo {found.algorithm}",
-            )
-        if found.seed != expected.seed:
-            seed, ours = found.seed or "not set", expected.seed or "not set"
-            yield Remedy(
-                Cause.SEED,
-                f"The engine's PYTHONHASHSEED is {seed}, and mmroute used {ours}.",
-                "" if found.seed is None else f"PYTHONHASHSEED={found.seed}",
-            )
-        if found.tagged != expected.tagged:
-            versions = f"since {_TAGGED_SINCE}" if found.tagged else f"before {_TAGGED_SINCE}"
-            yield Remedy(
-                Cause.LAYOUT,
-                f"The hashes have the layout of vLLM {versions}: give the version that runs with "
-                "--backend vllm==VERSION.",
-            )
+        yield from setting_remedies(found, expected)
         if lora is not None and found.lora_path != expected.lora_path:
             why = f"The adapter's path is {found.lora_path!r}, not {expected.lora_path!r}."
             yield Remedy(Cause.LORA, why)
@@ -332,7 +334,9 @@ def _found(
     if not remedies or theirs is None:
         return Finding(one.case, Outcome(ours), Outcome(theirs), Verdict.EQUAL)
     diagnosis = Remedy.diagnosis(remedies, first_difference(ours, theirs))
-    return Finding(one.case, Outcome(ours), Outcome(theirs), Verdict.SILENT, diagnosis)
+    unsized = diagnosis.cause is Cause.BLOCK_SIZE and routing.hashing.settings.block_size is None
+    verdict = Verdict.UNNEEDED if unsized else Verdict.SILENT
+    return Finding(one.case, Outcome(ours), Outcome(theirs), verdict, diagnosis)
 
 
 def _undecided(case: Case, ours: Outcome, why: str) -> Finding:
@@ -362,12 +366,17 @@ def _has_ids(theirs: TokenIds, routing: Routing) -> bool:
     return routing.exact and np.array_equal(routing.token_ids, theirs)
 
 
+def _num_published(routing: Routing, chain: Chain) -> int:
+    """The number of tokens of a prompt whose blocks the engine publishes."""
+    hashed = num_hashed(len(routing.token_ids), chain.block_size, len(chain.ahead))
+    return routing.hashing.settings.num_published(hashed) * chain.block_size
+
+
 def _announced(chain: Chain, routing: Routing) -> bool:
     """Whether all full blocks of a prompt were announced; blocks of an output may follow them."""
     if not routing.exact:
         return False
-    size = chain.block_size
-    length = num_hashed(len(routing.token_ids), size, len(chain.ahead)) * size
+    length = _num_published(routing, chain)
     ours: TokenIds = routing.token_ids[:length]
     return length > 0 and np.array_equal(ours, chain.token_ids[:length])
 

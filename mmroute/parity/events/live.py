@@ -12,8 +12,8 @@ from typing import Final
 
 from mmroute.kv_events import EventBatch, Received, Subscriber
 from mmroute.parity.cases import Case, Served, UndecidedError
+from mmroute.parity.events.chains import stored_in
 from mmroute.parity.events.comparison import Announced
-from mmroute.parity.events.stored import stored_in
 
 _QUIET: Final = 0.5  # seconds without an event, after which a request is taken to have no more
 _LATEST: Final = 10.0

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from mmroute.answering.pipeline import answer
 from mmroute.answering.routing import Routing
-from mmroute.engines.hashes import HashSettings
+from mmroute.engines.hashes import Hashes, HashSettings
 from mmroute.model.resolved import ResolvedModel
 from mmroute.parity.causes import Cause, Remedy
 from mmroute.parity.events.chains import Chain
+from mmroute.parity.events.hashings import HashedWith, tagged
 from mmroute.parity.identity_remedies import identity_remedy
-from mmroute.requests.request import Request
+from mmroute.requests.request import Lora, Request
+
+_TAGGED_SINCE: Final = "0.31"
 
 
 def key_remedies(
@@ -72,11 +76,44 @@ def _adapter(name: str | None) -> str:
 
 def block_size_remedy(size: int, known: HashSettings) -> Remedy:
     """The cause of announced blocks of another size."""
+    used = "was told none" if known.block_size is None else f"used {known.block_size}"
+    option = "--prefix-match-unit" if known.chosen_by_engine else "--block-size"
     return Remedy(
         Cause.BLOCK_SIZE,
-        f"The engine's blocks have {size} tokens, and mmroute used {known.block_size}.",
-        f"--block-size {size}",
+        f"The engine's blocks have {size} tokens, and mmroute {used}.",
+        f"{option} {size}",
     )
+
+
+def expected_settings(hashing: Hashes, lora: Lora | None) -> HashedWith:
+    """The settings with which mmroute hashes."""
+    known = hashing.settings
+    path = None if lora is None else lora.path
+    return HashedWith(known.algorithm, known.seed, tagged(hashing), path)
+
+
+def setting_remedies(found: HashedWith, expected: HashedWith) -> Iterator[Remedy]:
+    """The settings of the engine in which its hashes differ from the expected ones."""
+    if found.algorithm != expected.algorithm:
+        yield Remedy(
+            Cause.ALGORITHM,
+            f"The hashes are those of {found.algorithm}, not of {expected.algorithm}.",
+            f"--prefix-caching-hash-algo {found.algorithm}",
+        )
+    if found.seed != expected.seed:
+        seed, ours = found.seed or "not set", expected.seed or "not set"
+        yield Remedy(
+            Cause.SEED,
+            f"The engine's PYTHONHASHSEED is {seed}, and mmroute used {ours}.",
+            "" if found.seed is None else f"PYTHONHASHSEED={found.seed}",
+        )
+    if found.tagged != expected.tagged:
+        versions = f"since {_TAGGED_SINCE}" if found.tagged else f"before {_TAGGED_SINCE}"
+        yield Remedy(
+            Cause.LAYOUT,
+            f"The hashes have the layout of vLLM {versions}: give the version that runs with "
+            "--backend vllm==VERSION.",
+        )
 
 
 def lookahead_remedy(found: int, expected: int) -> Remedy:

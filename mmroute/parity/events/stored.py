@@ -13,12 +13,12 @@ from mmroute.answering.routing import Routing
 from mmroute.errors import InexactError
 from mmroute.hashing import BlockHashes
 from mmroute.kv_events import BlockIndex, BlockRemoved, BlockStored, EventBatch, Residency
+from mmroute.kv_events.groups import GPU
 from mmroute.kv_events.holders import LowBits, low_bits
-from mmroute.parity.events.chains import event_keys
+from mmroute.parity.events.chains import event_keys, stored_in
 from mmroute.parity.events.hashings import predicted_keys
 
 _ENGINE: Final = "engine"
-_GPU: Final = "GPU"
 # Groups of these kinds keep every block of a prompt.
 _KEEPS_ALL: Final = (None, "full_attention", "mla_attention", "sink_full_attention")
 
@@ -86,19 +86,11 @@ class EngineCache:
             held = self._index.residencies(rank, hashes.hashes[:kept])
             for group, size in self._sizes.items():
                 step = max(1, size // hashes.block_size)
-                here = held.get(Residency(group, _GPU, None), ())
+                here = held.get(Residency(group, GPU, None), ())
                 gap = next((i for i in range(step - 1, len(here), step) if not here[i]), None)
                 if gap is not None and self._kinds[group] in _KEEPS_ALL:
                     return f"block {gap} of {kept} was never stored in group {group or 0}"
         return ""
-
-
-def stored_in(batches: Iterable[EventBatch]) -> Iterable[BlockStored]:
-    """The events of blocks that were stored in the GPU's memory."""
-    for batch in batches:
-        for event in batch.events:
-            if isinstance(event, BlockStored) and event.medium in (None, _GPU):
-                yield event
 
 
 def _wrong_in(event: BlockStored, at: dict[LowBits, int], routing: Routing, unit: int) -> str:
