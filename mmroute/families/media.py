@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 
 from mmroute.errors import did_you_mean
-from mmroute.families.lookup import Ref, Strict, Value, one_of
+from mmroute.families.lookup import Ref, Strict, Value
 from mmroute.geometry.argument import Argument
 from mmroute.geometry.arguments import Arguments, Others
-from mmroute.geometry.metadata import OF_GRIDS, VALUES, FieldForm, FieldKind, FieldRule, FieldType
+from mmroute.geometry.metadata import FIELD_TYPES, OF_GRIDS, VALUES, FieldRule
 from mmroute.geometry.registry import GRIDS, LAYOUTS, Registry
 from mmroute.requests.items import IdentityFlag, IdentityForm, Modality
 
@@ -29,20 +30,9 @@ def _as_argument(accepted: object) -> object:
     return {"where": "nowhere"} if accepted is False else accepted
 
 
-class FieldSpec(Strict):
-    """How a field of an item's metadata is made."""
-
-    value: Annotated[str, AfterValidator(one_of(VALUES))]
-    """What it holds; see `mmroute.geometry.metadata.VALUES`."""
-    kind: FieldKind = "batched"
-    """How the items of a request share it."""
-    form: FieldForm = "tensor"
-    """Whether it is a tensor, a list of them, or numbers that are no tensor."""
-    dtype: FieldType = "int64"
-    """The type of a tensor's numbers."""
-    keep_on_cpu: bool = True
-    declared: bool = False
-    """Whether the engine's ``embedding_fields`` call it metadata."""
+def _as_field(field: object) -> object:
+    """A field of metadata that is written shortly: the name of its value."""
+    return {"value": field} if isinstance(field, str) else field
 
 
 class MediaSpec(Strict):
@@ -72,15 +62,7 @@ class MediaSpec(Strict):
     """The arguments of requests that the engine's processor takes, and what each changes."""
     other_arguments: Others = Others.IGNORED
     """What becomes of other arguments."""
-    metadata: (
-        Mapping[
-            str,
-            Annotated[
-                FieldSpec, BeforeValidator(lambda v: {"value": v} if isinstance(v, str) else v)
-            ],
-        ]
-        | None
-    ) = None
+    metadata: Mapping[str, Annotated[FieldRule, BeforeValidator(_as_field)]] | None = None
     """The fields that the engine's processor has beside its tensors, in its order; None: they were
     not compared."""
     checked_for_videos: tuple[str, ...] = ()
@@ -104,10 +86,10 @@ class MediaSpec(Strict):
         """
         if self.metadata is None:
             return None
-        rules = {name: FieldRule(**dict(field)) for name, field in self.metadata.items()}
+        dtypes = {"model": model_dtype or "model"}
         return {
-            name: rule._replace(dtype=model_dtype or rule.dtype) if rule.dtype == "model" else rule
-            for name, rule in rules.items()
+            name: replace(rule, dtype=dtypes.get(rule.dtype, rule.dtype))
+            for name, rule in self.metadata.items()
         }
 
     def arguments(self, modality: Modality) -> Arguments:
@@ -156,7 +138,12 @@ def media_problems(
             hint = did_you_mean(changed, numbers) or f"; it has {', '.join(numbers)}"
             yield f"accepts.{name}", f"the grid {grid} has no {changed}{hint}"
     for name, field in (media.get("metadata") or {}).items():
-        value = field.get("value") if isinstance(field, Mapping) else field
+        table = field if isinstance(field, Mapping) else {"value": field}
+        for key, known in (("value", VALUES), ("dtype", FIELD_TYPES)):
+            if key in table and str(table[key]) not in known:
+                hint = did_you_mean(str(table[key]), known)
+                yield f"metadata.{name}", f"{key} must be one of {', '.join(sorted(known))}{hint}"
+        value = table.get("value")
         needed = OF_GRIDS.get(str(value))
         if needed is not None and not hasattr(GRIDS.find(str(grid)), needed):
             yield f"metadata.{name}", f"the grid {grid} cannot give {value}: it has no {needed}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -31,15 +31,15 @@ FieldForm: TypeAlias = Literal["tensor", "filled", "tensors", "numbers"]
 """Whether a field is a tensor, one that zeros fill up to the longest of the request, a list of
 tensors, or numbers that are no tensor."""
 
-FieldType: TypeAlias = Literal["int64", "int32", "bool", "float32", "model"]
-"""The engine's name for the type of a tensor's numbers; ``model``: the one it computes with."""
-
+FIELD_TYPES: Final = ("int64", "int32", "bool", "float32", "model")
+"""The engine's names for the types of a tensor's numbers; ``model``: the one it computes with."""
 
 BFLOAT16: Final = "bfloat16"
 """A type that numpy lacks."""
 
 
-class FieldRule(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class FieldRule:
     """How a field of an item is made.
 
     Attributes:
@@ -50,6 +50,8 @@ class FieldRule(NamedTuple):
         keep_on_cpu: the engine's flag of this name.
         declared: whether the engine's ``embedding_fields`` call it metadata.
     """
+
+    __pydantic_config__: ClassVar = {"extra": "forbid"}
 
     value: str
     kind: FieldKind = "batched"

@@ -197,3 +197,19 @@ def test_a_value_that_a_grid_cannot_give_is_refused_with_the_spec() -> None:
     tables["image"]["metadata"] = {"image_grid_thw": "patches"}
     with pytest.raises(ValueError, match=r"metadata.image_grid_thw: the grid .* has no patches"):
         FamilySpec.model_validate(tables)
+
+
+@pytest.mark.parametrize(
+    ("field", "problem"),
+    [
+        ("patchs", "value must be one of .*; did you mean 'patches'"),
+        ({"value": "patches", "dtype": "int46"}, "dtype must be one of bool, float32, int32"),
+        ({"value": "patches", "kinds": "flat"}, "kinds"),
+    ],
+)
+def test_a_field_that_is_misspelt_is_refused_with_the_spec(field: Any, problem: str) -> None:
+    spec = next(spec for spec in known_families() if spec.family == "qwen2.5-vl")
+    tables = spec.model_dump(by_alias=True, exclude_unset=True)
+    tables["image"]["metadata"] = {"image_grid_thw": field}
+    with pytest.raises(ValueError, match=f"image_grid_thw.*(?s:.*){problem}"):
+        FamilySpec.model_validate(tables)
