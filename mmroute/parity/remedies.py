@@ -43,6 +43,7 @@ def token_remedy(
     *,
     fits: Callable[[Routing], bool],
     arguments_found: list[Mapping[str, Any]],
+    whole: bool = True,
     frontend_known: bool = False,
 ) -> Remedy:
     """The cause by which the oracle has other token IDs.
@@ -55,6 +56,7 @@ def token_remedy(
         fits: returns true for a routing with the oracle's token IDs.
         arguments_found: the processor arguments found for earlier requests. They are tried first,
             and new ones are added.
+        whole: whether `theirs` is the whole prompt, and not its full blocks alone.
         frontend_known: whether the oracle's frontend is known to be the model's.
     """
     others = _rendered_otherwise(model, request)
@@ -80,7 +82,7 @@ def token_remedy(
                 f"Images have other counts, which {text} as arguments of the processor give.",
                 merged("mm-processor-kwargs", settings.mm_processor_kwargs, arguments),
             )
-    return _unexplained(model, routing, theirs)
+    return _unexplained(model, routing, theirs, whole=whole)
 
 
 def _behind_other_frontend(
@@ -193,11 +195,13 @@ def _fills(routing: Routing) -> TokenIds:
     return found
 
 
-def _unexplained(model: ResolvedModel, routing: Routing, theirs: TokenIds) -> Remedy:
+def _unexplained(
+    model: ResolvedModel, routing: Routing, theirs: TokenIds, *, whole: bool
+) -> Remedy:
     fills = _fills(routing)
     ours = routing.token_ids[~np.isin(routing.token_ids, fills)]
     text = theirs[~np.isin(theirs, fills)]
-    common = min(len(ours), len(text))
+    common = max(len(ours), len(text)) if whole else min(len(ours), len(text))
     if len(fills) and np.array_equal(ours[:common], text[:common]):
         return Remedy(
             Cause.WRONG_COUNT,

@@ -151,6 +151,16 @@ def test_a_processor_argument(
     assert len(proposed) < max(len(found), 2), "what was found is tried first for the next"
 
 
+def test_other_text_behind_an_image_is_no_wrong_count(normalizer: Load) -> None:
+    """A template may put words behind the header of an answer."""
+    model = normalizer("small-qwen2-vl")
+    case = one(300, 200)
+    ours, ids = answered(model, case)
+    for theirs in (np.append(ids, ids[:3]).astype(np.uint32), ids[:-1]):
+        found = diagnose(model.model, case, ours, Outcome(theirs), arguments_found=[])
+        assert found.cause is Cause.OTHER
+
+
 def test_a_count_that_nothing_explains(normalizer: Load) -> None:
     model = normalizer("small-qwen2-vl")
     case = one(300, 200)

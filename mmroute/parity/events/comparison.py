@@ -168,7 +168,7 @@ class _Comparison:
         told = one.served.token_ids
         if told is not None and not np.array_equal(routing.token_ids, told):
             fits = partial(_has_ids, told)
-            yield self._token_remedy(request, routing, told, fits)
+            yield self._token_remedy(request, routing, told, fits, whole=True)
             return
         explained = partial(self._explained, one, request, routing, chain)
         try:
@@ -210,6 +210,8 @@ class _Comparison:
         routing: Routing,
         theirs: TokenIds,
         fits: Callable[[Routing], bool],
+        *,
+        whole: bool,
     ) -> Remedy:
         return token_remedy(
             self._model,
@@ -218,6 +220,7 @@ class _Comparison:
             theirs,
             fits=fits,
             arguments_found=self._arguments,
+            whole=whole,
             frontend_known=self._frontend_known,
         )
 
@@ -282,7 +285,7 @@ class _Comparison:
         other_ids = not told and (length < full or not np.array_equal(ours, theirs))
         if other_ids:
             fits = partial(_announced, chain)
-            yield self._token_remedy(request, routing, chain.token_ids, fits)
+            yield self._token_remedy(request, routing, chain.token_ids, fits, whole=False)
         if chain.keys is not None:
             yield from key_remedies(self._model, request, routing, chain, self._engine_model)
             yield from self._hash_remedies(routing.hashing, routing.lora, chain)
