@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
+from math import sqrt
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any, Final
 
 from picture import write_bars, write_picture
@@ -70,7 +71,7 @@ def write_load(page: Path, found: Mapping[str, Any]) -> None:
         shown = [f"{tokens:,.0f}" for tokens in (means[0], sum(means[1:]))]
         of_day = _hit_rates(runs)
         rates = list(chain(*of_day.values()))
-        daily = [_spread(of_day[day]) if day in of_day else "" for day in days if len(days) > 1]
+        daily = [_spread(of_day[d], rates) if d in of_day else "" for d in days if len(days) > 1]
         rows.append([name, _spread(rates), *daily, *shown, f"{fmean(busiest):.2f}", str(len(runs))])
         if name in _SHOWN:
             bars[_SHOWN[name]] = fmean(rates), means
@@ -136,10 +137,14 @@ def _mean_credits(runs: Sequence[Mapping[str, Any]]) -> list[float]:
     return [fmean(part) for part in zip(*(run["credits"] for run in runs), strict=True)]
 
 
-def _spread(values: Sequence[float]) -> str:
-    """The mean, and half the distance between the least and the most."""
-    half = (max(values) - min(values)) / 2
-    return f"{fmean(values):.1%}" + (f" ± {100 * half:.1f}" if half >= 0.0005 else "")
+def _spread(values: Sequence[float], among: Sequence[float] = ()) -> str:
+    """The mean, and its standard error; the deviation is that of all runs `among` which these are.
+
+    Of two values the standard error is half of their distance.
+    """
+    runs = among or values
+    error = stdev(runs) / sqrt(len(values)) if len(runs) > 1 else 0.0
+    return f"{fmean(values):.1%}" + (f" ± {100 * error:.1f}" if error >= 0.0005 else "")
 
 
 def _credits(found: Mapping[str, Any]) -> str:
