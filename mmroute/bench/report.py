@@ -74,9 +74,7 @@ def as_json(bench: Bench) -> dict[str, Any]:
         }
         for mix in bench.mixes
     ]
-    parts = {"hashing": asdict(bench.hashing), "mixes": mixes, "startup": asdict(bench.startup)}
-    names = ("model", "family", "encoder", "machine")
-    return {name: getattr(bench, name) for name in names} | parts
+    return asdict(bench) | {"mixes": mixes}
 
 
 def as_lines(bench: Bench) -> Iterator[str]:

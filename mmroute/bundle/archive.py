@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import stat
 import zipfile
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from mmroute.tokenizers.fingerprint import fingerprint
+from mmroute.tokenizers.fingerprint import fingerprint, sha256_of
 
 _ZIP: Final = ".zip"  # no file of a bundle has this name
 _UNIX: Final = 3
@@ -56,6 +55,4 @@ def take_snapshot(files: Mapping[str, Path], into: Path) -> Snapshot:
             entry.file_size = path.stat().st_size
             with path.open("rb") as content, out.open(entry, "w") as packed:
                 shutil.copyfileobj(content, packed, 1 << 20)
-    with archive.open("rb") as content:
-        sha256 = hashlib.file_digest(content, "sha256").hexdigest()
-    return Snapshot(copies, fingerprint(copies), archive, sha256)
+    return Snapshot(copies, fingerprint(copies), archive, sha256_of(archive))

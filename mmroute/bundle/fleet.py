@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from mmroute.bundle.client import Bundle, fetch_bundle, grpc_address
 from mmroute.errors import MmrouteError, ModelError, Reason
+from mmroute.tokenizers.fingerprint import sha256_of
 
 _MAX_CALLS: Final = 8  # at a time, so that dead workers are not waited for one by one
 _SHOWN_DIGITS: Final = 12
@@ -112,7 +112,4 @@ def _disagreement(
 def _digest(bundle: Bundle, name: str) -> str:
     """The first digits of a file's SHA-256, or words that say that there is no such file."""
     path = bundle.files.get(name)
-    if path is None:
-        return "none"
-    with path.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()[:_SHOWN_DIGITS]
+    return "none" if path is None else sha256_of(path)[:_SHOWN_DIGITS]

@@ -21,14 +21,10 @@ _QUESTION: Final = "What is in this picture?"
 # One size in each orientation; no side is a multiple of a patch size.
 _SIZES: Final = (ImageSize(641, 479), ImageSize(300, 899))
 # Reasons for which a healthy model may have no answer to a probe.
-_LIMITS: Final = frozenset(
-    {
-        Reason.CHAT_RENDERER_UNSUPPORTED,
-        Reason.CHAT_TEMPLATE_MISSING,
-        Reason.CHAT_TEMPLATE_NOT_REPRODUCIBLE,
-        Reason.PROMPT_TOO_LONG,
-    }
-)
+_LIMITS: Final = frozenset({
+    Reason.CHAT_RENDERER_UNSUPPORTED, Reason.CHAT_TEMPLATE_MISSING,
+    Reason.CHAT_TEMPLATE_NOT_REPRODUCIBLE, Reason.PROMPT_TOO_LONG,
+})  # fmt: skip
 
 
 def _probes(model: ResolvedModel) -> Iterator[tuple[str, Request]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -20,6 +19,7 @@ from mmroute.model.resolve import resolve_model
 from mmroute.model.resolved import ResolvedModel
 from mmroute.model_directory import EMBEDDED_MODEL, ModelFiles, find_model
 from mmroute.requests.request import Request
+from mmroute.tokenizers.fingerprint import sha256_of
 
 _REPEATS: Final = 2
 # It has every letter and digit, because a vocabulary with gaps loses some of them.
@@ -189,7 +189,7 @@ def _fingerprints(model: ResolvedModel) -> tuple[Check, dict[str, str]]:
         names = [name for name in files.names() if name.startswith(_MISTRAL_FILES) == mistral]
         if "tekken.json" in names:  # the older vocabularies beside it are not read either
             names = [name for name in names if not name.startswith("tokenizer.model.v")]
-        fingerprints = {name: _sha256(files.path(name)) for name in sorted(names)}
+        fingerprints = {name: sha256_of(files.path(name)) for name in sorted(names)}
     except (OSError, ModelError) as error:
         return Check("files", ok=False, detail=f"cannot be read again: {error}"), {}
     # A directory without files has no fingerprint, so it must not pass.
@@ -213,11 +213,6 @@ def _files(model: ResolvedModel) -> ModelFiles:
     elif model.name == EMBEDDED_MODEL or Path(model.name).expanduser().is_dir():
         return find_model(model.name)
     raise ModelError(Reason.MISSING_FILE, f"{model.name} is no longer where it was loaded from")
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _named(model: ResolvedModel) -> str:

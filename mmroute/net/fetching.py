@@ -19,8 +19,8 @@ import httpcore
 
 from mmroute.errors import InexactError, Reason, quoted
 from mmroute.net.deadlines import DeadlineStream, left_until
+from mmroute.net.fair_semaphore import FairSemaphore
 from mmroute.net.links import ImageLinks
-from mmroute.net.places import Places
 from mmroute.net.ranges import FIRST_PART, RangeFile
 
 _IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -274,7 +274,7 @@ class _CheckedBackend(httpcore.NetworkBackend):
         )
 
 
-_waiting: Final = Places(_MAX_WAITING)
+_waiting: Final = FairSemaphore(_MAX_WAITING)
 
 
 def _resolve(host: str, port: int, timeout: float) -> list[str]:

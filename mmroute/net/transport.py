@@ -18,7 +18,7 @@ import msgspec
 
 from mmroute.errors import InexactError, Reason
 from mmroute.net.deadlines import DeadlineStream, left_until
-from mmroute.net.places import Places
+from mmroute.net.fair_semaphore import FairSemaphore
 from mmroute.net.remote import Remote
 
 _MAX_RESPONSE: Final = 1 << 26  # bytes; a million token IDs take 8 million
@@ -170,7 +170,7 @@ class _Connections:
     def __init__(self, remote: Remote) -> None:
         self.process: Final = os.getpid()
         self.clock: Final = _Clock()
-        self._places = Places(remote.max_connections)
+        self._places = FairSemaphore(remote.max_connections)
         self._waiting: deque[httpcore.HTTPConnection] = deque()
         # Makes a connection, which opens at its first use.
         self.new: Final = functools.partial(

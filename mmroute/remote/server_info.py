@@ -39,31 +39,25 @@ _SGLANG_RUST: Final = "rust_server_startup_time"
 _CACHE_METRIC: Final = "vllm:cache_config_info{"  # a line for each engine of the server
 _LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
 _DEFAULT: Final = "None"  # of a label
-# The section and the field of the configuration that have the value of an option.
-_CONFIG_FIELDS: Final[Mapping[str, tuple[str, str]]] = {
-    "--tokenizer": ("model_config", "tokenizer"),
-    "--tokenizer-mode": ("model_config", "tokenizer_mode"),
-    "--revision": ("model_config", "revision"),
-    "--hf-overrides": ("model_config", "hf_overrides"),
-    "--model-impl": ("model_config", "model_impl"),
-    "--allowed-media-domains": ("model_config", "allowed_media_domains"),
-    "--limit-mm-per-prompt": ("multimodal_config", "limit_per_prompt"),
-    "--language-model-only": ("multimodal_config", "language_model_only"),
-    "--media-io-kwargs": ("multimodal_config", "media_io_kwargs"),
-    "--mm-processor-kwargs": ("multimodal_config", "mm_processor_kwargs"),
-    "--mm-processor-cache-gb": ("multimodal_config", "mm_processor_cache_gb"),
-    "--mm-hasher-algorithm": ("multimodal_config", "mm_hasher_algorithm"),
-    "--interleave-mm-strings": ("multimodal_config", "interleave_mm_strings"),
-    "--video-pruning-rate": ("multimodal_config", "video_pruning_rate"),
-    "--block-size": ("cache_config", "block_size"),
-    "--prefix-match-unit": ("cache_config", "prefix_match_unit"),
-    "--prefix-caching-hash-algo": ("cache_config", "prefix_caching_hash_algo"),
-    "--max-num-batched-tokens": ("scheduler_config", "max_num_batched_tokens"),
-    "--enable-tower-connector-lora": ("lora_config", "enable_tower_connector_lora"),
-    "--decode-context-parallel-size": ("parallel_config", "decode_context_parallel_size"),
-    "--prefill-context-parallel-size": ("parallel_config", "prefill_context_parallel_size"),
-    "--speculative-config": ("", "speculative_config"),
-}
+# The fields of the configuration that have the value of an option, by section. An option has the
+# name of its field, with one exception.
+_CONFIG_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "model_config": (
+        "tokenizer", "tokenizer_mode", "revision", "hf_overrides", "model_impl",
+        "allowed_media_domains",
+    ),
+    "multimodal_config": (
+        "limit_per_prompt", "language_model_only", "media_io_kwargs", "mm_processor_kwargs",
+        "mm_processor_cache_gb", "mm_hasher_algorithm", "interleave_mm_strings",
+        "video_pruning_rate",
+    ),
+    "cache_config": ("block_size", "prefix_match_unit", "prefix_caching_hash_algo"),
+    "scheduler_config": ("max_num_batched_tokens",),
+    "lora_config": ("enable_tower_connector_lora",),
+    "parallel_config": ("decode_context_parallel_size", "prefill_context_parallel_size"),
+    "": ("speculative_config",),
+}  # fmt: skip
+_OTHERWISE_NAMED: Final = {"limit_per_prompt": "limit_mm_per_prompt"}
 _ENVIRONMENT: Final = (
     "VLLM_ALLOW_LONG_MAX_MODEL_LEN", "VLLM_MAX_IMAGE_PIXELS",
     "VLLM_MAX_MEDIA_REQUEST_DECODE_BYTES", "VLLM_MEDIA_CONNECTOR", _RUST,
@@ -244,11 +238,12 @@ def _configured_options(configuration: Mapping[str, Any], left_out: tuple[str, .
         "multimodal_config": model.get("multimodal_config"),
     }
     options: _Options = {}
-    for option, (part, name) in _CONFIG_FIELDS.items():
+    wanted = [(part, name) for part, names in _CONFIG_FIELDS.items() for name in names]
+    for part, name in wanted:
         values = parts.get(part) or {}
         if name not in values or part in left_out:
             continue
-        value = values[name]
+        value, option = values[name], f"--{_OTHERWISE_NAMED.get(name, name).replace('_', '-')}"
         default = value is None or value is False or value in ({}, [])
         if default or (part == "parallel_config" and value == 1):
             options[option] = None

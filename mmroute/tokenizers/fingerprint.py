@@ -24,6 +24,11 @@ def fingerprint(files: Mapping[str, Path]) -> str:
         encoded = name.encode()
         digest.update(len(encoded).to_bytes(4, "little"))
         digest.update(encoded)
-        with files[name].open("rb") as content:
-            digest.update(hashlib.file_digest(content, "sha256").digest())
+        digest.update(bytes.fromhex(sha256_of(files[name])))
     return digest.hexdigest()
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()

@@ -74,7 +74,7 @@ class ReuseCurve:
     def __init__(self, block_size: int) -> None:
         self._block_size = block_size
         self._last_use: dict[int, int] = {}  # by block hash, the number of a request, from 1
-        self._counts = _RunningCounts()
+        self._counts = _FenwickTree()
         self._from_size = [0] * (len(_CAPACITIES) + 1)  # hits in this size and all larger ones
         self._in_size = [0] * len(_CAPACITIES)  # further hits in this size only
         self.tokens = self.blocks = self.different = 0
@@ -138,8 +138,8 @@ class ReuseCurve:
         self._last_use = {b: user for b, user in self._last_use.items() if user >= oldest}
 
 
-class _RunningCounts:
-    """A list of counts with fast sums of all counts after one of them (a Fenwick tree)."""
+class _FenwickTree:
+    """A list of counts with fast sums of all counts after one of them."""
 
     def __init__(self) -> None:
         self._tree = array("q", [0])

@@ -30,9 +30,6 @@ _ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+>")
 _PATH: Final = re.compile(r"/(?:home|usr|opt|var|tmp|root|lib|mnt|srv)(?:/[\w.\-]+)+")
 
 
-_NO_HEADERS: Final[Mapping[str, str]] = {}
-
-
 @dataclass(eq=False)
 class ApiError(Exception):
     """A request is answered with an error.
@@ -55,7 +52,7 @@ class ApiError(Exception):
     param: str | None = None
     reason: Reason | None = None
     model: str | None = None
-    headers: Mapping[str, str] = field(default_factory=lambda: _NO_HEADERS)
+    headers: Mapping[str, str] = field(default_factory=dict)
     limit: str | None = None
 
     def __str__(self) -> str:

@@ -58,13 +58,8 @@ def _check_model(model: str) -> str:
     return model
 
 
-def _check_system(system: Content | None) -> Content | None:
-    check_no_tool_changes(system)
-    return system
-
-
 _Model: TypeAlias = Annotated[str, AfterValidator(_check_model)]
-_System: TypeAlias = Annotated[Content | None, AfterValidator(_check_system)]
+_System: TypeAlias = Annotated[Content | None, AfterValidator(check_no_tool_changes)]
 
 
 class AnthropicMessagesRequest(BaseModel):

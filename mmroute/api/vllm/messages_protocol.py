@@ -88,8 +88,8 @@ class AnthropicContentBlock(BaseModel):
 Content: TypeAlias = str | list[AnthropicContentBlock]
 
 
-def check_no_tool_changes(content: Content | None) -> None:
-    """Refuse blocks that change tools in a content that is not a system message's.
+def check_no_tool_changes(content: Content | None) -> Content | None:
+    """A content that is not a system message's, unless one of its blocks changes tools.
 
     Raises:
         ValueError: there is such a block.
@@ -97,6 +97,7 @@ def check_no_tool_changes(content: Content | None) -> None:
     for block in content if isinstance(content, list) else ():
         if block.changes_tools:
             raise ValueError(f'{block.type} blocks are only allowed in messages with role "system"')
+    return content
 
 
 class AnthropicMessage(BaseModel):

@@ -38,7 +38,7 @@ def rendered(
     # Chats by Harmony are not cut, but the length of an answer is that of a cut one.
     cut = request.truncate_prompt_tokens
     length = len(ids) if cut is None or cut < 0 else min(len(ids), cut)
-    sampling = request, model.defaults, model.max_model_len, length
+    sampling = request, model.defaults, model.max_model_len - length
     if call.tokens_only:
         check_sampling_params(*sampling)
         return {"token_ids": ids, "features": features, **hashes}  # type: ignore[typeddict-item]  # a part

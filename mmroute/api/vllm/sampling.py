@@ -92,20 +92,18 @@ def check_output_budget(most: int | None, name: str, max_model_len: int) -> None
 
 
 def sampling_params(
-    request: GenerationRequest, defaults: SamplingDefaults, max_model_len: int, prompt_length: int
+    request: GenerationRequest, defaults: SamplingDefaults, left: int
 ) -> dict[str, Any]:
     """The `sampling_params` of an answer, in vLLM's order of fields.
 
     Args:
         request: the validated request.
         defaults: the model's defaults.
-        max_model_len: the number of tokens of the longest context.
-        prompt_length: the number of tokens of the prompt.
+        left: the number of tokens that the context has room for behind the prompt.
 
     Raises:
         ApiError: 400: the engine refuses a value, or a value is too large for this prompt.
     """
-    left = max_model_len - prompt_length
     plain = _plain(request, defaults, left)
     if plain is not None:
         return {**plain, "max_tokens": left}
@@ -113,14 +111,13 @@ def sampling_params(
 
 
 def check_sampling_params(
-    request: GenerationRequest, defaults: SamplingDefaults, max_model_len: int, prompt_length: int
+    request: GenerationRequest, defaults: SamplingDefaults, left: int
 ) -> None:
     """Refuse what `sampling_params` refuses, which has the same arguments.
 
     Raises:
         ApiError: 400.
     """
-    left = max_model_len - prompt_length
     if _plain(request, defaults, left) is None:
         _checked(request, defaults, left)
 

@@ -6,7 +6,7 @@ import threading
 from collections import deque
 
 
-class Places:
+class FairSemaphore:
     """A limited number of places. A thread that is turned away at first gets the next free one.
 
     `threading.Semaphore` lets a thread that has just released a place take it again before a

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 import time
 
-from mmroute.net.places import Places
+from mmroute.net.fair_semaphore import FairSemaphore
 
 
 def test_no_place_in_time() -> None:
-    places = Places(1)
+    places = FairSemaphore(1)
     assert places.acquire(1.0)
     assert not places.acquire(0.01)
     places.release()
@@ -17,7 +17,7 @@ def test_no_place_in_time() -> None:
 
 
 def test_a_waiting_thread_goes_before_the_one_that_releases() -> None:
-    places, order, done = Places(1), [], threading.Event()
+    places, order, done = FairSemaphore(1), [], threading.Event()
     assert places.acquire(0.0)
 
     def wait(number: int) -> None:
@@ -42,7 +42,7 @@ def test_a_waiting_thread_goes_before_the_one_that_releases() -> None:
 
 def test_no_place_is_lost() -> None:
     """Where waiting ends by time just as a place comes, the place is neither lost nor doubled."""
-    places, inside, most = Places(2), [], []
+    places, inside, most = FairSemaphore(2), [], []
 
     def work() -> None:
         for _ in range(300):
