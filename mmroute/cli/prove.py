@@ -39,6 +39,11 @@ _UNHEARD: Final = (
     "The engine announced no block, so only token IDs were compared: it does not cache prefixes. "
     "vLLM on a CPU does not for MLA models."
 )
+_SAME_SETTINGS: Final = (
+    "Both sides have the same settings, so no setting is the cause of a difference: mmroute's spec "
+    "of the family {family}, or a rule, is another one than the engine's. A setting that is named "
+    "below shows the value by which they would agree."
+)
 _EPILOG = """\
 The engine gets a copy of the model directory with one or two narrow layers and random weights.
 Token IDs, sizes of images, windows, kinds of layers and block sizes are the model's. It needs
@@ -176,7 +181,10 @@ def _compared(arguments: argparse.Namespace, started: Started) -> Report:
         for case in unanswered
     ]
     unheard = [] if found.heard or hung or engine.ended else [_UNHEARD]
-    return replace(report, modalities=tuple(model.media), notes=(*hung, *unheard))
+    report = replace(report, modalities=tuple(model.media))
+    own_rules = report.parity is False and not arguments.router_args
+    rules = [_SAME_SETTINGS.format(family=report.family)] if own_rules else []
+    return replace(report, notes=(*hung, *unheard, *rules))
 
 
 def _adopted(command: EngineCommand, url: str) -> str:

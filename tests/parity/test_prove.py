@@ -166,6 +166,16 @@ def test_a_changed_spec_is_found(prove: Callable[..., Finished]) -> None:
     assert found["cause"] in {"processor_argument", "wrong_count"}
 
 
+def test_a_changed_spec_is_told_from_a_wrong_setting(prove: Callable[..., Finished]) -> None:
+    """The engine of this test does not read the option, so that its rules are other ones."""
+    kwargs = f"--mm-processor-kwargs {shlex.quote(json.dumps(MIN_PIXELS))}"
+    report = json.loads(prove("--engine-args", f"{ENGINE} {kwargs}").stdout)
+    assert [found["id"] for found in report["findings"]] == ["image"]
+    assert "spec of the family qwen2.5-vl" in report["notes"][-1]
+    told = ("--router-args", f"{ENGINE} --block-size 32 {kwargs}")
+    assert not json.loads(prove("--engine-args", ENGINE, *told).stdout)["notes"]
+
+
 def test_an_engine_that_does_not_start_tells_why(model: str, python: str, tmp_path: Path) -> None:
     log = tmp_path / "log"
     result = run(
