@@ -13,7 +13,7 @@ from mmroute.requests.request import Lora, Request
 # Fields of the engine's API that change the prompt, and are not covered.
 _UNSUPPORTED = ("chat_template", "mm_payload", "prompt_embeds", "suffix")
 # Fields of the engine's API on which only the prompts of a few models depend.
-_API_FIELDS = ("response_format", "thinking", "tool_choice")
+API_FIELDS = ("response_format", "thinking", "tool_choice")
 _LORA_KEYS = frozenset({"lora_name", "lora_path"})
 # An unknown field whose name is so similar to a known one must be a mistake.
 _MISTYPED = 0.85
@@ -97,7 +97,7 @@ def request_of(value: Mapping[str, Any]) -> Request:
         if hint:
             raise invalid(f"there is no field {quoted(name)}{hint}")
     fields: dict[str, Any] = {name: value[name] for name in Request._fields if name in value}
-    api_fields = {name: value[name] for name in _API_FIELDS if value.get(name) is not None}
+    api_fields = {name: value[name] for name in API_FIELDS if value.get(name) is not None}
     if api_fields:
         fields["api_fields"] = api_fields
     for name in _ITEM_FIELDS:

@@ -70,7 +70,8 @@ class Change:
     unrelated: bool = False
 
 
-_FIELDS: Final[Mapping[str, Cause]] = {
+_BY_PARTS: Final = {"messages", "prompt", *(f"{modality}s" for modality in Modality)}
+_CAUSES: Final[Mapping[str, Cause]] = {
     "lora": Cause.LORA,
     "cache_salt": Cause.CACHE_SALT,
     "tools": Cause.TOOLS,
@@ -78,10 +79,9 @@ _FIELDS: Final[Mapping[str, Cause]] = {
     "mm_processor_kwargs": Cause.PROCESSOR_KWARGS,
     "media_io_kwargs": Cause.PROCESSOR_KWARGS,
     "add_generation_prompt": Cause.GENERATION_PROMPT,
-    "continue_final_message": Cause.OPTION,
-    "add_special_tokens": Cause.OPTION,
     "prompt_token_ids": Cause.PROMPT,
 }
+_OPTIONS: Final = [name for name in Request._fields if name not in _CAUSES.keys() | _BY_PARTS]
 
 _CLOCK: Final = re.compile(r"\d")
 _ENCODED_AGAIN: Final = (
@@ -96,7 +96,8 @@ _MAX_DIFFERENCE: Final = 6.0  # the average over all pixels, of 255
 
 def changes(first: Request, second: Request) -> Iterator[Change]:
     """The parts in which `second` differs from `first`, outermost first."""
-    for name, cause in _FIELDS.items():
+    for name in (*_CAUSES, *_OPTIONS):
+        cause = _CAUSES.get(name, Cause.OPTION)
         old, new = getattr(first, name), getattr(second, name)
         if _written(old) == _written(new):
             continue

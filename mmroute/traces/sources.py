@@ -11,15 +11,14 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from mmroute.errors import InexactError
-from mmroute.requests.lines import json_object, numbered, request_of
+from mmroute.requests.lines import API_FIELDS, json_object, numbered, request_of
 from mmroute.requests.request import Request
 
 _ROWS: Final = 256  # rows that are decoded at once
 # Columns that hold JSON, because a column has one type and these fields have values of several.
-_NESTED: Final = (
-    "messages", "tools", "images", "videos", "audios", "chat_template_kwargs",
-    "mm_processor_kwargs", "media_io_kwargs", "lora", "prompt_token_ids", "hash_ids",
-)  # fmt: skip
+_NESTED: Final = {*Request._fields, *API_FIELDS, "hash_ids"} - {
+    "prompt", "cache_salt", "reasoning_effort",
+}  # fmt: skip
 
 
 def is_parquet(path: str) -> bool:

@@ -22,7 +22,7 @@ from mmroute.cli import main
 from mmroute.engines.settings import EngineSettings
 from mmroute.model_directory import EMBEDDED_MODEL
 from mmroute.requests.request import Lora, Request
-from mmroute.traces.changes import Cause
+from mmroute.traces.changes import Cause, changes
 from mmroute.traces.explain import Explanation, explain
 
 LONG = "Answer shortly, and name the page on which you found the answer. " * 3
@@ -304,3 +304,13 @@ def test_the_page_shows_what_the_command_says(capsys: pytest.CaptureFixture[str]
     misses = ROOT / "examples" / "misses.jsonl"
     assert main(["explain", EMBEDDED_MODEL, f"{misses}:morning", f"{misses}:later"]) == 3
     assert capsys.readouterr().out == shown
+
+
+@pytest.mark.parametrize(
+    "name",  # the others are compared by their parts
+    sorted({*Request._fields} - {"messages", "prompt", "images", "videos", "audios"}),
+)
+def test_every_field_in_which_requests_differ_is_a_change(name: str) -> None:
+    other: dict[str, Any] = {name: "x"}
+    second = Request()._replace(**other)
+    assert [change.restored for change in changes(Request(), second)] == [Request()]

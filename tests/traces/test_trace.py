@@ -26,6 +26,7 @@ from mmroute.traces.block_cache import BlockCache
 from mmroute.traces.requests import Piece, TracedItem, TracedRequest
 from mmroute.traces.reuse import ReuseCurve, Timeline
 from mmroute.traces.simulation import Fleet, FleetSize, Outcome, Policy
+from mmroute.traces.sources import line_of_row
 from mmroute.traces.suspects import Suspects
 
 POOLS = json.loads((ROOT / "tests" / "traces" / "block_pools.json").read_text(encoding="utf-8"))
@@ -188,6 +189,16 @@ def test_rows_of_a_parquet_file_are_lines(model: str, trace: Path, tmp_path: Pat
     del lines[3]["images"]
     (tmp_path / "trace.jsonl").write_text("\n".join(map(json.dumps, lines)))
     assert report_of(model, path) == report_of(model, tmp_path / "trace.jsonl")
+
+
+@pytest.mark.parametrize("name", ["documents", "mm_hashes", "response_format", "thinking"])
+def test_a_field_that_is_no_text_may_be_json_in_a_column(name: str) -> None:
+    assert json.loads(line_of_row({name: '[{"a": 1}]'})) == {name: [{"a": 1}]}
+
+
+@pytest.mark.parametrize("name", ["prompt", "cache_salt", "reasoning_effort"])
+def test_a_text_in_a_column_stays_as_it_is(name: str) -> None:
+    assert json.loads(line_of_row({name: "[1]"})) == {name: "[1]"}
 
 
 @pytest.fixture
