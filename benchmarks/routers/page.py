@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from math import sqrt
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean, median, stdev
 from typing import Any, Final
 
 from picture import write_bars, write_picture
@@ -102,8 +102,8 @@ def _scheduled(routers: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     def ratio(runs: Sequence[Mapping[str, Any]], which: int) -> str:
         pairs = zip(runs, first, strict=False)
         ratios = [a["first_token"][which] / b["first_token"][which] for a, b in pairs]
-        half = (max(ratios) - min(ratios)) / 2
-        return f"{fmean(ratios):.2f}" + (f" ± {half:.2f}" if half >= 0.005 else "")
+        span = f" ({min(ratios):.2f} to {max(ratios):.2f})" if max(ratios) > min(ratios) else ""
+        return f"{median(ratios):.2f}{span}"
 
     rows = (
         [
