@@ -32,9 +32,8 @@ def check_unread(kwargs: Mapping[str, Any]) -> None:
         _check_loading(name, value)
         if name in OBJECTS and not isinstance(value, Mapping):
             raise refused(name, value, "an object")
-        if name != "images_kwargs":
-            _check_nesting(name, value)
-        elif "images" in value:
+        _check_nesting(name, value)
+        if name == "images_kwargs" and "images" in value:
             raise refused("images_kwargs.images", value["images"], "absent")
 
 

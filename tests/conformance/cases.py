@@ -169,6 +169,20 @@ _FAMILY_KWARGS: tuple[dict[str, Any], ...] = (
     {"max_tiles": 3},
     {"max_pixels": 65536},
 )
+# Arguments that a family's own processor reads, or fails on.
+_OWN_KWARGS: dict[str, tuple[dict[str, Any], ...]] = {
+    "small-llama-nemotron-nano-vl": (
+        {"max_dynamic_patch": 3},
+        {"min_dynamic_patch": 4},
+        {"dynamic_image_size": False},
+        {"dynamic_image_size": False, "max_num_tiles": 2},
+        {"videos": []},
+        {"return_tensors": 2},
+        {"images_kwargs": {"size": []}},
+    ),
+    "small-opencua": ({"return_tensors": "np"}, {"tokenizer": 1}),
+    "small-minicpm-v-2.6": ({"images_kwargs": {"size": []}},),
+}
 _TEXTS = (
     "  two leading,\ttab,\r\nCRLF,\n\n\nthree lines, trailing   ",
     "e\u0301 \u1112\u1161\u11ab ﬁ ½ ｱ",
@@ -242,7 +256,7 @@ def family_cases(model: str) -> Iterator[Case]:
     yield from _sizes()
     yield from _placeholders(placeholder)
     image: Case = {"messages": [user(IMAGE, text("q"), IMAGE)]}
-    for i, kwargs in enumerate(_FAMILY_KWARGS):
+    for i, kwargs in enumerate((*_FAMILY_KWARGS, *_OWN_KWARGS.get(model, ()))):
         images = sizes((300, 200), (150, 700))
         yield case(f"kwargs-{i}", "kwargs", **image, images=images, mm_processor_kwargs=kwargs)
     for media in FAMILY_MEDIA.get(model, ()):
