@@ -176,6 +176,8 @@ TEMPLATES: Final[dict[str, dict[str, Any]]] = {
     "filters-of-nothing": _shown("[{{ none | trim }}{{ missing | default('d') }}{{ none | default('d') }}"
                                  "{{ none | default('d', true) }}{{ '' | default('e', boolean=true) }}]"),
     "length-of-undefined": _shown("{{ missing | length }}"),
+    "number-of-64-bits": _shown("{{ (2**64 - 1) | tojson }}{{ (-2**63) | tojson }}{{ 2**70 }}"),
+    "number-of-65-bits": _shown("{{ [2**64] | tojson }}"),
     "selectattr": {"template": "{{ messages | selectattr('role', 'equalto', 'user') | list | length }}"
                                "{{ (messages | rejectattr('role', 'eq', 'user') | first).content }}"
                                "{% if messages | selectattr('role', 'equalto', 'x') %}some{% endif %}", "messages": _SEVERAL},

@@ -12,6 +12,8 @@ from typing import Any, Final
 
 COMPACT: Final[Mapping[str, Any]] = {"separators": [",", ":"]}
 """Options of `tojson` that leave out the spaces."""
+_LEAST: Final = -1 << 63
+_BEYOND: Final = 1 << 64  # serde_json has 64 bits for a number without a point
 
 
 def tojson(value: Any, **options: Any) -> str:
@@ -19,6 +21,7 @@ def tojson(value: Any, **options: Any) -> str:
 
     Raises:
         TypeError: the filter refuses an option.
+        ValueError: a number has more than 64 bits.
     """
     if options.keys() - {"ensure_ascii", "indent", "separators", "sort_keys"}:
         raise TypeError("unknown keyword argument of tojson")
@@ -75,6 +78,8 @@ def _scalar(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, float):
         return float_text(value)
+    if not _LEAST <= value < _BEYOND:
+        raise ValueError("JSON number out of range")
     return str(value)
 
 
