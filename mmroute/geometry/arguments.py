@@ -275,7 +275,8 @@ class Arguments:
             Where.FLAT_COUNTS_ALONE: bool(scoped) and flat,
         }
         if wrong.get(where, False):
-            raise refused(name, kwargs.get(name), f"{where} for this model")
+            found = scoped[name] if inside else kwargs.get(name)
+            raise refused(name, found, f"{where} for this model")
 
 
 def _with_edges(kwargs: Mapping[str, Any], name: str, edges: Mapping[str, str]) -> dict[str, Any]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
+from mmroute.errors import InexactError, Reason
 from mmroute.geometry.frame_sampling import DEFAULT, Frames, Sampler, Sampling, sample
 from mmroute.requests.items import AudioLength, ImageSize, VideoSize
 
@@ -156,6 +157,11 @@ class MergedPatches(OneByOne[ImageSize]):
         return self.patch_size * self.merge_size
 
 
+# Source: transformers 5.20 ``image_utils.infer_channel_dimension_format``, asked of a video as an
+# array of frames, rows, columns and channels.
+_TAKEN_FOR_CHANNELS: Final = (1, 3)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergedFrames(SampledVideos):
     """A grid of videos, of whose frames a token is a square of patches.
@@ -167,6 +173,16 @@ class MergedFrames(SampledVideos):
 
     patch_size: int
     merge_size: int
+
+    def frames(self, video: VideoSize) -> Frames:
+        if video.height in _TAKEN_FOR_CHANNELS:
+            # The video then counts with its width as height, and so do those after it in one call
+            # of the processor. Which videos share a call depends on the engine's cache.
+            raise InexactError(
+                Reason.VIDEO_NOT_PREDICTABLE,
+                f"{video}: the engine's processor takes the height for a number of channels",
+            )
+        return sample(self.sampler, video, self.sampling)
 
     @property
     def factor(self) -> int:

@@ -85,7 +85,11 @@ HARMLESS_WHEN_FLAT: Final[Mapping[str, Callable[[object], bool]]] = {
     "fps": is_positive,
     "patch_size": is_count,
     "videos_kwargs": lambda value: value is None or isinstance(value, Mapping),
-    "audio_kwargs": lambda value: value is None or isinstance(value, Mapping),
+    # The engine caches processors by their kwargs, and hashes one level of nesting.
+    "audio_kwargs": lambda value: value is None or (
+        isinstance(value, Mapping)
+        and not any(isinstance(inner, Mapping | list) for inner in value.values())
+    ),
     # Common kwargs stay with the processor's class, for requests to come.
     "common_kwargs": is_empty,
     "text_kwargs": is_empty,

@@ -182,6 +182,12 @@ _OWN_KWARGS: dict[str, tuple[dict[str, Any], ...]] = {
     ),
     "small-opencua": ({"return_tensors": "np"}, {"tokenizer": 1}),
     "small-minicpm-v-2.6": ({"images_kwargs": {"size": []}},),
+    "small-cosmos3-edge": (
+        {"images_kwargs": {"max_pixels": 65536}},
+        {"images_kwargs": {"size": {"shortest_edge": 3136, "longest_edge": 50176}}},
+    ),
+    "small-internvl": ({"audio_kwargs": {"x": []}}, {"audio_kwargs": {"x": 1}}),
+    "small-minimax-m3": ({"images_kwargs": {"temporal_patch_size": 1003520}},),
 }
 _TEXTS = (
     "  two leading,\ttab,\r\nCRLF,\n\n\nthree lines, trailing   ",
