@@ -36,6 +36,7 @@ from mmroute.parity.oracles.transformers import (
     known_differences,
 )
 from mmroute.parity.oracles.vectors import VectorsOracle
+from mmroute.parity.oracles.vllm import load_remedy
 
 # Pictures
 
@@ -353,3 +354,11 @@ def test_a_mistyped_file(tmp_path: Path) -> None:
 def test_an_unknown_model() -> None:
     with pytest.raises(ModelError):
         find_oracle("vllm", "./nowhere")
+
+
+def test_a_model_that_vllm_does_not_know_has_a_remedy() -> None:
+    unknown = "The checkpoint has model type `acme_vl` but Transformers does not recognize this architecture."
+    assert "--against http://HOST:PORT" in load_remedy(unknown)
+    assert "--trust-remote-code" not in load_remedy(unknown)
+    assert "--trust-remote-code" in load_remedy("Please pass the argument `trust_remote_code=True`")
+    assert not load_remedy("out of memory")

@@ -66,6 +66,19 @@ class VllmOracle:
         return ask(entered, AttributeError)
 
 
+def load_remedy(what: str) -> str:
+    """What to do about a model that vLLM cannot load, as lines behind its error; empty where nothing is known."""
+    remedy = ""
+    if "trust_remote_code" in what:
+        remedy += "\n--trust-remote-code lets code run that comes with the model."
+    if "does not recognize this architecture" in what:
+        remedy += (
+            "\nThis vLLM does not know the model. Ask a server that does (--against http://HOST:PORT), "
+            "or compare with its recorded answers (--against FILE.jsonl)."
+        )
+    return remedy
+
+
 class VllmEngine:
     """vLLM for one model, up to the scheduler.
 
@@ -124,9 +137,7 @@ class VllmEngine:
             raise
         except Exception as error:  # vLLM raises many types for models that it cannot load
             what = f"vLLM {self.version} cannot load {files.name}: {type(error).__name__}: {error}"
-            if "trust_remote_code" in what:
-                what += "\n--trust-remote-code lets code run that comes with the model."
-            raise OracleError(what) from error
+            raise OracleError(what + load_remedy(what)) from error
         self.input_processor._validate_lora = lambda *_: None  # noqa: SLF001 - adapters are only named here
 
     def enter(self, request: Mapping[str, Any]) -> tuple[Any, list[Any]]:
