@@ -186,7 +186,13 @@ _OWN_KWARGS: dict[str, tuple[dict[str, Any], ...]] = {
         {"images_kwargs": {"max_pixels": 65536}},
         {"images_kwargs": {"size": {"shortest_edge": 3136, "longest_edge": 50176}}},
     ),
-    "small-internvl": ({"audio_kwargs": {"x": []}}, {"audio_kwargs": {"x": 1}}),
+    "small-internvl": (
+        {"audio_kwargs": {"x": []}},
+        {"audio_kwargs": {"x": 1}},
+        {"images_kwargs": {"image_mean": [0.5, 0.5, 0.5]}},
+        {"images_kwargs": {"crop_size": {"height": 32, "width": 32}}},
+        {"videos_kwargs": {"size": {"height": 32, "width": 32}}},
+    ),
     "small-minimax-m3": ({"images_kwargs": {"temporal_patch_size": 1003520}},),
 }
 _TEXTS = (
