@@ -357,7 +357,7 @@ def test_an_unknown_model() -> None:
 
 
 def test_a_model_that_vllm_does_not_know_has_a_remedy() -> None:
-    unknown = "The checkpoint has model type `acme_vl` but Transformers does not recognize this architecture."
+    unknown = "model type `acme_vl` but Transformers does not recognize this architecture."
     assert "--against http://HOST:PORT" in load_remedy(unknown)
     assert "--trust-remote-code" not in load_remedy(unknown)
     assert "--trust-remote-code" in load_remedy("Please pass the argument `trust_remote_code=True`")

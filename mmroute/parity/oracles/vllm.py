@@ -67,13 +67,14 @@ class VllmOracle:
 
 
 def load_remedy(what: str) -> str:
-    """What to do about a model that vLLM cannot load, as lines behind its error; empty where nothing is known."""
+    """Lines that say what to do about a model that vLLM cannot load; empty if nothing is known."""
     remedy = ""
     if "trust_remote_code" in what:
         remedy += "\n--trust-remote-code lets code run that comes with the model."
     if "does not recognize this architecture" in what:
         remedy += (
-            "\nThis vLLM does not know the model. Ask a server that does (--against http://HOST:PORT), "
+            "\nThis vLLM does not know the model. Ask a server that does "
+            "(--against http://HOST:PORT),\n"
             "or compare with its recorded answers (--against FILE.jsonl)."
         )
     return remedy
