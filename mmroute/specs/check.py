@@ -239,15 +239,23 @@ def _collisions(spec: FamilySpec) -> Iterator[SpecProblem]:
         yield SpecProblem(_OTHERS, "", str(error))
         return
     for other in known:
-        if other == spec:  # the file is one of those that are installed
+        if _is_installed(spec, other):
             continue
         if other.family == spec.family:
-            message = "another spec has this name; a family needs a name of its own"
+            message = (
+                f"another spec of {other.package} has this name; a family needs a name of its own "
+                "(an older version of this file: install it again)"
+            )
             yield SpecProblem("family", quoted(spec.family), message)
         if _may_both_match(spec, other):
             message = f"a model may match this and the family {other.family} at once"
             match = ", ".join(f"{ref} {' or '.join(v)}" for ref, v in spec.match.items())
             yield SpecProblem("match", match, message)
+
+
+def _is_installed(spec: FamilySpec, other: FamilySpec) -> bool:
+    """Whether the installed spec is the file's, which does not say what package installed it."""
+    return other == spec.model_copy(update={"package": other.package})
 
 
 def _may_both_match(spec: FamilySpec, other: FamilySpec) -> bool:
@@ -282,7 +290,7 @@ def _resolve(spec: FamilySpec, model: str) -> ResolvedModel:
         if error.reason is not Reason.UNKNOWN_FAMILY:
             raise
     else:
-        if other != spec:
+        if not _is_installed(spec, other):
             raise SpecError(f"{model} is matched by the family {other.family} too")
     return resolve_files(files, spec, find_engine("vllm"), model, fast_paths=REFERENCE_ONLY)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from paths import ROOT
+from small_models import SMALL_MODELS, write_model
 
 from mmroute import SpecError
 from mmroute.families.spec import load_spec
@@ -264,3 +265,22 @@ def test_a_directory_that_lacks_a_value(
     (found,) = check(OWN, str(changed_model("small-qwen2.5-vl", change))).problems
     assert "invalid_config_field" in found.message
     assert "preprocessor_config.json:patch_size" in found.message
+
+
+def test_a_file_that_a_package_installed_is_no_other_spec(
+    check: Callable[..., SpecReport], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    installed = load_spec(OWN, "acme_vl.toml").model_copy(update={"package": "acme-specs"})
+    monkeypatch.setattr("mmroute.specs.check.known_families", lambda: (installed,))
+    monkeypatch.setattr("mmroute.specs.check.match_family", lambda _: installed)
+    model = write_model(SMALL_MODELS["small-qwen2.5-vl"](), tmp_path / "acme-vl")
+    config = json.loads((model / "config.json").read_text(encoding="utf-8"))
+    config |= {"model_type": "acme_vl", "architectures": ["AcmeVLForConditionalGeneration"]}
+    (model / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    report = check(OWN, str(model))
+    assert report.valid, report.problems
+    assert report.resolved is not None
+    edited = check(OWN.replace('title = "', 'title = "New ', 1))
+    assert [problem.place for problem in edited.problems] == ["family", "match"]
+    assert "acme-specs" in edited.problems[0].message
+    assert "install it again" in edited.problems[0].message
