@@ -82,8 +82,7 @@ def test_a_case_of_the_standard(models: Models, case: dict[str, Any]) -> None:
                     assert found == case["statuses"] or (segments is not given and found == final)
                     assert line.closed == (case["then"] == "closed")
                     if case["then"] == "kept":
-                        await line.send([PROBE])
-                        assert [a.status for a in await line.answers(wanted=1)] == [200]
+                        assert (await line.ask(PROBE)).status == 200
 
     asyncio.run(ask())
 
