@@ -30,7 +30,7 @@ _SHRINK_ABOVE: Final = 1.1
 
 @dataclass(frozen=True, slots=True)
 class AnyRes(OneByOne[ImageSize]):
-    """The encoder's outputs for the whole image, and rows of its patches, each with a newline.
+    """Counts the encoder's outputs for the whole image, and those of its tiles, unpadded, by rows.
 
     Attributes:
         vision_encoder: CLIP puts a class token before its patches, SigLIP does not.

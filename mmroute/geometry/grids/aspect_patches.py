@@ -21,7 +21,7 @@ from mmroute.requests.items import ImageSize, VideoSize
 
 @dataclass(frozen=True, slots=True)
 class AspectPatches(OneByOne[ImageSize]):
-    """The patch grid closest to an image's aspect ratio.
+    """Resizes an image to the patch grid that is closest to its aspect ratio.
 
     Attributes:
         patch_size: the side of a patch, in pixels.
@@ -81,7 +81,7 @@ class NearestPatches(MergedPatches):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NearestFrames(MergedFrames):
-    """Groups of frames, each of which has the tokens of one frame.
+    """Resizes a video's frames alike, and counts one frame's tokens for each group of frames.
 
     Attributes:
         max_tokens: the most tokens of a frame.

@@ -20,7 +20,7 @@ _ALIGNMENT: Final = 3  # tokens of the budget that V4 keeps for the start of an 
 
 @dataclass(frozen=True, slots=True)
 class CellRows(OneByOne[ImageSize]):
-    """Rows and columns of cells.
+    """Resizes an image within a budget of tokens, and counts rows and columns of cells.
 
     Attributes:
         patch_size: the number of pixels along one side of a patch.

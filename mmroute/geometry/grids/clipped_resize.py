@@ -19,7 +19,7 @@ _ENDS: Final = 2  # tokens of the indicators in front of the features and behind
 
 @dataclass(frozen=True, slots=True)
 class ClippedResize(MergedPatches):
-    """The tokens of an image, and one more at each end.
+    """Resizes an image as Qwen-VL does, and counts one token more at each end.
 
     Attributes:
         frame_patches: the number of frames of a patch.
@@ -70,7 +70,7 @@ def _clipped(height: int, width: int, factor: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClippedVideo(MergedFrames):
-    """The tokens of groups of frames, and one more at each end.
+    """Resizes a video's frames as Qwen-VL does, and counts one token more at each end.
 
     Attributes:
         frame_patches: the number of frames of a patch.

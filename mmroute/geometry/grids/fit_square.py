@@ -18,7 +18,7 @@ from mmroute.requests.items import ImageSize
 
 @dataclass(frozen=True, slots=True)
 class FitSquare(OneByOne[ImageSize]):
-    """Counts rows and columns of patches after scaling into a square.
+    """Scales an image into a square, and counts its rows and columns of patches.
 
     Attributes:
         max_side: the longest side that is not scaled, in pixels.

@@ -20,7 +20,7 @@ from mmroute.requests.items import ImageSize
 
 @dataclass(frozen=True, slots=True)
 class FixedCount(OneByOne[Any]):
-    """A constant, or the square of the number of tokens along a side.
+    """Counts the same number of tokens for every item: a constant, or that of a square image.
 
     Attributes:
         tokens: the number of feature positions of an item. Of several, by the patches of an image,

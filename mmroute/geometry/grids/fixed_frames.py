@@ -16,7 +16,7 @@ from mmroute.requests.items import VideoSize
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FixedFrames(SampledVideos):
-    """The same number of tokens for each frame.
+    """Counts the same number of tokens for each frame of a video.
 
     Attributes:
         tokens_per_frame: the number of feature positions of a frame; None: by its pooled patches.

@@ -19,7 +19,7 @@ _MOST_PAIRS: Final = 7  # of the largest video that the engine plans with
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FramePairs(MergedFrames):
-    """The tokens of pairs of frames after a smart resize.
+    """Resizes a video's frames as Qwen-VL does, and counts the tokens of each pair of frames.
 
     Attributes:
         min_pixels: the smallest area of a frame after the resize, in pixels.

@@ -25,7 +25,7 @@ _LARGEST: Final = ImageSize(50, 8000)
 
 @dataclass(frozen=True, slots=True)
 class HdTransform(OneByOne[ImageSize]):
-    """Tiles, a global view, and separators, all of one token.
+    """Pads an image to whole tiles, and counts the tiles, a global view and separators together.
 
     Attributes:
         num_crops: the most tiles an image may have.
@@ -61,7 +61,7 @@ _LEAST_SIDE: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class UnpaddedTiles(OneByOne[ImageSize]):
-    """The positions of the tiles without padding, row ends, and a global view: Phi-4-multimodal.
+    """Counts the tiles without their padding, row ends, and a global view: Phi-4-multimodal.
 
     Attributes:
         max_tiles: the most tiles that an image is padded to.

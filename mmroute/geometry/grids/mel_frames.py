@@ -22,7 +22,7 @@ _CHUNK: Final = 3000  # frames that Ultravox's encoder takes at once
 
 
 class Encoder(StrEnum):
-    """The way in which an audio encoder makes tokens of mel frames."""
+    """How an audio encoder makes tokens of mel frames."""
 
     HALVED = "halved"
     """Qwen2-Audio, Qwen2.5-Omni: a convolution and a pooling of stride 2."""
@@ -36,7 +36,7 @@ class Encoder(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MelFrames(OneByOne[AudioLength]):
-    """The tokens that an encoder makes of mel frames.
+    """Counts the mel frames of an audio, and the tokens that the encoder makes of them.
 
     Attributes:
         sampling_rate: the number of samples a second that the model is given.

@@ -31,7 +31,7 @@ _MOST_PAIRS: Final = 250  # of the largest video that the engine plans with
 
 @dataclass(frozen=True, slots=True)
 class MiniMaxResize(MergedPatches):
-    """Rows and columns of tokens after MiniMax's resize.
+    """Resizes an image by MiniMax's rule, and counts rows and columns of tokens.
 
     Attributes:
         max_pixels: the largest area after the resize, in pixels.

@@ -22,7 +22,7 @@ _MOST_PER_SIDE: Final = 511
 
 @dataclass(frozen=True, slots=True)
 class Navit(MergedPatches):
-    """The tokens of an image that is padded up to whole ones.
+    """Shrinks an image to the limits of patches, and pads it up to whole tokens.
 
     Attributes:
         max_patches: the most patches of an image.
@@ -77,7 +77,7 @@ class Navit(MergedPatches):
 
 @dataclass(frozen=True, slots=True)
 class ScaledPatches(MergedPatches):
-    """The tokens of an image that is scaled to a number of patches and padded: Kimi-VL.
+    """Shrinks an image to a number of patches, and pads it up to whole tokens: Kimi-VL.
 
     Attributes:
         max_patches: the most whole patches of an image that is not scaled.

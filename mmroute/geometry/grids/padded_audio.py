@@ -23,7 +23,7 @@ _MOST_SECONDS: Final = 600  # that the engine decodes
 
 @dataclass(frozen=True, slots=True)
 class PaddedAudio(OneByOne[AudioLength]):
-    """The tokens of whole chunks of audio.
+    """Fills an audio up to whole chunks, and counts the tokens of the chunks.
 
     Attributes:
         sampling_rate: the number of samples a second that the model is given.

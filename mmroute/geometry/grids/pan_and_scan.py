@@ -18,7 +18,7 @@ from mmroute.requests.items import ImageSize
 
 @dataclass(frozen=True, slots=True)
 class PanAndScan:
-    """The soft tokens of an image and of its crops.
+    """Counts the soft tokens of an image and of its crops.
 
     Attributes:
         tokens_per_image: the number of feature positions of an image or a crop.

@@ -21,7 +21,7 @@ _UNKNOWN_FPS: Final = 24
 
 @dataclass(frozen=True, slots=True)
 class PatchBudget(OneByOne[ImageSize]):
-    """The soft tokens of an image within its budget.
+    """Resizes an image to a budget of soft tokens, and counts those that it has.
 
     Attributes:
         patch_size: the number of pixels along one side of a patch.
@@ -42,7 +42,7 @@ class PatchBudget(OneByOne[ImageSize]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetedFrames(SampledVideos):
-    """The soft tokens of each frame of a video within the budget of a frame.
+    """Resizes each frame of a video to a budget of soft tokens, and counts those that it has.
 
     Attributes:
         patch_size: the number of pixels along one side of a patch.

@@ -22,7 +22,7 @@ _LEAST_PART: Final = 4  # of a token's side that a side of an image has at least
 
 @dataclass(frozen=True, slots=True)
 class RaisedResize(MergedPatches):
-    """An image with a side shorter than a token is enlarged, whatever its aspect.
+    """Resizes an image as Qwen-VL does, but enlarges one with a side shorter than a token.
 
     Attributes:
         min_tokens: the fewest tokens, where `min_pixels` is None.
@@ -75,7 +75,7 @@ class RaisedResize(MergedPatches):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaisedVideo(MergedFrames):
-    """Pairs of frames, each with its second, as if the engine had one frame for each second.
+    """Resizes a video's frames, and counts pairs of frames as if there was one frame a second.
 
     Attributes:
         min_tokens: the fewest tokens of a frame, if `min_pixels` is None.
@@ -135,7 +135,7 @@ class RaisedVideo(MergedFrames):
 
 @dataclass(frozen=True, slots=True)
 class RegrownResize(MergedPatches):
-    """An image that is enlarged beyond the largest area is shrunk again.
+    """Resizes an image as Qwen-VL does, but shrinks one again that was enlarged too far.
 
     Attributes:
         min_pixels: the smallest area after the resize, in pixels.

@@ -27,7 +27,7 @@ _PLANNED_MIN_PIXELS: Final = 112 * 112
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResizedVideo(MergedFrames):
-    """The tokens of pairs of frames, and the times at which they stand.
+    """Resizes a video within one limit for all its pixels, and counts each pair of frames.
 
     Attributes:
         time_is: the time of a pair: the mean of both frames', or the whole seconds of the first.

@@ -19,7 +19,7 @@ _LARGEST_SCALE: Final = 100.0
 
 @dataclass(frozen=True, slots=True)
 class SearchedScale(MergedPatches):
-    """Rows and columns of tokens, both rounded up, after the scale was found by halving.
+    """Finds an image's scale by halving, and counts rows and columns of tokens, rounded up.
 
     Attributes:
         min_patches: the number of patches of the smallest image.

@@ -27,7 +27,7 @@ _MERGE: Final = 2  # patches along one side of a token; the engine takes no othe
 
 @dataclass(frozen=True, slots=True)
 class SharedBudget:
-    """The tokens of images whose patches are within one budget.
+    """Resizes the images of a request so that their patches together keep within one budget.
 
     Attributes:
         patch_size: the side of a patch, in pixels.

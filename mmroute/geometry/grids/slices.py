@@ -20,7 +20,7 @@ from mmroute.requests.items import ImageSize
 
 @dataclass(frozen=True, slots=True)
 class Slices(OneByOne[ImageSize]):
-    """The tokens of the whole image and of its slices.
+    """Counts the tokens of the whole image and of its slices.
 
     Attributes:
         slice_size: the side of a square as large as a slice, in pixels.

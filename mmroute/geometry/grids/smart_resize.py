@@ -26,7 +26,7 @@ _MOST_PIXELS: Final = 1 << 28  # 3 GB of numbers; Pillow reads no file of so man
 
 @dataclass(frozen=True, slots=True)
 class SmartResize(MergedPatches):
-    """Rows and columns of tokens after a smart resize.
+    """Resizes an image as Qwen-VL does, and counts rows and columns of tokens.
 
     Attributes:
         min_pixels: the smallest area after the resize, in pixels.

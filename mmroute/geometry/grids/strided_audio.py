@@ -24,7 +24,7 @@ _STEMS: Final[Mapping[bool | None, int]] = {None: 1, False: 2, True: 8}
 
 @dataclass(frozen=True, slots=True)
 class StridedAudio(OneByOne[AudioLength]):
-    """The tokens that are left of frames.
+    """Counts the frames of an audio, and the tokens that strides and stacking leave of them.
 
     Attributes:
         sampling_rate: the number of samples a second that the model is given.
@@ -37,10 +37,10 @@ class StridedAudio(OneByOne[AudioLength]):
             those whose window fits, or as many as its seconds have by `frame_rate`.
         frame_rate: the number of frames a second; the engine multiplies in floating point.
         window: the number of samples of a frame.
-        stacked: the number of frames that are made one, or a rest of them.
-        merged: the number of positions behind the steps that are one token; a rest of them has
+        stacked: the number of frames that are joined into one; the last one may have fewer.
+        merged: the number of positions behind the steps that make one token; fewer at the end make
             none.
-        block: the number of positions of a block; a rest of them is a whole block.
+        block: the number of positions of a block; fewer at the end count as a whole block.
         per_token: the number of positions of a block for each of its tokens.
         least: the fewest tokens; 0: an audio without a token is refused.
         min_samples: fewer are refused, or filled up to as many if `fills_up`.
@@ -48,14 +48,14 @@ class StridedAudio(OneByOne[AudioLength]):
         chunk_seconds: the number of seconds of a chunk; 0: the audio is not cut.
         max_seconds: the number of seconds that are used, in whole chunks; 0: all.
         each_chunk: whether each chunk takes the steps for itself.
-        row_tokens: the number of tokens of a row; a rest is the whole item beside the rows.
-        row_seconds: instead, the number of seconds of a row, at the end of which its time stands.
-        timed: whether there are such rows.
+        row_tokens: the number of tokens of a row; fewer at the end stand beside the rows.
+        row_seconds: the number of seconds of a row, instead; its time stands at its end.
+        timed: whether rows of `row_seconds` are made.
         token_rate: the number of tokens a second; 0: by hops and steps.
         planned_tokens: the number of tokens of the audio that the engine plans its encoder cache
             with.
-        planned_samples: or its samples.
-        planned_seconds: its seconds instead.
+        planned_samples: the number of its samples, instead.
+        planned_seconds: the number of its seconds, instead.
     """
 
     sampling_rate: int

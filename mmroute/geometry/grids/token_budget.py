@@ -16,7 +16,7 @@ from mmroute.requests.items import ImageSize
 
 @dataclass(frozen=True, slots=True)
 class TokenBudget(MergedPatches):
-    """Rows and columns of tokens after GLM-5.3's resize.
+    """Resizes an image by GLM-5.3's rule, and counts rows and columns of tokens.
 
     Attributes:
         expand_factor: both sides of an image are multiples of that many tokens.

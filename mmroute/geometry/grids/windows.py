@@ -25,7 +25,7 @@ _REST: Final = 0.2  # of a window that is cut off rather than enlarged to anothe
 
 @dataclass(frozen=True, slots=True)
 class Windows(OneByOne[ImageSize]):
-    """The tokens of the windows and of the whole image.
+    """Counts the tokens of the windows over a large image, and of the whole image.
 
     Attributes:
         tokens_per_image: the number of feature positions of the image.

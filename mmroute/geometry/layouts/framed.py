@@ -16,7 +16,7 @@ from mmroute.geometry.replacement import ModelContext, Replacement, TokenIds
 
 @dataclass(frozen=True, slots=True)
 class Framed:
-    """Features between words.
+    """One run of features, with words before and behind it.
 
     Attributes:
         fill: the token of a feature position.

@@ -15,7 +15,7 @@ from mmroute.geometry.replacement import ModelContext, Replacement, check_count
 
 @dataclass(frozen=True, slots=True)
 class PairedRows:
-    """Two rows at a time, each column of both before the next one.
+    """Pairs of rows: first both tokens of the first column, then both of the next one.
 
     Attributes:
         fill: the token of a feature position.

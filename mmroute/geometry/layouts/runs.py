@@ -12,7 +12,7 @@ from mmroute.geometry.replacement import EmbedRuns, Replacement, check_count
 
 
 class Run(NamedTuple):
-    """Feature positions with words around them.
+    """One run of feature positions, with token IDs before and behind it.
 
     Attributes:
         before: token IDs before them.

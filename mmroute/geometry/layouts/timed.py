@@ -20,7 +20,7 @@ from mmroute.requests.items import VideoSize
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """The rows of a video's count, one after the other.
+    """One row for each frame or pair of frames, with its time as text.
 
     Two rows (f: the features of one) are ``opening time before f after time before f after
     closing``; where the time does not come first, it stands behind each ``after``.
@@ -71,7 +71,7 @@ class Timed:
 
 @dataclass(frozen=True, slots=True)
 class AudioRows:
-    """The rows of an audio's count, and what is left of it.
+    """One row for each stretch of an audio, with its time as text, and then the rest.
 
     Attributes:
         fill: the token of a feature position.
