@@ -41,22 +41,22 @@ class Lookup(Strict):
     sources: tuple[Ref, ...] = Field(default=(), alias="from")
     """Places, in the order in which they are looked at."""
     default: Any = None
-    """The value where none of them has one; a model without both is refused."""
+    """The value where no place has one. Without a default such a model is refused."""
     by_model_type: Mapping[int, tuple[str, ...]] = Field(default_factory=dict)
-    """Instead of one default: default -> the model types of config.json that have it."""
+    """Default -> the model types of config.json that have it; in place of one `default`."""
     note: str = ""
-    """Whose default it is, such as a class of transformers."""
+    """The source of the default, such as a class of transformers."""
     names: Mapping[str, Any] = Field(default_factory=dict)
-    """What each text that may stand there, or in a list there, means; empty if it means itself."""
+    """Text -> what it means, where it stands in such a place or in a list there; empty: itself."""
     floats: bool = False
-    """Whether a whole number may be written with a decimal point: with most the engine does not
-    start."""
+    """Whether a whole number may be written with a decimal point. With most the engine does not
+    start then."""
     signed: bool = False
     """Whether a number may be zero or below."""
     equals: tuple[Ref, ...] = ()
     """Places that, where present, must hold the same."""
     optional: bool = False
-    """Whether it may be missing without a default."""
+    """Whether the value may be missing without a default."""
 
     def default_for(self, model_type: JsonValue) -> Any:
         """The default for a model of this type."""
@@ -76,9 +76,9 @@ class TokenLookup(Strict):
     """A token, which is read as an ID or as a text of the vocabulary."""
 
     id: Value | None = None
-    """Its ID; either this or the text is given."""
+    """The token's ID. Give this or the text."""
     text: Value | None = None
-    """Its text, which must be one token of the vocabulary."""
+    """The token's text, which must be one token of the vocabulary."""
     equals: tuple[Ref, ...] = ()
     """Places that, where present, must give the same ID."""
 

@@ -41,17 +41,17 @@ class MediaSpec(Strict):
     target: str | None = None
     """A token of the spec whose place an item takes."""
     target_text: Value | None = None
-    """Instead: a text of several tokens, encoded when the model is loaded."""
+    """A text of several tokens whose place an item takes, if there is no `target`."""
     chat_text: str | None = None
     """What a chat gets for an item if its template takes texts; ``{n}`` is the item's number."""
     needs: Ref | None = None
-    """A place that must have something, or else the engine takes no such items for a model."""
+    """A place in the files. The engine takes no such items for a model that has nothing there."""
     processor: str | None = None
-    """The class of video processors that it holds for; with another one videos are refused."""
+    """The class of video processors that the table holds for. With another, videos are refused."""
     grid: str
-    """How many tokens an item has; see `mmroute.geometry.registry`."""
+    """The name of the grid, which counts an item's tokens; see `mmroute.geometry.registry`."""
     layout: str = "fill"
-    """What stands in its place."""
+    """The name of the layout, which writes what stands in an item's place."""
     values: Mapping[str, Value] = Field(default_factory=dict)
     """The grid's numbers."""
     words: Mapping[str, Value] = Field(default_factory=dict)
@@ -61,22 +61,22 @@ class MediaSpec(Strict):
     )
     """The arguments of requests that the engine's processor takes, and what each changes."""
     other_arguments: Others = Others.IGNORED
-    """What becomes of other arguments."""
+    """What the engine does with arguments that `accepts` does not have."""
     metadata: Mapping[str, Annotated[FieldRule, BeforeValidator(_as_field)]] | None = None
-    """The fields that the engine's processor has beside its tensors, in its order; None: they were
+    """The fields that the engine's processor returns beside tensors, in its order. None: they were
     not compared."""
     checked_for_videos: tuple[str, ...] = ()
-    """Counts that the model's video processor checks in requests with images alone, too."""
+    """Counts that the model's video processor also checks in requests with images alone."""
     processor_reads: tuple[str, ...] | None = None
-    """Names that the model's video processor reads beside those of all; none given: any may be."""
+    """Names that this video processor reads beside those that all of them read. None: not known."""
     max_items: int | None = None
-    """The most items in one prompt, where the engine takes fewer than of other families."""
+    """The most items in one prompt, for a family of which the engine takes fewer than of others."""
     only_in_chats: bool = False
     """Whether the engine refuses items beside a prompt that is no chat."""
     identity: IdentityForm = IdentityForm.FILE
-    """What the engine hashes of an item that has no name."""
+    """What the engine hashes of an item without a uuid."""
     identity_flag: IdentityFlag | None = None
-    """What it hashes beside every identity."""
+    """What the engine hashes in addition, for each item."""
 
     def metadata_rules(self, model_dtype: str | None) -> Mapping[str, FieldRule] | None:
         """How the metadata of an item is made.

@@ -55,11 +55,12 @@ class TokenizerSpec(Strict):
     pipelines: Mapping[str, Annotated[str, AfterValidator(one_of((FILE, *PIPELINES)))]] = Field(
         default_factory=dict
     )
-    """Tokenizer class -> the one that is built; ``*`` is any class. None: the engine's own rule."""
+    """Tokenizer class -> the class that the engine builds; ``*`` is any class. Without an entry the
+    engine's own rule decides."""
     adds: tuple[str, ...] = ()
-    """Special tokens that the engine's processor adds to the vocabulary, in its order."""
+    """Special tokens that the engine's processor adds to the vocabulary, in that order."""
     adds_before: NumberedTokens | None = None
-    """Tokens that it adds before them."""
+    """Tokens that the processor adds before those of `adds`."""
 
     def added(self, files: ModelFiles) -> AddedTokens:
         """The tokens that the engine adds to the vocabulary of a model."""
@@ -88,16 +89,17 @@ class ContextSpec(Strict):
     length: Value
     """The number of positions."""
     includes_rope_scaling: tuple[str, ...] = ()
-    """Model types whose length includes a RoPE scaling factor; that of all others it multiplies."""
+    """Model types whose length already includes the RoPE scaling factor. The length of all others
+    is multiplied by it."""
 
 
 class KvPageSpec(Strict):
     """The layers whose KV cache has pages of one size."""
 
     heads: Value
-    """The number of their key and value heads, on all ranks together."""
+    """The number of key and value heads of these layers, on all ranks together."""
     head_size: Value
-    """The number of elements of one key."""
+    """The number of elements of one key of these layers."""
 
 
 class ChatSpec(Strict):
@@ -106,7 +108,7 @@ class ChatSpec(Strict):
     renderer: str = "template"
     """The name of a renderer; see `mmroute.engines.vllm.chats`."""
     values: Mapping[str, Any] = Field(default_factory=dict)
-    """What this renderer is told beside."""
+    """Further values for this renderer."""
 
 
 class FamilyHead(BaseModel):
@@ -148,11 +150,11 @@ class FamilySpec(FamilyHead):
     model_config = ConfigDict(extra="forbid")
 
     title: str
-    """The models that it holds for, in words."""
+    """The models that the spec holds for, in words."""
     requires: Mapping[Ref, tuple[bool | int | float | str, ...]] = Field(default_factory=dict)
-    """Field -> the values that this spec holds for; a model with another is refused by name."""
+    """Field -> the values that this spec holds for. A model with another is refused by name."""
     refused: str = ""
-    """Why the answers of an engine are not covered for this family; in that engine's own table."""
+    """Why an engine's answers are not covered for this family. For that engine's table."""
     parts: tuple[Literal["image_processor", "video_processor", "feature_extractor"], ...] = ()
     """The parts of the model's processor without whose configuration the engine does not start."""
     checked: Mapping[str, tuple[str, ...]]
@@ -164,7 +166,7 @@ class FamilySpec(FamilyHead):
     chat: Annotated[
         ChatSpec, BeforeValidator(lambda v: {"renderer": v} if isinstance(v, str) else v)
     ] = ChatSpec()
-    """How the engine renders chats; a text is the renderer alone."""
+    """How the engine renders chats: a table, or the name of the renderer alone."""
     hybrid: bool = False
     """Whether layers with a state stand among those with attention: the engine then chooses the
     number of tokens under one block hash itself."""
@@ -182,9 +184,9 @@ class FamilySpec(FamilyHead):
     context: ContextSpec
     """The longest prompt."""
     vocab_size: Value = Lookup()
-    """The number of token IDs that the engine's model has; larger IDs are refused."""
+    """The number of token IDs of the engine's model. It refuses larger IDs."""
     engine: Mapping[str, Mapping[str, Any]] = Field(default_factory=dict)
-    """Engine, or some of its versions (``vllm<0.34``) -> what is otherwise, laid over this spec."""
+    """Engine, or some of its versions (``vllm<0.34``) -> the fields that differ for it."""
     package: str = OWN_PACKAGE
     """The installed package that ships it; what a file says here does not count."""
 

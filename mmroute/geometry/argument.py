@@ -41,7 +41,7 @@ class Where(StrEnum):
     ANYWHERE = "anywhere"
     """Both; the one inside wins."""
     FLAT_COUNTS = "flat_counts"
-    """Both, but the engine counts by the flat one. It drops a flat one that is repeated inside."""
+    """Both, but the engine counts by the flat one, and drops it where it is repeated inside."""
     FLAT_COUNTS_ALONE = "flat_counts_alone"
     """Likewise; a flat one is refused beside anything inside."""
     FLAT_READ = "flat_read"
@@ -51,11 +51,11 @@ class Where(StrEnum):
     FLAT = "flat"
     """Flat; refused inside."""
     OUTSIDE = "outside"
-    """Flat; refused inside the object of any modality: the engine gives each of them its own."""
+    """Flat; refused inside the object of any modality, because the engine gives each its own."""
     INSIDE = "inside"
     """Inside; refused flat."""
     NOWHERE = "nowhere"
-    """It makes a processor fail, or was not observed with it."""
+    """None: the argument makes the processor fail, or was not observed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +65,10 @@ class Argument:
     Attributes:
         sets: the grid's numbers that it changes. An argument with none is checked, and changes
             nothing.
-        kind: the kind of its value.
-        one_of: the values that it may have, in place of a kind.
+        kind: the kind of value that the argument has.
+        one_of: the values that the argument may have, in place of a kind.
         flat_one_of: the values that a flat argument may have, in place of a kind.
-        most: the largest count. No context holds more, which would take time or memory.
+        most: the largest count. More would take time or memory, and no context holds it.
         where: the places where it may stand.
         without: another argument that must be absent.
         keys: the sets of keys that an object of counts may have, each as one text such as
@@ -79,7 +79,8 @@ class Argument:
         square: whether height and width must be equal.
         edges_are_arguments: whether each edge becomes an argument with the name of the grid's
             number, before the engine's own arguments are merged in.
-        named: whether the identities of items cover it. Some processors remove it before that.
+        named: whether the identities of items cover it. Some processors remove it before they are
+            made.
     """
 
     __pydantic_config__: ClassVar = {"extra": "forbid"}
