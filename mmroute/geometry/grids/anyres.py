@@ -33,19 +33,20 @@ class AnyRes(OneByOne[ImageSize]):
     """Counts the encoder's outputs for the whole image, and those of its tiles, unpadded, by rows.
 
     Attributes:
-        vision_encoder: CLIP puts a class token before its patches, SigLIP does not.
+        vision_encoder: the kind of encoder. CLIP puts a class token before its patches, SigLIP
+            does not.
         image_size: the side of the encoder's input, in pixels.
         patch_size: the side of a patch, in pixels.
         select_strategy: the choice among the encoder's outputs that the model keeps.
-        pinpoints: the possible resolutions, each (height, width) in pixels; None: of LLaVA-1.5,
-            which has the whole image alone, whatever its size.
+        pinpoints: the possible resolutions, each (height, width) in pixels. None: there is only the
+            whole image, as in LLaVA-1.5.
         max_tiles: shrink the patches to about this many encoder inputs; None: never.
         largest: (width, height) in pixels of the image the engine plans its memory with; None:
             the best of the resolutions.
         downsample_rate: the number of tokens along one side of the grid for each patch, such as
             ``4/8``.
-        single_precision: whether sizes are computed in single precision, and what is kept of a side
-            is rounded and not cut off.
+        single_precision: whether sizes are computed in single precision. Then the kept part of a
+            side is rounded, and otherwise cut off.
     """
 
     vision_encoder: VisionEncoder

@@ -87,7 +87,7 @@ class NearestFrames(MergedFrames):
         max_tokens: the most tokens of a frame.
         group: the number of frames of a group.
         fps: the number of frames a second that the processor takes of those that were decoded.
-        max_frames: the most frames that it takes.
+        max_frames: the most frames that the processor takes.
     """
 
     max_tokens: int

@@ -82,7 +82,7 @@ class OverlappingCrops(OneByOne[ImageSize]):
         margins: patches at both ends of a crop that its neighbours have, too.
         pooling: patches of one feature position, down and across.
         row_ends: whether each row of the crops has one position more.
-        whole_row_ends: whether each row of the whole image has; None: as the crops.
+        whole_row_ends: whether each row of the whole image has one more; None: as in the crops.
     """
 
     crop_size: int

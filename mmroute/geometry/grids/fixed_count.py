@@ -28,7 +28,8 @@ class FixedCount(OneByOne[Any]):
         image_size: the side of the resized image, in pixels.
         patch_size: the side of a patch, in pixels.
         merge_size: the number of patches along one side of a token.
-        window: the side in pixels of a crop without what it shares with others; 0: not cropped.
+        window: the side of a crop, in pixels, without the margin that it shares with others; 0:
+            images are not cropped.
         margin: the pixels on both sides of an image that no window covers.
         max_crops: the most crops.
     """

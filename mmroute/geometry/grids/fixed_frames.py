@@ -26,9 +26,9 @@ class FixedFrames(SampledVideos):
             their aspect ratio.
         stride: the number of patches along one side that are pooled; the last may be fewer.
         newline: whether one token more follows all frames.
-        beside_an_image: whether the engine plans its encoder cache with what the context holds
-            beside an image; otherwise with what it holds.
-        planned_frames: the most that it plans with; None: all of them.
+        beside_an_image: whether the engine plans its encoder cache with the frames that the context
+            holds beside an image; otherwise with all frames that it holds.
+        planned_frames: the most frames that the engine plans with; None: no limit.
         refused_heights: heights in pixels that the processor takes for a number of channels.
     """
 

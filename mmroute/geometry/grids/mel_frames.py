@@ -43,10 +43,10 @@ class MelFrames(OneByOne[AudioLength]):
         hop_length: the number of samples from one frame to the next.
         encoder: the encoder's way to make tokens of frames.
         partial_frame: whether samples that do not fill a frame make one.
-        min_samples: fewer are refused.
+        min_samples: the fewest samples; audio of fewer is refused.
         max_seconds: the most seconds that are used, the rest is cut off; None for no limit.
         padded_seconds: the seconds that audio is filled up to; longer audio was not observed.
-        padding_side: the side at which it is filled up. At the right, samples that do not fill a
+        padding_side: the side at which audio is filled up. At the right, samples that do not fill a
             frame make one.
     """
 

@@ -26,7 +26,7 @@ class RaisedResize(MergedPatches):
 
     Attributes:
         min_tokens: the fewest tokens, where `min_pixels` is None.
-        max_tokens: the most, where `max_pixels` is None.
+        max_tokens: the most tokens, where `max_pixels` is None.
         min_pixels: the smallest area after the resize, in pixels.
         max_pixels: the largest area.
     """

@@ -32,11 +32,11 @@ class ResizedVideo(MergedFrames):
     Attributes:
         time_is: the time of a pair: the mean of both frames', or the whole seconds of the first.
         min_pixels: the smallest volume after the resize, in pixels of all frames.
-        max_pixels: the largest volume.
-        fps: the number of frames a second that the processor takes of those, if all were decoded.
-        min_frames: the fewest that it takes.
-        max_frames: the most.
-        num_frames: the number of frames it takes instead, if a request says so.
+        max_pixels: the largest volume, likewise.
+        fps: the number of frames a second that the processor takes, if all frames were decoded.
+        min_frames: the fewest frames that the processor takes.
+        max_frames: the most frames that the processor takes.
+        num_frames: the number of frames that a request asks for, in place of `fps`.
         planned_by_context: whether the engine plans its encoder cache with the frames that fill
             the context best beside an image; otherwise with the largest volume.
     """

@@ -32,7 +32,7 @@ class SharedBudget:
     Attributes:
         patch_size: the side of a patch, in pixels.
         min_patches: the fewest patches of an image.
-        max_patches: the most.
+        max_patches: the most patches of an image.
     """
 
     patch_size: int

@@ -28,7 +28,7 @@ class Slices(OneByOne[ImageSize]):
         max_slices: the most slices.
         planned_side: the side of the image the engine plans its memory with, in pixels.
         downsample: the number of patches along one side of a token, squared: ``16x``, or ``4x``.
-        planned_slices: how many times as high that image is; None: `max_slices` times.
+        planned_slices: how many times as high as wide that image is; None: `max_slices` times.
         fixed_tokens: the number of tokens of each slice and of the whole image, where no size
             decides it.
         sliced: whether large images are sliced.

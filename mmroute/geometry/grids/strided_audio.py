@@ -43,7 +43,7 @@ class StridedAudio(OneByOne[AudioLength]):
         block: the number of positions of a block; fewer at the end count as a whole block.
         per_token: the number of positions of a block for each of its tokens.
         least: the fewest tokens; 0: an audio without a token is refused.
-        min_samples: fewer are refused, or filled up to as many if `fills_up`.
+        min_samples: the fewest samples; audio of fewer is refused, or filled up (`fills_up`).
         fills_up: whether an audio of too few samples is filled up.
         chunk_seconds: the number of seconds of a chunk; 0: the audio is not cut.
         max_seconds: the number of seconds that are used, in whole chunks; 0: all.

@@ -28,9 +28,9 @@ class ThumbnailTiles:
         patch_size: the side of a patch, in pixels.
         downsample_factor: the number of patches along one side of a token.
         min_tiles: the fewest tiles of an image that is cut.
-        max_tiles: the most; one as both: no image is cut.
+        max_tiles: the most tiles of it. If both are one, no image is cut.
         min_image_tokens: the fewest tokens of a resized image.
-        max_image_tokens: the most.
+        max_image_tokens: the most tokens of a resized image.
         max_pixels_tolerance: an image with more than this times the most tokens' pixels is cut.
         thumbnail: whether a cut image has a thumbnail; the engine counts one always.
         split: whether large images are cut; the engine counts them as cut either way.

@@ -19,9 +19,9 @@ class TokenBudget(MergedPatches):
     """Resizes an image by GLM-5.3's rule, and counts rows and columns of tokens.
 
     Attributes:
-        expand_factor: both sides of an image are multiples of that many tokens.
-        min_tokens: the fewest squares of that size an image is enlarged to.
-        max_tokens: the most it may have.
+        expand_factor: the number of tokens of which both sides of an image are multiples.
+        min_tokens: the fewest squares of `expand_factor` tokens to which an image is enlarged.
+        max_tokens: the most such squares.
         limits_aspect: whether an image is refused whose one side is more than 200 times the other.
     """
 
