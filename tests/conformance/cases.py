@@ -185,6 +185,8 @@ _OWN_KWARGS: dict[str, tuple[dict[str, Any], ...]] = {
     "small-cosmos3-edge": (
         {"images_kwargs": {"max_pixels": 65536}},
         {"images_kwargs": {"size": {"shortest_edge": 3136, "longest_edge": 50176}}},
+        {"videos_kwargs": {"min_frames": 4}},
+        {"videos_kwargs": {"patch_size": 16}},
     ),
     "small-internvl": (
         {"audio_kwargs": {"x": []}},
