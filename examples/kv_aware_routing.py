@@ -157,7 +157,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("model", nargs="?", default="pixtral-12b-2409")
     model = parser.parse_args().model
-    normalizer = mmroute.Normalizer.from_pretrained(model)
+    normalizer = mmroute.Normalizer.from_pretrained(model, model_id=model)
     # No engine runs here: the workers hold what mmroute computes as well. That these are the
     # engine's own hashes is what tests/conformance/test_routing_gate.py proves with vLLM's answers.
     prompts = [(hashes, hashes) for hashes in demo_prompts(normalizer, 40)]
