@@ -6,6 +6,7 @@ import argparse
 import itertools
 import json
 import sys
+import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
@@ -14,6 +15,7 @@ from mmroute.cli.arguments import Commands, add_command, output_file
 from mmroute.cli.engine_options import load_normalizer, model_arguments
 from mmroute.cli.output import failed, say, with_progress
 from mmroute.cli.validate_events import add_events, events_report, wrong_events
+from mmroute.errors import BlockSizeWarning, ModelIdWarning
 from mmroute.health.self_check import check_model
 from mmroute.model.resolved import ResolvedModel
 from mmroute.parity.cases import Case
@@ -44,8 +46,8 @@ model's grid, conversations, unusual text, typed placeholders. --random adds as 
 like.
 
 exit status: 0 parity; 1 a mismatch, or no answer where the oracle has one; 2 bad usage;
-3 nothing could be decided: the model, the oracle or the requests are not to be had, or both
-refuse every request with an item
+3 nothing could be decided: the model, the oracle or the requests cannot be had, or both
+refuse every request with an image, video or audio
 """
 
 
@@ -61,21 +63,30 @@ def add_validate(commands: Commands) -> None:
     # Exit status 1 is a mismatch, and where something fails none was seen.
     validate.set_defaults(exit_of_failure=_EXIT_UNDECIDED)
     model_arguments(validate)
-    validate.add_argument("--against", metavar="ORACLE", help="the oracle to compare with")
+    validate.add_argument(
+        "--against", metavar="ORACLE", help="the oracle to compare with, see below"
+    )
     add_events(validate)
     report_arguments(validate)
     validate.add_argument(
-        "--write-vectors", metavar="FILE", type=output_file, help="keep the oracle's answers"
+        "--write-vectors",
+        metavar="FILE",
+        type=output_file,
+        help="keep the oracle's answers in a file of vectors, which --against takes",
     )
     validate.add_argument(
         "--trust-remote-code", action="store_true", help="let code run that comes with the model"
     )
-    validate.add_argument("--served-model", metavar="NAME", help="the server's name for the model")
+    validate.add_argument(
+        "--served-model",
+        metavar="NAME",
+        help="the server's name for the model (default: its first one)",
+    )
     validate.add_argument(
         "--strict",
         action="store_true",
-        help="exit status 1 where the oracle is an engine of other rules than those matched, or "
-        "of a version that is not known, too",
+        help="exit status 1 also where the oracle is an engine with other rules than those "
+        "matched, or of a version that is not known",
     )
 
 
@@ -84,7 +95,11 @@ def _validate(arguments: argparse.Namespace) -> int:
     if wrong:
         return failed(arguments, wrong)
     if arguments.events is not None:
-        report = events_report(arguments, own_cases)
+        with warnings.catch_warnings():
+            # The events have both values, and the report names one that was guessed wrongly.
+            for guess in (BlockSizeWarning, ModelIdWarning):
+                warnings.simplefilter("ignore", guess)
+            report = events_report(arguments, own_cases)
         return print_report(arguments, report)
     return _compared(arguments)
 
@@ -159,7 +174,9 @@ def print_report(arguments: argparse.Namespace, report: Report) -> int:
 
 def report_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options for the requests to compare, and for the report."""
-    parser.add_argument("--cases", metavar="FILE", type=Path, help="your own requests")
+    parser.add_argument(
+        "--cases", metavar="FILE", type=Path, help="your own requests, as for `mmroute tokens`"
+    )
     parser.add_argument(
         "--random", metavar="N", type=int, default=0, help="the number of random requests to add"
     )

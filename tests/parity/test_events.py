@@ -362,6 +362,7 @@ def test_the_command_proposes_what_makes_all_equal(tmp_path: Path, model: str) -
 def test_a_wrong_model_string_is_proposed_as_a_whole(tmp_path: Path, model: str) -> None:
     path = recording(tmp_path, "model string")
     found = run("validate", model, "--events", path, "--model-id", f"./{MODEL}/", "--json")
+    assert "guess" not in found.stderr
     report = json.loads(found.stdout)
     assert [f["cause"] for f in report["findings"] if "cause" in f] == ["model_string"] * 2
     assert "--model ./small-qwen2.5-vl; with these 4 of 4" in report["proposal"]
