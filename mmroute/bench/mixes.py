@@ -120,9 +120,8 @@ def _next_turn(turns: int, seed: int) -> Mapping[str, Any]:
 
 def conversation_mix(name: str, turns: int) -> Mix:
     """A mix of the last turn of such a chat; each request has another last turn."""
-    says = (
-        f"turn {turns} of a chat of {2000 * turns:,} characters, asked before up to the one before"
-    )
+    size = f"{2000 * turns:,} characters"
+    says = f"turn {turns} of a chat of {size}, whose earlier turns were asked before"
     return Mix(name, says, partial(_next_turn, turns), partial(_before_turn, turns))
 
 

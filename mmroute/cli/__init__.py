@@ -146,8 +146,9 @@ def _parser(command: str | None = None) -> argparse.ArgumentParser:
     """
     parser = _Parser(
         prog="mmroute",
-        description="The token IDs an inference engine will hold for a vision-language request, "
-        "and the block hashes it will publish, from its text and the headers of its images.",
+        description="The token IDs that an inference engine will hold for a request with text, "
+        "images, videos or audio, and the block hashes that it will publish, from the text and the "
+        "headers of the files.",
     )
     version = importlib.metadata.version("mmroute")
     parser.add_argument("--version", action="version", version=f"mmroute {version}")

@@ -12,7 +12,10 @@ from mmroute.net.links import ImageLinks
 from mmroute.reuse.fast_paths import EncoderChoice
 
 _HIGHEST_PORT: Final = 65535
-_JSON_HELP = "machine-readable output, nothing cut; answers to requests are JSON in any case"
+_JSON_HELP = (
+    "machine-readable output and errors, nothing cut short; answers to requests are JSON in any "
+    "case"
+)
 EVENT_ENDPOINTS: Final = ("tcp://", "ipc://")
 
 
@@ -64,8 +67,8 @@ def encoder_argument(parser: argparse.ArgumentParser) -> None:
         "--encoder",
         choices=[choice.value for choice in EncoderChoice],
         default=EncoderChoice.AUTO.value,
-        help="the encoder of text; auto is fastokens if it has the IDs of tokenizers on a check "
-        "(default: %(default)s)",
+        help="the encoder of text; auto is fastokens where it gives the IDs of tokenizers for a "
+        "set of probe texts, else tokenizers (default: %(default)s)",
     )
 
 
@@ -77,7 +80,7 @@ def link_arguments(parser: argparse._ActionsContainer) -> None:
         action="append",
         default=[],
         help="follow links to images on this host (repeatable; *.example.com; * for any public "
-        "one); none otherwise",
+        "one); without it no link is followed",
     )
     parser.add_argument(
         "--image-network",

@@ -30,7 +30,7 @@ _THROUGHPUT_SECONDS: Final = 4.0  # that the requests of one mix may take, with 
 _EPILOG = """\
 Without --input the requests are mmroute's own, of ordinary words, each with another text:
 {mixes}
-All are only for models that take such images in their context; the reasons of others are shown.
+A model that does not take the images of a mix, or not in its context, gets the reason instead.
 
 Stages: render (the chat template), encode, count, place, expand, and other: checks, messages
 taken apart, image headers and identities. Block hashes (hash) come on top of the whole request.

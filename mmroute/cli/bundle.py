@@ -51,7 +51,7 @@ def add_bundle(commands: Commands) -> None:
         epilog=_SERVE_EPILOG,
     )
     serve.add_argument("model", metavar="DIRECTORY", help="model directory, or hub name")
-    serve.add_argument("--host", default="127.0.0.1", help="(default: %(default)s)")
+    serve.add_argument("--host", default="127.0.0.1", help="the address (default: %(default)s)")
     serve.add_argument("--port", type=port, default=50051, help="0: any (default: %(default)s)")
     serve.add_argument("--uds", metavar="PATH", help="a Unix socket, in place of host and port")
     serve.add_argument(

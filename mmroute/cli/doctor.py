@@ -36,7 +36,10 @@ def add_doctor(commands: Commands) -> None:
     )
     model_arguments(doctor)
     doctor.add_argument(
-        "--vectors", metavar="FILE", type=Path, help="compare a few of these as well"
+        "--vectors",
+        metavar="FILE",
+        type=Path,
+        help="compare a few answers of this file of vectors as well (validate --write-vectors)",
     )
     doctor.add_argument(
         "--strict",

@@ -72,7 +72,7 @@ def engine_arguments(
         metavar="URL",
         help="ask this running vLLM for its options, and adopt them; --engine-args take precedence",
     )
-    parser.add_argument("--api-key", help="the API key of the server that is asked")
+    parser.add_argument("--api-key", help="the API key of the engine that is asked")
 
 
 def adopt_engine(arguments: argparse.Namespace) -> None:

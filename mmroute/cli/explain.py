@@ -48,7 +48,10 @@ def add_explain(commands: Commands) -> None:
     parser.add_argument("first", metavar="FIRST", help="the request whose blocks a worker has")
     parser.add_argument("second", metavar="SECOND", help="the request that misses")
     parser.add_argument(
-        "--block-size", metavar="N", type=positive, help="the engine's block size in tokens"
+        "--block-size",
+        metavar="N",
+        type=positive,
+        help="the engine's block size in tokens (default: as for `mmroute blocks`)",
     )
     parser.add_argument(
         "--first-engine-args",

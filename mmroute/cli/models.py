@@ -33,7 +33,12 @@ def add_resolve(commands: Commands) -> None:
 
 def add_families(commands: Commands) -> None:
     """Add the command."""
-    families = add_command(commands, "families", "what is supported, checked on what", _families)
+    families = add_command(
+        commands,
+        "families",
+        "which families are supported, and on what each was checked",
+        _families,
+    )
     families.add_argument(
         "--all",
         action="store_true",

@@ -115,7 +115,8 @@ def add_tokens(commands: Commands) -> None:
         "--text",
         metavar="TEXT",
         help="no requests: show the tokens of this one text as a strip, with their places in it, "
-        "by any tokenizer that `mmroute encode` loads (colours at a terminal only; NO_COLOR)",
+        "by any tokenizer that `mmroute encode` loads (in colours at a terminal, "
+        "unless NO_COLOR is set)",
     )
     tokens.add_argument(
         "--add-special-tokens",
@@ -185,7 +186,7 @@ def add_blocks(commands: Commands) -> None:
         default=HashForm.HEX.value,
         help="hex: whole; int: the 64 bits that the engine's events have (vLLM's unless "
         "VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES=0); dynamo: local_hashes and sequence_hashes of "
-        "Dynamo's router. JSON readers that know doubles only round the numbers of int and dynamo "
+        "Dynamo's router. A JSON reader whose numbers are doubles rounds those of int and dynamo "
         "(default: %(default)s)",
     )
     blocks.add_argument(
@@ -198,8 +199,10 @@ def add_blocks(commands: Commands) -> None:
 
 def _request_arguments(parser: argparse.ArgumentParser) -> None:
     encoder_argument(parser)
-    parser.add_argument("--input", metavar="FILE", default="-", help="requests; - is stdin")
-    parser.add_argument("--output", metavar="FILE", default="-", help="answers; - is stdout")
+    parser.add_argument("--input", metavar="FILE", default="-", help="requests (default: -, stdin)")
+    parser.add_argument(
+        "--output", metavar="FILE", default="-", help="answers (default: -, stdout)"
+    )
     parser.add_argument(
         "--fail-on-inexact",
         action="store_true",

@@ -79,8 +79,8 @@ def _model_options(parser: argparse.ArgumentParser) -> None:
 
 def _listen_options(parser: argparse.ArgumentParser) -> None:
     where = parser.add_argument_group("where it listens")
-    where.add_argument("--host", default="127.0.0.1", help="(default: %(default)s)")
-    where.add_argument("--port", type=port, default=8000, help="(default: %(default)s)")
+    where.add_argument("--host", default="127.0.0.1", help="the address (default: %(default)s)")
+    where.add_argument("--port", type=port, default=8000, help="0: any (default: %(default)s)")
     where.add_argument("--uds", metavar="PATH", help="a Unix socket, in place of host and port")
     where.add_argument(
         "--processes", metavar="N", type=int, default=1,
@@ -122,8 +122,9 @@ def _answer_options(parser: argparse.ArgumentParser) -> None:
         "--fallback-api-key", metavar="KEY", help="the API key of the fallback server"
     )
     answers.add_argument(
-        "--fallback-timeout", metavar="S", type=float, default=30.0, help="(default: %(default)s)"
-    )
+        "--fallback-timeout", metavar="S", type=float, default=30.0,
+        help="the seconds for an answer of the fallback server (default: %(default)s)",
+    )  # fmt: skip
     answers.add_argument(
         "--fields", choices=["all", "tokens"], default="all",
         help="the fields of rendered prompts: those of vLLM, or only token IDs, features and "
@@ -138,7 +139,9 @@ def _answer_options(parser: argparse.ArgumentParser) -> None:
         "--trust-request-mm-kwargs", action="store_true", help="the same as vLLM's option"
     )
     answers.add_argument(
-        "--enable-tokenizer-info-endpoint", action="store_true", help="serve /tokenizer_info"
+        "--enable-tokenizer-info-endpoint",
+        action="store_true",
+        help="serve /tokenizer_info, as vLLM's option does",
     )
     answers.add_argument(
         "--enable-request-id-headers", action="store_true", help="answer with X-Request-Id"
@@ -159,7 +162,7 @@ def _limit_options(parser: argparse.ArgumentParser) -> None:
         ("--max-concurrency", int, 256, "requests at a time; more get a 503"),
         ("--request-timeout", float, 30.0, "seconds for one request"),
         ("--max-connections", int, 768, "connections at a time; more get a 503"),
-        ("--head-timeout", float, 10.0, "seconds from a connection to the end of a head"),
+        ("--head-timeout", float, 10.0, "seconds from a connection to the end of a request's head"),
         ("--write-timeout", float, 30.0, "seconds in which a client must read an answer"),
         ("--worker-bytes", int, 16 << 10, "larger requests get a thread; a picture counts as 512"),
         ("--workers", int, 4, "threads for larger requests"),
@@ -179,5 +182,5 @@ def _limit_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     limits.add_argument(
         "--log-level", choices=["debug", "info", "warning", "error"], default="info",
-        help="(default: %(default)s)",
+        help="the least level of a log line (default: %(default)s)",
     )  # fmt: skip

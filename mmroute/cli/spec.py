@@ -52,9 +52,17 @@ def add_spec(commands: Commands) -> None:
     )  # fmt: skip
     new.add_argument("model", metavar="DIR", help="model directory")
     new.add_argument(
-        "--against", metavar="ORACLE", default="vllm", help="the oracle to ask (default: vllm)"
+        "--against",
+        metavar="ORACLE",
+        default="vllm",
+        help="the oracle to ask, as for `mmroute validate` (default: vllm)",
     )
-    new.add_argument("--out", metavar="FILE", type=output_file, help="the file for the best spec")
+    new.add_argument(
+        "--out",
+        metavar="FILE",
+        type=output_file,
+        help="the file for the best spec (default: it is printed)",
+    )
     new.add_argument(
         "--trust-remote-code", action="store_true", help="let code run that comes with the model"
     )

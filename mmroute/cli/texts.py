@@ -23,7 +23,7 @@ examples:
   mmroute encode model.gguf "Hello" --add-special-tokens
   mmroute encode gpt-4o --input - < prompt.txt | mmroute decode gpt-4o -
 
-The IDs stand on one line. Notes on stderr say whose IDs they are where no engine's are promised.
+The IDs stand on one line. Where no engine's IDs are promised, notes on stderr say whose these are.
 
 exit status: 0 encoded; 1 failure; 2 bad usage
 """

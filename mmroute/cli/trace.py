@@ -59,10 +59,18 @@ def add_trace(commands: Commands) -> None:
     parser.add_argument("--model", metavar="MODEL", help=MODEL_HELP)
     engine_arguments(parser)
     parser.add_argument(
-        "--block-size", metavar="N", type=positive, help="the engine's block size in tokens"
+        "--block-size",
+        metavar="N",
+        type=positive,
+        help="the engine's block size in tokens (default: as for `mmroute blocks`; 512 "
+        "for Mooncake lines)",
     )
     parser.add_argument(
-        "--workers", metavar="N", type=positive, default=4, help="default: %(default)s"
+        "--workers",
+        metavar="N",
+        type=positive,
+        default=4,
+        help="the number of workers to simulate (default: %(default)s)",
     )
     parser.add_argument(
         "--blocks",
@@ -75,8 +83,8 @@ def add_trace(commands: Commands) -> None:
         "--encoder-cache",
         metavar="N",
         type=positive,
-        help="the size of each worker's encoder cache in features (default: the least size of the "
-        "engine's; --engine-args with max_num_batched_tokens raise it)",
+        help="the size of each worker's encoder cache in features (default: the least that the "
+        "engine has; a larger --max-num-batched-tokens in --engine-args raises it)",
     )
     parser.add_argument(
         "--processes",
