@@ -171,7 +171,7 @@ class Watched:
         self._process = process
 
     def longest(self) -> float:
-        """Seconds of processor time since it was asked before."""
+        """Seconds of the process's own work since it was asked before."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(b"\n")
