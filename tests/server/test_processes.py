@@ -229,6 +229,41 @@ def test_the_only_process_ends_though_it_hangs(
     assert " in hang\n" in log.read_text()  # it says where
 
 
+# A supervisor that is told to stop after it has decided to fork.
+STOPPED: Final = """
+import os
+import signal
+import socket
+from mmroute.server.front.listening import Listen
+from mmroute.server.front.supervisor import supervise
+
+class Shared:
+    busy = False
+
+    def begin(self, wake, tell):
+        pass
+
+    def before_fork(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def in_fork(self):
+        print("forked", flush=True)
+
+def serve(member):
+    return 0
+
+print(supervise(Shared(), [socket.socket()], Listen(processes=2), serve))
+"""
+
+
+@pytest.mark.process
+def test_a_signal_before_a_fork_leaves_it_out() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", STOPPED], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert ended.stdout == "None\n"
+
+
 # The server, which gives up a process after three seconds.
 IMPATIENT: Final = """
 import sys

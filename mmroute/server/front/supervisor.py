@@ -236,11 +236,14 @@ class _Supervisor:
             self._fork(slot)
 
     def _fork(self, slot: int) -> None:
+        signals = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
+        signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+        if self._limit.stopping:  # a signal came after `_fill` had looked, and closed the sockets
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+            return
         own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._connections[slot] = 0
         beats = _shared_numbers(1)
-        signals = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
-        signal.pthread_sigmask(signal.SIG_BLOCK, signals)
         pid = os.fork()
         if pid == 0:
             # A service manager may signal all processes. Only the first one acts on a signal.
