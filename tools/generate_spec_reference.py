@@ -15,7 +15,8 @@ import re
 import textwrap
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
@@ -53,6 +54,11 @@ _TABLES: Final[tuple[tuple[str, type], ...]] = (
     ("`[context]`", ContextSpec),
     ("`[[kv_pages]]`", KvPageSpec),
 )
+_SHARED: Final = "Many grids need these numbers:"
+_MANY: Final = 3
+_HEADER: Final = ("| field | is | default | meaning |", "| --- | --- | --- | --- |")
+_Field = tuple[str, str, str, str]
+"""Name, kind, default and meaning of a field."""
 _SET_BY_READER: Final = frozenset({"package", "modality", "sampling"})  # no file says them
 _OF_WORDS: Final = {"integer": "token", "list of integer": "words", "table": "words"}
 _PLAIN: Final[Mapping[Any, str]] = {
@@ -75,30 +81,55 @@ def page() -> str:
     ):
         rows = [f"| `{name}` | {meaning} |" for name, meaning in _members(words)]
         parts += ["", f"## {title}", "", "| word | meaning |", "| --- | --- |", *rows]
+    shared = _shared_fields()
     for title, registry in (("Grids", GRIDS), ("Layouts", LAYOUTS)):
         parts += ["", f"## {title}"]
+        if registry is GRIDS:
+            parts += ["", _SHARED, "", *_HEADER, *map(_row, shared)]
         for name in sorted(registry.own):
             found = registry.find(name)
             first = inspect.getdoc(found) or ""
             parts += ["", f"### `{name}`", "", first.partition("\n\n")[0].replace("\n", " "), ""]
-            parts += _table(found, words=registry is LAYOUTS)
-    rules = sorted(placement_rules().items())
-    rows = [f"| `{name}` | {_line(inspect.getdoc(rule) or '')} |" for name, rule in rules]
+            parts += _table(found, words=registry is LAYOUTS, shared=shared)
+    rules: dict[str, list[str]] = {}
+    for name, rule in sorted(placement_rules().items()):
+        rules.setdefault(_line(inspect.getdoc(rule) or ""), []).append(f"`{name}`")
+    rows = [f"| {', '.join(names)} | {meaning} |" for meaning, names in rules.items()]
     parts += ["", "## Placements: `placement`", "", "| rule | meaning |", "| --- | --- |", *rows]
     return "\n".join(parts) + "\n"
 
 
-def _table(model: type, *, words: bool = False) -> list[str]:
+def _table(model: type, *, words: bool = False, shared: Collection[_Field] = ()) -> list[str]:
+    fields = [field for field in _fields(model) if field[0] not in _SET_BY_READER]
     rows = [
-        f"| `{name}` | {_OF_WORDS.get(kind, kind) if words else kind} | {default} | {meaning} |"
-        for name, kind, default, meaning in _fields(model)
-        if name not in _SET_BY_READER
+        _row((name, _OF_WORDS.get(kind, kind) if words else kind, default, meaning))
+        for name, kind, default, meaning in fields
+        if (name, kind, default, meaning) not in shared
     ]
-    head = ["| field | is | default | meaning |", "| --- | --- | --- | --- |"]
-    return [*head, *rows] if rows else ["It has no fields."]
+    names = ", ".join(f"`{field[0]}`" for field in fields if field in shared)
+    lines = [*_HEADER, *rows] if rows else []
+    if names:
+        also = "It needs" if not rows else "It also needs"
+        lines += ["", f"{also} {names}."] if rows else [f"{also} {names}."]
+    return lines or ["It has no fields."]
 
 
-def _fields(model: type) -> Iterator[tuple[str, str, str, str]]:
+def _row(field: _Field) -> str:
+    name, kind, default, meaning = field
+    return f"| `{name}` | {kind} | {default} | {meaning} |"
+
+
+def _shared_fields() -> list[_Field]:
+    """The needed fields that many grids have, each with its most frequent meaning."""
+    counts = Counter(field for name in GRIDS.own for field in _fields(GRIDS.find(name)))
+    found: dict[str, _Field] = {}
+    for field, count in counts.most_common():
+        if count >= _MANY and field[2] == "needed":
+            found.setdefault(field[0], field)
+    return sorted(found.values())
+
+
+def _fields(model: type) -> Iterator[_Field]:
     meanings = _meanings(model)
     hints = typing.get_type_hints(model)
     if issubclass(model, BaseModel):

@@ -43,14 +43,15 @@ class Lookup(Strict):
     default: Any = None
     """The value where no place has one. Without a default such a model is refused."""
     by_model_type: Mapping[int, tuple[str, ...]] = Field(default_factory=dict)
-    """Default -> the model types of config.json that have it; in place of one `default`."""
+    """Default -> the model types of config.json that have it. In place of `default`."""
     note: str = ""
     """The source of the default, such as a class of transformers."""
     names: Mapping[str, Any] = Field(default_factory=dict)
-    """Text -> what it means, where it stands in such a place or in a list there; empty: itself."""
+    """A text found in such a place, or in a list there -> its meaning. Without `names` a text means
+    itself."""
     floats: bool = False
-    """Whether a whole number may be written with a decimal point. With most the engine does not
-    start then."""
+    """Whether a whole number may be written with a decimal point. The engine does not start with
+    most such numbers."""
     signed: bool = False
     """Whether a number may be zero or below."""
     equals: tuple[Ref, ...] = ()

@@ -45,7 +45,7 @@ class MediaSpec(Strict):
     chat_text: str | None = None
     """What a chat gets for an item if its template takes texts; ``{n}`` is the item's number."""
     needs: Ref | None = None
-    """A place in the files. The engine takes no such items for a model that has nothing there."""
+    """A place in the files. For a model without it, the engine takes no such items."""
     processor: str | None = None
     """The class of video processors that the table holds for. With another, videos are refused."""
     grid: str
@@ -63,14 +63,15 @@ class MediaSpec(Strict):
     other_arguments: Others = Others.IGNORED
     """What the engine does with arguments that `accepts` does not have."""
     metadata: Mapping[str, Annotated[FieldRule, BeforeValidator(_as_field)]] | None = None
-    """The fields that the engine's processor returns beside tensors, in its order. None: they were
-    not compared."""
+    """The fields that the engine's processor returns beside tensors, in its order. Without this
+    table they were not compared."""
     checked_for_videos: tuple[str, ...] = ()
     """Counts that the model's video processor also checks in requests with images alone."""
     processor_reads: tuple[str, ...] | None = None
-    """Names that this video processor reads beside those that all of them read. None: not known."""
+    """Names that this video processor reads beside those that all of them read. Not given:
+    unknown."""
     max_items: int | None = None
-    """The most items in one prompt, for a family of which the engine takes fewer than of others."""
+    """The most items in one prompt, if the engine takes fewer than of other families."""
     only_in_chats: bool = False
     """Whether the engine refuses items beside a prompt that is no chat."""
     identity: IdentityForm = IdentityForm.FILE

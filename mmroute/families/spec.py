@@ -119,12 +119,12 @@ class FamilyHead(BaseModel):
     family: str
     """The name of the family, as in answers and messages."""
     match: Annotated[Mapping[Ref, tuple[str, ...]], Field(min_length=1)]
-    """Field -> the values it may have; all must match, and exactly. ``*``: any value; an empty
-    list: the field must not be there."""
+    """Field -> the values it may have. All must match exactly. ``*`` is any value. With an empty
+    list the field must not be there."""
     without: tuple[Ref, ...] = ()
     """Fields that no model of this family has: another family's, or a contradiction."""
     embedded: tuple[str, ...] = ()
-    """Models that need no configuration file, by name."""
+    """The names of models that need no configuration file."""
 
     def matches(self, files: ModelFiles) -> bool:
         """Whether the files are of a model of this family."""
@@ -154,13 +154,13 @@ class FamilySpec(FamilyHead):
     requires: Mapping[Ref, tuple[bool | int | float | str, ...]] = Field(default_factory=dict)
     """Field -> the values that this spec holds for. A model with another is refused by name."""
     refused: str = ""
-    """Why an engine's answers are not covered for this family. For that engine's table."""
+    """Why an engine's answers are not covered. It stands in that engine's table (`engine`)."""
     parts: tuple[Literal["image_processor", "video_processor", "feature_extractor"], ...] = ()
     """The parts of the model's processor without whose configuration the engine does not start."""
     checked: Mapping[str, tuple[str, ...]]
     """What the family was proved equal to: engine -> versions."""
     tokenizer: TokenizerSpec = TokenizerSpec()
-    """The tokenizer, where the engine's own rule does not decide."""
+    """The tokenizer, if the engine's own rule does not decide."""
     tokens: Mapping[str, TokenLookup] = Field(default_factory=dict)
     """Name -> a token, which targets and words may name."""
     chat: Annotated[
@@ -168,25 +168,25 @@ class FamilySpec(FamilyHead):
     ] = ChatSpec()
     """How the engine renders chats: a table, or the name of the renderer alone."""
     hybrid: bool = False
-    """Whether layers with a state stand among those with attention: the engine then chooses the
-    number of tokens under one block hash itself."""
+    """Whether some layers keep a state. The engine then chooses the number of tokens under one
+    block hash itself."""
     kv_pages: tuple[KvPageSpec, ...] = ()
-    """The kinds of layers whose pages differ in size, so that the engine makes their blocks differ
-    in tokens."""
+    """The kinds of layers whose pages differ in size. The engine makes their blocks differ in
+    tokens."""
     placement: Annotated[str, AfterValidator(_known_placement)] = "targets"
     """The rule by which items take their places; see `mmroute.placement.rules`."""
     image: MediaSpec | None = None
-    """None: the engine takes no images for this family."""
+    """The rules for images. Without this table the engine takes none for this family."""
     video: MediaSpec | None = None
-    """Likewise for videos."""
+    """The same for videos."""
     audio: MediaSpec | None = None
-    """Likewise for audio."""
+    """The same for audio."""
     context: ContextSpec
     """The longest prompt."""
     vocab_size: Value = Lookup()
     """The number of token IDs of the engine's model. It refuses larger IDs."""
     engine: Mapping[str, Mapping[str, Any]] = Field(default_factory=dict)
-    """Engine, or some of its versions (``vllm<0.34``) -> the fields that differ for it."""
+    """An engine, or some of its versions (``vllm<0.34``) -> the fields that differ there."""
     package: str = OWN_PACKAGE
     """The installed package that ships it; what a file says here does not count."""
 

@@ -27,25 +27,27 @@ class Kind(StrEnum):
     FLOAT = "float"
     """A number with a decimal point."""
     POSITIVE_FLOAT = "positive_float"
-    """Likewise, above zero."""
+    """A number above zero, with a decimal point."""
     NUMBER = "number"
     """A positive number."""
     EMPTY = "empty"
     """An object, or a list, that holds nothing."""
     ANY = "any"
+    """Any value."""
 
 
 class Where(StrEnum):
     """The places of an argument: flat, or inside the object of its modality (`images_kwargs`)."""
 
     ANYWHERE = "anywhere"
-    """Both; the one inside wins."""
+    """In both places; the one inside wins."""
     FLAT_COUNTS = "flat_counts"
-    """Both, but the engine counts by the flat one, and drops it where it is repeated inside."""
+    """In both places. The engine counts by the flat one, and drops it where it is repeated
+    inside."""
     FLAT_COUNTS_ALONE = "flat_counts_alone"
-    """Likewise; a flat one is refused beside anything inside."""
+    """As `flat_counts`, but a flat one is refused beside anything inside."""
     FLAT_READ = "flat_read"
-    """Both, but the processor does not read the one inside."""
+    """In both places, but the processor does not read the one inside."""
     ALONE = "alone"
     """Flat, and only where nothing is inside: the engine reads it in two places."""
     FLAT = "flat"
@@ -55,7 +57,7 @@ class Where(StrEnum):
     INSIDE = "inside"
     """Inside; refused flat."""
     NOWHERE = "nowhere"
-    """None: the argument makes the processor fail, or was not observed."""
+    """In no place: the argument makes the processor fail, or was not observed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,24 +65,23 @@ class Argument:
     """One argument of requests.
 
     Attributes:
-        sets: the grid's numbers that it changes. An argument with none is checked, and changes
-            nothing.
+        sets: the grid's numbers that it changes. Without them the argument is only checked.
         kind: the kind of value that the argument has.
         one_of: the values that the argument may have, in place of a kind.
         flat_one_of: the values that a flat argument may have, in place of a kind.
-        most: the largest count. More would take time or memory, and no context holds it.
+        most: the largest count. No context holds more.
         where: the places where it may stand.
         without: another argument that must be absent.
         keys: the sets of keys that an object of counts may have, each as one text such as
             ``height width``. A ``side`` is a count in place of the object.
-        edges: for each key, the grid's number that it changes. An argument for this number wins.
-        complete: whether the object, with the arguments for its numbers, must give all edges.
-        clears: for each key, the grid's switch that is off if the object has the key.
+        edges: key -> the grid's number that it changes. An argument for this number itself wins.
+        complete: whether all edges must be given, by the object or by arguments for their numbers.
+        clears: key -> the grid's switch that is off if the object has the key.
         square: whether height and width must be equal.
         edges_are_arguments: whether each edge becomes an argument with the name of the grid's
             number, before the engine's own arguments are merged in.
-        named: whether the identities of items cover it. Some processors remove it before they are
-            made.
+        named: whether the identities of items cover the argument. Some processors remove it before
+            identities are made.
     """
 
     __pydantic_config__: ClassVar = {"extra": "forbid"}

@@ -144,7 +144,7 @@ class MergedPatches(OneByOne[ImageSize]):
     """A grid of images, of which a token is a square of patches.
 
     Attributes:
-        patch_size: the number of pixels along one side of a patch.
+        patch_size: the side of a patch, in pixels.
         merge_size: the number of patches along one side of a token.
     """
 
@@ -167,7 +167,7 @@ class MergedFrames(SampledVideos):
     """A grid of videos, of whose frames a token is a square of patches.
 
     Attributes:
-        patch_size: the number of pixels along one side of a patch.
+        patch_size: the side of a patch, in pixels.
         merge_size: the number of patches along one side of a token.
     """
 

@@ -25,7 +25,7 @@ from mmroute.tokenizers import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class ExactRule:
-    """A placement rule that makes an `ExactTargets` for each model.
+    """Placement by targets for SGLang, which refuses a prompt with more or fewer than its images.
 
     Attributes:
         words: texts that the engine or its processor reads as placeholders of some kind.

@@ -40,13 +40,14 @@ class AnyRes(OneByOne[ImageSize]):
         select_strategy: the choice among the encoder's outputs that the model keeps.
         pinpoints: the possible resolutions, each (height, width) in pixels. None: there is only the
             whole image, as in LLaVA-1.5.
-        max_tiles: shrink the patches to about this many encoder inputs; None: never.
+        max_tiles: the number of encoder inputs that the patches are shrunk to, about. None: they
+            are never shrunk.
         largest: (width, height) in pixels of the image the engine plans its memory with; None:
             the best of the resolutions.
         downsample_rate: the number of tokens along one side of the grid for each patch, such as
             ``4/8``.
         single_precision: whether sizes are computed in single precision. Then the kept part of a
-            side is rounded, and otherwise cut off.
+            side is rounded. Otherwise it is cut off.
     """
 
     vision_encoder: VisionEncoder

@@ -58,7 +58,7 @@ class AspectPatches(OneByOne[ImageSize]):
 
 @dataclass(frozen=True, slots=True)
 class NearestPatches(MergedPatches):
-    """The patch grid closest to an image's aspect ratio, or else the nearest one within the limit.
+    """Counts the patch grid closest to an image's aspect ratio, or the nearest within the limit.
 
     Attributes:
         max_tokens: the most tokens of an image.

@@ -25,16 +25,18 @@ _MARKS: Final = 4  # the beginning and the end of Molmo 2's crops, and of its wh
 
 @dataclass(frozen=True, slots=True)
 class CanvasTiles(OneByOne[ImageSize]):
-    """The tiles of the best canvas, and the whole image once more as one tile.
+    """Counts the tiles of the best canvas, and the whole image as one tile more.
 
     Attributes:
         tile_size: the side of a tile, in pixels.
         max_tiles: the most tiles, without the whole image.
-        tile_side: a tile has the square of this many feature positions; None: by its patches.
+        tile_side: the number of feature positions along one side of a tile. None: it follows from
+            the patches.
         patch_size: the side of a patch, in pixels.
         pixel_shuffle_ratio: the number of feature positions along a side of a tile for each patch.
         single_precision: whether the processor compares scales in single precision, and looks at
-            canvases by their height first; otherwise in double precision, and by their width.
+            canvases by their height first. Otherwise it compares them in double precision, and
+            looks at canvases by their width first.
         cropped: whether images are cut into tiles at all.
         to_max_canvas: whether an image is enlarged as far as a canvas allows.
     """
@@ -73,14 +75,14 @@ class CanvasTiles(OneByOne[ImageSize]):
 
 @dataclass(frozen=True, slots=True)
 class OverlappingCrops(OneByOne[ImageSize]):
-    """The pooled patches of overlapping crops, and those of the whole image: Molmo 2.
+    """Counts the pooled patches of overlapping crops and of the whole image: Molmo 2.
 
     Attributes:
-        crop_size: side of a crop, in pixels.
-        patch_size: side of a patch, in pixels.
+        crop_size: the side of a crop, in pixels.
+        patch_size: the side of a patch, in pixels.
         max_crops: the most crops.
-        margins: patches at both ends of a crop that its neighbours have, too.
-        pooling: patches of one feature position, down and across.
+        margins: the numbers of patches at both ends of a crop that its neighbours have as well.
+        pooling: the numbers of patches that make one feature position, down and across.
         row_ends: whether each row of the crops has one position more.
         whole_row_ends: whether each row of the whole image has one more; None: as in the crops.
     """

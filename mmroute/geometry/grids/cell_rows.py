@@ -23,12 +23,12 @@ class CellRows(OneByOne[ImageSize]):
     """Resizes an image within a budget of tokens, and counts rows and columns of cells.
 
     Attributes:
-        patch_size: the number of pixels along one side of a patch.
+        patch_size: the side of a patch, in pixels.
         cell_size: the number of patches along one side of a cell.
-        max_tokens: the most tokens of an image, with the ends of its rows and its own.
+        max_tokens: the most tokens of an image. The ends of its rows and its own end count.
         min_pixels: the smallest area, in pixels, to which an image is enlarged.
         max_aspect: the largest ratio of width to height; None for no limit.
-        paired: whether rows stand in pairs, column by column; V4.1 has them one by one.
+        paired: whether rows stand in pairs, column by column. Those of V4.1 stand one by one.
     """
 
     patch_size: int

@@ -24,7 +24,7 @@ class ClippedResize(MergedPatches):
     Attributes:
         frame_patches: the number of frames of a patch.
         min_pixels: the smallest area after the resize, in pixels.
-        max_pixels: the largest area.
+        max_pixels: the largest area after the resize, in pixels.
     """
 
     frame_patches: int
@@ -75,7 +75,7 @@ class ClippedVideo(MergedFrames):
     Attributes:
         frame_patches: the number of frames of a patch.
         min_pixels: the smallest area of a frame after the resize, in pixels.
-        max_pixels: the largest area.
+        max_pixels: the largest area of a frame after the resize, in pixels.
     """
 
     frame_patches: int

@@ -19,20 +19,21 @@ _ENOUGH: Final = 0.6
 
 @dataclass(frozen=True, slots=True)
 class ClosestTiles(OneByOne[ImageSize]):
-    """The tiles of the closest grid, and the whole image as one more.
+    """Counts the tiles of the grid with the closest aspect ratio, and the whole image as one more.
 
     Attributes:
         tile_size: the side of a tile, in pixels.
         min_tiles: the fewest tiles of a grid.
         max_tiles: the most tiles of a grid.
-        tokens_per_tile: the number of feature positions of a tile; None: by the patches of a tile.
+        tokens_per_tile: the number of feature positions of a tile. None: it follows from the
+            patches.
         patch_size: the side of a patch, in pixels.
         downsample_ratio: the number of feature positions along a side of a tile for each patch.
         cropped: whether images are cut into tiles at all.
         planned_cropped: whether the engine plans its encoder cache with images that are cut.
         thumbnail: whether a grid of several tiles is followed by the whole image as one more.
-        weighs_area: whether a grid of less than `_ENOUGH` of the image's pixels counts as further
-            away, as Llama Nemotron Nano VL has it.
+        weighs_area: whether a grid with less than 0.6 of the image's pixels counts as further away,
+            as Llama Nemotron Nano VL has it.
     """
 
     tile_size: int

@@ -21,12 +21,12 @@ _PLANNED_SIDES: Final = 9
 
 @dataclass(frozen=True, slots=True)
 class CoveringTiles:
-    """The tiles of a grid, separators between them, and the whole image.
+    """Counts the tiles of a grid, the separators between them, and the whole image.
 
     Attributes:
         side: the side of a tile, in pixels.
-        image_size: the number of pixels along one side of the vision tower's input.
-        patch_size: the number of pixels along one side of a patch.
+        image_size: the side of the vision tower's input, in pixels.
+        patch_size: the side of a patch, in pixels.
         stride: the number of patches along one side of a token.
         max_tiles: the most tiles of a grid.
         threshold: the part of the area that a grid has to keep.

@@ -23,12 +23,13 @@ class FixedCount(OneByOne[Any]):
     """Counts the same number of tokens for every item: a constant, or that of a square image.
 
     Attributes:
-        tokens: the number of feature positions of an item. Of several, by the patches of an image,
-            the engine takes the most. None for the square of the tokens along a side.
+        tokens: the number of feature positions of an item, or a table of several by the patches of
+            an image, of which the engine takes the most. None: the square of the tokens along a
+            side.
         image_size: the side of the resized image, in pixels.
         patch_size: the side of a patch, in pixels.
         merge_size: the number of patches along one side of a token.
-        window: the side of a crop, in pixels, without the margin that it shares with others; 0:
+        window: the side of a crop, in pixels, without the margin that it shares with others. 0:
             images are not cropped.
         margin: the pixels on both sides of an image that no window covers.
         max_crops: the most crops.

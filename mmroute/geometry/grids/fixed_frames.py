@@ -21,7 +21,7 @@ class FixedFrames(SampledVideos):
     Attributes:
         tokens_per_frame: the number of feature positions of a frame; None: by its pooled patches.
         image_size: the number of pixels along one side of a frame as the vision tower gets it.
-        patch_size: the number of pixels along one side of a patch.
+        patch_size: the side of a patch, in pixels.
         slice_size: the side of a square as large as a resized frame, in pixels, where frames keep
             their aspect ratio.
         stride: the number of patches along one side that are pooled; the last may be fewer.

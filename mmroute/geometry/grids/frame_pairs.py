@@ -23,7 +23,7 @@ class FramePairs(MergedFrames):
 
     Attributes:
         min_pixels: the smallest area of a frame after the resize, in pixels.
-        max_pixels: the largest area.
+        max_pixels: the largest area of a frame after the resize, in pixels.
         assumed_fps: the frames a second that the processor takes every video to have; None: those
             that the engine decodes.
     """

@@ -20,7 +20,7 @@ _MOST_TILES: Final = 64  # in a row; an image of more fits no encoder cache
 
 @dataclass(frozen=True, slots=True)
 class LongEdgeTiles(OneByOne[ImageSize]):
-    """The tiles of an image, and the whole image.
+    """Counts the tiles of an image, and the whole image.
 
     Attributes:
         tokens_per_tile: the number of feature positions of a tile, and of the whole image.

@@ -35,10 +35,10 @@ class MiniMaxResize(MergedPatches):
 
     Attributes:
         max_pixels: the largest area after the resize, in pixels.
-        max_long_side: the longest side after the resize, in pixels; where given, areas do not
+        max_long_side: the longest side after the resize, in pixels. Where it is given, areas do not
             count.
         resize: whether images are resized at all.
-        min_pixels: smallest area after a resize by area, in pixels.
+        min_pixels: the smallest area after a resize by area, in pixels.
         enlarges: whether a short side is enlarged before a resize by area.
         least_shrunk: the fewest tokens along a side that is shrunk to stay within `max_pixels`.
     """
@@ -114,11 +114,12 @@ class MiniMaxResize(MergedPatches):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MiniMaxVideo(MergedFrames):
-    """Pairs of frames, each resized by its area.
+    """Counts pairs of frames, each resized by its area.
 
     Attributes:
         max_pixels: the largest area of a frame after the resize, in pixels.
-        max_long_side: the longest side after the resize, which was not observed.
+        max_long_side: the longest side after the resize, in pixels. No processor with it was
+            observed.
     """
 
     max_pixels: int

@@ -24,7 +24,7 @@ class PatchBudget(OneByOne[ImageSize]):
     """Resizes an image to a budget of soft tokens, and counts those that it has.
 
     Attributes:
-        patch_size: the number of pixels along one side of a patch.
+        patch_size: the side of a patch, in pixels.
         pooling_size: the number of patches along one side of a soft token.
         max_soft_tokens: the budget of an image.
     """
@@ -45,7 +45,7 @@ class BudgetedFrames(SampledVideos):
     """Resizes each frame of a video to a budget of soft tokens, and counts those that it has.
 
     Attributes:
-        patch_size: the number of pixels along one side of a patch.
+        patch_size: the side of a patch, in pixels.
         pooling_size: the number of patches along one side of a soft token.
         max_soft_tokens: the budget of a frame.
     """

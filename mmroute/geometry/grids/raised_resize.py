@@ -28,7 +28,7 @@ class RaisedResize(MergedPatches):
         min_tokens: the fewest tokens, where `min_pixels` is None.
         max_tokens: the most tokens, where `max_pixels` is None.
         min_pixels: the smallest area after the resize, in pixels.
-        max_pixels: the largest area.
+        max_pixels: the largest area after the resize, in pixels.
     """
 
     min_tokens: int
@@ -81,7 +81,7 @@ class RaisedVideo(MergedFrames):
         min_tokens: the fewest tokens of a frame, if `min_pixels` is None.
         max_tokens: the most tokens of a frame, if `max_pixels` is None.
         min_pixels: the smallest area of a frame after the resize, in pixels.
-        max_pixels: the largest area.
+        max_pixels: the largest area of a frame after the resize, in pixels.
         total_tokens: the most tokens of all frames, where `total_pixels` is None.
         total_pixels: the largest area of all frames together.
         group: the number of frames of a group.
@@ -139,7 +139,7 @@ class RegrownResize(MergedPatches):
 
     Attributes:
         min_pixels: the smallest area after the resize, in pixels.
-        max_pixels: the largest area.
+        max_pixels: the largest area after the resize, in pixels.
         planned_pixels: the area that the engine plans its encoder cache with.
     """
 

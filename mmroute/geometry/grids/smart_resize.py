@@ -30,12 +30,12 @@ class SmartResize(MergedPatches):
 
     Attributes:
         min_pixels: the smallest area after the resize, in pixels.
-        max_pixels: the largest area.
+        max_pixels: the largest area after the resize, in pixels.
         resize: whether images are resized at all.
-        fixed_merge: the number of patches along one side of a token, where a request's
-            ``merge_size`` changes only what both sides are multiples of; None where it changes
+        fixed_merge: the number of patches along one side of a token that a request's ``merge_size``
+            does not change: it changes only what both sides are multiples of. None: it changes
             both.
-        frames: the number of frames an image counts as; the limits are those of all together.
+        frames: the number of frames that an image counts as. The limits hold for all together.
         short_sides: the first step for an image with a side shorter than a token: ``kept`` does
             nothing, ``enlarged`` scales both sides up, ``enlarged_in_turn`` one after the other.
         least_rounded: the fewest tokens along a side that is rounded to the nearest.
@@ -43,9 +43,10 @@ class SmartResize(MergedPatches):
         counted_resized: whether the engine counts as if all images were resized.
         row_ends: whether each row has one token more.
         frame: whether an image with row ends has two more, in front of its rows and behind.
-        planned: the image that the engine plans its encoder cache with: one of the largest area, a
-            rectangle that is nearly a square, a square that is resized, or the better of two.
-        planned_side: the side of the square, or of one of two, in pixels.
+        planned: the image that the engine plans its encoder cache with. ``area``: one of the
+            largest area. ``rectangle``: one that is nearly a square. ``square``: a square that is
+            resized. ``squares``: the better of two squares.
+        planned_side: the side of the square of `planned`, or of one of the two, in pixels.
         refused_heights: the heights in pixels that the processor takes for a number of channels.
     """
 

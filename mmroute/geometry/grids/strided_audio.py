@@ -30,17 +30,18 @@ class StridedAudio(OneByOne[AudioLength]):
         sampling_rate: the number of samples a second that the model is given.
         hop_length: the number of samples from one frame to the next, times all `hop_factors`.
         hop_factors: the numbers that the hop is multiplied by.
-        stem: whether a hop is of eight frames for a convolution in two dimensions, or of two for
-            one in one; None: of one.
-        steps: each as (padding at both sides, kernel, stride), as of a convolution.
-        frames: which frames there are: those that begin within the audio, one more than fit,
-            those whose window fits, or as many as its seconds have by `frame_rate`.
+        stem: the kind of convolution that a hop is for. True: in two dimensions, a hop is eight
+            frames. False: in one dimension, it is two frames. None: it is one frame.
+        steps: the steps, each as (padding at both sides, kernel, stride), as of a convolution.
+        frames: the frames that count. ``begun``: those that begin within the audio. ``centred``:
+            one more than fit. ``whole``: those whose window fits. ``rated``: `frame_rate` for each
+            second.
         frame_rate: the number of frames a second; the engine multiplies in floating point.
         window: the number of samples of a frame.
         stacked: the number of frames that are joined into one; the last one may have fewer.
-        merged: the number of positions behind the steps that make one token; fewer at the end make
+        merged: the number of positions behind the steps that make one token. Fewer at the end make
             none.
-        block: the number of positions of a block; fewer at the end count as a whole block.
+        block: the number of positions of a block. Fewer at the end count as a whole block.
         per_token: the number of positions of a block for each of its tokens.
         least: the fewest tokens; 0: an audio without a token is refused.
         min_samples: the fewest samples; audio of fewer is refused, or filled up (`fills_up`).
@@ -48,14 +49,15 @@ class StridedAudio(OneByOne[AudioLength]):
         chunk_seconds: the number of seconds of a chunk; 0: the audio is not cut.
         max_seconds: the number of seconds that are used, in whole chunks; 0: all.
         each_chunk: whether each chunk takes the steps for itself.
-        row_tokens: the number of tokens of a row; fewer at the end stand beside the rows.
-        row_seconds: the number of seconds of a row, instead; its time stands at its end.
+        row_tokens: the number of tokens of a row. Fewer at the end stand beside the rows.
+        row_seconds: the number of seconds of a row, in place of `row_tokens`. The time of a row
+            stands at its end.
         timed: whether rows of `row_seconds` are made.
-        token_rate: the number of tokens a second; 0: by hops and steps.
+        token_rate: the number of tokens a second. 0: it follows from hops and steps.
         planned_tokens: the number of tokens of the audio that the engine plans its encoder cache
             with.
-        planned_samples: the number of its samples, instead.
-        planned_seconds: the number of its seconds, instead.
+        planned_samples: the number of samples of this audio, in place of `planned_tokens`.
+        planned_seconds: the number of seconds of this audio, in place of `planned_tokens`.
     """
 
     sampling_rate: int

@@ -21,19 +21,20 @@ from mmroute.requests.items import ImageSize
 
 @dataclass(frozen=True, slots=True)
 class ThumbnailTiles:
-    """The tiles of an image and its thumbnail, or the image that is not cut.
+    """Counts the tiles of an image and its thumbnail, or the image where it is not cut.
 
     Attributes:
         tile_size: the side of a tile, in pixels.
         patch_size: the side of a patch, in pixels.
         downsample_factor: the number of patches along one side of a token.
         min_tiles: the fewest tiles of an image that is cut.
-        max_tiles: the most tiles of it. If both are one, no image is cut.
+        max_tiles: the most tiles of an image that is cut. If both are one, no image is cut.
         min_image_tokens: the fewest tokens of a resized image.
         max_image_tokens: the most tokens of a resized image.
-        max_pixels_tolerance: an image with more than this times the most tokens' pixels is cut.
-        thumbnail: whether a cut image has a thumbnail; the engine counts one always.
-        split: whether large images are cut; the engine counts them as cut either way.
+        max_pixels_tolerance: the limit above which an image is cut, as a multiple of the pixels of
+            `max_image_tokens`.
+        thumbnail: whether a cut image has a thumbnail. The engine always counts one.
+        split: whether large images are cut. The engine counts them as cut in any case.
     """
 
     tile_size: int

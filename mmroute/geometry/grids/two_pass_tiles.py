@@ -19,7 +19,7 @@ _FEWEST_OF_SECOND: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class TwoPassTiles:
-    """Tiles of both grids for an image alone, tiles of the closest grid for one of several.
+    """Counts the tiles of two grids for an image alone, and of the closest one for one of several.
 
     Attributes:
         tile_size: the side of a tile, in pixels.

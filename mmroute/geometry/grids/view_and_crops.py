@@ -28,7 +28,7 @@ class _CutImages:
     Attributes:
         base_tokens: the number of feature positions along one side of the view.
         crop_tokens: the number of feature positions along one side of a crop.
-        crop_size: the side of a crop, in pixels; an image without a longer side has no crops.
+        crop_size: the side of a crop, in pixels. An image without a longer side has no crops.
         row_ends: whether each row of features has one more at its end.
         max_crops: the most crops.
     """
@@ -61,7 +61,7 @@ class _CutImages:
 
 @dataclass(frozen=True, slots=True)
 class ViewAndCrops(_CutImages, OneByOne[ImageSize]):
-    """The view, the crops and a separator, all of one token."""
+    """Counts a view of the whole image, its crops and a separator together."""
 
     def max_embeds(self, _: CachePlan) -> int:
         """The engine's largest image is four crops."""
@@ -70,7 +70,7 @@ class ViewAndCrops(_CutImages, OneByOne[ImageSize]):
 
 @dataclass(frozen=True, slots=True)
 class CropsOfOne(_CutImages):
-    """Unlimited-OCR: an image that is alone in its request is cut into crops, others are not."""
+    """Cuts an image into crops if it is alone in its request: Unlimited-OCR."""
 
     max_crops: int = 32
 
@@ -83,7 +83,7 @@ class CropsOfOne(_CutImages):
 
 @dataclass(frozen=True, slots=True)
 class CropsOfFew:
-    """DeepSeek-VL2: images are cut by the best of several resolutions, if a request has few.
+    """Cuts images by the best of several resolutions, if a request has few: DeepSeek-VL2.
 
     Attributes:
         resolutions: the possible resolutions, each (width, height) in pixels; the first width is a

@@ -16,7 +16,7 @@ _RUN: Final = 1 << 14
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """All tokens are feature positions.
+    """Writes one token for each feature position, and nothing else.
 
     Attributes:
         fill: the token of a feature position.
@@ -36,7 +36,7 @@ class Fill:
 
 @dataclass(frozen=True, slots=True)
 class NumberedFill:
-    """Phi-3: the k-th item takes the place of a tag with its number.
+    """Writes the k-th item in the place of a tag with its number: Phi-3.
 
     Attributes:
         fill: the token of a feature position.

@@ -16,7 +16,7 @@ from mmroute.geometry.replacement import ModelContext, Replacement, TokenIds
 
 @dataclass(frozen=True, slots=True)
 class Framed:
-    """One run of features, with words before and behind it.
+    """Writes one run of features, with words before and behind it.
 
     Attributes:
         fill: the token of a feature position.
@@ -43,7 +43,7 @@ class Framed:
 
 @dataclass(frozen=True, slots=True)
 class Enclosed:
-    """One run of features between words that take features as well, as in GLM-4V.
+    """Writes one run of features between words that take features as well, as in GLM-4V.
 
     Attributes:
         fill: the token of a feature position.
@@ -64,7 +64,7 @@ class Enclosed:
 
 @dataclass(frozen=True, slots=True)
 class Stretched:
-    """A target of several tokens, the last of which is repeated; all take features: Moondream 3.
+    """Repeats the last token of a target of several; all take features: Moondream 3.
 
     Attributes:
         text: the target.

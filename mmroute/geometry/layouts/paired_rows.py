@@ -15,13 +15,13 @@ from mmroute.geometry.replacement import ModelContext, Replacement, check_count
 
 @dataclass(frozen=True, slots=True)
 class PairedRows:
-    """Pairs of rows: first both tokens of the first column, then both of the next one.
+    """Writes pairs of rows: first both tokens of the first column, then both of the next one.
 
     Attributes:
         fill: the token of a feature position.
         row_end: the token at the end of each row.
-        pad: the token of a row that fills up the last pair, and of two places behind an odd number
-            of columns in an odd number of pairs.
+        pad: the token of a row that fills up the last pair. It also stands twice before `end`, if
+            the number of pairs is odd, and the length of a row with its end is odd.
         start: the token in front of the rows.
         end: the token behind the rows.
 

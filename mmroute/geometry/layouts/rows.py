@@ -13,7 +13,7 @@ from mmroute.geometry.replacement import ModelContext, Replacement, TokenIds, ch
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Feature positions row by row.
+    """Writes feature positions row by row.
 
     Attributes:
         fill: the token of a feature position.
@@ -43,7 +43,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class TwoViews:
-    """The rows of a square view of the whole image, then those of its crops: Molmo 2.
+    """Writes the rows of a square view of the whole image, then those of its crops: Molmo 2.
 
     All positions take features. A row's last column is its end, where the view has such.
 
@@ -53,8 +53,8 @@ class TwoViews:
         whole_start: the token in front of the whole image.
         start: the token in front of the crops.
         end: the token behind the whole image, and behind the crops.
-        row_ends: whether rows of the crops have an end. Those of the whole image have where they
-            are longer than it has rows.
+        row_ends: whether rows of the crops have an end. Rows of the whole image have one if there
+            are fewer rows than columns.
     """
 
     fill: int

@@ -24,13 +24,13 @@ from mmroute.geometry.replacement import (
 
 @dataclass(frozen=True, slots=True)
 class TileText:
-    """Tiles row by row, or the frames of a video, each of which is a row.
+    """Writes tiles row by row, or the frames of a video, each as a row, in one text.
 
     Attributes:
         fill: the token of a feature position.
-        tile: a tile, with ``{row}``, ``{col}`` and ``{position}`` (among all tiles), all from 1.
-        whole: the whole item; empty: there are only tiles.
-        whole_beside_tiles: the whole item if it is cut; None: the same.
+        tile: a tile. It may have ``{row}``, ``{col}`` and ``{position}`` (among all tiles), from 1.
+        whole: the whole item. Empty: there are only tiles.
+        whole_beside_tiles: the whole item if it is cut. None: that of `whole`.
         whole_first: whether the whole item comes before its tiles.
         between_rows: the text between two rows.
         opening: the text in front of the item, with ``{number}``, the item's number from 0.

@@ -15,7 +15,7 @@ from mmroute.geometry.replacement import ModelContext, Replacement
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """Tiles row by row, each part of the words encoded for itself when the model is loaded.
+    """Writes tiles row by row. Each of its words is encoded for itself when the model is loaded.
 
     Attributes:
         fill: the token of a feature position.

@@ -20,18 +20,19 @@ from mmroute.requests.items import VideoSize
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """One row for each frame or pair of frames, with its time as text.
+    """Writes one row for each frame or pair of frames, with its time as text.
 
     Two rows (f: the features of one) are ``opening time before f after time before f after
     closing``; where the time does not come first, it stands behind each ``after``.
 
     Attributes:
         fill: the token of a feature position.
-        time: the time of a row, from ``{seconds}``, or ``{minutes}`` and ``{second}``, its rest.
-        next_time: the time of all rows but the first; None: as the first.
-        time_first: whether it comes before the row.
-        time_without_cache: whether only an engine without a processor cache writes it: with one,
-            vLLM loses the times of MiniMax-M3's frames on the way to the processor.
+        time: the text for the time of a row, with ``{seconds}``, or with ``{minutes}`` and
+            ``{second}``.
+        next_time: the text for all rows but the first. None: that of `time`.
+        time_first: whether the time comes before its row.
+        time_without_cache: whether only an engine without a processor cache writes the time. With
+            one, vLLM loses the times of MiniMax-M3's frames on the way to the processor.
         before: the tokens before the features of a row.
         after: the tokens behind the features of a row.
         opening: the tokens in front of the item.
@@ -71,15 +72,15 @@ class Timed:
 
 @dataclass(frozen=True, slots=True)
 class AudioRows:
-    """One row for each stretch of an audio, with its time as text, and then the rest.
+    """Writes one row for each stretch of an audio, with its time as text, and then the rest.
 
     Attributes:
         fill: the token of a feature position.
         before: the tokens before the features of a row, and before the features that are left.
-        after: what stands behind them.
+        after: the tokens behind these features.
         time: the text behind a row, with ``{seconds}`` for its time.
-        opening: what comes first.
-        closing: what comes last.
+        opening: the tokens in front of the item.
+        closing: the tokens behind the item.
     """
 
     fill: int
