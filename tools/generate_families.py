@@ -23,14 +23,14 @@ TEXT_PAGE: Final = DOCS / "text-types.md"
 
 _INTRODUCTION: Final = """# Model families
 
-`mmroute families` lists the families of the installed version, `mmroute families --all` every
-multimodal architecture of {engine}. Both read the family specs (`model_specs/`, and those of
-installed packages) and `mmroute/engines/vllm/architectures.toml`. This page is written from the
-same data by `python tools/generate_families.py`.
+`mmroute families` lists the families of the installed version, and `mmroute families --all` every
+multimodal architecture of {engine}. This page is written from the same data, the family specs
+(`model_specs/`), by `python tools/generate_families.py`.
 
-*exact*: token IDs and ranges equal the engine's, for the modalities named; items of other
-modalities are refused. *text only*: requests without items are answered, items are refused.
-*refused*: a model of this architecture is not loaded; the message says why, and what to do.
+- *exact*: token IDs and ranges equal the engine's, for the named modalities. Items of other
+  modalities are refused.
+- *text only*: requests without items are answered. Items are refused.
+- *refused*: a model of this architecture is not loaded. The message says why, and what to do.
 """
 
 
@@ -64,13 +64,13 @@ def page() -> str:
 
 _TEXT_INTRODUCTION: Final = """# Text-only models by architecture and model type
 
-What is exact, and what is refused, under vLLM 0.33.0. [text-models.md](text-models.md) says how it
-is read. This page is written from the family specs and the tokenizer tables by
-`python tools/generate_families.py`.
+This page says what is exact and what is refused under vLLM 0.33.0. [text-models.md](text-models.md)
+has the rules. `python tools/generate_families.py` writes it from the family specs and the tokenizer
+tables.
 
-Completions and token IDs are answered for every architecture here. One that is not here is
-`unknown_family`; HCXVisionV2ForCausalLM, InklingForConditionalGeneration and
-MuseGlimmerForCausalLM of vLLM's text registry take images ([families.md](families.md)).
+Completions and token IDs are answered for every architecture here. Any other one is
+`unknown_family`. HCXVisionV2ForCausalLM, InklingForConditionalGeneration and MuseGlimmerForCausalLM
+of vLLM's text registry take images: [families.md](families.md) has them.
 """
 _CHATS: Final = {
     "deepseek_v32": "exact",
@@ -82,10 +82,10 @@ _CHATS: Final = {
     "tokenizer_template": "exact",
 }
 _KEPT: Final = """\
-The rule is the same for models that take images. *Kept* is tokenizer.json as it is written; a class
-builds the tokenizer anew from it. Where the declared class decides (`tokenizer_class` of
-tokenizer_config.json, else of config.json), the default is for models that declare none. For a
-model type that is not here the declared class decides, and the default is kept.
+The rule is the same for models that take images. *Kept* means that tokenizer.json is used as it is
+written. A class builds the tokenizer anew from it. The declared class is `tokenizer_class` of
+tokenizer_config.json, or else of config.json, and the default is for models that declare none. For
+a model type that is not here the declared class decides, and the default is *kept*.
 """
 _OTHER_CLASSES: Final = (
     ("`PreTrainedTokenizer`, `TokenizersBackend`, `BloomTokenizer`", "kept, exact"),
