@@ -269,7 +269,8 @@ def _insertions(model: ResolvedModel, geometries: Geometries, sizes: Sizes) -> l
                 raise InexactError(
                     Reason.ITEM_TOO_LARGE,
                     f"{modality} {number + 1} ({numbers[number]}) has {num_embeds} features; the "
-                    f"engine's encoder cache is sure to hold {model.encoder_cache}",
+                    f"engine's encoder cache may hold no more than {model.encoder_cache}. Send a "
+                    f"smaller {modality}",
                 )
             total += num_embeds
             if total >= model.max_model_len:

@@ -56,7 +56,7 @@ def with_image_hashes(
         if not identity.value:
             raise InexactError(
                 Reason.IMAGE_IDENTITY_UNKNOWN,
-                f"image {placeholder.item + 1} has an empty uuid, of which there is no number",
+                f"image {placeholder.item + 1} has an empty uuid, which has no hash; give another",
             )
         pairs.append((placeholder, item_hash(identity.value)))
     return pairs
@@ -69,9 +69,9 @@ def _nameless(placeholder: PlaceholderRange) -> InexactError:
         case Modality.IMAGE:
             return InexactError(
                 Reason.IMAGE_IDENTITY_UNKNOWN,
-                f"what the engine calls image {number} is not known: only its size is given, or "
+                f"the engine's name for image {number} is not known: only its size is given, or "
                 "the engine hashes its decoded pixels, as for Kimi-K2.5; give the `uuid` that the "
-                "engine gets for it, or its file where only the size is given",
+                "engine gets for it, or its file if only the size is given",
             )
         case Modality.VIDEO:
             why = "it is not given as a file, or its frames are smaller than its file"
@@ -79,6 +79,6 @@ def _nameless(placeholder: PlaceholderRange) -> InexactError:
             why = "the engine hashes the decoded samples of audio"
     return InexactError(
         Reason.ITEM_IDENTITY_UNKNOWN,
-        f"what the engine calls {modality} {number} is not known: {why}; give the `uuid` that the "
+        f"the engine's name for {modality} {number} is not known: {why}; give the `uuid` that the "
         "engine gets for it",
     )

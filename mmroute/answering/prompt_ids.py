@@ -1,4 +1,4 @@
-"""From a prompt to token IDs, within the limits of the model."""
+"""Makes token IDs of a prompt, within the limits of the model."""
 
 from __future__ import annotations
 
@@ -114,6 +114,6 @@ def too_long(model: ResolvedModel, length: int, what: str) -> InexactError:
     """
     return InexactError(
         Reason.PROMPT_TOO_LONG,
-        f"the {what} {length} tokens; the context of {model.max_model_len} must also hold one "
-        "of the answer",
+        f"the {what} {length} tokens; the context of {model.max_model_len} tokens must also hold "
+        "one token of the answer",
     )

@@ -124,7 +124,8 @@ class Routing:
         if self.placeholders:
             raise NoTokenIdsError(
                 Reason.REMOTE_INEXPRESSIBLE,
-                "a server sends only the expanded prompt; load the model here for the other one",
+                "a server sends only the expanded prompt; load the model here "
+                "for unexpanded_token_ids",
             )
         return self.token_ids
 

@@ -132,5 +132,7 @@ def _json(text: str) -> list[object]:
     try:
         entries: list[object] = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"what begins with [ must be a JSON list of token IDs: {error}") from error
+        raise ValueError(
+            f"an argument that begins with [ must be a JSON list of token IDs: {error}"
+        ) from error
     return entries

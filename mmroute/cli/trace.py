@@ -132,7 +132,9 @@ def _trace(arguments: argparse.Namespace) -> int:
             arguments.html.write_text(page, encoding="utf-8")
     except BrokenProcessPool:
         hint = "" if arguments.checkpoint else "; with --checkpoint it can go on"
-        lost = ChildProcessError(f"a process was lost, maybe for want of memory{hint}")
+        lost = ChildProcessError(
+            f"a process ended early, perhaps because it needed more memory{hint}"
+        )
         return failed(arguments, lost, EXIT_FAILURE)
     except (OSError, ValueError) as error:
         return failed(arguments, error)

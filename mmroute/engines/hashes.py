@@ -93,16 +93,17 @@ class HashSettings:
         if size is None and self.block_size_from:
             raise InexactError(
                 Reason.BLOCK_SIZE_UNKNOWN,
-                f"the KV events of {self.block_size_from} are to tell the tokens under one hash, "
-                "and no event with a block has come yet; send the request to any worker, or give "
-                "the number",
+                "the number of tokens under one hash comes from the KV events of "
+                f"{self.block_size_from}, and no event with a block has come yet; send the request "
+                "to any worker, or give block_size",
             )
         if size is None:
             raise InexactError(
                 Reason.BLOCK_SIZE_UNKNOWN,
-                "the engine itself chooses the tokens under one hash for hybrid models and under "
-                "context parallelism; give the worker's number, which its BlockStored events "
-                "(BlockIndex.block_size), its log and mostly its metrics (--engine URL) have",
+                "the engine itself chooses the number of tokens under one hash for hybrid models "
+                "and under context parallelism; give the worker's block_size. Its BlockStored "
+                "events (BlockIndex.block_size) and its log have it, and mostly its metrics "
+                "(--engine URL)",
             )
         if block_size is None and self.block_size_guessed:
             _warn_of_size(self.model_id, size)

@@ -153,7 +153,8 @@ def sample(sampler: Sampler, video: VideoSize, sampling: Sampling) -> Frames:
         video.fps == 0 or 1 / _MAX_RATE < video.fps < _MAX_RATE
     ):
         raise InexactError(
-            Reason.VIDEO_NOT_PREDICTABLE, f"{video}: more than any video has, and was observed"
+            Reason.VIDEO_NOT_PREDICTABLE,
+            f"{video}: the engine was not observed with so many frames, or with such a frame rate",
         )
     if video.frame_list:
         fps = float(sampling.fps or 1)

@@ -41,19 +41,19 @@ _OPTIONS: Final = {
 class Subscriber:
     """Receives KV events, in their order. Iterate over it, with ``for`` or ``async for``.
 
-    It connects, and connects again, in the background. What was published before, and what was
-    missed, it asks the publisher's replay endpoint for. While that endpoint does not answer, new
-    events are given without waiting for it. An endpoint that nobody answers for ten seconds,
-    connections that end, and replays that are not answered are logged with the endpoint. Use it in
-    one thread at a time.
+    It connects, and connects again, in the background. It asks the publisher's replay endpoint for
+    events that were published before and for those that were missed. While that endpoint does not
+    answer, new events are given without waiting for it. It logs, with the endpoint: no answer for
+    ten seconds, connections that end, and replays without an answer. Use it in one thread at a
+    time.
 
     Args:
         endpoint: the publisher's address, such as ``tcp://worker-0:5557``. The engine calls it
             ``endpoint`` in its ``--kv-events-config``.
         topic: the prefix of the topics that are wanted; empty for all.
-        replay_endpoint: the same publisher's address for replays; None where it has none.
+        replay_endpoint: the publisher's address for replays; None if it has none.
         bind: whether this binds `endpoint`, and publishers connect to it.
-        taken: the place of each publisher up to which its batches were taken before; see
+        taken: for each publisher the place up to which its batches were taken before; see
             `BlockIndex.positions`.
 
     Raises:
@@ -71,7 +71,10 @@ class Subscriber:
         taken: Mapping[Source, Position] | None = None,
     ) -> None:
         if bind and replay_endpoint is not None:
-            raise ValueError("replays are of one publisher, and many may connect to what is bound")
+            raise ValueError(
+                "replay_endpoint is for one publisher, and with bind many may connect; give one "
+                "of them"
+            )
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._streams = Streams(
             replays=replay_endpoint is not None, taken=taken or {}, endpoint=endpoint

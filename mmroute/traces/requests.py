@@ -177,7 +177,7 @@ def _checked(model: type[BaseModel], value: dict[str, Any]) -> Any:
 def _mooncake_request(number: int, value: dict[str, Any]) -> TracedRequest:
     line: _MooncakeLine = _checked(_MooncakeLine, value)
     if any(key > _WORD for key in line.hash_ids):
-        raise invalid("hash_ids must be below 2**64")
+        raise invalid(f"hash_ids must be below 2**64, found {max(line.hash_ids)}")
     # The last number may stand for a block that is not full.
     full = line.hash_ids[: line.input_length // _MOONCAKE_BLOCK]
     return TracedRequest(

@@ -117,7 +117,7 @@ def test_smart_resize(patch: int, lowest: int, highest: int) -> None:
 
 @pytest.mark.parametrize("arguments", [(14, 3136, 3136, 1003520), (14, 1024, 1 << 40, 1 << 41)])
 def test_a_resize_that_needs_gigabytes_is_refused(arguments: tuple[int, int, int, int]) -> None:
-    with pytest.raises(InexactError, match="for which an engine has hardly the memory"):
+    with pytest.raises(InexactError, match="for which an engine hardly has the memory"):
         SmartResize(*arguments).count(ImageSize(224, 37))
 
 

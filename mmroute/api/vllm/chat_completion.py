@@ -201,8 +201,8 @@ class ChatCompletionRequest(GenerationRequest):
         if not call.model.chats.takes_ids_beside(self.messages):
             raise of_reason(
                 Reason.UNSUPPORTED_FIELD,
-                f"{name} beside messages in parts: whether the engine takes the IDs depends on the "
-                "parts, and is not covered",
+                f"{name} is not covered beside messages in parts: it depends on the parts whether "
+                "the engine takes the IDs",
             )
         found: list[int] = ids
         return found

@@ -94,7 +94,10 @@ def _v32_prompt(chat: ParsedChat, kwargs: Mapping[str, Any], functions: Sequence
     thinks = any(kwargs.get(name) for name in _TOGGLES)
     roles = [turn.role for turn in turns]
     if thinks and roles[-1] == "user" and "developer" in roles:
-        raise invalid("a developer's message before the user's makes the engine fail, if it thinks")
+        raise invalid(
+            "a developer's message before a last message of the user makes the engine fail if the "
+            "model thinks; set thinking to false, or leave the message out"
+        )
     return v32.write(turns, functions, _V32, thinks=thinks)
 
 
@@ -151,7 +154,8 @@ def _v41_turn(message: Mapping[str, Any], numbers: Iterator[int]) -> Turn:
         raise invalid(f"this model takes no message of the role {quoted(message['role'])}")
     if message.get("content_blocks") is not None:
         raise InexactError(
-            Reason.UNSUPPORTED_FIELD, "content_blocks: the engine's own form of messages"
+            Reason.UNSUPPORTED_FIELD,
+            "content_blocks: this form of messages is not covered; give content",
         )
     content, reasoning = message.get("content"), message.get("reasoning") or ""
     _check_text(reasoning)

@@ -174,7 +174,9 @@ def _parse_text(part: Mapping[str, Any], kind: str) -> TextPart | None:
     if text is None and kind in ("text", "refusal"):
         return None
     if not isinstance(text, str):
-        raise invalid(f"a part of type {kind!r} has {json_type(text)} for its text")
+        raise invalid(
+            f"the text of a part of type {kind!r} must be a string, found {json_type(text)}"
+        )
     return TextPart(text, _extra_keys(part))
 
 
@@ -303,7 +305,9 @@ def _text_of(part: TextPart | ToolReference) -> str:
     if isinstance(part, TextPart):
         return part.text
     if part.name is not None and not isinstance(part.name, str):
-        raise invalid(f"a tool_reference part has {quoted(part.name)} for its name")
+        raise invalid(
+            f"the name of a tool_reference part must be a string, found {quoted(part.name)}"
+        )
     return part.name or ""
 
 

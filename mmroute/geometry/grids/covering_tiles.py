@@ -46,7 +46,7 @@ class CoveringTiles:
             ValueError: they do not, and the engine does not start.
         """
         if -(-self.image_size // self.patch_size) % self.stride:
-            raise ValueError(f"patches along a side must be a multiple of {self.stride}")
+            raise ValueError(f"patches along a side that are a multiple of {self.stride}")
 
     def max_embeds(self, _: CachePlan) -> int:
         side = self.side * self.stride * _PLANNED_SIDES
@@ -57,8 +57,8 @@ class CoveringTiles:
         if len({rows * columns for rows, columns in grids}) > 1:
             raise image_refused(
                 items[0],
-                "the others have another number of tiles; the engine answers only where its "
-                "cache holds them",
+                "another image has another number of tiles; the engine answers such a request only "
+                "if its cache holds the images",
             )
         return [self._count(image, *grid) for image, grid in zip(items, grids, strict=True)]
 
@@ -85,7 +85,7 @@ class CoveringTiles:
                 tiles = _tiles(image, rows, columns)
                 ratio = sum([self._covered(*tile) for tile in tiles]) / area
                 if ratio > 1:
-                    raise image_refused(image, "the parts of its tiles are more than all of it")
+                    raise image_refused(image, "its tiles together have more pixels than it has")
                 kept[rows, columns] = ratio
         good = [grid for grid, ratio in kept.items() if ratio > self.threshold]
         if good:

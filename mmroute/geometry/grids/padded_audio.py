@@ -41,13 +41,17 @@ class PaddedAudio(OneByOne[AudioLength]):
         """Check that the renderer counts the tokens of a chunk as the engine does.
 
         Raises:
-            ValueError: it counts otherwise.
+            ValueError: the two counts differ.
         """
         samples = self._chunk
         frames = -(-(samples - self.hop_length + 1) // self.hop_length)
         per_token = int(self.sampling_rate // self.frame_rate) // self.hop_length
         if not per_token or -(-frames // per_token) != self._tokens(1):
-            raise ValueError("mistral-common and the engine count other tokens")
+            raise ValueError(
+                "a chunk that mistral-common and the engine count alike, unlike that of "
+                f"sampling_rate {self.sampling_rate}, frame_rate {self.frame_rate} and hop_length "
+                f"{self.hop_length}"
+            )
 
     def max_embeds(self, _: CachePlan) -> int:
         return self._tokens(-(-_MOST_SECONDS // self.chunk_seconds))

@@ -121,8 +121,8 @@ class ResizedVideo(MergedFrames):
             if self.sampling.fps is not None:
                 raise InexactError(
                     Reason.UNSUPPORTED_PROCESSOR_KWARGS,
-                    f"media_io_kwargs.video.fps with {video}, all of which are taken: the engine "
-                    "and the processor then choose different ones",
+                    f"media_io_kwargs.video.fps is not covered with {video}, because all frames "
+                    "are decoded: the engine and the processor then choose different ones",
                 )
             # The processor repeats the last frame of an odd number before it resizes them.
             return frames.times + frames.times[-1:] * (len(frames.indices) % _PAIR)

@@ -54,8 +54,8 @@ class SharedBudget:
         if max(patches, self.min_patches * len(items)) > budget:
             raise InexactError(
                 Reason.BUDGET_EXCEEDED,
-                f"the images have {patches} patches together; beyond {budget} the engine makes "
-                "them smaller, by how many of them its cache holds. Send fewer or smaller images.",
+                f"the images have {patches} patches together; beyond {budget} the engine shrinks "
+                "them, by a factor that depends on its cache. Send fewer or smaller images.",
             )
         return counts
 

@@ -217,7 +217,7 @@ def smart_resize(
     if area > _MOST_PIXELS:
         raise InexactError(
             Reason.ITEM_TOO_LARGE,
-            f"{width}x{height} would be resized to {area} pixels, for which an engine has hardly "
+            f"{width}x{height} would be resized to {area} pixels, for which an engine hardly has "
             "the memory",
         )
     return rows, columns

@@ -108,12 +108,16 @@ class ThumbnailTiles:
         return Count(rows, columns, side * side, whole)
 
     def parts(self, image: ImageSize) -> list[tuple[int, int]]:
-        """Rows and columns of patches of each tile, and of the image beside them."""
+        """Rows and columns of patches of each tile, and of the image beside them.
+
+        Raises:
+            InexactError: `metadata_unknown`: a request switches off the cutting of this image.
+        """
         columns, rows = self.grid(image)
         if not self.split and rows * columns > 1:
             raise InexactError(
                 Reason.METADATA_UNKNOWN,
-                "with do_image_splitting false the engine counts other parts than it has",
+                "with do_image_splitting false the engine counts tiles that it does not make",
             )
         side = self.tile_size // self.patch_size
         height, width = self._resized(image)

@@ -86,8 +86,8 @@ def _answer(turn: Turn, markup: Markup, *, thinks: bool) -> str:
     if thinks:
         if not (turn.reasoning or turn.calls):
             raise invalid(
-                "an assistant's message behind the last of the user needs reasoning or tool calls, "
-                "where this model thinks"
+                "an assistant's message after the user's last one needs reasoning or tool calls if "
+                "this model thinks"
             )
         thought = turn.reasoning + END_THINK
     return thought + turn.text + markup.call(turn.calls) + EOS

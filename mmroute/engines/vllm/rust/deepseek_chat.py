@@ -106,7 +106,7 @@ def _results(run: Sequence[Message], caller: Turn | None) -> Turn:
     results = {message.call_id: message.text for message in run}
     if len(called) != len(run) or len(results) != len(run) or results.keys() != set(called):
         raise invalid(
-            "each call of a tool must have one result for this model, and each result one"
+            "each call of a tool must have one result for this model, and each result one call"
         )
     return Turn("tool", [Block(results[call_id or ""]) for call_id in called])
 
