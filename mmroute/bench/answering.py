@@ -100,11 +100,14 @@ class Answering:
         }
 
     def answer(self, request: Mapping[str, Any], watched: bool) -> dict[str, Any]:
-        """Answer a request; the answer, and its time in nanoseconds.
+        """Answer a request, and time it.
 
         Args:
             request: the arguments of `Normalizer.normalize`.
             watched: whether to time the stages, which itself takes time.
+
+        Returns:
+            The measurements, with times in nanoseconds; or the refusal.
         """
         fields = _fields(request)
         normalizer = self._normalizer

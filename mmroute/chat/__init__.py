@@ -1,4 +1,4 @@
-"""From chat messages to a prompt: the parts that all engines share."""
+"""Makes a prompt of chat messages: the parts that all engines share."""
 
 from mmroute.chat.conversation import ParsedChat
 from mmroute.chat.parts import MediaPart, Part, TextPart, ToolReference

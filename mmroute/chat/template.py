@@ -208,7 +208,7 @@ class ChatTemplate:
         origin: str,
         content_format_of: Callable[[nodes.Template], str] = lambda _: "string",
     ) -> ChatTemplate:
-        """Parse and compile.
+        """Make a template from its text.
 
         Args:
             source: the template's text.

@@ -124,14 +124,14 @@ def compared(
     alone: bool = False,
     running: RunningEngine | None = None,
 ) -> Compared:
-    """Compare request by request, as they come; an interrupt ends it, and loses nothing.
+    """Compare requests in the order in which they come, until the last one or an interrupt.
 
     Args:
         arguments: the arguments of the command, of which `record` is the file to write.
         model: the model with the settings to check.
         all_announced: the requests, with the events of each.
         alone: as for `compare_announced`.
-        running: likewise.
+        running: as for `compare_announced`.
     """
     kept: list[Announced] = []
     if arguments.record is not None:

@@ -244,7 +244,7 @@ def _engine_versions(key: str) -> tuple[str, str]:
     ('vllm', '<0.34')
 
     Raises:
-        ValueError: it names no engine, or no versions.
+        ValueError: the key names no engine, or its versions are malformed.
     """
     found = _ENGINE.fullmatch(key)
     if not found:
@@ -266,7 +266,7 @@ def read_spec(text: str, origin: str) -> Mapping[str, Any]:
     """The tables of one family spec.
 
     Raises:
-        SpecError: naming the file.
+        SpecError: the text is not TOML. The message names the file.
     """
     try:
         return tomllib.loads(text)
@@ -278,7 +278,7 @@ def check_spec(kind: type[_Part], tables: Mapping[str, Any], origin: str) -> _Pa
     """A family spec, or its head, from its tables.
 
     Raises:
-        SpecError: naming the file, the field, and what was found there.
+        SpecError: a field is wrong. The message names the file, the field, and what was found.
     """
     try:
         return kind.model_validate(tables)

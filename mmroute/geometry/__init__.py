@@ -1,4 +1,4 @@
-"""From an item to its replacement: a grid counts the tokens, and a layout makes them.
+"""Makes the replacement of an item: a grid counts the tokens, and a layout makes them.
 
 A family spec names one of each (``grid`` and ``layout``), and lists the arguments of requests that
 change the grid's numbers (``accepts``).

@@ -1,4 +1,4 @@
-"""From items of one modality to replacements: a grid counts, and a layout makes tokens."""
+"""Makes the replacements of items of one modality: a grid counts, a layout makes tokens."""
 
 from __future__ import annotations
 

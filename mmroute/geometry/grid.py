@@ -75,7 +75,7 @@ class CachePlan(NamedTuple):
 
 
 class Grid(Protocol[_Size_contra]):
-    """From items to counts: pure functions of integers, without I/O.
+    """Turns items into counts: pure functions of integers, without I/O.
 
     A grid is a frozen dataclass. Its fields are the numbers that a family spec gives in ``values``
     and that a request may change. It gets all items of a request at once, because some models
@@ -141,7 +141,7 @@ class SampledVideos(OneByOne[VideoSize]):
 
 @dataclass(frozen=True, slots=True)
 class MergedPatches(OneByOne[ImageSize]):
-    """A grid of images, of which a token is a square of patches.
+    """A grid of images, in which a token is a square of patches.
 
     Attributes:
         patch_size: the side of a patch, in pixels.
@@ -164,7 +164,7 @@ _TAKEN_FOR_CHANNELS: Final = (1, 3)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergedFrames(SampledVideos):
-    """A grid of videos, of whose frames a token is a square of patches.
+    """A grid of videos, in which a token is a square of a frame's patches.
 
     Attributes:
         patch_size: the side of a patch, in pixels.

@@ -26,7 +26,7 @@ class Around(NamedTuple):
 
 
 class Layout(Protocol):
-    """From counts to replacements.
+    """Turns counts into replacements.
 
     A layout is a frozen dataclass. Its fields are the ``words`` of a family spec, and their types
     say how a word is read: `int` is one token, `Words` are token IDs, `Around` are words with

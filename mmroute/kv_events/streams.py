@@ -135,10 +135,10 @@ class Streams:
     """All publishers that one subscriber hears, or the one that it can ask for replays.
 
     Attributes:
-        replays: whether there is a publisher that answers replays; then there is no other.
-        most_waiting: bytes of messages kept while a replay runs. More are let go, and asked for
-            again.
-        taken: the place of each publisher up to which another subscriber took its batches.
+        replays: whether the only publisher answers replays.
+        most_waiting: the number of bytes of messages that are kept while a replay runs. Further
+            messages are dropped, and asked for again.
+        taken: for each publisher the place up to which another subscriber took its batches.
         endpoint: the address of the events, for messages.
     """
 

@@ -1,4 +1,4 @@
-"""From the spec of a family to the rules of each modality that a model takes."""
+"""Makes the rules of each modality that a model takes, from the spec of its family."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Model files and a family spec to a resolved model, every value with the place it came from."""
+"""Makes a resolved model of model files and a family spec; each value has its origin."""
 
 from __future__ import annotations
 

@@ -45,14 +45,14 @@ def load_tokenizer(
     """Load a tokenizer of any format, detected by content.
 
     Args:
-        source: what to load; the first that fits of
+        source: the tokenizer to load. The first of these that fits counts:
             a file (``tokenizer.json``, ``tekken.json``, ``tokenizer.model``, ``*.tiktoken``,
             ``vocab.json``, ``*.gguf``), with the configuration that stands beside it;
             a directory with such files;
-            ``module:Class`` of one's own, or its name in the entry point group
-            ``mmroute.tokenizers``: called without arguments, it gives a `Codec`;
-            a model or encoding name of OpenAI's (``gpt-4o``, ``o200k_base``), by tiktoken;
-            a name on the hub, of which only tokenizer and configuration files are fetched.
+            ``module:Class``, or a name in the entry point group ``mmroute.tokenizers``. The class
+            is called without arguments, and gives a `Codec`;
+            a name of a model or encoding of OpenAI (``gpt-4o``, ``o200k_base``), by tiktoken;
+            a name on the hub, from which only tokenizer and configuration files are fetched.
         revision: hub branch, tag or commit.
         token: hub access token, instead of the one from the environment.
 

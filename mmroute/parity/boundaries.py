@@ -67,9 +67,9 @@ _ALWAYS: Final[tuple[tuple[str, _Size], ...]] = (
 def boundary_sizes(geometry: AnyGeometry, context: ModelContext) -> list[tuple[str, ImageSize]]:
     """Sizes on both sides of a geometry's boundaries; each once, with the first kind that finds it.
 
-    The kinds are ``limits``: the first and the last change while both sides grow in proportion;
-    ``rounding``: changes in between, while one side grows; ``aspect``: thin images, where refusals
-    begin; ``tiny``: sides of a few pixels.
+    There are four kinds. ``limits`` are the first and the last change while both sides grow in
+    proportion. ``rounding`` are changes in between, while one side grows. ``aspect`` are thin
+    images, at which refusals begin. ``tiny`` are sides of a few pixels.
     """
 
     @cache

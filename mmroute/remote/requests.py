@@ -72,7 +72,8 @@ def prompt_request(model: str, request: Request) -> RenderRequest:
     """A request to a server, for a prompt of text or token IDs.
 
     Raises:
-        InexactError: `invalid_request`; `remote_inexpressible` if it has images.
+        InexactError: `invalid_request`; `empty_prompt`, `token_out_of_vocabulary`;
+            `remote_inexpressible` if it has items.
     """
     if request.images or request.videos or request.audios:
         raise _inexpressible("the route for prompts takes no items; send messages")

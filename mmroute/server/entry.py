@@ -38,9 +38,9 @@ class Entry:
         files: the reading of the files, which models with the same files share.
         loading: a future that ends when `loaded` or `error` is set.
         replacement: the entry that replaces this one once it is loaded, or whose loading failed.
-        release: the release of vLLM whose requests the model takes.
-        told_block_size: the number of tokens under one hash by the engine's KV events; None before
-            the first.
+        api: the release of vLLM and the frontend whose requests the model takes.
+        told_block_size: the number of tokens under one hash, as the engine's KV events tell it;
+            None before the first event.
     """
 
     def __init__(self, source: ModelSource) -> None:

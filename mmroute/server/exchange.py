@@ -56,7 +56,7 @@ class Exchange:
 
     Attributes:
         began: the time of the performance counter when the head was complete.
-        client_id: the same as the argument.
+        client_id: the client's ID of the request; empty if it sent none.
         entry: the fields of the request's log line.
     """
 

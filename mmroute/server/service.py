@@ -157,7 +157,7 @@ class Service:
         return None
 
     def take(self, exchange: Exchange, part: bytes | memoryview) -> Response | None:
-        """Take the next part of a body; the response if it is over a limit, else None."""
+        """Take the next part of a body, and return the response if the body is over a limit."""
         try:
             exchange.take(part)
         except ApiError as error:

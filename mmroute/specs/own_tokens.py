@@ -20,8 +20,8 @@ class OwnTokens:
 
     Attributes:
         fill: the text of the token that is repeated.
-        before: the text of the tokens before them; empty for none.
-        after: the text of the tokens behind them; empty for none.
+        before: the text of the tokens before this run; empty for none.
+        after: the text of the tokens behind this run; empty for none.
     """
 
     fill: str

@@ -16,8 +16,8 @@ _OVERHEAD: Final = 256  # the bytes that an entry takes beside its text and its 
 class KnownTexts(RecentCache[tuple[str, bool, bool], "array[int]"]):
     """Encodes as another encoder does, and each text once while the cache has it.
 
-    mistral-common encodes each message of a chat by itself, so of a conversation that goes on only
-    the new messages are encoded.
+    mistral-common encodes each message of a chat by itself. So only the new messages of a
+    conversation are encoded.
 
     Args:
         encode: the encoder, whose result depends on its arguments alone.

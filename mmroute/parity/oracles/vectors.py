@@ -87,8 +87,8 @@ class VectorsOracle:
 
     Attributes:
         name: the name of the file.
-        version: the engine of the answers and its version.
-        running: the same engine; None if mmroute does not know it.
+        version: the name and version of the engine that gave the answers.
+        running: the engine of the answers; None if mmroute does not know it.
         model: the model of the answers, as the file names it.
     """
 
@@ -96,7 +96,8 @@ class VectorsOracle:
         """Read and check a file.
 
         Raises:
-            MmrouteError: `missing_file`; `malformed_file`, naming the line and the field.
+            MmrouteError: `missing_file`; `malformed_file`: the message names the line and the
+                field.
         """
         lines = json_objects(path)
         _, where, first = next(lines)

@@ -39,9 +39,9 @@ class VllmOracle:
 
     Attributes:
         name: ``vllm``.
-        version: the installed version; with the versions on which the family was checked if it is
-            none of them.
-        running: the same engine.
+        version: the installed version. If the family was not checked on it, the versions on which
+            it was checked stand behind.
+        running: the installed vLLM, as an engine that mmroute may know.
     """
 
     def __init__(

@@ -1,10 +1,10 @@
-"""Runs ``vllm`` so that it starts in seconds: it is run by the engine's Python, without mmroute.
+"""Runs ``vllm`` so that it starts in seconds.
 
-The engine's code is not changed in what it answers. Its processes are forked, where each would
-import everything anew; the picture processor is not warmed up with the largest picture; a
-torchvision without its compiled part is imported nevertheless; and PyTorch multiplies matrices, as
-oneDNN's function refuses some that towers have. It ends with the program that started it, when its
-standard input ends.
+The engine's Python runs this file, without mmroute. The engine's answers stay as they are. Its
+processes are forked, because each would otherwise import everything anew. The picture processor is
+not warmed up with the largest picture. A torchvision without its compiled part is imported all the
+same. PyTorch multiplies matrices itself, because oneDNN refuses some matrices of towers. The engine
+ends when its standard input ends, and so with the program that started it.
 """
 
 from __future__ import annotations

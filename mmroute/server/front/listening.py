@@ -189,7 +189,7 @@ class Share:
         slot: the index of this process in `counts`.
 
     Attributes:
-        slot: the same.
+        slot: the index of this process.
     """
 
     def __init__(self, counts: memoryview, slot: int) -> None:

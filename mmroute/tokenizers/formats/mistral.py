@@ -152,7 +152,8 @@ def load_mistral_model(files: ModelFiles, text_cache_bytes: int) -> MistralToken
         text_cache_bytes: the size of the cache of encoded texts; 0 for no cache.
 
     Raises:
-        ModelError: `missing_file`, `malformed_file`, `unsupported_tokenizer`.
+        ModelError: `missing_file`, `contradictory_config`, `malformed_file`,
+            `unsupported_tokenizer`.
     """
     names = files.names(("tekken.json", "tokenizer.model.v*"))
     if not names:

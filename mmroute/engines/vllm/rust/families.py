@@ -30,9 +30,10 @@ class CrateSpec:
     """One spec of the crate.
 
     Attributes:
-        families: the families whose images it counts, as far as they were compared.
+        families: the families whose images it counts and that were compared.
         model_types: the values of ``model_type`` that it matches.
-        names: it also matches a model string that has all parts of one of these, in any case.
+        names: lists of parts. It also matches a model string with all parts of one list, in any
+            case.
         unless: parts of model strings that it does not match.
         since: the first version of vLLM that has the spec.
     """

@@ -1,6 +1,6 @@
 """Chats of gpt-oss, which vLLM's Rust frontend renders by Harmony, as the Python one does.
 
-What it makes Harmony's messages of differs.
+It makes Harmony's messages by rules of its own.
 
 Source: vLLM ``rust/src/chat/src/renderer/harmony/mod.rs``.
 """

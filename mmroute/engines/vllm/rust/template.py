@@ -69,7 +69,7 @@ class RustTemplate:
 
     @classmethod
     def compile(cls, source: str, origin: str, *, has_dates: bool = True) -> RustTemplate:
-        """Parse and compile.
+        """Make a template from its text.
 
         Args:
             source: the template's text.
