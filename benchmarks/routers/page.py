@@ -15,15 +15,15 @@ from picture import write_bars, write_picture
 _BLOCK: Final = re.compile(r"(<!-- routebench: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _SHOWN: Final = {  # in the drawing of a request's way
     "round robin": "round robin",
-    "session affinity": "same chat, same engine",
-    "production-stack's rule": "text prefix",
+    "session affinity": "same chat, same worker",
+    "production-stack's rule": "same text, same worker",
     "vllm-router, cache_aware": "vllm-router, cache_aware",
-    "mmroute": "mmroute, by block hashes",
+    "mmroute": "mmroute",
 }
 _CAPTION: Final = """\
-Measured on {engines} running engines ({engine}), by their own counters: {requests} questions about
-pictures, {clients} at a time, {tokens} prompt tokens. The engine of the longer bar is full first.
-Pictures of one size look the same to a router that reads text: it sends equal words to one engine.
+Measured on {engines} workers ({engine}), by their own counters: {requests} questions about
+pictures, {clients} at a time, {tokens} prompt tokens. The worker of the longer bar is full first.
+A router that reads text does not tell pictures apart: it sends equal questions to one worker.
 docs/routers.md has the workload and all routers."""
 _DRAWN: Final = 2  # engines of the picture
 _BASE: Final = "mmroute"

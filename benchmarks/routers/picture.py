@@ -11,8 +11,12 @@ LEFT, TOP, ROW, FULL = 238, 286, 26, 500  # of the bars; units of the drawing, F
 PAIR, SHORT = 36, 350  # of bars in pairs
 LIGHT = 'fill="#546e7a" font-weight="400"'
 PLAIN, OURS = "#90a4ae", "#00695c"
-CREDITS = {"right": OURS, "wrong": "#c62828", "missed": "#cfd8dc"}
-TITLE = "Prompt tokens that each of two engines had to compute: shorter is better"
+CREDITS = {
+    "right: credited and cached": OURS,
+    "wrong: credited, not cached": "#c62828",
+    "missed: cached, not credited": "#b0bec5",
+}
+TITLE = "Prompt tokens that each of the two workers had to compute: shorter is better"
 
 
 def write_picture(
@@ -70,7 +74,7 @@ def write_bars(path: Path, told: Mapping[str, Sequence[float]], caption: str) ->
             lines.append(f'  <rect x="{x:.0f}" {bar}/>')
             x += width
     for column, (name, colour) in enumerate(CREDITS.items()):
-        x = LEFT + 110 * column
+        x = 16 + 260 * column
         lines.append(f'  <rect x="{x}" y="20" width="14" height="14" fill="{colour}"/>')
         lines.append(f'  <text x="{x + 20}" y="32">{name}</text>')
     height = 62 + ROW * len(told) + 24
