@@ -1,7 +1,8 @@
 """Conversations as training examples: the engine's token IDs, and which of them the loss covers.
 
-A trainer that tokenizes by itself drifts from the engine that generated, or that will serve: by a
-template, a special token, or the number of an image's features. Here both are the same answer.
+A trainer's own tokens may differ from those of the engine that generated the text or will serve the
+model: in the template, in a special token, or in the number of an image's features. Here they are
+the engine's.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A cache of rendered chats: of a conversation that continues, only new messages are processed.
+"""A cache of rendered chats: only the new messages of a conversation are processed.
 
 Each request repeats its whole conversation. Its messages are compared, as bytes, with those of
 earlier requests. Messages that are the same are not checked and parsed again. They are not rendered
-and encoded again either, if it is proved that the template writes them as before, and if the
-tokenizer allows the text to be cut between them and the rest.
+and encoded again either, under two conditions: it is proved that the template writes them as
+before, and the tokenizer allows the text to be cut behind them.
 """
 
 from __future__ import annotations

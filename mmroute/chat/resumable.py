@@ -2,8 +2,8 @@
 
 A template is a program that may look at any message at any place. Most have one loop that writes
 message after message, and carry only counters from one to the next. This module reads the syntax
-tree of a template and tells those for which the text of a message is proved to depend only on
-the messages before it and on a fixed number of messages after it. Such a template is compiled a
+tree of a template. It proves, where it can, that the text of a message depends only on the
+messages before it and on a fixed number of messages after it. Such a template is compiled a
 second time: its loop begins after the known messages, with the counters that it had there. The
 code before and after the loop runs each time, on all messages.
 

@@ -64,7 +64,7 @@ class Sequence:
         return text
 
     def append_tokens(self, token_ids: abc.Iterable[int]) -> str:
-        """Append several tokens; the text that they complete."""
+        """Append several tokens, and return the text that they complete."""
         return "".join(map(self.append_token, token_ids))
 
     def flush(self, errors: FlushErrors = "replace") -> str:

@@ -1,9 +1,9 @@
 """Flat kwargs that transformers takes for its own when the engine makes a processor with them.
 
 vLLM makes a processor anew with those flat kwargs that no call of it takes. They reach the loaders
-of the processor, its tokenizer and the model's configuration. There a loader has a parameter of the
-same name, a tokenizer refuses the name of a method, or a strict field of the configuration refuses
-a value of another type. Source: vLLM ``transformers_utils/processor.py``
+of the processor, its tokenizer and the model's configuration. Some have an effect there: a loader
+has a parameter of the same name, a tokenizer refuses the name of a method, or a strict field of the
+configuration refuses a value of another type. Source: vLLM ``transformers_utils/processor.py``
 (`cached_get_processor_without_dynamic_kwargs`). Observed with transformers.
 """
 

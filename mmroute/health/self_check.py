@@ -56,8 +56,8 @@ class HealthReport:
         checks: the checks in the order in which they were made.
         warnings: sentences about versions that were not tested and requests without an answer.
             They are no sign of a wrong answer.
-        guesses: sentences about settings of the engine that block hashes depend on and that are
-            only guessed, or without which there are no hashes.
+        guesses: sentences about settings of the engine on which block hashes depend. They are
+            only guessed, or there are no hashes without them.
         fingerprints: the SHA-256 of each file on which token IDs may depend, by its name in a
             model directory.
     """

@@ -135,9 +135,9 @@ def plain_webp(beginning: bytes, size: int) -> PlainHeader | None:
 def is_quick(data: bytes) -> bool:
     """Whether a file's header is sure to be read in few steps.
 
-    That is the case for a JPEG file that has its end marker and few other markers, for a PNG file
-    of few chunks in which only the picture is compressed, and for a plain WebP file. Other files
-    may have a part in every four bytes, or inflate to a thousand times their size.
+    It is for a JPEG file with its end marker and few other markers, and for a plain WebP file. It
+    is for a PNG file of few chunks, if only the picture is compressed. Other files may have a part
+    in every four bytes, or inflate to a thousand times their size.
     """
     if data.startswith(_JPEG):
         few = data[:_JPEG_HEADER].count(b"\xff") <= _MANY_MARKERS

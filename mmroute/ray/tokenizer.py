@@ -74,8 +74,8 @@ class IngressTokenizer:
 def source_of(llm_config: Any) -> ModelSource:
     """The model of an ``LLMConfig`` and the options of its engine.
 
-    The version of the engine is that of the installed vLLM. Its environment is that of the
-    configuration before Ray's builder changes it, which is also that of the replicas.
+    The version of the engine is that of the installed vLLM. Its environment is read from the
+    configuration before Ray's builder changes it. The replicas have the same environment.
 
     Raises:
         ModelError: an option is not covered.

@@ -1,4 +1,4 @@
-"""The parts in which two requests differ, each with a request in which that part is restored."""
+"""Finds the parts in which two requests differ, and restores each of them in a request."""
 
 from __future__ import annotations
 

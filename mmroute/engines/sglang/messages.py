@@ -97,7 +97,7 @@ def _parts(message: Mapping[str, Any], media: list[MediaPart]) -> Sequence[Part]
 
 
 def _normalized(message: dict[str, Any]) -> dict[str, Any]:
-    """A message as the template gets it; None is left out, but of what stands inside."""
+    """A message as the template gets it, without fields that are None; those inside stay."""
     content = message.setdefault("content", "")
     if isinstance(content, list):
         parts = [

@@ -211,7 +211,7 @@ def _text(part: Any) -> str:
 
 
 def _effort(kwargs: Mapping[str, Any]) -> str | None:
-    """The text by which the model is told how much to think; None for none."""
+    """The text that tells the model how much to think; None for none."""
     return effort_text(kwargs.get("reasoning_effort", DEFAULT_EFFORT))
 
 

@@ -249,7 +249,7 @@ class Connection(asyncio.BufferedProtocol):
         return True
 
     def _wait_for_body(self, exchange: Exchange) -> Response | None:
-        """Wait for the rest of a body; the response if it will be too long, else None."""
+        """Wait for the rest of a body, and return the response if it will be too long."""
         if self._phase is _BODY:
             return None
         refusal = self._service.expect(exchange)

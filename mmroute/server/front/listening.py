@@ -118,8 +118,8 @@ def _internet(listen: Listen) -> list[socket.socket]:
 def _unix(path: Path) -> socket.socket:
     """Open a Unix socket. Every user who may enter its directory may connect.
 
-    A socket that a dead server left behind is replaced. So is that of a server that drains, which
-    goes on with the connections it has.
+    A socket that a dead server left behind is replaced. So is that of a server that drains. Such
+    a server keeps the connections that it has.
     """
     if not path.parent.is_dir():
         raise OSError(f"there is no directory {path.parent}")

@@ -45,7 +45,7 @@ _FAILED: Final = 1
 
 
 class CannotServeError(Exception):
-    """Nothing can be shared at all, so that the server ends; the message says why."""
+    """Nothing can be shared, so the server ends. The message says why."""
 
 
 class Shared(Protocol):
