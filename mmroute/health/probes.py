@@ -28,14 +28,17 @@ _LIMITS: Final = frozenset({
 
 
 def _probes(model: ResolvedModel) -> Iterator[tuple[str, Request]]:
-    """The requests for a model by name: text, one image, two images; as a prompt and as a chat."""
+    """The requests for a model by name: text, one image, two images; as a prompt and as a chat.
+
+    There are no more images than the engine takes in one prompt.
+    """
     text = {"type": "text", "text": _QUESTION}
     yield "text prompt", Request(prompt=_QUESTION)
     yield "text chat", Request(messages=[{"role": "user", "content": [text]}])
-    spec = model.family.image
+    spec, rules = model.family.image, model.media.get(Modality.IMAGE)
     if spec is None:
         return
-    for count in (1, 2):
+    for count in (1, 2) if rules is None else range(1, min(2, rules.max_items) + 1):
         name, images = f"{count} image{'s' * (count > 1)}", _SIZES[:count]
         parts = [{"type": "image"}] * count + [text]
         messages = [{"role": "user", "content": parts}]

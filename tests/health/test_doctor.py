@@ -18,7 +18,7 @@ from paths import VECTORS
 from small_models import SMALL_MODELS, Files, write_model
 from small_text_families import TEXT_FAMILIES
 
-from mmroute import Normalizer
+from mmroute import EngineSettings, Normalizer
 from mmroute.errors import MmrouteError
 from mmroute.geometry import CachePlan, ModelContext, Replacement, TokenIds
 from mmroute.hashing import chain
@@ -228,6 +228,18 @@ def test_a_model_without_chat_template_is_healthy(changed_model: Callable[..., P
     assert report.healthy, report.failures
     inexact = [warning for warning in report.warnings if "chat_template_missing" in warning]
     assert len(inexact) == 3
+
+
+@pytest.mark.parametrize(("most", "name"), [(0, "text chat"), (1, "chat with 1 image")])
+def test_an_engine_that_takes_fewer_images_is_healthy(
+    most: int, name: str, small_model: Callable[[str], Path]
+) -> None:
+    settings = EngineSettings.from_args(f"vllm serve x --limit-mm-per-prompt.image {most}")
+    report = load_and_check(small_model(QWEN), engine_settings=settings)
+    assert report.healthy, report.failures
+    (requests,) = [check.detail for check in report.checks if check.name == "requests"]
+    assert name in requests
+    assert f"{most + 1} image" not in requests
 
 
 def test_a_template_that_drops_images_is_not(changed_model: Callable[..., Path]) -> None:
