@@ -6,6 +6,7 @@ and the server runs it.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
@@ -14,7 +15,8 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field
 
 from mmroute.api.vllm import ApiError, Cost, Schema, invalid_body
-from mmroute.errors import quoted
+from mmroute.engines.settings import EngineSettings
+from mmroute.errors import ModelError, quoted
 from mmroute.server.changes import Change
 from mmroute.server.endpoints import Endpoints, Job
 from mmroute.server.entry import Entry, ModelStatus
@@ -29,13 +31,14 @@ _ONE_MODEL: Final = f"{_MODELS}/"
 
 
 class AddModelRequest(BaseModel):
-    """Body of ``POST /admin/models``."""
+    """Body of ``POST /admin/models``, and of ``PUT /admin/models/NAME``."""
 
     model_config = ConfigDict(extra="forbid")
 
     model: str = Field(min_length=1)
     names: list[Annotated[str, Field(min_length=1)]] | None = Field(default=None, min_length=1)
     model_id: str | None = None
+    engine_args: str | None = None
     revision: str | None = None
     backend: str | None = None
 
@@ -98,7 +101,9 @@ class AdminRoutes:
         Raises:
             ApiError: 400 for an invalid request; 409 if another model has one of the names.
         """
-        source = self._source(request, tuple(request.names or [request.model]))
+        names = tuple(request.names or [request.model])
+        blank = ModelSource(request.model, names, backend=self._models.backend_name)
+        source = _source(request, blank)
         entry = self._changed(Change("add", source=source))
         loading = entry.status is ModelStatus.LOADING
         return json_response(_shown(entry), HTTPStatus.ACCEPTED if loading else HTTPStatus.OK)
@@ -106,29 +111,18 @@ class AdminRoutes:
     def _replace(self, request: AddModelRequest, path: str) -> Response:
         """Begin to load a model that replaces another one, in one step, once it is loaded.
 
+        What the body leaves out stays, because other options of the engine give other hashes.
+
         Raises:
             ApiError: 400 for an invalid request; 404 for an unknown name; 409 if a third model has
                 one of the names.
         """
         name = path.removeprefix(_ONE_MODEL)
-        names = tuple(request.names or self._models.entry(name).source.names)
-        if name not in names:
+        source = _source(request, self._models.entry(name).source)
+        if name not in source.names:
             raise invalid_body(f"names must hold {quoted(name)}", "body.names")
-        entry = self._changed(Change("replace", name, self._source(request, names)))
+        entry = self._changed(Change("replace", name, source))
         return json_response(_shown(entry), HTTPStatus.ACCEPTED)
-
-    def _source(self, request: AddModelRequest, names: tuple[str, ...]) -> ModelSource:
-        if len(set(names)) < len(names):
-            raise invalid_body(
-                f"a model needs different names; found {quoted(names)}", "body.names"
-            )
-        return ModelSource(
-            request.model,
-            names,
-            model_id=request.model_id,
-            revision=request.revision,
-            backend=request.backend or self._models.backend_name,
-        )
 
     def _changed(self, change: Change) -> Entry:
         try:
@@ -136,6 +130,30 @@ class AdminRoutes:
         except NameTakenError as error:
             taken = ApiError(HTTPStatus.CONFLICT, "ConflictError", str(error), param="names")
             raise taken from None
+
+
+def _source(request: AddModelRequest, before: ModelSource) -> ModelSource:
+    """The source that a body asks for; what it leaves out is as `before`."""
+    names = tuple(request.names or before.names)
+    if len(set(names)) < len(names):
+        raise invalid_body(f"a model needs different names; found {quoted(names)}", "body.names")
+    model_id, settings = request.model_id or before.model_id, before.engine_settings
+    if request.engine_args is not None:
+        model_id = request.model_id  # the command line has the engine's model string
+        try:
+            settings = EngineSettings.from_args(request.engine_args)
+        except ModelError as error:
+            raise invalid_body(str(error), "body.engine_args") from None
+    return dataclasses.replace(
+        before,
+        model=request.model,
+        names=names,
+        model_id=model_id,
+        # A branch or commit is one of its repository.
+        revision=request.revision or (before.revision if request.model == before.model else None),
+        backend=request.backend or before.backend,
+        engine_settings=settings,
+    )
 
 
 def _shown(entry: Entry) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import pytest
 from server_helpers import CHAT, HI, error_of, serving
 from starlette.testclient import TestClient
 
-from mmroute import Normalizer, Reason
+from mmroute import EngineSettings, Normalizer, Reason
 from mmroute.server import ModelSource, ServerSettings, create_app, loading
 from mmroute.server.models import Models
 
@@ -188,6 +188,7 @@ def test_a_model_that_fails_says_why_and_may_be_tried_again(
         ({"model": "x", "names": ["a", "a"]}, (400, "Bad Request", "body.names")),
         ({"model": "x", "names": "a"}, (400, "Bad Request", "body.names")),
         ({"model": "x", "nmaes": ["a"]}, (400, "Bad Request", "body.nmaes")),
+        ({"model": "x", "engine_args": "--block-sise 8"}, (400, "Bad Request", "body.engine_args")),
         ({"model": "x", "names": ["first"]}, (409, "ConflictError", "names")),
     ],
 )
@@ -329,6 +330,36 @@ def test_no_full_collection_of_garbage_walks_a_loaded_model(first: Models) -> No
     assert not any(found is model for found in gc.get_objects())
     first.close()
     gc.unfreeze()
+
+
+def test_a_replacement_keeps_its_engine(small_model: Callable[[str], Path]) -> None:
+    """With other options, or another model string, no hash would be equal."""
+    own, other = str(small_model("small-llava-1.5")), str(small_model("small-qwen2.5-vl"))
+    line = "PYTHONHASHSEED=7 vllm serve org/llava --block-size 2"
+    settings = EngineSettings.from_args(line)
+    models = Models([ModelSource(own, ("first",), engine_settings=settings)])
+
+    with serving(models, ADMIN) as client:
+        client.headers.update(KEY)
+
+        def replaced(**body: str) -> tuple[str, Any]:
+            before = models.entry("first")
+            client.put(f"{MODELS}/first", json=body)
+            deadline = time.monotonic() + 60
+            while models.entry("first") is before:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            answered = client.post(f"{CHAT}?hashes=int", json={"messages": HI}).json()
+            return models.entry("first").source.model_string, answered["block_hashes"]
+
+        asked = client.post(f"{CHAT}?hashes=int", json={"messages": HI}).json()["block_hashes"]
+        assert replaced(model=own) == ("org/llava", asked)
+        assert replaced(model=own, model_id="org/b") == ("org/b", asked)
+        line = line.replace("llava", "qwen").replace("--block-size 2", "--block-size 4")
+        model_string, hashes = replaced(model=other, engine_args=line)
+    right = Normalizer.from_pretrained(other, engine_settings=EngineSettings.from_args(line))
+    assert model_string == "org/qwen"
+    assert hashes == right.normalize(messages=HI).block_hashes().event_ints()
 
 
 def test_a_replacement_that_fails_changes_nothing(client: TestClient, tmp_path: Path) -> None:
