@@ -64,6 +64,8 @@ def _serve(arguments: argparse.Namespace) -> int:
         arguments = configured(arguments.parser, arguments.words[1:], os.environ)
         if arguments.events:
             require_extra("events", "zmq")
+        if arguments.otlp_traces_endpoint:
+            require_extra("otel", "opentelemetry.exporter.otlp.proto.http.trace_exporter")
         sources = _sources(arguments)
         trusted = all(source.engine_settings.trust_request_mm_kwargs for source in sources)
         arguments.trust_request_mm_kwargs |= trusted
@@ -87,9 +89,6 @@ def _serve(arguments: argparse.Namespace) -> int:
         failure = serve(sources, settings, listen, fast_paths)
     except ValueError as error:
         return failed(arguments, error)
-    except ModuleNotFoundError as error:  # OpenTelemetry is imported only if it is needed
-        needed = "--otlp-traces-endpoint needs pip install 'mmroute[otel]'"
-        return failed(arguments, f"{error.name} is not installed; {needed}", EXIT_FAILURE)
     return 0 if failure is None else failed(arguments, failure, EXIT_FAILURE)
 
 
