@@ -12,6 +12,7 @@ import random
 import sys
 import time
 import traceback
+import warnings
 from typing import Any, Final
 
 _LOG: Final = logging.getLogger("mmroute.server")
@@ -76,7 +77,7 @@ class JsonLines(logging.Formatter):
 
 
 def configure(level: str) -> None:
-    """Write the log lines of mmroute and of the event loop to standard error."""
+    """Write the log lines of mmroute and of the event loop, and warnings, to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
     for name in ("mmroute", "asyncio"):
@@ -84,6 +85,11 @@ def configure(level: str) -> None:
         logger.handlers = [handler]
         logger.setLevel(level.upper())
         logger.propagate = False
+
+    def log_warning(message: Warning | str, *_: object) -> None:
+        _LOG.warning("warning", extra={"fields": {"text": str(message)}})
+
+    warnings.showwarning = log_warning  # type: ignore[assignment]  # it has more arguments
 
 
 def log_request(entry: LogEntry, route: str, method: str, status: int, seconds: float) -> None:

@@ -186,6 +186,8 @@ class Server:
         await front.close(self._grace)
         self._models.close()
         await self._service.close()
+        if not leaving:
+            _LOG.info("stopped")
 
     @contextlib.contextmanager
     def _signals(self, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
@@ -248,6 +250,7 @@ class Server:
         """Begin to drain at the first SIGTERM; at SIGINT or a second SIGTERM, stop listening."""
         if number == signal.SIGTERM and self._draining is None:
             self._service.drain.begun = True
+            _LOG.info("draining", extra={"fields": {"seconds": self._listen.drain}})
             loop = asyncio.get_running_loop()
             self._draining = loop.call_later(self._listen.drain, self._stopping.set)
             return

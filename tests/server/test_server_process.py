@@ -87,12 +87,15 @@ def test_a_unix_socket_serves_many_models(
         answer = client.post(CHAT, json={"messages": EMBEDDINGS})
         assert answer.headers["x-mmroute-fallback"] == "unsupported_modality"
         assert answer.headers["x-request-id"]
+        client.post("/v1/completions/render?algorithm=sha256", json={"prompt": "hi"})  # by a guess
         server.send_signal(signal.SIGTERM)
         assert server.wait(20) == 0
     events = log_lines(log.read_text())  # every line is JSON, the HTTP server's own as well
     assert [e["outcome"] for e in events if e["event"] == "request" and e["route"] == CHAT] == [
         "exact", "exact", "fallback",
     ]  # fmt: skip
+    assert any("only a guess" in event.get("text", "") for event in events)
+    assert [event["event"] for event in events[-2:]] == ["draining", "stopped"]
 
 
 def until(condition: Callable[[], object]) -> None:
@@ -455,17 +458,19 @@ def test_an_address_that_cannot_be_used_leaves_the_others(
         open_sockets(Listen(host="several"))
 
 
-def test_without_the_extra(directory: str) -> None:
+@pytest.mark.parametrize(("module", "extra"), [("httptools", "serve"), ("zmq", "events")])
+def test_without_the_extra(module: str, extra: str, directory: str) -> None:
     code = (
         "import sys, importlib.util as u; f = u.find_spec\n"
-        "u.find_spec = lambda n, *a: None if n == 'httptools' else f(n, *a)\n"
-        "from mmroute.cli import main; sys.exit(main(['serve', sys.argv[1]]))"
+        f"u.find_spec = lambda n, *a: None if n == {module!r} else f(n, *a)\n"
+        "from mmroute.cli import main; sys.exit(main(['serve', *sys.argv[1:]]))"
     )
+    arguments = [directory, "--events", "tcp://127.0.0.1:1"]
     result = subprocess.run(
-        [sys.executable, "-c", code, directory], capture_output=True, text=True, check=False
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False
     )
     assert result.returncode == 1
-    assert "pip install 'mmroute[serve]'" in result.stderr
+    assert f"{module} not installed: pip install 'mmroute[{extra}]'" in result.stderr
 
 
 @pytest.mark.parametrize(
