@@ -162,7 +162,8 @@ class Server:
         loop = asyncio.get_running_loop()
         front = Front(self._service, self._listen.limits)
         listener = Listener(sockets, front.connection, self._join(front))
-        where = [_shown(opened) for opened in sockets]
+        # A Unix socket gets its path after it was opened under another one.
+        where = [self._listen.uds or _shown(opened) for opened in sockets]
         _LOG.info("listening", extra={"fields": {"addresses": where}})
         first = self._member is None or self._member.share.slot == 0
         await self._service.start(load=self._member is None, follow=first)
@@ -266,7 +267,5 @@ class Server:
 
 def _shown(listening: socket.socket) -> str:
     name = listening.getsockname()
-    if isinstance(name, str):
-        return name
     host = f"[{name[0]}]" if ":" in name[0] else name[0]
     return f"http://{host}:{name[1]}"
