@@ -16,6 +16,15 @@ use std::time::Duration;
 
 const MAX_BLOCKS: usize = 1 << 20; // blocks that are remembered; about 100 bytes each
 const MAX_BODY: usize = 64 << 20;
+/// Headers of a client's connection to this router, which are not passed on to the worker.
+const OF_CONNECTION: [&str; 6] = [
+    "connection",
+    "content-length",
+    "expect",
+    "host",
+    "keep-alive",
+    "transfer-encoding",
+];
 
 /// Remembers to which worker the prompts went.
 ///
@@ -76,6 +85,12 @@ fn read_message(stream: &mut BufReader<TcpStream>) -> io::Result<(Vec<String>, V
             "the body is too large",
         ));
     }
+    if header(&head, "expect").is_some() {
+        // The client waits for this before it sends its body.
+        stream
+            .get_mut()
+            .write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
+    }
     let mut body = vec![0; length];
     stream.read_exact(&mut body)?;
     Ok((head, body))
@@ -89,12 +104,22 @@ fn header<'a>(head: &'a [String], name: &str) -> Option<&'a str> {
         .map(|(_, value)| value.trim())
 }
 
-fn post(address: &str, path: &str, body: &[u8]) -> io::Result<TcpStream> {
+/// The headers that a worker gets from a client, such as its API key.
+fn passed_on(head: &[String]) -> String {
+    let named = |line: &&String| {
+        let name = line.split(':').next().unwrap_or("").to_ascii_lowercase();
+        !OF_CONNECTION.contains(&name.as_str())
+    };
+    let lines = head.iter().skip(1).filter(named);
+    lines.map(|line| format!("{line}\r\n")).collect()
+}
+
+fn post(address: &str, path: &str, headers: &str, body: &[u8]) -> io::Result<TcpStream> {
     let mut stream = TcpStream::connect(address)?;
     let length = body.len();
     write!(
         stream,
-        "POST {path} HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\n\
+        "POST {path} HTTP/1.1\r\nHost: {address}\r\n{headers}\
          Content-Length: {length}\r\nConnection: close\r\n\r\n"
     )?;
     stream.write_all(body)?;
@@ -139,7 +164,8 @@ fn texts_of_member(json: &str, key: &str) -> Option<Vec<String>> {
 /// Asks mmroute. Where there is no exact answer, the error says why, and any worker will do.
 fn block_hashes(render: &str, size: &str, body: &[u8]) -> Result<Vec<String>, String> {
     let path = format!("/v1/chat/completions/render?block_size={size}");
-    let answered = post(render, &path, body).and_then(|stream| {
+    let headers = "Content-Type: application/json\r\n";
+    let answered = post(render, &path, headers, body).and_then(|stream| {
         stream.set_read_timeout(Some(Duration::from_secs(2)))?;
         read_message(&mut BufReader::new(stream))
     });
@@ -155,14 +181,22 @@ fn block_hashes(render: &str, size: &str, body: &[u8]) -> Result<Vec<String>, St
     texts_of_member(&json, "block_hashes").ok_or("an answer without block_hashes".to_owned())
 }
 
+fn refuse(client: &mut TcpStream, status: &str) -> io::Result<()> {
+    write!(
+        client,
+        "HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    )
+}
+
 fn serve(client: TcpStream, fleet: &Fleet) -> io::Result<()> {
     let mut stream = BufReader::new(client);
     let (head, body) = read_message(&mut stream)?;
     let mut client = stream.into_inner();
     if head.first().map(String::as_str) != Some("POST /v1/chat/completions HTTP/1.1") {
-        return client.write_all(
-            b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
-        );
+        return refuse(&mut client, "404 Not Found");
+    }
+    if header(&head, "content-length").is_none() {
+        return refuse(&mut client, "411 Length Required"); // it reads no body in chunks
     }
     let (hashes, reason) = match block_hashes(&fleet.render, &fleet.block_size, &body) {
         Ok(hashes) => (hashes, String::new()),
@@ -172,10 +206,15 @@ fn serve(client: TcpStream, fleet: &Fleet) -> io::Result<()> {
     let name = &fleet.workers[worker];
     eprintln!("{name}: {known} of {} blocks known {reason}", hashes.len());
     // The answer is passed on as it comes, until the worker closes the connection.
-    let passed = post(name, "/v1/chat/completions", &body)
-        .and_then(|mut answer| io::copy(&mut answer, &mut client));
+    let passed = match post(name, "/v1/chat/completions", &passed_on(&head), &body) {
+        Ok(mut answer) => io::copy(&mut answer, &mut client).map(|_| ()),
+        Err(error) => {
+            eprintln!("{name}: {error}");
+            refuse(&mut client, "502 Bad Gateway")
+        }
+    };
     fleet.router.lock().unwrap().load[worker].0 -= 1;
-    passed.map(|_| ())
+    passed
 }
 
 struct Fleet {

@@ -40,6 +40,7 @@ class Worker(http.server.ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.bodies: list[Any] = []
+        self.keys: list[str | None] = []
         threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
 
 
@@ -47,6 +48,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     server: Worker
 
     def do_POST(self) -> None:
+        self.server.keys.append(self.headers["Authorization"])
         self.server.bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
         body = json.dumps({"port": self.server.server_port}).encode()
         self.send_response(200)
@@ -135,6 +137,31 @@ if COMPILERS:
         assert sorted(sent[0]) == sorted([worker.server_port for worker in workers] * 2)
         bodies = [body for worker in workers for body in worker.bodies]
         assert all(body in bodies for talk in talks for body in talk)
+
+    @pytest.mark.parametrize("compiler", COMPILERS)
+    def test_a_router_passes_a_key_on_and_says_that_a_worker_is_gone(
+        compiler: str, render: int, workers: list[Worker], tmp_path: Path
+    ) -> None:
+        program, port = built(compiler, ROUTERS[compiler], tmp_path / "router"), free_port()
+        body = json.dumps({"model": EMBEDDED_MODEL, "messages": []}).encode()
+        headers = {"Authorization": "Bearer a", "Expect": "100-continue"}
+        with (
+            subprocess.Popen([program, *options(compiler, port, render, workers[:1])]) as router,
+            httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client,
+        ):
+            try:
+                _wait(port)
+                assert client.post(CHAT, content=body, headers=headers).is_success
+                assert workers[0].keys == ["Bearer a"]
+                workers[0].shutdown()
+                workers[0].server_close()
+                gone = client.post(CHAT, content=body)
+                assert gone.status_code == httpx.codes.BAD_GATEWAY
+                if compiler == "rustc":
+                    chunked = client.post(CHAT, content=iter([body]))
+                    assert chunked.status_code == httpx.codes.LENGTH_REQUIRED
+            finally:
+                router.terminate()
 
     @pytest.mark.parametrize("compiler", COMPILERS)
     def test_a_runner_judges_the_answers_of_a_server(
