@@ -6,7 +6,7 @@ COPY . /src
 RUN MMROUTE_BUILD_EXTENSION=1 pip wheel --no-cache-dir --no-deps --wheel-dir /wheels /src
 RUN python -m venv /opt/mmroute \
     && /opt/mmroute/bin/pip install --no-cache-dir --constraint /src/constraints.txt \
-        "$(echo /wheels/mmroute-*.whl)[mistral,serve]" \
+        "$(echo /wheels/mmroute-*.whl)[events,mistral,serve]" \
     && /opt/mmroute/bin/python -m compileall -q /opt/mmroute
 
 FROM python:3.12-slim

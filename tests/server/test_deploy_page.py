@@ -51,7 +51,7 @@ def containers(value: Any) -> list[Mapping[str, Any]]:
 
 
 def test_options_of_the_page_are_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    documents = [yaml.safe_load(block) for block in blocks("yaml")]
+    documents = [part for block in blocks("yaml") for part in yaml.safe_load_all(block)]
     found = [container for document in documents for container in containers(document)]
     assert len(found) == 2
     for container in found:
