@@ -76,6 +76,11 @@ def test_refused_values(path: str, more: dict[str, Any], model: LoadedModel) -> 
     assert error.value.status == 400
 
 
+def test_a_chat_to_forward_has_the_same_types(model: LoadedModel) -> None:
+    with pytest.raises(ApiError, match="seed"):
+        answer_body(model, "/v1/chat/completions/forward", {**HI, "seed": "5"})
+
+
 @pytest.mark.parametrize(
     "more",
     [

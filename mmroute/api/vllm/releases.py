@@ -34,11 +34,11 @@ _OTHERWISE: Final[Mapping[str, Mapping[Release, Mapping[str, Any]]]] = {
     "/v1/responses/render": {(0, 28): _STOP},
 }
 """Path -> release, the newest first -> fields that are of another type before it, with defaults."""
-_SAME_FIELDS: Final = {
+OWN_ROUTES: Final = {
     "/v1/chat/completions/forward": "/v1/chat/completions/render",
     "/v1/responses/input_tokens": "/v1/responses/render",
 }
-"""Path -> the one whose requests have the same fields."""
+"""Path of a route that vLLM does not have -> vLLM's path whose requests have the same fields."""
 
 
 class Differences(NamedTuple):
@@ -57,7 +57,7 @@ class Differences(NamedTuple):
 
 def differences(path: str, release: Release) -> Differences:
     """The differences between the requests of a route in a release and in the newest one."""
-    path = _SAME_FIELDS.get(path, path)
+    path = OWN_ROUTES.get(path, path)
     unknown, refused = set[str](), set[str]()
     for name, (first, *end) in _known().get(path, {}).items():
         if end and first <= release < end[0]:

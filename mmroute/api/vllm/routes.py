@@ -21,7 +21,7 @@ from mmroute.api.vllm.completion import CompletionRequest
 from mmroute.api.vllm.derender import DerenderRequest
 from mmroute.api.vllm.forward import ForwardRequest
 from mmroute.api.vllm.messages import AnthropicCountTokensRequest, AnthropicMessagesRequest
-from mmroute.api.vllm.releases import Release, differences
+from mmroute.api.vllm.releases import OWN_ROUTES, Release, differences
 from mmroute.api.vllm.responses import InputTokensRequest, ResponsesRequest
 from mmroute.api.vllm.rust_fields import RUST_FIELDS
 from mmroute.api.vllm.tokenization import DetokenizeRequest, TokenizeRequest
@@ -87,7 +87,7 @@ def schema_of(
     kind, found = ROUTES[path].request, differences(path, release)
     changed = dict(found.changed)
     if frontend is Frontend.RUST:
-        for name, given in RUST_FIELDS.get(path, {}).items():
+        for name, given in RUST_FIELDS.get(OWN_ROUTES.get(path, path), {}).items():
             changed[name] = (given, kind.model_fields[name].default)
     if changed:
         kind = create_model(kind.__name__, __base__=kind, **changed)
