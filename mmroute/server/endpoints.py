@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 from mmroute.answering.hash_forms import BlockForm, HashForm
 from mmroute.answering.stages import Stage
 from mmroute.api.vllm import (
+    OWN_ROUTES,
     USUALLY_REFUSED,
     ApiError,
     ApiRequest,
@@ -295,6 +296,7 @@ class Endpoints:
 
     def _without_answer(self, error: ApiError, exchange: Exchange, raw: bytes) -> Answer:
         may_be_answered = error.kind == _INEXACT or error.reason in USUALLY_REFUSED
+        may_be_answered &= exchange.route.name not in OWN_ROUTES
         if error.reason is None or not may_be_answered or self._fallback is None:
             return self.refuse(exchange, error)
         return functools.partial(

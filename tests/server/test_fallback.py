@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from server_helpers import CHAT, EMBEDDINGS, HI, FakeRender, error_of, metric, serving, user
 
+from mmroute.api.vllm import OWN_ROUTES
 from mmroute.server import InexactPolicy, ServerSettings, create_app
 from mmroute.server.fallback import Fallback
 from mmroute.server.models import Models
@@ -78,6 +79,19 @@ def test_token_ids_of_answers_are_handed_on_as_they_were_sent(models: Models) ->
         assert (answer.status_code, answer.json()) == (200, {"choices": []})
         ((path, _, body),) = upstream.seen
         assert (path, body) == ("/v1/chat/completions/derender", raw)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("path", sorted(OWN_ROUTES))
+def test_the_fallback_is_not_asked_for_a_route_that_vllm_does_not_have(
+    models: Models, path: str
+) -> None:
+    link = user({"type": "input_image", "image_url": "http://127.0.0.1/a.png"})
+    body = {"messages": EMBEDDINGS, "input": link}
+    with FakeRender() as upstream, serving(models, fallback_to(upstream.url)) as client:
+        answer = client.post(path, json=body)
+        assert error_of(answer)[:2] == (422, "InexactRouting")
+        assert not upstream.seen
 
 
 @pytest.mark.process

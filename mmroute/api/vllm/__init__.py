@@ -19,12 +19,12 @@ from mmroute.api.vllm.errors import (
 from mmroute.api.vllm.model import LoadedModel
 from mmroute.api.vllm.options import ApiOptions
 from mmroute.api.vllm.parsing import answer_body, from_openai, read
-from mmroute.api.vllm.releases import Release, release_of
+from mmroute.api.vllm.releases import OWN_ROUTES, Release, release_of
 from mmroute.api.vllm.routes import ROUTES, schema_of
 from mmroute.api.vllm.validation import Schema, invalid_fields
 
 __all__ = [
-    "ROUTES", "USUALLY_REFUSED", "ApiError", "ApiOptions", "ApiRequest", "Call",
+    "OWN_ROUTES", "ROUTES", "USUALLY_REFUSED", "ApiError", "ApiOptions", "ApiRequest", "Call",
     "ChatCompletionRequest", "Cost", "ErrorResponse", "LoadedModel", "Release", "Reply", "Schema",
     "answer_body", "bad_request", "from_openai", "invalid_body", "invalid_fields", "of_reason",
     "read", "release_of", "require", "schema_of",
