@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, TypeAlias
 
 from mmroute.server.exchange import CLIENT_HAS_GONE, Exchange
-from mmroute.server.front.drain import Drain
 from mmroute.server.front.http import Head, Response
 from mmroute.server.models import Models
 from mmroute.server.service import Service
@@ -27,7 +26,6 @@ def create_app(
     models: Models,
     settings: ServerSettings | None = None,
     *,
-    drain: Drain | None = None,
     on_failure: Callable[[str], object] | None = None,
 ) -> _Application:
     """Make the application. It loads the models when its lifespan begins.
@@ -40,7 +38,7 @@ def create_app(
     Raises:
         ValueError: the fallback's URL is malformed.
     """
-    service = Service(models, settings or ServerSettings(), drain=drain, on_failure=on_failure)
+    service = Service(models, settings or ServerSettings(), on_failure=on_failure)
 
     async def application(scope: _Message, receive: _Receive, send: _Send) -> None:
         if scope["type"] == "lifespan":

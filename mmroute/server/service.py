@@ -43,7 +43,6 @@ class Service:
     Args:
         models: the models to serve.
         settings: the settings of the service.
-        drain: the state of stopping; None for a new one.
         on_failure: a function to call with a message if a model cannot be loaded, or if the
             settings are strict and the fallback is another engine; None to go on.
 
@@ -56,11 +55,10 @@ class Service:
         models: Models,
         settings: ServerSettings,
         *,
-        drain: Drain | None = None,
         on_failure: Callable[[str], object] | None = None,
     ) -> None:
         self.settings = settings
-        self.drain = drain or Drain()
+        self.drain = Drain()
         self.metrics = Metrics(models)
         self._models = models
         self._on_failure = on_failure
