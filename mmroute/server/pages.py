@@ -15,8 +15,8 @@ from mmroute.server.capacity import Capacity
 from mmroute.server.entry import ModelStatus
 from mmroute.server.errors import error_response, query_parameters
 from mmroute.server.exchange import Exchange
-from mmroute.server.front.drain import Drain
 from mmroute.server.front.http import Response, json_response
+from mmroute.server.front.stopping import Drain
 from mmroute.server.metrics import Metrics
 from mmroute.server.models import Models
 from mmroute.server.openapi import openapi

@@ -20,7 +20,7 @@ from mmroute.reuse.fast_paths import FastPaths
 from mmroute.server.changes import Change
 from mmroute.server.front.connections import Front
 from mmroute.server.front.listening import Listen, Listener, SocketFile, open_sockets
-from mmroute.server.front.signals import EndLimit
+from mmroute.server.front.stopping import EndLimit
 from mmroute.server.front.supervisor import RETIRE, Member, heard, supervise
 from mmroute.server.loading import ModelSource
 from mmroute.server.models import Models, NameTakenError

@@ -18,8 +18,8 @@ from mmroute.server.errors import error_response
 from mmroute.server.exchange import Answer, Deferred, Exchange, Route, readable
 from mmroute.server.fallback import Fallback
 from mmroute.server.fallback_version import watch_fallback
-from mmroute.server.front.drain import Drain
 from mmroute.server.front.http import Head, Response, json_response
+from mmroute.server.front.stopping import Drain
 from mmroute.server.logs import log_request
 from mmroute.server.metrics import Metrics
 from mmroute.server.models import Models

@@ -28,7 +28,7 @@ from typing import Any, Final, NoReturn, Protocol
 
 from mmroute.server.front.listening import Listen, Share
 from mmroute.server.front.merged_metrics import SharedPages, shared_directory
-from mmroute.server.front.signals import EndLimit
+from mmroute.server.front.stopping import EndLimit
 
 RETIRE: Final = 0
 """A message: a new process sends it to the first one, which sends it to the process it replaces."""

@@ -1,4 +1,4 @@
-"""The time limits that a signal to stop sets."""
+"""How a server or a process stops: whether it is about to, and the time it may take."""
 
 from __future__ import annotations
 
@@ -8,6 +8,18 @@ from typing import Final
 from mmroute.server.front.listening import Listen
 
 _LAST_WORDS: Final = 5.0  # seconds after the limit, until a process is killed
+
+
+class Drain:
+    """Whether a process is about to stop. Then each answer closes its connection.
+
+    Attributes:
+        begun: whether the server is about to stop; ``/health`` answers 503 then.
+        leaving: whether this process is about to stop because another one replaced it.
+    """
+
+    def __init__(self) -> None:
+        self.begun = self.leaving = False
 
 
 class EndLimit:
