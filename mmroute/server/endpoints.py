@@ -154,16 +154,6 @@ class Endpoints:
         said = {"x-mmroute-outcome": entry.outcome, "x-mmroute-reason": entry.reason}
         return error_response(error, said)
 
-    def body_is_late(self) -> ApiError:
-        """The error of a request whose body did not arrive in time."""
-        return ApiError(
-            HTTPStatus.REQUEST_TIMEOUT,
-            "RequestTimeoutError",
-            f"The body did not arrive within {self._settings.request_timeout:g} s.",
-            headers={"connection": "close"},
-            limit="timeout",
-        )
-
     def close(self) -> None:
         """Let the threads end."""
         for pool in (self._pool, self._long_pool, self._link_pool):

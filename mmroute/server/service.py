@@ -8,6 +8,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Mapping
+from http import HTTPStatus
 from typing import Final
 
 from mmroute.api.vllm import ROUTES, ApiError, bad_request
@@ -164,7 +165,14 @@ class Service:
 
     def late(self, exchange: Exchange) -> Response:
         """The response to a request whose body did not arrive in time."""
-        return self._endpoints.refuse(exchange, self._endpoints.body_is_late())
+        error = ApiError(
+            HTTPStatus.REQUEST_TIMEOUT,
+            "RequestTimeoutError",
+            f"The body did not arrive within {self.settings.request_timeout:g} s.",
+            headers={"connection": "close"},
+            limit="timeout",
+        )
+        return self._endpoints.refuse(exchange, error)
 
     def headers(self, exchange: Exchange, response: Response) -> dict[str, str]:
         """All headers of a response except its length."""
