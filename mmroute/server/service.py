@@ -101,18 +101,15 @@ class Service:
             load: whether to load the models, or another process does.
             follow: whether to follow the events, or another process does.
         """
-        matched = self._models.backend
+        models = self._models
+        work = [watch_fallback(self.settings, models.backend, self.metrics, self._on_failure)]
         if load:
-            self._tasks.append(asyncio.create_task(_load(self._models, self._on_failure)))
-        self._tasks += [
-            asyncio.create_task(
-                watch_fallback(self.settings, matched, self.metrics, self._on_failure)
-            ),
-        ]
-        if follow and any(entry.source.events for entry in self._models.entries()):
+            work.append(_load(models, self._on_failure))
+        if follow and any(entry.source.events for entry in models.entries()):
             from mmroute.server.block_sizes import follow_events  # an extra
 
-            self._tasks.append(asyncio.create_task(follow_events(self._models)))
+            work.append(follow_events(models))
+        self._tasks = [asyncio.create_task(each) for each in work]
 
     async def close(self) -> None:
         """Close connections to other servers, and let idle threads end."""
