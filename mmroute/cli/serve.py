@@ -83,7 +83,7 @@ def _serve(arguments: argparse.Namespace) -> int:
                 say(f"warning: {message}")
             say("the options are well-formed")
             return 0
-        configure(listen.log_level)
+        configure(arguments.log_level)
         for message in doubtful:
             _LOG.warning(message)
         failure = serve(sources, settings, listen, fast_paths)
@@ -191,7 +191,6 @@ def _listen(arguments: argparse.Namespace) -> Listen:
         processes=arguments.processes,
         drain=arguments.drain_seconds,
         grace=arguments.grace_seconds,
-        log_level=arguments.log_level,
         limits=ConnectionLimits(
             connections=arguments.max_connections,
             head_seconds=arguments.head_timeout,

@@ -54,7 +54,6 @@ class Listen:
             ``/health`` answers 503, and each answer closes its connection, so that clients go to
             other servers.
         grace: the seconds that requests may still take after that.
-        log_level: the level of the log lines on standard error.
         limits: the limits of connections.
         processes: the number of processes that answer.
     """
@@ -64,7 +63,6 @@ class Listen:
     uds: str | None = None
     drain: float = 5.0
     grace: float = 30.0
-    log_level: str = "info"
     limits: ConnectionLimits = ConnectionLimits()
     processes: int = 1
 
