@@ -21,12 +21,12 @@ from mmroute.server.changes import Change
 from mmroute.server.front.connections import Front
 from mmroute.server.front.listening import Listen, Listener, SocketFile, open_sockets
 from mmroute.server.front.stopping import EndLimit
-from mmroute.server.front.supervisor import RETIRE, Member, heard, supervise
 from mmroute.server.loading import ModelSource
 from mmroute.server.models import Models, NameTakenError
 from mmroute.server.service import Service
 from mmroute.server.settings import ServerSettings
 from mmroute.server.shared_models import SharedModels
+from mmroute.server.supervisor import RETIRE, Member, heard, supervise
 
 _LOG: Final = logging.getLogger(__name__)
 _INTERRUPTED: Final = 130  # the exit status of every command after SIGINT

@@ -7,12 +7,15 @@ from collections.abc import Callable, Sequence
 from mmroute.api.vllm import ApiError
 from mmroute.server.changes import Change
 from mmroute.server.entry import Entry
-from mmroute.server.front.supervisor import CannotServeError
 from mmroute.server.models import Models, NameTakenError, reclaim
 
 
+class CannotServeError(Exception):
+    """No model could be loaded at first, so that the server ends; the message says why."""
+
+
 class SharedModels:
-    """Models that all processes answer with; see `mmroute.server.front.supervisor.Shared`.
+    """Models that all processes answer with. The first process loads them, in threads.
 
     Args:
         models: the models to serve.
@@ -28,14 +31,25 @@ class SharedModels:
 
     @property
     def busy(self) -> bool:
-        """Whether a model is being loaded."""
+        """Whether a model is being loaded: its threads do not survive a fork."""
         return bool(self._loading)
 
     def begin(self, wake: Callable[[], object], tell: Callable[[object], None]) -> None:
+        """Begin to load them.
+
+        Args:
+            wake: called by any thread when its work has ended.
+            tell: sends a message to all processes.
+        """
         self._wake, self._tell = wake, tell
         self._wait_for(self._models.load())
 
     def settle(self) -> bool:
+        """Whether a model was loaded that new processes are needed for.
+
+        Raises:
+            CannotServeError: a model could not be loaded at first.
+        """
         if not self._loading or not all(entry.loading.done() for entry in self._loading):
             return False
         entries, self._loading = self._loading, ()
@@ -51,24 +65,25 @@ class SharedModels:
         return False
 
     def before_fork(self) -> None:
+        """Bring threads and memory into a state that processes can share."""
         self._models.close(wait=True)
         self._models.renew()
         self._models.warm()
         reclaim()
 
     def in_fork(self) -> None:
+        """Take the models over in a process that answers."""
         self._models.renew()
         self._models.loads = False
         self._models.warm()
 
-    def receive(self, message: object) -> None:
-        if not isinstance(message, Change):
-            return
-        if message.kind == "replace":  # one that waits to be replaced is not loaded for nothing
+    def receive(self, change: Change) -> None:
+        """Keep a change that a process has made, for the others."""
+        if change.kind == "replace":  # one that waits to be replaced is not loaded for nothing
             self._waiting = [
-                c for c in self._waiting if (c.kind, c.name) != (message.kind, message.name)
+                c for c in self._waiting if (c.kind, c.name) != (change.kind, change.name)
             ]
-        self._waiting.append(message)
+        self._waiting.append(change)
 
     def make_changes(self) -> None:
         """Make the changes that wait, one by one: the next after the last one's model is loaded."""

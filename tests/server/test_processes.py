@@ -23,7 +23,7 @@ from server_helpers import CHAT, HI, TOKENIZE, free_port, log_lines, process, wa
 
 from mmroute import Normalizer
 from mmroute.server.front.merged_metrics import SharedPages, shared_directory
-from mmroute.server.front.supervisor import heard
+from mmroute.server.supervisor import heard
 
 KEY: Final = {"authorization": "Bearer k"}
 COUNT: Final = 2
@@ -268,7 +268,7 @@ def test_a_signal_before_a_fork_leaves_it_out() -> None:
 IMPATIENT: Final = """
 import sys
 from mmroute.cli import main
-from mmroute.server.front import supervisor
+from mmroute.server import supervisor
 
 supervisor._MOST_LOOKS = 3
 sys.exit(main(["serve", *sys.argv[1:]]))

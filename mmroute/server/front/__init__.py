@@ -1,4 +1,4 @@
-"""The front: sockets, the reading of requests, the writing of responses, and processes.
+"""The front: sockets, reading of requests, writing of responses, metrics of several processes.
 
 It knows nothing about models.
 """

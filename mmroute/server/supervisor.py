@@ -1,9 +1,9 @@
 """Several processes behind one port or socket, which share their models.
 
-The first process makes what is shared and answers no request. It forks the others, which share its
+The first process loads the models and answers no request. It forks the others, which share its
 memory, and forks a new one if one dies. All of them accept connections from the same sockets; a
-process that has more connections than another leaves the next one to the other. Whenever there is
-more to share, new processes replace the old ones, which answer until then.
+process that has more connections than another leaves the next one to the other. Whenever a model
+was loaded, new processes replace the old ones, which answer until then.
 """
 
 from __future__ import annotations
@@ -24,11 +24,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, Final, NoReturn
 
+from mmroute.server.changes import Change
 from mmroute.server.front.listening import Listen, Share
 from mmroute.server.front.merged_metrics import SharedPages, shared_directory
 from mmroute.server.front.stopping import EndLimit
+from mmroute.server.shared_models import CannotServeError, SharedModels
 
 RETIRE: Final = 0
 """A message: a new process sends it to the first one, which sends it to the process it replaces."""
@@ -42,45 +44,6 @@ _LOOKED_AT_EVERY: Final = 1.0  # seconds
 _MOST_LOOKS: Final = 30
 _BEATS: Final = 1 << 32
 _FAILED: Final = 1
-
-
-class CannotServeError(Exception):
-    """Nothing can be shared, so the server ends. The message says why."""
-
-
-class Shared(Protocol):
-    """The objects that all processes need to answer. The first process makes them, in threads."""
-
-    @property
-    def busy(self) -> bool:
-        """Whether threads are at work, which do not survive a fork."""
-
-    def begin(self, wake: Callable[[], object], tell: Callable[[object], None]) -> None:
-        """Begin to make them.
-
-        Args:
-            wake: called by any thread when its work has ended.
-            tell: sends a message to all processes.
-        """
-
-    def settle(self) -> bool:
-        """Whether work has ended that new processes are needed for.
-
-        Raises:
-            CannotServeError: the first work has failed.
-        """
-
-    def before_fork(self) -> None:
-        """Bring threads and memory into a state that processes can share."""
-
-    def in_fork(self) -> None:
-        """Take it over in a process that answers."""
-
-    def receive(self, message: object) -> None:
-        """Keep a change that a process has made, for the others."""
-
-    def make_changes(self) -> None:
-        """Make the changes that were received, unless it is busy, and tell all processes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +82,7 @@ def heard(control: socket.socket) -> object:
 
 
 def supervise(
-    shared: Shared,
+    shared: SharedModels,
     sockets: list[socket.socket],
     listen: Listen,
     serve: Callable[[Member], int],
@@ -127,7 +90,7 @@ def supervise(
     """Keep a number of processes running until a signal to stop.
 
     Args:
-        shared: the objects that all processes need to answer.
+        shared: the models with which all processes answer.
         sockets: the listening sockets.
         listen: the settings with the number of processes and the time they may take to end.
         serve: the function that each process runs; it returns the exit status.
@@ -173,7 +136,7 @@ class _Child:
 class _Supervisor:
     def __init__(
         self,
-        shared: Shared,
+        shared: SharedModels,
         sockets: list[socket.socket],
         listen: Listen,
         serve: Callable[[Member], int],
@@ -278,10 +241,10 @@ class _Supervisor:
         message = heard(self._children[pid].control)
         if message is None:
             self._selector.unregister(self._children[pid].control)  # `_bury` follows
-        elif isinstance(message, int):
-            self._retire_before(pid)
-        else:
+        elif isinstance(message, Change):
             self._shared.receive(message)
+        else:
+            self._retire_before(pid)
 
     def _retire_before(self, pid: int) -> None:
         """Let a new process, which listens now, replace the earlier ones in its slot.
