@@ -6,7 +6,7 @@ Source: vLLM ``renderers/online_renderer.py``, and its answers as observed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 from mmroute.api.vllm.answers import GenerateRequest
 from mmroute.api.vllm.errors import bad_request
@@ -52,16 +52,17 @@ class CompletedChat(ChatFields, Protocol):
         """The most tokens of the answer, None for no limit; and the field that sets it."""
 
 
-class ChatRules(Protocol):
-    """The rules of the API for the chats of a model."""
+class TemplateRules:
+    """The rules for chats that a template or the tokenizer renders.
 
-    @property
-    def shortens(self) -> bool:
-        """Whether `truncate_prompt_tokens` shortens prompts."""
+    Attributes:
+        shortens: whether `truncate_prompt_tokens` shortens prompts.
+        has_conversations: whether a request of the Responses API becomes a conversation of Harmony,
+            and no chat.
+    """
 
-    @property
-    def has_conversations(self) -> bool:
-        """Whether a request of the Responses API becomes a conversation of Harmony, and no chat."""
+    shortens: Final = True
+    has_conversations: Final = False
 
     def check_trust(self, chat: ChatFields, options: ApiOptions) -> None:
         """Refuse fields that a client may not set.
@@ -69,46 +70,6 @@ class ChatRules(Protocol):
         Raises:
             ApiError: 400.
         """
-
-    def check_chat(self, chat: CompletedChat, options: ApiOptions, model: ResolvedModel) -> None:
-        """Refuse a chat that vLLM refuses; requests of the Responses API are not checked so.
-
-        Raises:
-            ApiError: 400.
-        """
-
-    def takes_ids_beside(self, messages: Sequence[Mapping[str, Any]]) -> bool:
-        """Whether vLLM is known to take forwarded token IDs in place of these messages."""
-
-    def check_structured(self, request: GenerationRequest) -> None:
-        """Refuse the structured outputs that `complete` refuses.
-
-        Raises:
-            ApiError: 400; 422 `unsupported_field`.
-        """
-
-    def complete(
-        self, answer: GenerateRequest, context: dict[str, Any], kwargs: Mapping[str, Any]
-    ) -> None:
-        """Put the values of a chat that parsers read into an answer.
-
-        Args:
-            answer: the answer, which is changed.
-            context: the `parse_context` of the chat, without the variables of its template.
-            kwargs: the variables of its template.
-
-        Raises:
-            ApiError: structured outputs that are not covered.
-        """
-
-
-class TemplateRules:
-    """The rules for chats that a template or the tokenizer renders."""
-
-    shortens: Final = True
-    has_conversations: Final = False
-
-    def check_trust(self, chat: ChatFields, options: ApiOptions) -> None:
         check_template(chat)
         if options.trusts_mm_kwargs:
             return
@@ -125,6 +86,11 @@ class TemplateRules:
                 )
 
     def check_chat(self, chat: CompletedChat, options: ApiOptions, model: ResolvedModel) -> None:
+        """Refuse a chat that vLLM refuses; requests of the Responses API are not checked so.
+
+        Raises:
+            ApiError: 400.
+        """
         check_output_budget(*chat.token_limit(), model.max_model_len)
         if options.strict and chat.tool_choice not in (None, "none"):
             raise bad_request(
@@ -137,19 +103,30 @@ class TemplateRules:
             raise bad_request(message, "chat_template")
 
     def takes_ids_beside(self, messages: Sequence[Mapping[str, Any]]) -> bool:
+        """Whether vLLM is known to take forwarded token IDs in place of these messages."""
         return not any(isinstance(message.get("content"), list) for message in messages)
 
     def check_structured(self, request: GenerationRequest) -> None:
-        """Accept all: they stay as they are."""
+        """Refuse what `complete` refuses: nothing here, where they stay as they are."""
 
     def complete(
         self, answer: GenerateRequest, context: dict[str, Any], kwargs: Mapping[str, Any]
     ) -> None:
+        """Put the values of a chat that parsers read into an answer.
+
+        Args:
+            answer: the answer, which is changed.
+            context: the `parse_context` of the chat, without the variables of its template.
+            kwargs: the variables of its template.
+        """
         answer["parse_context"] = context | {"chat_template_kwargs": kwargs}
 
 
 class HarmonyRules:
-    """The rules for chats that Harmony renders, which reads only some of their fields."""
+    """The rules for chats that Harmony renders, which reads only some of their fields.
+
+    The attributes and methods are those of `TemplateRules`.
+    """
 
     shortens: Final = False
     has_conversations: Final = True
@@ -164,6 +141,11 @@ class HarmonyRules:
         return True
 
     def check_structured(self, request: GenerationRequest) -> None:
+        """Refuse the structured outputs that `complete` refuses.
+
+        Raises:
+            ApiError: 400; 422 `unsupported_field`.
+        """
         structured = structured_outputs(request)
         if structured is not None:
             tagged(structured)
@@ -171,9 +153,18 @@ class HarmonyRules:
     def complete(
         self, answer: GenerateRequest, context: dict[str, Any], kwargs: Mapping[str, Any]
     ) -> None:
+        """Put the values that Harmony's parser reads into an answer.
+
+        Raises:
+            ApiError: structured outputs that are not covered.
+        """
         answer["reasoning_ended"] = True
         answer["parse_context"] = context
         describe_to_parser(answer, kwargs)
+
+
+ChatRules: TypeAlias = TemplateRules | HarmonyRules
+"""The rules of the API for the chats of a model."""
 
 
 def describe_to_parser(answer: GenerateRequest, kwargs: Mapping[str, Any]) -> None:
