@@ -13,6 +13,7 @@ from typing import Final
 from mmroute.cli.arguments import Commands, add_command
 from mmroute.cli.engine_options import engine_settings, model_arguments
 from mmroute.cli.output import print_table
+from mmroute.engines.frontends import Frontend
 from mmroute.engines.known import behind_frontend, find_engine
 from mmroute.errors import InexactError
 from mmroute.health.self_check import Check, HealthReport, load_and_check
@@ -49,7 +50,7 @@ def add_doctor(commands: Commands) -> None:
 
 
 def _doctor(arguments: argparse.Namespace) -> int:
-    vectors = arguments.vectors
+    vectors, settings = arguments.vectors, engine_settings(arguments)
     further = [] if vectors is None else [partial(check_recorded, path=vectors)]
     report = load_and_check(
         arguments.model,
@@ -57,10 +58,10 @@ def _doctor(arguments: argparse.Namespace) -> int:
         backend=arguments.backend,
         model_id=arguments.model_id,
         revision=arguments.revision,
-        engine_settings=engine_settings(arguments),
+        engine_settings=settings,
     )
     if arguments.engine is not None and report.family is not None:
-        report = _with_engine(report, arguments)
+        report = _with_engine(report, arguments, settings.frontend)
     wrong = report.verdict(strict=arguments.strict)
     if arguments.json:
         print(json.dumps(report.as_json() | {"healthy": not wrong}, ensure_ascii=False))
@@ -76,7 +77,9 @@ def _doctor(arguments: argparse.Namespace) -> int:
     return _EXIT_UNHEALTHY if wrong else 0
 
 
-def _with_engine(report: HealthReport, arguments: argparse.Namespace) -> HealthReport:
+def _with_engine(
+    report: HealthReport, arguments: argparse.Namespace, frontend: Frontend
+) -> HealthReport:
     """The report with the version of a running engine, and a warning if its rules differ."""
     from mmroute.net.remote import Remote
     from mmroute.net.transport import Transport  # loads httpcore
@@ -87,7 +90,6 @@ def _with_engine(report: HealthReport, arguments: argparse.Namespace) -> HealthR
         with contextlib.closing(Transport(Remote(arguments.engine, arguments.api_key))) as engine:
             running = ask_engine(engine)
         check = Check("running_engine", ok=True, detail=str(running))
-        frontend = engine_settings(arguments).frontend
         warning = running.warning(behind_frontend(find_engine(arguments.backend), frontend))
     except (InexactError, ValueError) as error:
         check = Check("running_engine", ok=False, detail=str(error))

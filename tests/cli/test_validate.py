@@ -204,12 +204,13 @@ def test_doctor_says_how_an_engine_s_version_is_known(
     warns: bool,
 ) -> None:
     monkeypatch.setattr(self_check, "has_extension", lambda: True)
-    own = "--engine-args", "org/m --block-size 32"
+    own = "--engine-args", "org/m --block-size 32 --port 8001"
     with ScriptedServer() as server:
         server.routes["/version"] = 200, {"version": said}
         arguments = "doctor", EMBEDDED_MODEL, "--engine", server.url, "--backend", named, *own
-        status, text = run(capsys, *arguments)
-        assert status == 0
+        assert main([*arguments]) == 0
+        text, messages = capsys.readouterr()
+        assert messages.count("without effect on token IDs and hashes: --port") == 1
         (shown,) = (row for row in text.splitlines() if row.startswith("running_engine "))
         assert f"vllm {said}: {line}" in shown
         assert (f"warning: vllm {said}" in text) == warns
