@@ -97,5 +97,5 @@ def test_the_front_of_the_server_knows_no_models_and_no_api() -> None:
         imported for module, imported in imports() if module.startswith("mmroute.server.front.")
     }
     assert not [name for name in found if name.startswith("mmroute.api")]
-    rooms = ("models", "loading", "changes", "shared_models", "supervisor")
+    rooms = ("models", "loading", "shared_models", "supervisor")
     assert found.isdisjoint(f"mmroute.server.{room}" for room in rooms)

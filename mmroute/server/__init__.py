@@ -5,10 +5,9 @@ Needs the extra ``mmroute[serve]``; importing `mmroute` does not import this pac
 
 from mmroute.server.admin import AddModelRequest
 from mmroute.server.app import create_app, respond
-from mmroute.server.changes import Change
 from mmroute.server.entry import Entry
 from mmroute.server.loading import ModelSource
-from mmroute.server.models import Models
+from mmroute.server.models import Change, Models
 from mmroute.server.service import Service
 from mmroute.server.settings import InexactPolicy, ServerSettings
 

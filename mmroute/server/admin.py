@@ -17,14 +17,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from mmroute.api.vllm import ApiError, Cost, Schema, invalid_body
 from mmroute.engines.settings import EngineSettings
 from mmroute.errors import ModelError, quoted
-from mmroute.server.changes import Change
 from mmroute.server.endpoints import Endpoints, Job
 from mmroute.server.entry import Entry, ModelStatus
 from mmroute.server.errors import error_response
 from mmroute.server.exchange import Exchange, Route, readable
 from mmroute.server.front.http import Response, json_response
 from mmroute.server.loading import ModelSource
-from mmroute.server.models import Models, NameTakenError
+from mmroute.server.models import Change, Models, NameTakenError
 
 _MODELS: Final = "/admin/models"
 _ONE_MODEL: Final = f"{_MODELS}/"

@@ -13,8 +13,7 @@ from mmroute.api.vllm import ApiError
 from mmroute.kv_events import BlockStored, Received, Subscriber
 from mmroute.kv_events.events import StoredHashes
 from mmroute.kv_events.groups import Group, enter_group, hash_size
-from mmroute.server.changes import Change
-from mmroute.server.models import Models
+from mmroute.server.models import Change, Models
 
 _LOG: Final = logging.getLogger(__name__)
 _TICK: Final = 0.25  # seconds after which a thread checks whether it is to end

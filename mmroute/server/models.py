@@ -11,8 +11,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Final
+from typing import Final, Literal
 
 from mmroute.answering.stages import Stopwatch
 from mmroute.api.vllm import ApiError, ApiOptions, Call, LoadedModel, Release, release_of, schema_of
@@ -22,7 +23,6 @@ from mmroute.engines.profile import EngineProfile
 from mmroute.images.known_files import KnownFiles
 from mmroute.net.links import ImageLinks
 from mmroute.reuse.fast_paths import FastPaths
-from mmroute.server.changes import Change
 from mmroute.server.entry import Entry, FailedElsewhereError, ModelStatus
 from mmroute.server.loading import ModelSource, load
 
@@ -32,6 +32,24 @@ _FIRST_REQUESTS: Final = (
     ("/tokenize", {"prompt": "a b"}),
     ("/v1/chat/completions/render", {"messages": [{"role": "user", "content": "a b"}]}),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of the models of a server, which its processes send to each other.
+
+    Attributes:
+        kind: the kind of change. `failed` means that another process could not load a model, and
+            `block_size` that the KV events of a model's engine tell `block_size`.
+        name: the name of the model that exists already; for `failed`, the error.
+        source: the source of the new model; None if there is none.
+        block_size: the number of tokens under one hash; None for other changes.
+    """
+
+    kind: Literal["add", "replace", "remove", "failed", "block_size"]
+    name: str = ""
+    source: ModelSource | None = None
+    block_size: int | None = None
 
 
 class NameTakenError(ValueError):

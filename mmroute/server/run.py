@@ -17,12 +17,11 @@ from typing import Final
 
 from mmroute.api.vllm import ApiError
 from mmroute.reuse.fast_paths import FastPaths
-from mmroute.server.changes import Change
 from mmroute.server.front.connections import Front
 from mmroute.server.front.listening import Listen, Listener, SocketFile, open_sockets
 from mmroute.server.front.stopping import EndLimit
 from mmroute.server.loading import ModelSource
-from mmroute.server.models import Models, NameTakenError
+from mmroute.server.models import Change, Models, NameTakenError
 from mmroute.server.service import Service
 from mmroute.server.settings import ServerSettings
 from mmroute.server.shared_models import SharedModels

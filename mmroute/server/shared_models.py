@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from mmroute.api.vllm import ApiError
-from mmroute.server.changes import Change
 from mmroute.server.entry import Entry
-from mmroute.server.models import Models, NameTakenError, reclaim
+from mmroute.server.models import Change, Models, NameTakenError, reclaim
 
 
 class CannotServeError(Exception):

@@ -26,10 +26,10 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from mmroute.server.changes import Change
 from mmroute.server.front.listening import Listen, Share
 from mmroute.server.front.merged_metrics import SharedPages, shared_directory
 from mmroute.server.front.stopping import EndLimit
+from mmroute.server.models import Change
 from mmroute.server.shared_models import CannotServeError, SharedModels
 
 RETIRE: Final = 0
