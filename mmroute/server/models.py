@@ -69,6 +69,7 @@ class Models:
     Attributes:
         created: the time at which this object was made, in seconds since 1970.
         backend_name: the name of the engine that is matched, as the operator wrote it.
+        frontend: the frontend of that engine.
         tell: a function to call with each change, for the other processes; None for no others.
         loads: whether this process loads models. If not, another process loads them, and replaces
             this one by a process that has them.
@@ -90,7 +91,7 @@ class Models:
         self._fast_paths = fast_paths
         self._lock = threading.Lock()
         self._by_name: dict[str, Entry] = {}
-        self._loads: dict[tuple[object, ...], Future[LoadedModel]] = {}
+        self._by_files: dict[tuple[object, ...], Future[LoadedModel]] = {}
         self._pool = _pool()
         self._first = [self._enter(source) for source in dict.fromkeys(sources)]
         if not self._first:
@@ -206,7 +207,7 @@ class Models:
             kept = {name: e for name, e in self._by_name.items() if e is not current}
             self._by_name = {**dict.fromkeys(new.source.served, new), **kept}
             self._drop_files(current.source)
-            self._loads[_files(new.source)] = new.files
+            self._by_files[_files(new.source)] = new.files
 
     def _fail(self, source: ModelSource, why: str) -> Entry:
         """Note that another process could not load a model."""
@@ -325,13 +326,13 @@ class Models:
     def _drop_files(self, source: ModelSource) -> None:
         """Drop the files of a source that no model has any more."""
         if _files(source) not in {_files(entry.source) for entry in self.entries()}:
-            self._loads.pop(_files(source), None)
+            self._by_files.pop(_files(source), None)
 
     def _begin(self, entry: Entry) -> None:
         key = _files(entry.source)
-        loading = self._loads.get(key)
+        loading = self._by_files.get(key)
         if loading is None or (loading.done() and loading.exception() is not None):
-            loading = self._loads[key] = self._load(entry.source)
+            loading = self._by_files[key] = self._load(entry.source)
         entry.wait_for(loading)
 
     def _load(self, source: ModelSource) -> Future[LoadedModel]:
