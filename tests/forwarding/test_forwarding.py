@@ -432,8 +432,10 @@ def test_the_server_answers_with_the_body_to_forward(small_model: Callable[[str]
             name: rendered[name] for name in ("sampling_params", "output_mode", "parse_context")
         }
         for name in ("vllm_generate", "vllm_generate_cached", "vllm_generate_metadata"):
-            found = client.post(FORWARD, json={**request, "forward_to": name}).json()
-            assert found == getattr(forwarding, name)(routing, request, **told)
+            expected = getattr(forwarding, name)(routing, request, **told)
+            for path in (FORWARD, f"{FORWARD}?fields=tokens"):
+                found = client.post(path, json={**request, "forward_to": name}).json()
+                assert found == expected
         assert found["sampling_params"]["max_tokens"] == 7
         found = client.post(FORWARD, json={**request, "forward_to": "vllm_chat_metadata"}).json()
         assert found == forwarding.vllm_chat_metadata(routing, request)

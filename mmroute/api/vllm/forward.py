@@ -35,9 +35,9 @@ class ForwardRequest(ChatCompletionRequest):
     held: list[str] = Field(default_factory=list)
 
     def answer(self, call: Call) -> Reply:
-        # A part of a prompt is never forwarded.
-        whole = call._replace(options=replace(call.options, text_prefix=False), blocks=None)
-        reply = super().answer(whole)
+        # A part of a prompt is never forwarded, and the body needs more than its tokens.
+        options = replace(call.options, text_prefix=False)
+        reply = super().answer(call._replace(options=options, blocks=None, tokens_only=False))
         (routing,) = reply.routings
         try:
             return Reply(self._body(routing, reply.body), reply.routings)
