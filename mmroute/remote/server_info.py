@@ -24,18 +24,8 @@ from mmroute.engines.settings import EngineSettings
 from mmroute.errors import InexactError, Reason
 from mmroute.net.transport import Transport
 
-_VLLM_VERSION: Final = "/version"  # of mmroute serve as well, which names the engine it matches
-_SGLANG_VERSION: Final = "/server_info"
 _MODELS: Final = "/v1/models"
-_INFO: Final = "/server_info?config_format=json"
-_GENERATES: Final = "/v1/chat/completions"  # which vllm launch render does not
-_CACHE_SECTIONS: Final = ("cache_config", "scheduler_config")
-_METRICS: Final = "/metrics"
-_RENDERS: Final = "/v1/chat/completions/render"
 _RUST: Final = "VLLM_USE_RUST_FRONTEND"
-_RUST_VERSION: Final = "rust_frontend_version"
-_SGLANG_STATES: Final = "internal_states"
-_SGLANG_RUST: Final = "rust_server_startup_time"
 _CACHE_METRIC: Final = "vllm:cache_config_info{"  # a line for each engine of the server
 _LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
 _DEFAULT: Final = "None"  # of a label
@@ -57,7 +47,6 @@ _CONFIG_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "parallel_config": ("decode_context_parallel_size", "prefill_context_parallel_size"),
     "": ("speculative_config",),
 }  # fmt: skip
-_OTHERWISE_NAMED: Final = {"limit_per_prompt": "limit_mm_per_prompt"}
 _ENVIRONMENT: Final = (
     "VLLM_ALLOW_LONG_MAX_MODEL_LEN", "VLLM_MAX_IMAGE_PIXELS",
     "VLLM_MAX_MEDIA_REQUEST_DECODE_BYTES", "VLLM_MEDIA_CONNECTOR", _RUST,
@@ -131,7 +120,8 @@ def ask_engine(transport: Transport) -> RunningEngine:
     Raises:
         InexactError: `remote_unavailable` if the server cannot be reached.
     """
-    for route, usual in ((_VLLM_VERSION, "vllm"), (_SGLANG_VERSION, "sglang")):
+    # The first route is one of mmroute serve as well, which names the engine that it matches.
+    for route, usual in (("/version", "vllm"), ("/server_info", "sglang")):
         body = transport.request("GET", route).body
         if isinstance(body, dict) and isinstance(body.get("version"), str):
             running = running_engine(str(body.get("engine", usual)), body["version"])
@@ -150,11 +140,11 @@ def _frontend(version: Mapping[str, Any]) -> Frontend:
     Source: vLLM ``rust/src/server/src/routes/version.rs``; SGLang 0.5.23
     ``srt/managers/scheduler_components/internal_state.py`` (`_add_rust_server`).
     """
-    states = version.get(_SGLANG_STATES)
+    states = version.get("internal_states") or ()
     rust = (
-        _RUST_VERSION in version
+        "rust_frontend_version" in version
         or version.get("frontend") == Frontend.RUST
-        or any(_SGLANG_RUST in state for state in states or () if isinstance(state, dict))
+        or any("rust_server_startup_time" in state for state in states if isinstance(state, dict))
     )
     return Frontend.RUST if rust else Frontend.PYTHON
 
@@ -164,7 +154,7 @@ def _is_rust_renderer(transport: Transport) -> bool:
 
     It refuses a wrong method with an empty body, where the Python server answers in JSON.
     """
-    reply = transport.request("GET", _RENDERS)
+    reply = transport.request("GET", "/v1/chat/completions/render")
     return reply.status == HTTPStatus.METHOD_NOT_ALLOWED and not reply.raw
 
 
@@ -174,7 +164,7 @@ def ask_options(transport: Transport) -> ReportedOptions:
     Raises:
         InexactError: `remote_unavailable` if the server cannot be reached.
     """
-    info = transport.request("GET", _INFO).body
+    info = transport.request("GET", "/server_info?config_format=json").body
     info = info if isinstance(info, dict) else {}
     environment = info.get("vllm_env") or {}
     variables = {name: environment[name] for name in _ENVIRONMENT if name in environment}
@@ -190,8 +180,9 @@ def ask_options(transport: Transport) -> ReportedOptions:
     configuration = info.get("vllm_config")
     if isinstance(configuration, dict):
         left_out: tuple[str, ...] = ()
-        if transport.request("GET", _GENERATES).status == HTTPStatus.NOT_FOUND:
-            left_out = _CACHE_SECTIONS
+        # vllm launch render generates nothing, and shows the defaults of these.
+        if transport.request("GET", "/v1/chat/completions").status == HTTPStatus.NOT_FOUND:
+            left_out = ("cache_config", "scheduler_config")
         options |= _configured_options(configuration, left_out)
     options |= _metrics_options(transport)
     return ReportedOptions(
@@ -214,7 +205,7 @@ def _words(options: _Options) -> list[str]:
 
 
 def _metrics_options(transport: Transport) -> _Options:
-    return _cache_options(transport.request("GET", _METRICS).raw.decode(errors="replace"))
+    return _cache_options(transport.request("GET", "/metrics").raw.decode(errors="replace"))
 
 
 def _model_options(models: Mapping[str, ServedModel]) -> _Options:
@@ -243,7 +234,8 @@ def _configured_options(configuration: Mapping[str, Any], left_out: tuple[str, .
         values = parts.get(part) or {}
         if name not in values or part in left_out:
             continue
-        value, option = values[name], f"--{_OTHERWISE_NAMED.get(name, name).replace('_', '-')}"
+        named = "limit_mm_per_prompt" if name == "limit_per_prompt" else name
+        value, option = values[name], f"--{named.replace('_', '-')}"
         default = value is None or value is False or value in ({}, [])
         if default or (part == "parallel_config" and value == 1):
             options[option] = None
