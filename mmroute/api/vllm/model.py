@@ -10,7 +10,6 @@ from typing import Any, Final, Self
 from mmroute.api.vllm.chat_rules import ChatRules, HarmonyRules, TemplateRules
 from mmroute.api.vllm.messages_rules import MessagesRules, messages_rules
 from mmroute.api.vllm.sampling import SamplingDefaults, sampling_defaults
-from mmroute.api.vllm.tokenizer_info import tokenizer_info
 from mmroute.engines.frontends import Frontend
 from mmroute.engines.hashes import HashSettings
 from mmroute.engines.settings import EngineSettings
@@ -78,7 +77,7 @@ class LoadedModel:
             messages_rules=cache(lambda: messages_rules(untimed, unseen)),
             tool_server="--tool-server" in unseen,
             loras=settings.loras,
-            tokenizer_info=tokenizer_info(directory.object("tokenizer_config.json")),
+            tokenizer_info=_tokenizer_info(directory.object("tokenizer_config.json")),
         )
 
     def with_hash_settings(self, settings: HashSettings) -> Self:
@@ -96,3 +95,22 @@ class LoadedModel:
     def max_model_len(self) -> int:
         """The number of tokens of the longest context."""
         return self.model.max_model_len
+
+
+def _tokenizer_info(config: Mapping[str, Any]) -> dict[str, Any]:
+    """``tokenizer_config.json`` as vLLM shows it: added tokens as texts, and no file names.
+
+    Source: vLLM ``entrypoints/serve/tokenize``, and its answers as observed.
+    """
+    left_out = ("tokenizer_class", "vocab_file", "merges_file")
+    name = str(config.get("tokenizer_class", "MistralTokenizer")).removesuffix("Fast")
+    shown = {key: _plain(value) for key, value in config.items() if key not in left_out}
+    return {"tokenizer_class": name, **shown}
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, Mapping):
+        if "content" in value:
+            return value["content"]
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list) else value
