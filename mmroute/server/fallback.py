@@ -21,9 +21,6 @@ _FAILURES: Final = 5  # failures in a row after which no request is sent for a w
 _PAUSE: Final = 5.0  # seconds until one request is sent again
 _AWAY: Final = frozenset({502, 503, 504})
 _OWN_KEY_REFUSED: Final = frozenset({401, 403})
-_RENDERED: Final = "/render"
-_ID: Final = b"x-request-id"
-_NO_TENSORS: Final = b',"mm_payload":"none"}'
 _CONNECT_TIMEOUT: Final = 2.0
 _HANDED_BACK: Final = frozenset({b"content-type", b"retry-after"})
 
@@ -94,9 +91,11 @@ class Fallback:
             ApiError: 502: the fallback did not respond.
         """
         self._check_may_ask(reason)
-        if path.partition("?")[0].endswith(_RENDERED):
-            body = body.rstrip()[:-1] + _NO_TENSORS
-        headers = self._headers if request_id is None else [*self._headers, (_ID, request_id)]
+        if path.partition("?")[0].endswith("/render"):
+            body = body.rstrip()[:-1] + b',"mm_payload":"none"}'
+        headers = [*self._headers]
+        if request_id is not None:
+            headers.append((b"x-request-id", request_id))
         self._requests += 1
         try:
             async with asyncio.timeout(self._timeout):

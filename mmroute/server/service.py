@@ -32,7 +32,6 @@ _FAILURE: Final = 500
 _HEALTH: Final = frozenset({"/health", "/ping", "/readyz"})  # a 503 of theirs is no failure
 _VLLM_GUARDED: Final = ("/v1", "/v2", "/inference", "/cohere")
 """The paths for which vLLM wants an API key (``entrypoints/serve/middleware/authenticate.py``)."""
-_ADMIN: Final = ("/admin",)
 
 
 class Service:
@@ -90,7 +89,7 @@ class Service:
             self._keys.append((_VLLM_GUARDED, _digests(settings.api_keys)))
         self._admin: AdminRoutes | None = None
         if settings.admin_key is not None:
-            self._keys.append((_ADMIN, _digests((settings.admin_key,))))
+            self._keys.append((("/admin",), _digests((settings.admin_key,))))
             self._admin = AdminRoutes(models, self._endpoints)
         self._tasks: list[asyncio.Task[None]] = []
 

@@ -23,8 +23,6 @@ from mmroute.errors import Reason
 from mmroute.requests.items import Modality
 from mmroute.requests.request import NO_KWARGS, Request
 
-_WARM_UP: Final = "warmup"
-_GENERATION: Final = "add_generation_prompt"
 _KEYS: Final[Mapping[str, Modality]] = {
     "image_url": Modality.IMAGE,
     "video_url": Modality.VIDEO,
@@ -64,7 +62,9 @@ def request_for(chat: ChatFields, call: Call) -> Request:
     request = chat.to_request(call.model.loras)
     if call.model.model.engine.frontend is Frontend.RUST:  # which has rules of its own for these
         processor, media_io = chat.mm_processor_kwargs, chat.media_io_kwargs
-        asked = chat.add_generation_prompt if _GENERATION in chat.model_fields_set else None
+        generates: bool | None = chat.add_generation_prompt
+        if generates is None or "add_generation_prompt" not in chat.model_fields_set:
+            generates = not chat.continue_final_message
         plain = {
             name: value.model_dump(by_alias=True, exclude_unset=True)
             if isinstance(value, BaseModel)
@@ -73,7 +73,7 @@ def request_for(chat: ChatFields, call: Call) -> Request:
         }
         return request._replace(
             api_fields=plain,
-            add_generation_prompt=not chat.continue_final_message if asked is None else asked,
+            add_generation_prompt=generates,
             messages=chat.messages,
             tools=chat.tools,
             mm_processor_kwargs=NO_KWARGS if processor is None else processor,
@@ -117,7 +117,7 @@ def _with_part_types(messages: list[Any]) -> list[Any]:
     """
     if len(messages) != 1 or not isinstance(parts := messages[0].get("content"), list):
         return messages
-    if not parts or not isinstance(parts[0], dict) or parts[0] != {"text": _WARM_UP}:
+    if not parts or not isinstance(parts[0], dict) or parts[0] != {"text": "warmup"}:
         return messages
     typed = [
         {"type": "image_url" if "image_url" in part else "text", **part}

@@ -52,9 +52,6 @@ from mmroute.errors import Reason
 if TYPE_CHECKING:
     from mmroute.engines.vllm.harmony_chat import HarmonyChat
 
-_UNFINISHED: Final = ("in_progress", "incomplete")
-_LOGPROBS: Final = "message.output_text.logprobs"
-
 
 class ResponsesRequest(BaseModel):
     """Body of ``/v1/responses/render``."""
@@ -204,14 +201,14 @@ class ResponsesRequest(BaseModel):
         given, reasoning = self.input, self.reasoning
         last: Mapping[str, Any] = given[-1] if given and not isinstance(given, str) else {}
         of_model = last.get("type", "message") in ("message", "reasoning")
-        unfinished = of_model and last.get("status") in _UNFINISHED
+        unfinished = of_model and last.get("status") in ("in_progress", "incomplete")
         shared = {name: getattr(self, name) for name in _SHARED}
         return ChatCompletionRequest.model_construct(**shared | {
             "messages": [],
             "tools": None,
             "max_completion_tokens": self.max_output_tokens,
             "truncate_prompt_tokens": None if self.truncation == "disabled" else -1,
-            "logprobs": _LOGPROBS in (self.include or ()),
+            "logprobs": "message.output_text.logprobs" in (self.include or ()),
             "reasoning_effort": None if reasoning is None else reasoning.effort,
             "structured_outputs": self._structured_outputs(),
             "add_generation_prompt": not unfinished,
