@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import uvicorn
 from scripted_server import ScriptedServer
+from waiting import until
 
 from mmroute import Remote, connect
 from mmroute.remote.normalizer import RemoteNormalizer
@@ -49,10 +49,7 @@ def listening(
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
     thread.start()
-    deadline = time.monotonic() + 60
-    while not models.ready:
-        assert time.monotonic() < deadline, "the models were not loaded"
-        time.sleep(0.01)
+    until(lambda: models.ready)
     yield url
     server.should_exit = True
     thread.join(20)

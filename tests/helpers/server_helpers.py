@@ -19,6 +19,7 @@ from typing import Any, Final, Self
 import httpx
 from media_files import png_url
 from starlette.testclient import TestClient
+from waiting import until
 
 from mmroute.server.app import create_app
 from mmroute.server.loading import ModelSource
@@ -58,10 +59,7 @@ def serving(
     if not isinstance(models, Models):
         models = Models(models)
     with TestClient(create_app(models, settings, **more)) as client:
-        deadline = time.monotonic() + 60
-        while not models.ready:
-            assert time.monotonic() < deadline, "the models were not loaded"
-            time.sleep(0.01)
+        until(lambda: models.ready)
         yield client
 
 
@@ -163,14 +161,26 @@ def process(*arguments: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 def wait_until_healthy(client: httpx.Client, server: subprocess.Popen[bytes], log: Path) -> None:
     """Wait for the socket, and for the models."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
+
+    def healthy() -> bool:
         assert server.poll() is None, log.read_text()
         with contextlib.suppress(httpx.TransportError):
-            if client.get("/health").status_code == httpx.codes.OK:
-                return
-        time.sleep(0.05)
-    raise AssertionError(log.read_text())
+            return client.get("/health").status_code == httpx.codes.OK
+        return False
+
+    until(healthy, log.read_text)
+
+
+@contextlib.contextmanager
+def running(*arguments: str, log: Path) -> Iterator[tuple[subprocess.Popen[bytes], httpx.Client]]:
+    """``mmroute serve`` at a free port as a process, and a client of it; it is healthy."""
+    port = free_port()
+    with (
+        process(*arguments, "--port", str(port), log=log) as server,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client,
+    ):
+        wait_until_healthy(client, server, log)
+        yield server, client
 
 
 def log_lines(text: str) -> list[dict[str, Any]]:

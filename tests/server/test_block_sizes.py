@@ -7,7 +7,6 @@ import itertools
 import logging
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
@@ -19,15 +18,14 @@ from scripted_publisher import Worker
 from server_helpers import (
     CHAT,
     error_of,
-    free_port,
     log_lines,
     metric,
-    process,
+    running,
     serving,
-    wait_until_healthy,
 )
 from small_models import Files
 from starlette.testclient import TestClient
+from waiting import until
 
 from mmroute import EngineSettings
 from mmroute.cli import main
@@ -73,11 +71,8 @@ def hashes(client: httpx.Client | TestClient, size: str = NO_SIZE) -> list[str]:
 
 def until_equal(client: httpx.Client | TestClient, size: int) -> None:
     """Wait until the hashes without a size are those of a size."""
-    deadline = time.monotonic() + 20
     expected = hashes(client, f"?block_size={size}")
-    while client.post(f"{CHAT}{NO_SIZE}", json=LONG).status_code != httpx.codes.OK:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    until(lambda: client.post(f"{CHAT}{NO_SIZE}", json=LONG).status_code == httpx.codes.OK)
     assert hashes(client) == expected
     assert len(expected) > 1
 
@@ -123,10 +118,7 @@ def test_the_engine_chooses_the_size_of_a_hybrid_model(
         until_equal(client, 32)
         worker.sent.clear()  # another process begins with number 0
         worker.publish(stored(160))
-        deadline = time.monotonic() + 20
-        while len(hashes(client)) == len(hashes(client, "?block_size=32")):
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        until(lambda: len(hashes(client)) != len(hashes(client, "?block_size=32")))
         assert hashes(client) == hashes(client, "?block_size=160")
         answer = client.post(f"{CHAT}{NO_SIZE}", json={**LONG, "model": "other"})
         assert error_of(answer) == (422, "InexactRouting", "block_size_unknown")
@@ -159,10 +151,7 @@ def test_a_given_size_stays_and_a_contradiction_is_said(
     with caplog.at_level(logging.INFO, "mmroute.server"), serving([source]) as client:
         before = hashes(client)
         publish(worker, stored(*told))
-        deadline = time.monotonic() + 20
-        while sample not in client.get("/metrics").text:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        until(lambda: sample in client.get("/metrics").text)
         assert metric(client, sample) == matches
         assert hashes(client) == before == hashes(client, f"?block_size={given}")
     warned = [r for r in caplog.records if r.message == "block size contradicted"]
@@ -177,27 +166,26 @@ def test_a_given_size_stays_and_a_contradiction_is_said(
 def test_every_process_knows_the_size_also_one_that_comes_later(
     worker: Worker, small_model: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    port, log = free_port(), tmp_path / "log"
-    url = f"http://127.0.0.1:{port}"
-    arguments = (str(small_model("small-qwen2.5-vl")), "--port", str(port), "--processes", "3")
-    with (
-        process(*arguments, "--events", worker.endpoint, log=log) as server,
-        httpx.Client(base_url=url, timeout=30) as client,
-    ):
-        wait_until_healthy(client, server, log)
+    directory, log = str(small_model("small-qwen2.5-vl")), tmp_path / "log"
+    options = ("--processes", "3", "--events", worker.endpoint)
+    with running(directory, *options, log=log) as (server, client):
+        url = client.base_url
         refusal(client)
         publish(worker, stored(48))
         with contextlib.ExitStack() as stack:  # kept open: each process has two of them
             for _ in range(6):
                 until_equal(stack.enter_context(httpx.Client(base_url=url, timeout=30)), 48)
         listed = Path(f"/proc/{server.pid}/task/{server.pid}/children")
+        until(lambda: len(listed.read_text().split()) == 3)  # the first ones have ended
         before = listed.read_text().split()
         for pid in before:
             os.kill(int(pid), signal.SIGKILL)
-        deadline = time.monotonic() + 30
-        while set(before) & set(now := listed.read_text().split()) or len(now) < len(before):
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.05)
+
+        def replaced() -> bool:
+            now = listed.read_text().split()
+            return set(before).isdisjoint(now) and len(now) == len(before)
+
+        until(replaced, log.read_text)
         with httpx.Client(base_url=url, timeout=30) as fresh:
             until_equal(fresh, 48)  # no event came since
     told = [x for x in log_lines(log.read_text()) if x["event"] == "block size told by KV events"]

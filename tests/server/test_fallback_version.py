@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from scripted_server import ScriptedServer
 from server_helpers import free_port, metric, process, serving
+from waiting import until
 
 from mmroute.model_directory import EMBEDDED_MODEL
 from mmroute.server.loading import ModelSource
@@ -18,7 +18,6 @@ from mmroute.server.settings import InexactPolicy, ServerSettings
 pytestmark = pytest.mark.process
 
 SOURCES = [ModelSource(EMBEDDED_MODEL, ("m",))]
-LATEST = 20  # seconds
 
 
 @pytest.fixture
@@ -29,13 +28,6 @@ def fallback() -> Iterator[ScriptedServer]:
 
 def settings(fallback: ScriptedServer, *, strict: bool = False) -> ServerSettings:
     return ServerSettings(inexact=InexactPolicy.FALLBACK, fallback_url=fallback.url, strict=strict)
-
-
-def wait_until(happened: Callable[[], object]) -> None:
-    deadline = time.monotonic() + LATEST
-    while not happened():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +46,7 @@ def test_its_version_is_logged_and_counted(
     labels = f'engine="vllm",evidence="{evidence}",version="{said}"'
     sample = f"mmroute_fallback_matches{{{labels}}}"
     with caplog.at_level(logging.WARNING), serving(SOURCES, settings(fallback)) as client:
-        wait_until(lambda: sample in client.get("/metrics").text)
+        until(lambda: sample in client.get("/metrics").text)
         assert metric(client, sample) == matches
     warned = [r for r in caplog.records if r.name == "mmroute.server.fallback_version"]
     assert len(warned) == 1 - matches
@@ -64,7 +56,7 @@ def test_strict_ends_the_server(fallback: ScriptedServer) -> None:
     fallback.routes["/version"] = 200, {"version": "0.34.0"}
     failures: list[str] = []
     with serving(SOURCES, settings(fallback, strict=True), on_failure=failures.append):
-        wait_until(lambda: failures)
+        until(lambda: failures)
     assert "0.34.0: unknown" in failures[0]
 
 

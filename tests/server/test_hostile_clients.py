@@ -25,12 +25,11 @@ from server_helpers import (
     RESPONSES,
     TOKENIZE,
     error_of,
-    free_port,
     metric,
-    process,
+    running,
     serving,
-    wait_until_healthy,
 )
+from waiting import until
 
 from mmroute.api.vllm import ApiError
 from mmroute.net.links import ImageLinks
@@ -225,18 +224,15 @@ def server_port(
     small_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[int]:
     """A server with narrow limits."""
-    port, log = free_port(), tmp_path_factory.mktemp("hostile") / "log"
+    log = tmp_path_factory.mktemp("hostile") / "log"
     options = (
         "--max-connections", "12", "--head-timeout", "1", "--write-timeout", "1",
         "--max-body-bytes", "1000000",
     )  # fmt: skip
-    with (
-        process(str(small_model(MODEL)), "--port", str(port), *options, log=log) as server,
-        httpx.Client(base_url=f"http://127.0.0.1:{port}") as client,
-    ):
-        wait_until_healthy(client, server, log)
+    with running(str(small_model(MODEL)), *options, log=log) as (server, client):
         client.close()
-        yield port
+        assert client.base_url.port is not None
+        yield client.base_url.port
         assert server.poll() is None
         assert "Traceback" not in log.read_text()
 
@@ -328,10 +324,7 @@ def sample(port: int, name: str) -> float:
 
 
 def wait_for(port: int, name: str, value: float) -> None:
-    deadline = time.monotonic() + 15
-    while sample(port, name) != value:
-        assert time.monotonic() < deadline, (name, sample(port, name))
-        time.sleep(0.02)
+    until(lambda: sample(port, name) == value, lambda: (name, sample(port, name)))
 
 
 @pytest.mark.process
@@ -340,10 +333,8 @@ def test_a_request_counts_until_its_last_byte_is_taken(server_port: int) -> None
     held = sample(server_port, "mmroute_held_bytes")
     with reading_nothing(server_port):
         wait_for(server_port, "mmroute_requests_in_flight", 1)
-        deadline = time.monotonic() + 15  # until there is an answer, which is held as well
-        while sample(server_port, "mmroute_held_bytes") <= held + len(LONG):
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        # There is an answer, which is held as well.
+        until(lambda: sample(server_port, "mmroute_held_bytes") > held + len(LONG))
     wait_for(server_port, "mmroute_requests_in_flight", 0)
     wait_for(server_port, "mmroute_held_bytes", held)
 
@@ -413,15 +404,8 @@ def test_a_wish_for_another_protocol_is_passed_over(server_port: int) -> None:
 
 @pytest.mark.process
 def test_answers_that_nobody_reads_are_dropped(server_port: int) -> None:
-    with reading_nothing(server_port) as connection:
-        deadline = time.monotonic() + 15
-        while True:  # sending fails once the server has dropped it
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
-            try:
-                connection.sendall(b"a")
-            except OSError:
-                break
+    with reading_nothing(server_port) as connection, pytest.raises(ConnectionError):
+        until(lambda: connection.sendall(b"a"))  # it fails once the server has dropped it
 
 
 @pytest.mark.process
@@ -432,10 +416,7 @@ def test_connections_are_bounded_and_the_server_is_reachable_after_them(server_p
         assert refused.recv(4096).startswith(b"HTTP/1.1 503 ")
     for connection in many:
         connection.close()
-    deadline = time.monotonic() + 15
-    while not healthy(server_port):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: healthy(server_port))
 
 
 @pytest.mark.process
@@ -447,10 +428,7 @@ def test_probes_are_answered_beside_connections_that_stay(server_port: int, sent
         assert healthy(server_port)
         assert httpx.get(f"http://127.0.0.1:{server_port}/livez").status_code == httpx.codes.OK
         assert sample(server_port, "mmroute_connections") >= 12
-    deadline = time.monotonic() + 15
-    while sample(server_port, "mmroute_connections") > 1:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: sample(server_port, "mmroute_connections") <= 1)
 
 
 @pytest.mark.process

@@ -14,12 +14,14 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import httpx
 import pytest
-from server_helpers import CHAT, HI, TOKENIZE, free_port, log_lines, process, wait_until_healthy
+from server_helpers import CHAT, HI, TOKENIZE, free_port, log_lines, running, wait_until_healthy
+from waiting import until
 
 from mmroute import Normalizer
 from mmroute.server.front.merged_metrics import SharedPages, shared_directory
@@ -32,8 +34,7 @@ COUNT: Final = 2
 class Fleet:
     """A running server, and clients of it that have each a connection."""
 
-    def __init__(self, port: int, clients: list[httpx.Client]) -> None:
-        self.port = port
+    def __init__(self, clients: list[httpx.Client]) -> None:
         self.clients = clients
 
     def pages(self) -> str:
@@ -41,33 +42,31 @@ class Fleet:
 
     def fresh(self, method: str, path: str, **more: Any) -> httpx.Response:
         """Over a connection of its own."""
-        return httpx.request(method, f"http://127.0.0.1:{self.port}{path}", timeout=30, **more)
+        return httpx.request(method, self.clients[0].base_url.join(path), timeout=30, **more)
 
     def wait_for(self, line: str) -> None:
-        deadline = time.monotonic() + 20
-        while line not in self.pages():
-            assert time.monotonic() < deadline, self.pages()
-            time.sleep(0.05)
+        until(lambda: line in self.pages(), self.pages)
 
 
 @pytest.fixture(scope="module")
 def fleet(
     small_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Fleet]:
-    port, log = free_port(), tmp_path_factory.mktemp("fleet") / "log"
+    log = tmp_path_factory.mktemp("fleet") / "log"
     options = ("--processes", str(COUNT), "--admin-key", "k", "--drain-seconds", "0")
     directory = str(small_model("small-qwen2.5-vl"))
     with ExitStack() as stack:
-        server = stack.enter_context(
-            process(f"first={directory}", "--port", str(port), *options, log=log)
-        )
-        url = f"http://127.0.0.1:{port}"
-        clients = [stack.enter_context(httpx.Client(base_url=url, timeout=30)) for _ in range(4)]
-        wait_until_healthy(clients[0], server, log)
-        yield Fleet(port, clients)
+        server, client = stack.enter_context(running(f"first={directory}", *options, log=log))
+        more = [httpx.Client(base_url=client.base_url, timeout=30) for _ in range(3)]
+        yield Fleet([client, *map(stack.enter_context, more)])
         server.send_signal(signal.SIGTERM)
         assert server.wait(20) == 0, log.read_text()
     assert "failed" not in {line["event"] for line in log_lines(log.read_text())}
+
+
+def has_status(client: httpx.Client, model: str, status: str) -> bool:
+    models: dict[str, str] = client.get(f"/readyz?model={model}").json().get("models", {})
+    return models.get(model) == status
 
 
 def ids_of(answer: httpx.Response) -> Any:
@@ -99,10 +98,7 @@ def test_a_change_of_models_reaches_all(fleet: Fleet, small_model: Callable[[str
     assert fleet.clients[0].post("/admin/models", json=body, headers=KEY).status_code in (200, 202)
     own = Normalizer.from_pretrained(directory).normalize(messages=HI).token_ids.tolist()
     for client in fleet.clients:
-        deadline = time.monotonic() + 30
-        while client.get("/readyz?model=second").status_code != httpx.codes.OK:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        until(partial(has_status, client, "second", "ready"))
         assert ids_of(client.post(CHAT, json={"messages": HI, "model": "second"})) == own
     fleet.wait_for('mmroute_routings_total{model="second",outcome="exact",reason=""} 4.0')
     fleet.wait_for(f"mmroute_processes {float(COUNT)}")
@@ -113,21 +109,13 @@ def test_a_change_of_models_reaches_all(fleet: Fleet, small_model: Callable[[str
 def test_the_only_one_that_answers_loads_no_model_that_comes_later(
     small_model: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    port, log = free_port(), tmp_path / "log"
-    source = f"first={small_model('small-qwen2.5-vl')}"
-    with (
-        process(source, "--port", str(port), "--admin-key", "k", log=log) as server,
-        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client,
-    ):
-        wait_until_healthy(client, server, log)
-        (before,) = children(server.pid)
+    source, log = f"first={small_model('small-qwen2.5-vl')}", tmp_path / "log"
+    with running(source, "--admin-key", "k", log=log) as (server, client):
+        (before,) = settled(server, 1)
         body = {"model": str(small_model("small-llava-1.5")), "names": ["second"]}
         client.post("/admin/models", json=body, headers=KEY).raise_for_status()
-        deadline = time.monotonic() + 30
-        while before in children(server.pid):
-            client.get("/ping")  # its connection is closed with an answer
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        # Its connection is closed with an answer.
+        until(lambda: client.get("/ping") and before not in children(server.pid))
         ids_of(client.post(CHAT, json={"messages": HI, "model": "second"}))
 
 
@@ -136,12 +124,8 @@ def test_a_model_that_cannot_be_loaded_is_told_by_all(fleet: Fleet, tmp_path: Pa
     body = {"model": str(tmp_path), "names": ["third"]}
     fleet.clients[0].post("/admin/models", json=body, headers=KEY)
     for client in fleet.clients:
-        deadline = time.monotonic() + 30
-        found: dict[str, Any] = {}
-        while found.get("status") != "failed":
-            assert time.monotonic() < deadline, found
-            found = client.get("/admin/models/third", headers=KEY).json()
-            time.sleep(0.02)
+        until(partial(has_status, client, "third", "failed"))
+        found = client.get("/admin/models/third", headers=KEY).json()
         assert "unknown_family" in found["error"] or "missing_file" in found["error"]
     assert fleet.clients[0].delete("/admin/models/third", headers=KEY).status_code == httpx.codes.OK
 
@@ -153,10 +137,7 @@ def test_a_process_that_ends_is_started_again(fleet: Fleet) -> None:
     (parent,) = children(os.getpid())
     victim = children(parent)[0]
     os.kill(victim, signal.SIGKILL)
-    deadline = time.monotonic() + 20
-    while victim in children(parent) or len(children(parent)) < COUNT:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    until(lambda: victim not in children(parent) and len(children(parent)) >= COUNT)
     fleet.wait_for(f"mmroute_processes {float(COUNT)}")
     assert counted(fleet.pages()) == before > 0
     with ThreadPoolExecutor(8) as pool:
@@ -294,24 +275,17 @@ def impatient(
         server.wait(30)
 
 
-def forked(pid: int) -> list[int]:
-    return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
 @pytest.mark.process
 def test_a_forked_process_has_its_own_memory_before_its_first_request(
     small_model: Callable[[str], Path], tmp_path: Path
 ) -> None:
     """It copies each shared page that it writes to, a thousand for the first request: 4 ms."""
-    port, log = free_port(), tmp_path / "log"
-    directory = str(small_model("small-qwen2.5-vl"))
-    options = ("--port", str(port), "--processes", "2", "--drain-seconds", "0")
-    with (
-        process(f"m={directory}", *options, log=log) as server,
-        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client,
+    source, options = f"m={small_model('small-qwen2.5-vl')}", ("--processes", "2")
+    with running(source, *options, "--drain-seconds", "0", log=tmp_path / "log") as (
+        server,
+        client,
     ):
-        wait_until_healthy(client, server, log)
-        copied = -sum(map(page_faults, children(server.pid)))
+        copied = -sum(map(page_faults, settled(server, COUNT)))
         assert client.post(CHAT, json={"messages": HI}).status_code == httpx.codes.OK
         copied += sum(map(page_faults, children(server.pid)))
     assert copied < 300
@@ -327,12 +301,9 @@ def test_a_process_that_hangs_is_replaced(
     impatient: tuple[subprocess.Popen[bytes], int, Path],
 ) -> None:
     server, _, log = impatient
-    before = forked(server.pid)
+    before = settled(server, COUNT)
     os.kill(before[0], signal.SIGSTOP)
-    deadline = time.monotonic() + 60
-    while before[0] in forked(server.pid) or len(forked(server.pid)) < COUNT:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: before[0] not in forked(server.pid) and len(forked(server.pid)) >= COUNT)
     assert before[1] in forked(server.pid)  # which turns its event loop
     hanging = [line for line in log_lines(log.read_text()) if line["event"] == "process hangs"]
     assert [line["pid"] for line in hanging] == [before[0]]
@@ -344,7 +315,7 @@ def test_a_process_that_hangs_does_not_keep_the_server(
     impatient: tuple[subprocess.Popen[bytes], int, Path], number: int
 ) -> None:
     server, _, log = impatient
-    os.kill(forked(server.pid)[0], signal.SIGSTOP)
+    os.kill(settled(server, COUNT)[0], signal.SIGSTOP)
     server.send_signal(number)
     assert server.wait(60) == (130 if number == signal.SIGINT else 0), log.read_text()
 
@@ -354,13 +325,8 @@ def test_a_process_that_hangs_does_not_keep_the_server(
 def test_an_interrupted_server_says_so_by_its_status(
     small_model: Callable[[str], Path], tmp_path: Path, count: str
 ) -> None:
-    port, log = free_port(), tmp_path / "log"
-    options = ("--port", str(port), "--processes", count)
-    with (
-        process(str(small_model("small-qwen2.5-vl")), *options, log=log) as server,
-        httpx.Client(base_url=f"http://127.0.0.1:{port}") as client,
-    ):
-        wait_until_healthy(client, server, log)
+    directory, log = str(small_model("small-qwen2.5-vl")), tmp_path / "log"
+    with running(directory, "--processes", count, log=log) as (server, _):
         server.send_signal(signal.SIGINT)
         assert server.wait(20) == 130
     assert "Traceback" not in log.read_text()
@@ -372,23 +338,16 @@ def test_nothing_stays_behind_when_the_first_process_is_killed(
     small_model: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The others end, and remove what it cannot remove any more."""
-    port, log, temporary = free_port(), tmp_path / "log", tmp_path / "temporary"
+    directory, temporary = str(small_model("small-qwen2.5-vl")), tmp_path / "temporary"
     temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
-    options = ("--port", str(port), "--processes", str(COUNT))
-    with (
-        process(str(small_model("small-qwen2.5-vl")), *options, log=log) as server,
-        httpx.Client(base_url=f"http://127.0.0.1:{port}") as client,
-    ):
-        wait_until_healthy(client, server, log)
+    with running(directory, "--processes", str(COUNT), log=tmp_path / "log") as (server, _):
         assert any(temporary.iterdir())
         others = children(server.pid)
         server.kill()
         server.wait(20)
-        deadline = time.monotonic() + 20
-        while any(temporary.iterdir()) or any(Path(f"/proc/{pid}").exists() for pid in others):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        until(lambda: not any(temporary.iterdir()))
+        until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in others))
 
 
 def test_what_killed_servers_left_is_removed_by_the_next_one(
@@ -407,10 +366,19 @@ def test_what_killed_servers_left_is_removed_by_the_next_one(
     assert sorted(tmp_path.iterdir()) == [living, other]
 
 
+def forked(pid: int) -> list[int]:
+    return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def settled(server: subprocess.Popen[bytes], count: int) -> list[int]:
+    """The processes that answer, once those from before the models were loaded have ended."""
+    until(lambda: len(forked(server.pid)) == count)
+    return forked(server.pid)
+
+
 def children(pid: int) -> list[int]:
     """The processes of the server that a process has started."""
-    listed = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
-    return [int(p) for p in listed if "serve" in Path(f"/proc/{p}/cmdline").read_text()]
+    return [p for p in forked(pid) if "serve" in Path(f"/proc/{p}/cmdline").read_text()]
 
 
 def counted(page: str) -> float:

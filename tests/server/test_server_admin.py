@@ -16,6 +16,7 @@ import httpx
 import pytest
 from server_helpers import CHAT, HI, error_of, serving
 from starlette.testclient import TestClient
+from waiting import until
 
 from mmroute import EngineSettings, Normalizer, Reason
 from mmroute.server import ModelSource, ServerSettings, create_app, loading
@@ -39,11 +40,8 @@ def client(first: Models) -> Iterator[TestClient]:
 
 
 def wait_for(client: TestClient, name: str) -> dict[str, Any]:
-    deadline = time.monotonic() + 60
-    while (found := client.get(f"{MODELS}/{name}").json())["status"] == "loading":
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    assert isinstance(found, dict)
+    until(lambda: client.get(f"{MODELS}/{name}").json()["status"] != "loading")
+    found: dict[str, Any] = client.get(f"{MODELS}/{name}").json()
     return found
 
 
@@ -239,10 +237,7 @@ def test_a_model_that_was_removed_does_not_end_the_server(
     with TestClient(app, headers=KEY) as client:
         assert client.delete(f"{MODELS}/a").status_code == httpx.codes.OK
         may_end.set()
-        deadline = time.monotonic() + 60
-        while not failures:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        until(lambda: failures)
     assert len(failures) == 1
     assert str(tmp_path / "b") in failures[0]
 
@@ -364,10 +359,9 @@ def test_a_replacement_keeps_its_engine(small_model: Callable[[str], Path]) -> N
 
 def test_a_replacement_that_fails_changes_nothing(client: TestClient, tmp_path: Path) -> None:
     client.put(f"{MODELS}/first", json={"model": str(tmp_path)})
-    deadline = time.monotonic() + 30
-    while (found := client.get(f"{MODELS}/first").json())["replacement"]["status"] == "loading":
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    path = f"{MODELS}/first"
+    until(lambda: client.get(path).json()["replacement"]["status"] != "loading")
+    found = client.get(path).json()
     assert (found["status"], found["replacement"]["status"]) == ("ready", "failed")
     assert found["replacement"]["error"]
     assert ask(client, "first").status_code == httpx.codes.OK

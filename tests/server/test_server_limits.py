@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 from server_helpers import CHAT, COMPLETION, HI, TOKENIZE, error_of, metric, serving
+from waiting import until
 
 from mmroute import MmrouteError, Reason
 from mmroute.server import InexactPolicy, ServerSettings, create_app
@@ -53,12 +54,6 @@ class _Slow:
         self.release = threading.Event()
         self.running = 0
 
-    def wait_for(self, running: int) -> None:
-        deadline = time.monotonic() + 10
-        while self.running < running:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-
     def __call__(self, *_: Any, **__: Any) -> Any:
         self.running += 1
         assert self.release.wait(10)
@@ -80,7 +75,7 @@ def test_more_than_can_be_answered_at_a_time(
     async def ask() -> None:
         async with _asgi(models, settings) as client:
             first = [asyncio.create_task(client.post(CHAT, json={"messages": HI})) for _ in "ab"]
-            await asyncio.to_thread(slow.wait_for, 2)
+            await asyncio.to_thread(until, lambda: slow.running == 2)
             busy = await client.post(CHAT, json={"messages": HI})
             assert error_of(busy) == (503, "ServiceUnavailableError", None)
             assert busy.headers["retry-after"] == "1"

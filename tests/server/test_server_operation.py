@@ -26,6 +26,7 @@ from server_helpers import (
     user,
 )
 from starlette.testclient import TestClient
+from waiting import until
 
 from mmroute import ModelError, Normalizer, Reason
 from mmroute.api.vllm import LoadedModel
@@ -59,10 +60,7 @@ def test_no_answer_before_the_models_are_loaded(
         assert client.get("/v1/models").json()["data"][0]["max_model_len"] is None
         assert client.get("/version").json()["version"] == "0.33.0"
         gate.set()
-        deadline = time.monotonic() + 20
-        while client.get("/health").status_code != 200:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        until(lambda: client.get("/health").status_code == 200)
         assert client.post(CHAT, json={"messages": HI}).status_code == 200
 
 
@@ -89,9 +87,7 @@ def test_the_first_request_waits_for_nothing(
     monkeypatch.setattr(cache, "proved", proving)
     models = Models([ModelSource(str(small_model("small-qwen2.5-vl")), ("a",))])
     with TestClient(create_app(models)) as client:
-        deadline = time.monotonic() + 20
-        while client.get("/health").status_code != 200 and time.monotonic() < deadline:
-            time.sleep(0.01)
+        until(lambda: client.get("/health").status_code == 200)
         before, proofs = set(threads), len(templates)
         turns = [*HI, {"role": "assistant", "content": "Hi"}] * 20
         assert client.post(CHAT, json={"messages": [*turns, *HI]}).status_code == 200
@@ -107,10 +103,7 @@ def test_a_model_that_cannot_be_loaded(
                ModelSource(str(broken), ("b",))]  # fmt: skip
     failures: list[str] = []
     with TestClient(create_app(Models(sources), on_failure=failures.append)) as client:
-        deadline = time.monotonic() + 20
-        while not failures:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        until(lambda: failures)
         assert client.get("/health").status_code == 503
     assert failures[0].split(":")[0] in set(Reason)
 

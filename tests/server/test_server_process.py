@@ -30,8 +30,10 @@ from server_helpers import (
     free_port,
     log_lines,
     process,
+    running,
     wait_until_healthy,
 )
+from waiting import until
 
 from mmroute import Normalizer
 from mmroute.cli import main
@@ -99,27 +101,20 @@ def test_a_unix_socket_serves_many_models(
     assert [event["event"] for event in events[-2:]] == ["draining", "stopped"]
 
 
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_sigterm_loses_no_accepted_request(directory: str, tmp_path: Path) -> None:
     """Clients go on while the server drains. Whoever got a connection gets an answer."""
-    port, log, lost, answered = free_port(), tmp_path / "log", list[str](), [0] * CLIENTS
+    lost, answered = list[str](), [0] * CLIENTS
     stopping = threading.Event()
     body = json.dumps({"messages": HI}).encode()
     long = json.dumps({"messages": [{"role": "user", "content": "a b " * 8000}]}).encode()
     headers = {"content-type": "application/json"}
 
     def go_on(number: int) -> None:
-        with connected(retries=0) as client:
+        with connected(retries=0) as own:
             while True:
                 try:
-                    answer = client.post(
-                        f"http://127.0.0.1:{port}{CHAT}", content=long if number % 3 == 0 else body,
+                    answer = own.post(
+                        client.base_url.join(CHAT), content=long if number % 3 == 0 else body,
                         headers=headers,
                     )  # fmt: skip
                 except httpx.ConnectError:
@@ -136,18 +131,8 @@ def test_sigterm_loses_no_accepted_request(directory: str, tmp_path: Path) -> No
                     closed.set()  # and on it goes, with a new connection
 
     closed = threading.Event()
-    arguments = (
-        directory,
-        "--port",
-        str(port),
-        "--worker-bytes",
-        "20000",
-        "--drain-seconds",
-        "60",
-    )
-    with process(*arguments, log=log) as server, connected() as client:
-        client.base_url = httpx.URL(f"http://127.0.0.1:{port}")
-        wait_until_healthy(client, server, log)
+    options = ("--worker-bytes", "20000", "--drain-seconds", "60")
+    with running(directory, *options, log=tmp_path / "log") as (server, client):
         threads = [threading.Thread(target=go_on, args=(n,)) for n in range(CLIENTS)]
         for thread in threads:
             thread.start()
@@ -168,13 +153,9 @@ def test_sigterm_loses_no_accepted_request(directory: str, tmp_path: Path) -> No
 
 
 def test_slow_malformed_and_vanishing_clients(directory: str, tmp_path: Path) -> None:
-    port, log = free_port(), tmp_path / "log"
-    with (
-        process(directory, "--port", str(port), "--request-timeout", "0.5", log=log) as server,
-        connected() as client,
-    ):
-        client.base_url = httpx.URL(f"http://127.0.0.1:{port}")
-        wait_until_healthy(client, server, log)
+    log = tmp_path / "log"
+    with running(directory, "--request-timeout", "0.5", log=log) as (server, client):
+        address = ("127.0.0.1", client.base_url.port)
         head = f"POST {TOKENIZE} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
         for raw, answer in (
             (b"\x00\xff\r\n\r\n", b"400"),
@@ -182,11 +163,11 @@ def test_slow_malformed_and_vanishing_clients(directory: str, tmp_path: Path) ->
             (f"{head}Content-Length: 100\r\n\r\n{{".encode(), b"408"),  # never the rest
             (f"{head}Content-Length: 99999999999\r\n\r\n".encode(), b"413"),
         ):
-            with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+            with socket.create_connection(address, timeout=10) as connection:
                 connection.sendall(raw)
                 assert answer in connection.recv(4096).split(b"\r\n")[0]
         for _ in range(20):  # gone before the answer
-            with socket.create_connection(("127.0.0.1", port)) as connection:
+            with socket.create_connection(address) as connection:
                 connection.sendall(f"{head}Content-Length: 100\r\n\r\n{{".encode())
         assert client.post(TOKENIZE, json={"prompt": "a"}).status_code == 200
         assert server.poll() is None
@@ -228,12 +209,9 @@ def test_the_official_client_as_the_page_has_it(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "connect.md").read_text(encoding="utf-8")
     (block,) = [b for b in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "openai" in b]
     (shown,) = re.findall(r"# (\[.*\])", block)
-    port, log = free_port(), tmp_path / "log"
-    with process(EMBEDDED_MODEL, "--port", str(port), log=log) as server:
-        with connected() as plain:
-            plain.base_url = httpx.URL(f"http://127.0.0.1:{port}")
-            wait_until_healthy(plain, server, log)
-        command = [sys.executable, "-c", block.replace("127.0.0.1:8000", f"127.0.0.1:{port}")]
+    with running(EMBEDDED_MODEL, log=tmp_path / "log") as (_, plain):
+        code = block.replace("127.0.0.1:8000", f"127.0.0.1:{plain.base_url.port}")
+        command = [sys.executable, "-c", code]
         result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert result.stdout == f"{shown}\n"
 
@@ -241,12 +219,8 @@ def test_the_official_client_as_the_page_has_it(tmp_path: Path) -> None:
 def test_the_official_client(directory: str, tmp_path: Path) -> None:
     import openai  # takes long
 
-    port, log = free_port(), tmp_path / "log"
-    with process(directory, "--port", str(port), "--api-key", "k", log=log) as server:
-        with connected() as plain:
-            plain.base_url = httpx.URL(f"http://127.0.0.1:{port}")
-            wait_until_healthy(plain, server, log)
-        client = openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="k")
+    with running(directory, "--api-key", "k", log=tmp_path / "log") as (_, plain):
+        client = openai.OpenAI(base_url=str(plain.base_url.join("/v1")), api_key="k")
         assert [model.id for model in client.models.list()] == [directory]
         answer = client.post(
             "/chat/completions/render", body={"model": directory, "messages": HI}, cast_to=object
@@ -378,27 +352,17 @@ def test_options_in_a_file(
 
 def test_the_end_is_bounded(directory: str, tmp_path: Path, silent_host: int) -> None:
     """By --grace-seconds, though a thread waits for somebody else."""
-    port, log = free_port(), tmp_path / "log"
     link = {"type": "image_url", "image_url": {"url": f"http://127.0.0.1:{silent_host}/a.png"}}
     options = (
         "--drain-seconds", "0", "--grace-seconds", "0.5", "--image-host", "127.0.0.1",
         "--image-network", "127.0.0.0/8",
     )  # fmt: skip
-    with (
-        process(directory, "--port", str(port), *options, log=log) as server,
-        connected() as client,
-        connected() as other,
-    ):
-        client.base_url = other.base_url = httpx.URL(f"http://127.0.0.1:{port}")
-        wait_until_healthy(client, server, log)
-
-        answers = []
+    with running(directory, *options, log=tmp_path / "log") as (server, client):
+        answers, body = [], {"messages": [{"role": "user", "content": [link]}]}
 
         def ask() -> None:
             with contextlib.suppress(httpx.TransportError):
-                answers.append(
-                    other.post(CHAT, json={"messages": [{"role": "user", "content": [link]}]})
-                )
+                answers.append(httpx.post(client.base_url.join(CHAT), json=body, timeout=30))
 
         asking = threading.Thread(target=ask)
         asking.start()
