@@ -37,7 +37,7 @@ def with_room(video: bytes, room: int) -> bytes:
 
 
 MEDIA = {"small": VIDEO, "large": with_room(VIDEO, 5_000_000), "sound": WAV}
-LOOPBACK = ("127.0.0.0/8", "::1/128")
+LINKS = ImageLinks(hosts=("127.0.0.1",), networks=("127.0.0.0/8", "::1/128"))
 
 
 class _Site(http.server.BaseHTTPRequestHandler):
@@ -137,17 +137,16 @@ def site() -> Iterator[str]:
 @pytest.fixture
 def refused(site: str) -> Callable[..., Reason]:
     def fetch(path: str, **options: Any) -> Reason:
-        allowed = {"hosts": ("127.0.0.1",), "networks": LOOPBACK, **options}
         url = path if "//" in path else f"http://{site}/{path}"
         with pytest.raises(InexactError) as caught:
-            LinkFetcher(ImageLinks(**allowed)).fetch(url)
+            LinkFetcher(replace(LINKS, **options)).fetch(url)
         return caught.value.reason
 
     return fetch
 
 
 def fetched(url: str) -> bytes:
-    return LinkFetcher(ImageLinks(hosts=("127.0.0.1",), networks=LOOPBACK)).fetch(url)
+    return LinkFetcher(LINKS).fetch(url)
 
 
 @pytest.mark.process
@@ -301,12 +300,11 @@ def test_size_is_bounded(refused: Callable[..., Reason]) -> None:
 @pytest.mark.process
 def test_limits_are_of_the_whole_request(site: str) -> None:
     size = len(FILES["bmp"])
-    links = ImageLinks(hosts=("127.0.0.1",), networks=LOOPBACK, max_bytes=2 * size)
-    fetcher = LinkFetcher(links)
+    fetcher = LinkFetcher(replace(LINKS, max_bytes=2 * size))
     assert fetcher.fetch(f"http://{site}/file/bmp") == FILES["bmp"]
     with pytest.raises(InexactError, match="max_bytes"):
         fetcher.fetch(f"http://{site}/file/bmp")
-    late = LinkFetcher(ImageLinks(hosts=("127.0.0.1",), networks=LOOPBACK, timeout=0.2))
+    late = LinkFetcher(replace(LINKS, timeout=0.2))
     time.sleep(0.3)
     with pytest.raises(InexactError, match="timeout"):
         late.fetch(f"http://{site}/file/bmp")
@@ -369,7 +367,7 @@ def secure_site(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 @pytest.mark.process
 def test_https(secure_site: str) -> None:
-    links = ImageLinks(hosts=("localhost", "127.0.0.1"), networks=LOOPBACK)
+    links = replace(LINKS, hosts=("localhost", "127.0.0.1"))
     assert LinkFetcher(links).fetch(f"https://{secure_site}/file/webp") == FILES["webp"]
     with pytest.raises(InexactError, match="timeout"):
         LinkFetcher(replace(links, timeout=1)).fetch(f"https://{secure_site}/drip/")
@@ -384,8 +382,7 @@ def test_https(secure_site: str) -> None:
 def test_links_of_a_request(site: str, normalizer: Callable[[str], Normalizer]) -> None:
     """A link to an allowed host is followed; any other takes its size from `images`."""
     model = normalizer("small-qwen2.5-vl").model
-    links = ImageLinks(hosts=("127.0.0.1",), networks=LOOPBACK)
-    following = Normalizer(model, links)
+    following = Normalizer(model, LINKS)
 
     def ask(*urls: str, **uuid: str) -> list[dict[str, Any]]:
         parts = [{"type": "image_url", "image_url": {"url": url}, **uuid} for url in urls]
@@ -410,8 +407,7 @@ def test_links_of_a_request(site: str, normalizer: Callable[[str], Normalizer]) 
 def test_nothing_is_fetched_for_a_request_that_is_refused_anyway(
     site: str, normalizer: Callable[[str], Normalizer]
 ) -> None:
-    links = ImageLinks(hosts=("127.0.0.1",), networks=LOOPBACK)
-    following = Normalizer(normalizer("small-qwen2.5-vl").model, links)
+    following = Normalizer(normalizer("small-qwen2.5-vl").model, LINKS)
     _Site.seen.clear()
     link = {"type": "image_url", "image_url": {"url": f"http://{site}/file/png"}}
     audio = {"type": "audio_url", "audio_url": {"url": "http://elsewhere.test/a.wav"}}
@@ -424,8 +420,7 @@ def test_nothing_is_fetched_for_a_request_that_is_refused_anyway(
 
 def linked(site: str, path: str, uuid: str | None = None, **options: Any) -> Any:
     """The video behind a link, and how many bytes the server sent of it."""
-    links = ImageLinks(hosts=("127.0.0.1",), networks=LOOPBACK, **options)
-    before = _Site.sent
+    links, before = replace(LINKS, **options), _Site.sent
     file = LinkFetcher(links).open(f"http://{site}/{path}", complete=uuid is None, accept="video/*")
     return video_in(file, uuid), _Site.sent - before
 
@@ -465,7 +460,7 @@ def test_parts_of_different_files_are_not_put_together(site: str) -> None:
 @pytest.mark.process
 def test_media_behind_links_are_items(site: str, normalizer: Callable[[str], Normalizer]) -> None:
     model = normalizer("small-qwen2.5-vl").model
-    following = Normalizer(model, ImageLinks(hosts=("127.0.0.1",), networks=LOOPBACK))
+    following = Normalizer(model, LINKS)
     part = {"type": "video_url", "video_url": {"url": f"http://{site}/parts/large"}, "uuid": "clip"}
     text = {"type": "text", "text": "<|video_pad|>"}  # which the small template does not write
     routing = following.normalize(messages=[{"role": "user", "content": [part, text]}])

@@ -11,6 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,6 +42,7 @@ from mmroute.server.settings import ServerSettings
 
 MODEL: Final = "small-qwen2.5-vl"
 JSON: Final = {"content-type": "application/json"}
+LINKS: Final = ImageLinks(hosts=("127.0.0.1",), networks=("127.0.0.1/32",), timeout=0.2)
 
 
 def loaded(directory: Path, links: ImageLinks | None = None) -> Models:
@@ -73,9 +75,8 @@ def test_a_link_is_followed_in_a_thread_however_it_is_spelled(
     models: Models, threads: list[str], url: str
 ) -> None:
     """The event loop waits for no other server."""
-    links = ImageLinks(hosts=("127.0.0.1",), networks=("127.0.0.1/32",), timeout=0.2)
     raw = json.dumps(pictures("LINK")).replace('"LINK"', url)
-    with serving(models, ServerSettings(links=links)) as client:
+    with serving(models, ServerSettings(links=LINKS)) as client:
         client.post(CHAT, content=raw, headers=JSON)
     assert threads == ["mmroute-links"]
 
@@ -85,11 +86,10 @@ def test_links_of_the_other_apis_are_followed_in_a_thread(
     models: Models, threads: list[str], url: str
 ) -> None:
     """A space before a link changes nothing: it is followed without it."""
-    links = ImageLinks(hosts=("127.0.0.1",), networks=("127.0.0.1/32",), timeout=0.2)
     block = {"type": "image", "source": {"type": "url", "url": url}}
     item = {"role": "user", "content": [{"type": "input_image", "image_url": url}]}
     message = {"role": "user", "content": [block]}
-    with serving(models, ServerSettings(links=links)) as client:
+    with serving(models, ServerSettings(links=LINKS)) as client:
         client.post(MESSAGES, json={"model": MODEL, "max_tokens": 1, "messages": [message]})
         client.post(RESPONSES, json={"input": [item]})
     assert set(threads) == {"mmroute-links"}
@@ -97,9 +97,8 @@ def test_links_of_the_other_apis_are_followed_in_a_thread(
 
 def test_a_link_beside_another_is_followed_in_a_thread(models: Models, threads: list[str]) -> None:
     """Whatever the part says it is, and whichever of its links is read."""
-    links = ImageLinks(hosts=("127.0.0.1",), networks=("127.0.0.1/32",), timeout=0.2)
     link, data = {"url": "http://127.0.0.1:9/a.png"}, {"url": png_url(8, 8)}
-    with serving(models, ServerSettings(links=links)) as client:
+    with serving(models, ServerSettings(links=LINKS)) as client:
         for kind, other in (("image_url", "video_url"), ("video_url", "image_url")):
             part = {"type": "image_url", kind: link, other: data, "audio_url": data}
             client.post(CHAT, json={"messages": [{"role": "user", "content": [part]}]})
@@ -188,7 +187,7 @@ def test_links_that_are_slow_leave_threads_for_text(
     small_model: Callable[[str], Path], silent_host: tuple[int, threading.Event]
 ) -> None:
     port, may_answer = silent_host
-    links = ImageLinks(hosts=("127.0.0.1",), networks=("127.0.0.1/32",), timeout=20)
+    links = replace(LINKS, timeout=20)
     settings = ServerSettings(links=links, workers=1, link_workers=3, worker_bytes=0)
     models = loaded(small_model(MODEL), links)
 
