@@ -99,7 +99,6 @@ def test_a_url_may_end_in_v1(scripted: ScriptedServer) -> None:
         ({"url": "unix://run/x.sock"}, "must be of the form"),
         ({"url": "unix:///x?y=1"}, "must be of the form"),
         ({"url": "http://user:secret@h"}, "credentials"),
-        ({"url": "http://h", "api_key": "a\nb"}, "api_key"),
         ({"url": "http://h", "api_key": 3}, "api_key"),
         ({"url": "http://h", "timeout": 0}, "timeout"),
         ({"url": "http://h", "timeout": float("inf")}, "timeout"),
