@@ -103,8 +103,10 @@ def openapi(settings: ServerSettings) -> _Schema:
         "paths": paths,
         "components": {"schemas": components["$defs"]},
     }
-    _guard(document, "/v1", bool(settings.api_keys))
-    _guard(document, "/admin", settings.admin_key is not None)
+    if settings.api_keys:
+        _guard(document, "/v1")
+    if settings.admin_key is not None:
+        _guard(document, "/admin")
     return document
 
 
@@ -144,10 +146,8 @@ def _json(schema: _Schema) -> _Schema:
     return {_JSON: {"schema": schema}}
 
 
-def _guard(document: _Schema, beginning: str, guarded: bool) -> None:
+def _guard(document: _Schema, beginning: str) -> None:
     """Declare the API key of the operations whose paths begin with `beginning`."""
-    if not guarded:
-        return
     document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
     for path, item in document["paths"].items():
         for name, operation in item.items():
