@@ -35,21 +35,23 @@ _LOOKED_AT: Final = frozenset({
 })  # fmt: skip
 
 
-def before_fields(check: Callable[[_Body], _Body]) -> Any:
+def before_fields(check: Callable[[_Body], None]) -> Any:
     """A validator for a class of requests, which calls a check on the body before its fields."""
 
     def checked(cls: Any, body: Any) -> Any:  # noqa: ARG001 - by its name pydantic knows the first
-        return check(body) if isinstance(body, dict) else body
+        if isinstance(body, dict):
+            check(body)
+        return body
 
     return model_validator(mode="before")(checked)
 
 
-def check_chat(body: _Body) -> _Body:
+def check_chat(body: _Body) -> None:
     """Check a chat, and fill in the defaults that depend on other fields."""
     listed = isinstance(body.get("messages", []), list | str | dict)
     require(listed, "`messages` must be a list.")
     if _LOOKED_AT.isdisjoint(body):  # as most chats are
-        return body
+        return
     check_generation_prompt(body)
     _check_tools(body)
     constraints = _constraints(body, None)
@@ -66,10 +68,10 @@ def check_chat(body: _Body) -> _Body:
         "top_logprobs",
     )
     _check_stream_options(body)
-    return _check_rest(body)
+    _check_rest(body)
 
 
-def check_completion(body: _Body) -> _Body:
+def check_completion(body: _Body) -> None:
     """Check a completion, and fill in the defaults that depend on other fields."""
     prompt, embeds = body.get("prompt"), body.get("prompt_embeds")
     for name, value in (("prompt", prompt), ("prompt_embeds", embeds)):
@@ -91,10 +93,10 @@ def check_completion(body: _Body) -> _Body:
     _constraints(body, "structured_outputs")
     if body.get("max_tokens") is None:
         body["max_tokens"] = _COMPLETION_TOKENS
-    return _check_rest(body)
+    _check_rest(body)
 
 
-def check_responses(body: _Body) -> _Body:
+def check_responses(body: _Body) -> None:
     """Check a request of the Responses API, and fill in defaults that depend on other fields."""
     tools, choice = body.get("tools"), body.get("tool_choice", "auto")
     require(isinstance(tools, list | dict | str | None), "`tools` must be a list.")
@@ -128,29 +130,27 @@ def check_responses(body: _Body) -> _Body:
     _check_cache_salt(body)
     if body.get("input") == {}:  # vLLM makes a list of whatever has items
         body["input"] = []
-    return use_mm_kwargs_alias(body)
+    use_mm_kwargs_alias(body)
 
 
-def use_mm_kwargs_alias(body: _Body) -> _Body:
+def use_mm_kwargs_alias(body: _Body) -> None:
     """Read the older name of `mm_payload`."""
     if body.get("return_mm_kwargs") is False:
         body.setdefault("mm_payload", "none")
-    return body
 
 
-def check_generation_prompt(body: _Body) -> _Body:
+def check_generation_prompt(body: _Body) -> None:
     """Refuse two options of a chat that exclude each other."""
     require(
         not (body.get("continue_final_message") and body.get("add_generation_prompt")),
         "Cannot set both `continue_final_message` and `add_generation_prompt` to True.",
     )
-    return body
 
 
-def _check_rest(body: _Body) -> _Body:
+def _check_rest(body: _Body) -> None:
     _check_response_format(body.get("response_format"))
     _check_cache_salt(body)
-    return use_mm_kwargs_alias(body)
+    use_mm_kwargs_alias(body)
 
 
 def _check_cache_salt(body: _Body) -> None:
