@@ -25,7 +25,6 @@ from mmroute.normalizer import Normalizer
 from mmroute.requests.items import Modality
 from mmroute.reuse.fast_paths import REFERENCE_ONLY
 
-# The number of requests for measuring throughput, for each request that is timed by itself.
 _THROUGHPUT_SECONDS: Final = 4.0  # that the requests of one mix may take, with their reference
 _EPILOG = """\
 Without --input the requests are mmroute's own, of ordinary words, each with another text:

@@ -16,7 +16,7 @@ from typing import Final
 from mmroute.cli.arguments import Commands, add_command, output_file, require_extra
 from mmroute.cli.engine_options import adopted_backend, model_arguments
 from mmroute.cli.output import failed, say, show_progress
-from mmroute.cli.validate import own_cases, print_report, report_arguments
+from mmroute.cli.validate import EXIT_UNDECIDED, own_cases, print_report, report_arguments
 from mmroute.cli.validate_events import compared, report_of, resolved
 from mmroute.engines.vllm.serve_command import ServeCommand, parse_command
 from mmroute.net.remote import Remote
@@ -34,7 +34,6 @@ from mmroute.parity.prove.process import Engine
 from mmroute.parity.prove.start import Started, start_engine
 from mmroute.parity.report import Report
 
-_EXIT_UNDECIDED: Final = 3
 _UNHEARD: Final = (
     "The engine announced no block, so only token IDs were compared: it does not cache prefixes. "
     "vLLM on a CPU does not for MLA models."
@@ -68,7 +67,7 @@ def add_prove(commands: Commands) -> None:
         _prove,
         epilog=_EPILOG,
     )
-    prove.set_defaults(exit_of_failure=_EXIT_UNDECIDED)
+    prove.set_defaults(exit_of_failure=EXIT_UNDECIDED)
     model_arguments(prove, asks=False)
     prove.add_argument(
         "--router-args",

@@ -28,7 +28,7 @@ from mmroute.parity.report import Report, as_json, as_lines
 from mmroute.parity.suite import built_in_cases, cases_from_file, random_cases
 
 _EXIT_MISMATCH: Final = 1
-_EXIT_UNDECIDED: Final = 3
+EXIT_UNDECIDED: Final = 3
 _EPILOG = """\
 ORACLE is one of
   vllm                 vLLM, in the environment this runs in
@@ -61,7 +61,7 @@ def add_validate(commands: Commands) -> None:
         epilog=_EPILOG,
     )
     # Exit status 1 is a mismatch, and where something fails none was seen.
-    validate.set_defaults(exit_of_failure=_EXIT_UNDECIDED)
+    validate.set_defaults(exit_of_failure=EXIT_UNDECIDED)
     model_arguments(validate)
     validate.add_argument(
         "--against", metavar="ORACLE", help="the oracle to compare with, see below"
@@ -169,7 +169,7 @@ def print_report(arguments: argparse.Namespace, report: Report) -> int:
         say(f"warning: {report.warning}")
         if arguments.strict:
             return _EXIT_MISMATCH
-    return {True: 0, False: _EXIT_MISMATCH, None: _EXIT_UNDECIDED}[report.parity]
+    return {True: 0, False: _EXIT_MISMATCH, None: EXIT_UNDECIDED}[report.parity]
 
 
 def report_arguments(parser: argparse.ArgumentParser) -> None:
