@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
 import json
 from functools import partial
@@ -15,7 +14,7 @@ from mmroute.cli.engine_options import engine_settings, model_arguments
 from mmroute.cli.output import print_table
 from mmroute.engines.frontends import Frontend
 from mmroute.engines.known import behind_frontend, find_engine
-from mmroute.errors import InexactError
+from mmroute.engines.running import RunningEngine
 from mmroute.health.self_check import Check, HealthReport, load_and_check
 from mmroute.parity.oracles.vectors import check_recorded
 
@@ -81,17 +80,8 @@ def _with_engine(
     report: HealthReport, arguments: argparse.Namespace, frontend: Frontend
 ) -> HealthReport:
     """The report with the version of a running engine, and a warning if its rules differ."""
-    from mmroute.net.remote import Remote
-    from mmroute.net.transport import Transport  # loads httpcore
-    from mmroute.remote.server_info import ask_engine
-
-    warning = ""
-    try:
-        with contextlib.closing(Transport(Remote(arguments.engine, arguments.api_key))) as engine:
-            running = ask_engine(engine)
-        check = Check("running_engine", ok=True, detail=str(running))
-        warning = running.warning(behind_frontend(find_engine(arguments.backend), frontend))
-    except (InexactError, ValueError) as error:
-        check = Check("running_engine", ok=False, detail=str(error))
+    running: RunningEngine = arguments.running
+    check = Check("running_engine", ok=True, detail=str(running))
+    warning = running.warning(behind_frontend(find_engine(arguments.backend), frontend))
     warnings = (*report.warnings, warning) if warning else report.warnings
     return dataclasses.replace(report, checks=(*report.checks, check), warnings=warnings)

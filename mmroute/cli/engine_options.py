@@ -78,6 +78,8 @@ def engine_arguments(
 def adopt_engine(arguments: argparse.Namespace) -> None:
     """Adopt the settings of a running engine, below those of the arguments.
 
+    The engine becomes the argument `running`.
+
     Raises:
         InexactError: as `ask_running`.
         ModelError: as `ask_running` and `adopted_backend`.
@@ -85,7 +87,7 @@ def adopt_engine(arguments: argparse.Namespace) -> None:
     running, arguments.engine_args = ask_running(
         arguments.engine, arguments.api_key, arguments.engine_args, arguments.engine_config
     )
-    backends = arguments.backend
+    arguments.running, backends = running, arguments.backend
     if isinstance(backends, list):
         arguments.backend = [adopted_backend(running, name) for name in backends]
     else:
