@@ -121,6 +121,15 @@ def test_a_wrong_setting_is_found_and_named(
     assert not [f for f in again if f.verdict is Verdict.SILENT]
 
 
+def test_earlier_requests_do_not_matter_where_blocks_of_a_request_were_stored(
+    findings: Callable[..., list[Finding]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each would be read again for each request, which takes minutes for a hundred."""
+    monkeypatch.setattr("mmroute.parity.events.chains.Chains.with_tokens", None)
+    found = findings("seed", f"vllm serve {MODEL}")
+    assert {f.diagnosis.cause.value for f in found if f.diagnosis} == {"seed"}
+
+
 def test_an_algorithm_without_its_seed_is_found_and_named(
     findings: Callable[..., list[Finding]],
 ) -> None:

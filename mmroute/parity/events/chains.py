@@ -74,12 +74,15 @@ class Chains:
 
     def with_tokens(self, token_ids: TokenIds) -> list[Chain]:
         """The announced prompts, whole or in part, that begin as these token IDs do."""
-        size = next((len(block.token_ids) for block in self._blocks.values()), 1)
-        starts = range(0, len(token_ids) - size + 1, size)
-        ours = {tuple(token_ids[at : at + size].tolist()) for at in starts}
-        likely = [number for number, block in self._blocks.items() if block.token_ids in ours]
-        chains = [chain for number in likely if (chain := self._chain(number))]
-        return [c for c in chains if np.array_equal(c.token_ids, token_ids[: len(c.token_ids)])]
+        ours = tuple(token_ids.tolist())
+        ends: dict[int | None, int] = {None: 0}  # an engine announces a block after its parent
+        for number, block in self._blocks.items():
+            start = ends.get(block.parent)
+            if start is not None:
+                end = start + len(block.token_ids)
+                if block.token_ids == ours[start:end]:
+                    ends[number] = end
+        return [c for number in ends if number is not None and (c := self._chain(number))]
 
     def _is_whole(self, event: BlockStored) -> bool:
         # An event may leave out blocks of a window or a state, but not their tokens.

@@ -256,8 +256,8 @@ class _Comparison:
             before = tuple(self._as_before(routing, set(map(low_bits, stored))))
             if before or self._alone:
                 return before
-        known = self._chains.with_tokens(routing.token_ids)
-        chains = _most_alike(known, routing) if chain is None else [chain]
+        ids = routing.token_ids
+        chains = [chain] if chain else _most_alike(self._chains.with_tokens(ids), routing)
         told = one.served.token_ids is not None  # they are equal, else nothing else is compared
         found = (tuple(self._of_blocks(request, routing, each, told=told)) for each in chains)
         return min(found, key=lambda causes: sum(not c.setting for c in causes), default=())

@@ -101,7 +101,7 @@ def setting_remedies(found: HashedWith, expected: HashedWith) -> Iterator[Remedy
             f"--prefix-caching-hash-algo {found.algorithm}",
         )
     if found.seed != expected.seed:
-        seed, ours = found.seed or "not set", expected.seed or "not set"
+        seed, ours = found.seed or "not set", expected.seed or "none"
         yield Remedy(
             Cause.SEED,
             f"The engine's PYTHONHASHSEED is {seed}, and mmroute used {ours}.",
