@@ -24,6 +24,7 @@ _MOONCAKE_BLOCK: Final = 512
 _SENTENCE_END: Final = re.compile(
     r"(?<=[.!?])\s+|\n+|(?<=[\u3002\uff01\uff1f])"
 )  # and full-width ones
+_NO_SEED: Final = "not set"
 _MIN_PIECE: Final = 24  # characters; many requests have the same shorter sentences
 _CHARACTERS_PER_TOKEN: Final = 4
 _WORD: Final = (1 << 64) - 1
@@ -155,8 +156,9 @@ def comparable_hashes(routing: Routing, block_size: int | None) -> BlockHashes:
     Raises:
         InexactError: as `Routing.block_hashes`.
     """
-    # Some algorithms need a seed. If the engine's is not known, any seed serves for comparison.
-    return routing.block_hashes(block_size=block_size, seed=routing.hashing.settings.seed or "0")
+    # Some algorithms need a seed. If the engine's is not known, one serves that no engine can have.
+    seed = routing.hashing.settings.seed
+    return routing.block_hashes(block_size=block_size, seed=_NO_SEED if seed is None else seed)
 
 
 def num_same(first: Sequence[object], second: Sequence[object]) -> int:

@@ -141,6 +141,11 @@ def test_a_planted_cause_is_named(qwen: Normalizer, second: Request, cause: Caus
         ("vllm serve other", "model string other", "model string org/qwen"),
         ("vllm serve org/qwen --block-size 32", "block size 32", "block size 16"),
         (
+            "PYTHONHASHSEED=0 vllm serve org/qwen",
+            "PYTHONHASHSEED 0",
+            "PYTHONHASHSEED not set",
+        ),
+        (
             "PYTHONHASHSEED=7 vllm serve org/qwen --prefix-caching-hash-algo xxhash",
             "hash algorithm xxhash, PYTHONHASHSEED 7",
             "hash algorithm sha256, PYTHONHASHSEED not set",
