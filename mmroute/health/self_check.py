@@ -167,6 +167,8 @@ def _settings(model: ResolvedModel) -> Iterator[Check]:
 
 def _not_hashed(model: ResolvedModel, token_ids: TokenIds) -> Iterator[str]:
     """Why a prompt of these token IDs has no block hashes under the engine's settings."""
+    if not model.settings.prefix_caching:
+        yield "none: with --no-enable-prefix-caching the engine keeps no block for later requests"
     routing = answer(model, Request(prompt_token_ids=token_ids.tolist()))
     if not routing.exact:
         return  # the probes say why

@@ -253,6 +253,13 @@ def test_doctor_knows_an_engine_whose_hashes_have_a_random_seed(
     assert hashed or not report["healthy"]
 
 
+def test_doctor_knows_an_engine_that_keeps_no_blocks(capsys: pytest.CaptureFixture[str]) -> None:
+    engine = "--engine-args", "m --block-size 16 --no-enable-prefix-caching"
+    status, text = run(capsys, "doctor", EMBEDDED_MODEL, *engine, "--strict")
+    assert "hashes: none: with --no-enable-prefix-caching the engine keeps no block" in text
+    assert status == 1
+
+
 def test_doctor_of_what_cannot_be_loaded(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
