@@ -303,7 +303,7 @@ def did_you_mean(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str
     "; did you mean 'image'?"
     """
     near = nearest(name, known, cutoff=cutoff)
-    return f"; did you mean {near!r}?" if near is not None else ""
+    return f"; did you mean {str(near)!r}?" if near is not None else ""
 
 
 def nearest(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:

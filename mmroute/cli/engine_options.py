@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+from collections.abc import Sequence
 from typing import Any, Final
 
 from mmroute.cli.output import say
@@ -11,7 +12,7 @@ from mmroute.engines.frontends import SGLANG_RUST_REFUSED, Frontend
 from mmroute.engines.known import engine_names, find_engine
 from mmroute.engines.running import RunningEngine
 from mmroute.engines.settings import EngineSettings
-from mmroute.errors import ModelError, Reason
+from mmroute.errors import ModelError, Reason, did_you_mean
 from mmroute.normalizer import Normalizer
 
 MODEL_HELP = (
@@ -176,7 +177,17 @@ def engine_settings(arguments: argparse.Namespace) -> EngineSettings:
     if settings.without_effect:
         listed = ", ".join(settings.without_effect)
         say(f"without effect on token IDs and hashes: {listed}")
+        _warn_of_misspelt(settings.without_effect)
     return settings
+
+
+def _warn_of_misspelt(without_effect: Sequence[str]) -> None:
+    from mmroute.engines.vllm.serve_settings import DECIDING
+
+    for name in without_effect:
+        hint = did_you_mean(name, DECIDING, cutoff=0.85)
+        if hint and not name.startswith("--"):
+            say(f"warning: {name} is no variable that mmroute knows{hint}")
 
 
 def load_normalizer(

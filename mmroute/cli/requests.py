@@ -218,7 +218,7 @@ def _blocks(arguments: argparse.Namespace) -> int:
     try:
         none_hash(algorithm, seed)
     except ValueError as error:
-        return failed(arguments, f"{error} (--hash-seed)")
+        return failed(arguments, error)
     form = BlockForm(algorithm, arguments.block_size, seed, HashForm(arguments.hashes))
     answer = functools.partial(blocks_answer, form=form)
     return _answer_requests(arguments, settings, answer)

@@ -32,8 +32,9 @@ from mmroute.hashing.older_vllm import encode_block
 _DEFAULT_SEED: Final = "vllm-none-hash"
 _EVENT_BYTES: Final = 8
 _SET_SEED: Final = (
-    "set PYTHONHASHSEED in the engine's environment, and give the same value: in front of "
-    "--engine-args (EngineSettings.from_args), or as --hash-seed (seed)"
+    "set PYTHONHASHSEED in the engine's environment, and give mmroute the same value: in front of "
+    "the command line in --engine-args, or as --hash-seed (in Python: EngineSettings.from_args, or "
+    "seed)"
 )
 
 

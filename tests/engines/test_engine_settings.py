@@ -85,6 +85,8 @@ def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
         ("--block-size", Reason.INVALID_ENGINE_SETTING, "needs a value"),
         ("--enforce-eager=1", Reason.INVALID_ENGINE_SETTING, "takes no value"),
         ("one two", Reason.INVALID_ENGINE_SETTING, "already"),
+        ("export A=1; vllm serve m", Reason.INVALID_ENGINE_SETTING, "`vllm serve MODEL ...`"),
+        ("--prefix-caching-hash-algo xxhsh", Reason.INVALID_ENGINE_SETTING, "mean 'xxhash'"),
         ("'", Reason.INVALID_ENGINE_SETTING, "cannot be read"),
         ("--limit-mm-per-prompt '{\"picture\": 1}'", Reason.INVALID_ENGINE_SETTING, "modality"),
         ("--prefix-caching-hash-algo md5", Reason.INVALID_ENGINE_SETTING, "sha256_cbor"),
@@ -210,6 +212,9 @@ def test_the_commands_take_the_settings(small_model: Callable[[str], Path]) -> N
     result = run("tokens", model, "--engine-args", "--max-model-len 4 --seed 1", stdin=line)
     assert "prompt_too_long" in result.stdout
     assert "--seed" in result.stderr
+    variable = run("tokens", model, "--engine-args", "PYTHONHASSEED=0 VLLM_USE_V1=1", stdin=line)
+    (warning,) = [text for text in variable.stderr.splitlines() if "PYTHONHASHSEED" in text]
+    assert "warning: PYTHONHASSEED is no variable that mmroute knows; did you mean" in warning
     wrong = run("tokens", model, "--engine-args", "--max-model-length 4", stdin=line)
     assert wrong.status == 1
     assert "did you mean" in wrong.stderr

@@ -183,7 +183,10 @@ def _parsed(words: Sequence[str]) -> tuple[str | None, dict[str, Value]]:
         else:
             options[name] = values if name in LISTS else values[0]
     if len(found) > 1:
-        raise wrong(f"{quoted(found[1])}: the engine's model is {quoted(found[0])} already")
+        raise wrong(
+            f"{quoted(found[1])}: the engine's model is {quoted(found[0])} already; give one "
+            "command, `vllm serve MODEL ...`, with nothing but variables (NAME=VALUE) in front"
+        )
     options |= {name: json.dumps(value) for name, value in nested.items()}
     return _text(options.pop("model", None)) or next(iter(found), None), options
 
