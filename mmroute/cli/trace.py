@@ -247,7 +247,7 @@ def _print(report: dict[str, Any]) -> None:
     _print_table(policy_table(report))
     print("\nNOT KEPT: tokens that had been computed, and were evicted or at another worker")
     print("COMPUTED: tokens that were not cached")
-    print("BUSIEST: tokens computed by the busiest worker, of the mean")
+    print("BUSIEST: tokens computed by the busiest worker, divided by the mean of all workers")
     if report["items"]:
         print(
             "ENCODED: items whose features were neither in cached blocks nor in the encoder cache"

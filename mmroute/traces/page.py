@@ -84,7 +84,7 @@ def _curve(report: dict[str, Any]) -> _Plot:
     places = [(math.log(size) - first) / max(1e-9, last - first) for size in sizes]
     points = [(at, e["hit_rate"]) for at, e in zip(places, report["one_cache"], strict=True)]
     every = -(-len(sizes) // _MAX_TICKS)
-    ticks = [(at, _short(n)) for at, n in zip(places, sizes, strict=True)][::every]
+    ticks = [(at, f"{n:,}") for at, n in zip(places, sizes, strict=True)][::every]
     return (
         "One cache",
         "One worker gets all requests. The larger its cache, the more tokens are cached.",
@@ -110,11 +110,12 @@ def _over_time(report: dict[str, Any]) -> _Plot:
         span = stamps[-1] - stamps[0]
         places = [(stamp - stamps[0]) / span for stamp in stamps]
         x_label, unit = next((each for each in _UNITS if span >= 2 * each[1]), ("seconds", 1000))
-        ticks = [(n / 4, f"{span / unit * n / 4:.3g}") for n in range(5)]
+        ticks = [(n * unit / span, f"{n:g}") for n in _round_numbers(span / unit)]
     else:
         places = [n / max(1, len(bins) - 1) for n in range(len(bins))]
         count = report["requests"]
-        x_label, ticks = "requests", [(n / 4, _short(count * n // 4)) for n in range(5)]
+        whole = [int(n) for n in _round_numbers(count) if n == int(n)]
+        x_label, ticks = "requests", [(n / count, _short(n)) for n in whole]
     series = [
         (name, [(at, each["hit_rate"]) for at, each in zip(places, row, strict=True)])
         for name, row in named
@@ -152,6 +153,14 @@ def _losses(report: dict[str, Any]) -> _Plot:
         ),
         *loss_table(report),
     )
+
+
+def _round_numbers(end: float) -> list[float]:
+    """At most seven numbers from 0 to `end`, in steps of 1, 2 or 5 times a power of ten."""
+    least = end / _MAX_TICKS
+    power = 10.0 ** math.floor(math.log10(least))
+    step = next(step for factor in (1, 2, 5, 10) if (step := factor * power) >= least)
+    return [number * step for number in range(int(end / step) + 1)]
 
 
 def _short(count: int) -> str:

@@ -23,6 +23,7 @@ from traces.make_trace import Parameters, make_trace
 from mmroute.cli import main
 from mmroute.traces import workers
 from mmroute.traces.block_cache import BlockCache
+from mmroute.traces.page import _round_numbers
 from mmroute.traces.requests import Piece, TracedItem, TracedRequest
 from mmroute.traces.reuse import ReuseCurve, Timeline
 from mmroute.traces.simulation import Fleet, FleetSize, Outcome, Policy
@@ -322,6 +323,20 @@ def test_a_report_and_an_explanation_are_pages_that_need_nothing(
     run("explain", model, f"{path}#2", f"{path}#3", "--html", str(page))
     assert _Page(page).tags["span"] > 20
     assert "system_prompt" in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("end", "numbers"),
+    [
+        (3.4, [0, 1, 2, 3]),
+        (0.7, [0, 0.2, 0.4, 0.6]),
+        (24, [0, 5, 10, 15, 20]),
+        (120, [0, 20, 40, 60, 80, 100, 120]),
+        (1, [0, 0.2, 0.4, 0.6, 0.8, 1]),
+    ],
+)
+def test_ticks_are_round_numbers(end: float, numbers: list[float]) -> None:
+    assert _round_numbers(end) == pytest.approx(numbers)
 
 
 def test_suspects_are_drawn_by_what_they_may_have_lost() -> None:
