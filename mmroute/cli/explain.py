@@ -13,7 +13,7 @@ from mmroute.cli.arguments import Commands, add_command, output_file, positive
 from mmroute.cli.engine_options import load_normalizer, model_arguments
 from mmroute.cli.output import failed, say
 from mmroute.engines.settings import EngineSettings
-from mmroute.errors import InexactError, Reason
+from mmroute.errors import InexactError, Reason, quoted
 from mmroute.hashing import BlockHashes
 from mmroute.requests.lines import json_object, request_of
 from mmroute.requests.request import Request
@@ -96,7 +96,28 @@ def _explain(arguments: argparse.Namespace) -> int:
     if arguments.html is not None:
         arguments.html.write_text(explanation_page(explanation), encoding="utf-8")
     print(json.dumps(dataclasses.asdict(explanation)) if arguments.json else _as_text(explanation))
-    return 0 if explanation.cause is None else _EXIT_APART
+    if explanation.cause is None:
+        _say_of_models(_model_of(arguments.first), _model_of(arguments.second))
+        return 0
+    return _EXIT_APART
+
+
+def _say_of_models(first: object, second: object) -> None:
+    if None not in (first, second) and first != second:
+        say(
+            f"the requests have the models {quoted(first)} and {quoted(second)}, and mmroute does "
+            "not read this field: if one is a LoRA adapter, its blocks differ, and its line needs "
+            '"lora": {"lora_name": ..., "lora_path": ...}'
+        )
+
+
+def _model_of(source: str) -> object:
+    """The field `model` of a request that is named by its ID or line."""
+    path, wanted, line = _parts(source)
+    if wanted is None and line is None:
+        return None
+    values = (json_object(text) for at, text in numbered_lines(path) if line in (None, at))
+    return next(v.get("model") for v in values if wanted in (None, str(v.get("id"))))
 
 
 def _parts(source: str) -> tuple[str, str | None, int | None]:
@@ -140,10 +161,10 @@ def _as_text(explanation: Explanation) -> str:
     lines = [f"{explanation.shared_blocks} blocks shared, of {sizes}"]
     if explanation.block is not None:
         if explanation.token is None:
-            lines.append(f"first other block: {explanation.block}; no token ID differs")
+            lines.append(f"first block that differs: {explanation.block}; no token ID differs")
         else:
-            where = f"the first other token is number {explanation.token}"
-            lines.append(f"first other block: {explanation.block}; {where}")
+            where = f"first token that differs: {explanation.token}; both counted from 0"
+            lines.append(f"first block that differs: {explanation.block}; {where}")
             lines += [_strip("first ", explanation.first), _strip("second", explanation.second)]
         lines.append(f"cause: {explanation.cause}: {explanation.text}")
         if explanation.was or explanation.now:

@@ -300,7 +300,18 @@ def test_no_excerpt_is_shown_where_no_token_differs(
     path.write_text("".join(json.dumps(each) + "\n" for each in ({"prompt": LONG}, salted)))
     assert main(["explain", EMBEDDED_MODEL, f"{path}#1", f"{path}#2"]) == 3
     shown = capsys.readouterr().out
-    assert "first other block: 0; no token ID differs\ncause: cache_salt" in shown
+    assert "first block that differs: 0; no token ID differs\ncause: cache_salt" in shown
+
+
+def test_the_models_of_bodies_are_named_where_nothing_else_differs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "bodies.jsonl"
+    bodies = [{"id": name, "prompt": LONG, "model": name} for name in ("base", "sql")]
+    path.write_text("".join(json.dumps(each) + "\n" for each in bodies))
+    for second, told in (("sql", True), ("base", False)):
+        assert main(["explain", EMBEDDED_MODEL, f"{path}:base", f"{path}:{second}"]) == 0
+        assert ("the models 'base' and 'sql'" in capsys.readouterr().err) is told
 
 
 def test_the_page_shows_what_the_command_says(capsys: pytest.CaptureFixture[str]) -> None:
