@@ -81,6 +81,10 @@ _CAUSES: Final[Mapping[str, Cause]] = {
     "add_generation_prompt": Cause.GENERATION_PROMPT,
     "prompt_token_ids": Cause.PROMPT,
 }
+_NEVER_SHARED: Final = {
+    "lora": " The engine shares no blocks between adapters, or with the model alone.",
+    "cache_salt": " The engine shares no blocks between salts, or with requests without one.",
+}
 _OPTIONS: Final = [name for name in Request._fields if name not in _CAUSES.keys() | _BY_PARTS]
 
 _CLOCK: Final = re.compile(r"\d")
@@ -106,7 +110,7 @@ def changes(first: Request, second: Request) -> Iterator[Change]:
             yield Change(Cause.TOOLS_ORDER, "The same tools are in another order.", restored)
         else:
             same_item = cause is Cause.PROCESSOR_KWARGS
-            text = f"`{name}` differs."
+            text = f"`{name}` differs.{_NEVER_SHARED.get(name, '')}"
             yield Change(cause, text, restored, quoted(old), quoted(new), same_item)
     for modality in Modality:
         yield from _item_changes(first, second, modality)
