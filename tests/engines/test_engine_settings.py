@@ -84,6 +84,8 @@ def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
         ("--block-size many", Reason.INVALID_ENGINE_SETTING, "--block-size|block-size"),
         ("--block-size", Reason.INVALID_ENGINE_SETTING, "needs a value"),
         ("--enforce-eager=1", Reason.INVALID_ENGINE_SETTING, "takes no value"),
+        ("PYTHONHASHSEED=zero vllm serve m", Reason.INVALID_ENGINE_SETTING, "does not start"),
+        ("PYTHONHASHSEED=4294967296", Reason.INVALID_ENGINE_SETTING, "must be random or an int"),
         ("one two", Reason.INVALID_ENGINE_SETTING, "already"),
         ("export A=1; vllm serve m", Reason.INVALID_ENGINE_SETTING, "`vllm serve MODEL ...`"),
         ("--prefix-caching-hash-algo xxhsh", Reason.INVALID_ENGINE_SETTING, "mean 'xxhash'"),

@@ -143,6 +143,17 @@ def _flag(name: str, value: Value) -> bool:
     return value if isinstance(value, bool) else _string(name, value).lower() in _TRUE
 
 
+def _hash_seed(name: str, value: Value) -> str:
+    text = _string(name, value)
+    number = re.fullmatch(r"\s*\+?[0-9]+", text)
+    if text not in ("", "random") and not (number and int(text) < 2**32):
+        raise wrong(
+            f"{name} must be random or an integer from 0 to 4294967295, found {quoted(text)}: "
+            "Python does not start with it"
+        )
+    return text
+
+
 def _frontend(name: str, value: Value) -> Frontend:
     try:
         return Frontend.RUST if int(_string(name, value)) else Frontend.PYTHON
@@ -296,7 +307,7 @@ _READ: Final[Mapping[str, tuple[str, Callable[[str, Value], Any]]]] = {
 }  # fmt: skip
 _READ_ENVIRONMENT: Final[Mapping[str, tuple[str, Callable[[str, Value], Any]]]] = {
     "HF_HUB_OFFLINE": ("offline", _flag),
-    "PYTHONHASHSEED": ("hash_seed", _string),
+    "PYTHONHASHSEED": ("hash_seed", _hash_seed),
     "VLLM_ALLOW_LONG_MAX_MODEL_LEN": ("allow_long_context", _flag),
     "VLLM_MAX_IMAGE_PIXELS": ("max_image_pixels", _integer),
     "VLLM_MAX_MEDIA_REQUEST_DECODE_BYTES": ("max_decoded_bytes", _integer),
