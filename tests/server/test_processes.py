@@ -216,7 +216,7 @@ import os
 import signal
 import socket
 from mmroute.server.front.listening import Listen
-from mmroute.server.front.supervisor import supervise
+from mmroute.server.supervisor import supervise
 
 class Shared:
     busy = False
