@@ -13,6 +13,7 @@ from mmroute.api.vllm import ApiError
 from mmroute.kv_events import BlockStored, Received, Subscriber
 from mmroute.kv_events.events import StoredHashes
 from mmroute.kv_events.groups import Group, enter_group, hash_size
+from mmroute.server.entry import Entry
 from mmroute.server.models import Change, Models
 
 _LOG: Final = logging.getLogger(__name__)
@@ -35,7 +36,7 @@ async def follow_events(models: Models) -> None:
 
             threading.Thread(
                 target=_hear,
-                args=(endpoint, learned, ending),
+                args=(entry, endpoint, learned, ending),
                 name=f"mmroute-events-{name}",
                 daemon=True,
             ).start()
@@ -44,14 +45,19 @@ async def follow_events(models: Models) -> None:
         ending.set()
 
 
-def _hear(endpoint: str, learned: Callable[[int], object], ending: threading.Event) -> None:
+def _hear(
+    entry: Entry, endpoint: str, learned: Callable[[int], object], ending: threading.Event
+) -> None:
     """Call `learned` with the number of tokens under one hash, whenever the events tell another."""
+    entry.publishers = 0
     size: int | None = None
     groups: dict[int | None, Group] = {}
     try:
         with Subscriber(endpoint) as subscriber:
             while not ending.is_set():
-                for message in subscriber.receive(_TICK):
+                messages = subscriber.receive(_TICK)
+                entry.publishers = subscriber.state().connected
+                for message in messages:
                     if not isinstance(message, Received):
                         groups.clear()  # the next events may be of a process with other options
                         continue
@@ -63,6 +69,7 @@ def _hear(endpoint: str, learned: Callable[[int], object], ending: threading.Eve
                         size = told
                         learned(size)
     except Exception:  # noqa: BLE001 - a thread; without events requests for hashes are refused
+        entry.publishers = 0
         _LOG.exception("no KV events", extra={"fields": {"endpoint": endpoint}})
 
 

@@ -41,6 +41,8 @@ class Entry:
         api: the release of vLLM and the frontend whose requests the model takes.
         told_block_size: the number of tokens under one hash, as the engine's KV events tell it;
             None before the first event.
+        publishers: the number of publishers of KV events that this process is connected to; None
+            where it follows none for the model.
     """
 
     def __init__(self, source: ModelSource) -> None:
@@ -51,6 +53,7 @@ class Entry:
         self.loading: Future[LoadedModel] = Future()
         self.replacement: Entry | None = None
         self.told_block_size: int | None = None
+        self.publishers: int | None = None
         frontend = source.engine_settings.frontend
         try:
             self.api = release_of(source.backend), frontend

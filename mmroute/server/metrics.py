@@ -58,7 +58,7 @@ class Metrics:
         self.pages: SharedPages | None = None
         self._registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
-        registry.register(_Caches(models))
+        registry.register(_OfModels(models))
         build = Gauge(
             "mmroute_build_info", "What runs here; always 1", ["version", "python"],
             registry=registry,
@@ -254,8 +254,8 @@ class _Histogram(Collector):
         yield family
 
 
-class _Caches(Collector):
-    """The counters of all caches, which are read when metrics are scraped."""
+class _OfModels(Collector):
+    """What models and their caches tell, which is read when metrics are scraped."""
 
     def __init__(self, models: Models) -> None:
         self._models = models
@@ -286,7 +286,14 @@ class _Caches(Collector):
             "settings, else 1",
             labels=["model", "block_size"],
         )
+        publishers = GaugeMetricFamily(
+            "mmroute_events_publishers",
+            "Publishers of KV events that are connected, of a model with --events",
+            labels=["model"],
+        )
         for entry in self._models.entries():
+            if entry.publishers is not None:
+                publishers.add_metric([entry.source.names[0]], entry.publishers)
             if entry.told_block_size is not None:
                 labels_of = [entry.source.names[0], str(entry.told_block_size)]
                 matches.add_metric(labels_of, entry.block_size_matches is not False)
@@ -303,4 +310,4 @@ class _Caches(Collector):
             hits.add_metric([model, name], reuse.hits)
             misses.add_metric([model, name], reuse.misses)
             kept.add_metric([model, name], reuse.kept_bytes)
-        yield from (info, matches, hits, misses, kept)
+        yield from (info, matches, publishers, hits, misses, kept)

@@ -18,6 +18,7 @@ from scripted_publisher import Worker
 from server_helpers import (
     CHAT,
     error_of,
+    free_port,
     log_lines,
     metric,
     running,
@@ -97,10 +98,21 @@ def test_hashes_are_refused_until_the_events_tell_a_size(
     source = ModelSource(str(small_model("small-qwen2.5-vl")), ("m",), events=worker.endpoint)
     with serving([source]) as client:
         assert worker.endpoint in refusal(client)
+        until(lambda: 'mmroute_events_publishers{model="m"} 1' in client.get("/metrics").text)
         assert client.post(CHAT, json=LONG).status_code == httpx.codes.OK  # token IDs
         publish(worker, stored(*sizes))
         until_equal(client, size)
         assert metric(client, f'mmroute_block_size_matches{{block_size="{size}",model="m"}}') == 1
+
+
+def test_metrics_tell_that_no_engine_publishes(small_model: Callable[[str], Path]) -> None:
+    endpoint = f"tcp://127.0.0.1:{free_port()}"
+    with serving([
+        ModelSource(str(small_model("small-qwen2.5-vl")), ("m",), events=endpoint),
+        ModelSource(str(small_model("small-llava-1.5")), ("other",)),
+    ]) as client:  # fmt: skip
+        until(lambda: 'mmroute_events_publishers{model="m"} 0' in client.get("/metrics").text)
+        assert 'mmroute_events_publishers{model="other"}' not in client.get("/metrics").text
 
 
 def test_the_engine_chooses_the_size_of_a_hybrid_model(
