@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mmroute.geometry.grid import Count
+from mmroute.geometry.layouts.runs import with_runs
 from mmroute.geometry.replacement import ModelContext, Replacement, check_count
 
 
@@ -48,10 +49,4 @@ class PairedRows:
         cells = grid.reshape(pairs, 2, columns + 1).transpose(0, 2, 1).reshape(-1)
         rest = [self.pad] * (pairs * (columns + 1) % 2 * 2)
         token_ids = np.concatenate(([self.start], cells, rest, [self.end])).astype(np.uint32)
-        is_embed = token_ids == self.fill
-        starts = [0, *(np.flatnonzero(np.diff(is_embed)) + 1).tolist()]
-        ends = [*starts[1:], len(token_ids)]
-        runs = tuple(
-            (bool(is_embed[start]), end - start) for start, end in zip(starts, ends, strict=True)
-        )
-        return Replacement(token_ids, runs)
+        return with_runs(token_ids, self.fill)

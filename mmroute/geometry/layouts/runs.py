@@ -1,4 +1,4 @@
-"""Several runs of features with words around each, as one replacement."""
+"""Runs of features with words around each, as one replacement."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mmroute.geometry.layout import Words
-from mmroute.geometry.replacement import EmbedRuns, Replacement, check_count
+from mmroute.geometry.replacement import EmbedRuns, Replacement, TokenIds, check_count
 
 
 class Run(NamedTuple):
@@ -60,3 +60,16 @@ def joined_runs(
     token_ids = np.repeat(np.array(short, dtype=np.uint32), repeats)
     embed_runs: EmbedRuns = tuple(run for run in embeds if run[1])
     return Replacement(token_ids, embed_runs)
+
+
+def with_runs(token_ids: TokenIds, fill: int) -> Replacement:
+    """The replacement of token IDs, of which those that are `fill` receive features.
+
+    >>> with_runs(np.array([1, 9, 9, 3], dtype=np.uint32), 9).embed_runs
+    ((False, 1), (True, 2), (False, 1))
+    """
+    is_embed = token_ids == fill
+    starts = [0, *(np.flatnonzero(np.diff(is_embed)) + 1).tolist()]
+    ends = [*starts[1:], len(token_ids)]
+    runs = [(bool(is_embed[start]), end - start) for start, end in zip(starts, ends, strict=True)]
+    return Replacement(token_ids, tuple(runs))

@@ -14,12 +14,8 @@ import numpy as np
 from mmroute.errors import InexactError, Reason
 from mmroute.geometry.grid import Count
 from mmroute.geometry.layout import Words
-from mmroute.geometry.replacement import (
-    ModelContext,
-    Replacement,
-    TokenIds,
-    check_count,
-)
+from mmroute.geometry.layouts.runs import with_runs
+from mmroute.geometry.replacement import ModelContext, Replacement, TokenIds, check_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +96,4 @@ def _repeated(text: TokenIds, fill: int, counts: Sequence[int]) -> Replacement:
     check_count(sum(counts))
     repeats = np.ones(len(text), dtype=np.int64)
     repeats[places] = counts
-    token_ids = np.repeat(text, repeats)
-    is_embed = token_ids == fill
-    starts = [0, *(np.flatnonzero(np.diff(is_embed)) + 1).tolist()]
-    ends = [*starts[1:], len(token_ids)]
-    runs = [(bool(is_embed[start]), end - start) for start, end in zip(starts, ends, strict=True)]
-    return Replacement(token_ids, tuple(runs))
+    return with_runs(np.repeat(text, repeats), fill)
