@@ -32,7 +32,7 @@ def _loops_over_content(root: nodes.Template) -> bool:
     message_names = [
         _target_name(loop)
         for loop in root.find_all(nodes.For)
-        if any(_is_access(loop.iter, alias) for alias in aliases)
+        if any(is_access(loop.iter, alias) for alias in aliases)
     ]
     in_macro: set[int] = set()
     parameters_for: dict[int, set[str]] = {}
@@ -43,7 +43,7 @@ def _loops_over_content(root: nodes.Template) -> bool:
             if parameters:  # of nested macros the innermost that has any
                 parameters_for[id(loop)] = parameters
     for loop in root.find_all(nodes.For):
-        over_content = any(_is_access(loop.iter, name, "content") for name in message_names)
+        over_content = any(is_access(loop.iter, name, "content") for name in message_names)
         if not over_content and isinstance(loop.iter, nodes.Name):
             names = parameters_for.get(id(loop), set() if id(loop) in in_macro else {"content"})
             over_content = loop.iter.name in names
@@ -64,7 +64,7 @@ def _content_parameters(
             continue
         given = [*zip(names, call.args, strict=False), *((k.key, k.value) for k in call.kwargs)]
         for name, value in given:
-            if name in names and any(_is_access(value, m, "content") for m in message_names):
+            if name in names and any(is_access(value, m, "content") for m in message_names):
                 found.add(name)
     return found
 
@@ -80,7 +80,7 @@ def _aliases(root: nodes.Template, name: str) -> list[str]:
 
 def _assigned(assign: nodes.Assign, name: str) -> Iterator[str]:
     target, value = assign.target, assign.node
-    if _is_access(value, name):
+    if is_access(value, name):
         dotted = _dotted_name(target)
         if dotted is not None:
             yield dotted
@@ -91,7 +91,7 @@ def _assigned(assign: nodes.Assign, name: str) -> Iterator[str]:
         and value.node.name == "namespace"
     ):
         for keyword in value.kwargs:
-            if _is_access(keyword.value, name):
+            if is_access(keyword.value, name):
                 yield f"{target.name}.{keyword.key}"
 
 
@@ -106,12 +106,18 @@ def _dotted_name(node: nodes.Node) -> str | None:
     return None
 
 
-def _is_access(node: nodes.Node | None, name: str, key: str | None = None) -> bool:
-    """Whether an expression is ``name`` (or ``name[key]``), filtered, tested or sliced."""
+def is_access(node: nodes.Node | None, name: str, key: str | None = None) -> bool:
+    """Whether an expression is ``name`` (or ``name[key]``), filtered, tested or sliced.
+
+    Args:
+        node: the expression.
+        name: the name of a variable, or of an attribute of a namespace (``ns.name``).
+        key: the key or attribute of its value; None for the variable itself.
+    """
     if isinstance(node, nodes.Filter | nodes.Test):
-        return _is_access(node.node, name, key)
+        return is_access(node.node, name, key)
     if isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Slice):
-        return _is_access(node.node, name, key)
+        return is_access(node.node, name, key)
     if key is None:
         return _is_variable(node, name)
     if isinstance(node, nodes.Getitem):
