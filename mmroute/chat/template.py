@@ -260,7 +260,11 @@ class ChatTemplate:
         """
         final: str | None = None
         if continue_final_message:
-            conversation, final = self._with_continue_tag(conversation)
+            if "content" not in self.source:
+                raise _cannot_continue("the chat template does not use message contents")
+            last = deepcopy(dict(conversation[-1]))
+            final = put_tag(last)
+            conversation = [*conversation[:-1], last]
         given = {
             **_globals(),
             **variables,
@@ -268,36 +272,45 @@ class ChatTemplate:
             "add_generation_prompt": add_generation_prompt,
         }
         text = "".join(written(self._compiled, given))
-        return text if final is None else _cut_at_tag(text, final)
-
-    def _with_continue_tag(
-        self, conversation: Sequence[Mapping[str, Any]]
-    ) -> tuple[list[Mapping[str, Any]], str]:
-        last: dict[str, Any] = deepcopy(dict(conversation[-1]))
-        tagged = [*conversation[:-1], last]
-        content = last["content"]
-        if "content" not in self.source:
-            raise _cannot_continue("the chat template does not use message contents")
-        if isinstance(content, str):
-            last["content"] = content + CONTINUE_TAG
-            return tagged, content
-        for part in reversed(content):
-            if "text" in part:
-                final: str = part["text"]
-                part["text"] = final + CONTINUE_TAG
-                return tagged, final
-        raise _cannot_continue("the final message has no text")
+        return text if final is None else cut_at_tag(text, final)
 
 
-def _cut_at_tag(text: str, final: str) -> str:
-    tag = CONTINUE_TAG.strip()
-    if final.strip() not in text or tag not in text:
+def put_tag(message: dict[str, Any]) -> str:
+    """Put the tag behind the last text of a message, and return that text.
+
+    Raises:
+        InexactError: `chat_template_failed`: the message has no text.
+    """
+    content: Any = message["content"]
+    if isinstance(content, str):
+        message["content"] = content + CONTINUE_TAG
+        return content
+    for part in reversed(content):
+        if "text" in part:
+            final: str = part["text"]
+            part["text"] = final + CONTINUE_TAG
+            return final
+    raise _cannot_continue("the final message has no text")
+
+
+def cut_at_tag(text: str, final: str, whitespace: str | None = None) -> str:
+    """A rendered chat up to the tag.
+
+    Args:
+        text: the chat.
+        final: the text that the tag is put behind.
+        whitespace: the characters that a template may have trimmed; None for Python's whitespace.
+
+    Raises:
+        InexactError: `chat_template_failed`: the template did not write the final text.
+    """
+    at = text.rfind(CONTINUE_TAG.strip())
+    if at < 0 or final.strip(whitespace) not in text:
         raise _cannot_continue("the final message does not appear in the rendered chat")
-    at = text.rindex(tag)
     if text.startswith(CONTINUE_TAG, at):
         return text[:at]
     # The template trimmed the message, and the space of the tag with it.
-    return text[:at].rstrip()
+    return text[:at].rstrip(whitespace)
 
 
 def _cannot_continue(why: str) -> InexactError:

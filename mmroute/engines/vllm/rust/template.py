@@ -25,7 +25,7 @@ import jinja2.lexer
 import msgspec
 from jinja2 import TemplateSyntaxError, nodes
 
-from mmroute.chat.template import CONTINUE_TAG, environment, raise_exception
+from mmroute.chat.template import cut_at_tag, environment, put_tag, raise_exception
 from mmroute.engines.vllm.rust.content_format import detect_content_format
 from mmroute.engines.vllm.rust.json_text import tojson
 from mmroute.engines.vllm.rust.template_files import WHITESPACE
@@ -124,7 +124,7 @@ class RustTemplate:
         """
         if continue_final_message:
             conversation = deepcopy(conversation)
-            final = _tagged(conversation[-1])
+            final = put_tag(conversation[-1])
         given = {"messages": conversation, **variables}
         if both := self._set_in_macros & given.keys():
             raise _not_covered(f"a macro that sets {min(both)}, which the request sets as well")
@@ -132,7 +132,7 @@ class RustTemplate:
         text, *others = [_rendered(each, including) for each in self._environments]
         if any(other != text for other in others):
             raise _not_covered("the date, which the engine gets at another moment")
-        return _cut_at_tag(text, final) if continue_final_message else text
+        return cut_at_tag(text, final, WHITESPACE) if continue_final_message else text
 
     def _including(self, given: Mapping[str, Any]) -> str:
         """The template that sets the variables and includes the chat template."""
@@ -252,30 +252,3 @@ def _not_covered(what: str) -> InexactError:
         f"the chat template comes to {what}; what the engine's template engine does there is not "
         "covered",
     )
-
-
-def _tagged(message: dict[str, Any]) -> str:
-    """Put the tag after the last text of a message, and return that text."""
-    content: Any = message["content"]
-    if isinstance(content, str):
-        message["content"] = content + CONTINUE_TAG
-        return content
-    for part in reversed(content):
-        if "text" in part:
-            final: str = part["text"]
-            part["text"] = final + CONTINUE_TAG
-            return final
-    raise _cannot_continue("the final message has no text")
-
-
-def _cut_at_tag(text: str, final: str) -> str:
-    at = text.rfind(CONTINUE_TAG.strip())
-    if at < 0 or final.strip(WHITESPACE) not in text:
-        raise _cannot_continue("the final message does not appear in the rendered chat")
-    if text.startswith(CONTINUE_TAG, at):
-        return text[:at]
-    return text[:at].rstrip(WHITESPACE)
-
-
-def _cannot_continue(why: str) -> InexactError:
-    return InexactError(Reason.CHAT_TEMPLATE_FAILED, f"continue_final_message is set, but {why}")
