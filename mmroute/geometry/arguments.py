@@ -15,7 +15,6 @@ from typing import Any, Final, TypeVar
 
 from mmroute.geometry.argument import Argument, Where, check_one_of
 from mmroute.geometry.known_arguments import (
-    COMMON_NAMES,
     HARMLESS,
     HARMLESS_OF_VIDEOS,
     HARMLESS_WITH_VIDEOS,
@@ -147,11 +146,11 @@ class Arguments:
         A processor that reads no such object has none.
         """
         if self.others is Others.FOREIGN:
-            return self._check_foreign(kwargs, _SCOPES[self.modality])
+            return self._check_foreign(kwargs)
         if self.modality is Modality.VIDEO:
             return self._check_videos(kwargs)
         if self.modality is Modality.AUDIO:
-            return self._check_strictly(kwargs, _SCOPES[self.modality])
+            return self._check_audio(kwargs)
         return self._check_images(kwargs)
 
     def _check_images(self, kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -166,16 +165,14 @@ class Arguments:
                 self._check_unread_scopes(kwargs)
                 return {}
             case Others.COMMON:
-                known = COMMON_NAMES | SCOPES - {"text_kwargs"}
+                known = HARMLESS.keys() | SCOPES - {"text_kwargs"}
                 for name, value in kwargs.items():
                     if name not in self.named and name not in known:
                         raise refused(name, value, "absent for this model")
         return self._check_harmless(kwargs)
 
     def _check_harmless(self, kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
-        scoped = kwargs.get("images_kwargs") or {}
-        if not isinstance(scoped, Mapping):
-            raise refused("images_kwargs", scoped, "an object")
+        scoped = _object(kwargs, "images_kwargs")
         for name, value in scoped.items():
             if name not in self.named and not (name in HARMLESS and HARMLESS[name](value)):
                 raise refused(f"images_kwargs.{name}", value, "absent")
@@ -197,9 +194,7 @@ class Arguments:
 
         The pipeline has the scope of images checked by the arguments of images.
         """
-        scoped = kwargs.get("videos_kwargs") or {}
-        if not isinstance(scoped, Mapping):
-            raise refused("videos_kwargs", scoped, "an object")
+        scoped = _object(kwargs, "videos_kwargs")
         for name, value in scoped.items():
             harmless = HARMLESS_WITH_VIDEOS.get(name)
             if name not in self.named and (
@@ -234,8 +229,9 @@ class Arguments:
                 ):
                     raise refused(f"{scope}.{name}", value, "absent")
 
-    def _check_foreign(self, kwargs: Mapping[str, Any], own: str) -> Mapping[str, Any]:
+    def _check_foreign(self, kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
         """Refuse unlisted names that processors of transformers have."""
+        own = _SCOPES[self.modality]
         for name, value in kwargs.items():
             if name in OBJECTS:
                 if not isinstance(value, Mapping):
@@ -247,11 +243,9 @@ class Arguments:
                 check_foreign(name, value)
         return _mapping(kwargs, own)
 
-    def _check_strictly(self, kwargs: Mapping[str, Any], scope: str) -> Mapping[str, Any]:
+    def _check_audio(self, kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
         """Refuse all names but the listed ones, and the scopes of other modalities."""
-        scoped = kwargs.get(scope) or {}
-        if not isinstance(scoped, Mapping):
-            raise refused(scope, scoped, "an object")
+        scoped = _object(kwargs, "audio_kwargs")
         flat = {
             name: value
             for name, value in kwargs.items()
@@ -294,6 +288,14 @@ def _with_edges(kwargs: Mapping[str, Any], name: str, edges: Mapping[str, str]) 
     given = _mapping(kwargs, name)
     found = {number: given[edge] for edge, number in edges.items() if given.get(edge) is not None}
     return found | completed
+
+
+def _object(kwargs: Mapping[str, Any], scope: str) -> Mapping[str, Any]:
+    """The arguments in a scope; none if it is absent or null."""
+    scoped = kwargs.get(scope) or {}
+    if not isinstance(scoped, Mapping):
+        raise refused(scope, scoped, "an object")
+    return scoped
 
 
 def _mapping(kwargs: Mapping[str, Any], scope: str) -> Mapping[str, Any]:

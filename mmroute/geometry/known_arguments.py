@@ -73,12 +73,10 @@ HARMLESS: Final[Mapping[str, Callable[[object], bool]]] = {
     "resample": lambda value: type(value) is int and value in _FILTERS,
     "rescale_factor": lambda value: type(value) is float and value > 0,
 }
-"""Fields of image processors that were seen to leave the count alone, with what they accept.
+"""Fields of all image processors that were seen to leave the count alone, with what they accept.
 
 A processor validates their values, and fails on others.
 """
-COMMON_NAMES: Final = frozenset(HARMLESS)
-"""Names that every image processor of transformers knows, beside those of its own."""
 
 HARMLESS_WHEN_FLAT: Final[Mapping[str, Callable[[object], bool]]] = {
     **HARMLESS,
