@@ -183,9 +183,9 @@ def _media_problems(raw: Mapping[str, Any]) -> Iterator[SpecProblem]:
         media = raw.get(modality)
         if isinstance(media, dict):
             for place, message in media_problems(modality, media, tokens, placement=placement):
-                path = place if place.startswith("tokens.") else f"{modality}.{place}"
                 value = media.get(place)
-                yield SpecProblem(path, "" if value is None else quoted(value), message)
+                found = "" if value is None else quoted(value)
+                yield SpecProblem(f"{modality}.{place}", found, message)
 
 
 def _value_problems(spec: FamilySpec) -> Iterator[SpecProblem]:
