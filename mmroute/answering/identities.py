@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from mmroute.geometry import Overrides
 from mmroute.requests.items import (
@@ -50,8 +50,12 @@ def identities_of(
     Raises:
         InexactError: an error of the engine's `Identify` or `check_names`.
     """
-    if request.mm_hashes and model.engine.read_mm_hash is not None:
-        return _by_mm_hashes(model, request.mm_hashes, placeholders)
+    read = model.engine.read_mm_hash
+    if request.mm_hashes and read is not None:
+        if len(request.mm_hashes) != len(placeholders):  # the engine ignores such a list
+            return (None,) * len(placeholders)
+        each = [model.media[placed.modality].identity for placed in placeholders]
+        return tuple(map(read, request.mm_hashes, each))
     waiting: dict[Modality, Iterator[Identity | None]] = {}
     named: list[tuple[Item, Identity]] = []
     for modality, listed in items.items():
@@ -115,14 +119,3 @@ def _overrides(model: ResolvedModel, request: Request, modality: Modality) -> Ov
     if unnamed := model.media[modality].unnamed & kwargs.keys():
         kwargs = {name: value for name, value in kwargs.items() if name not in unnamed}
     return Overrides(kwargs, media_io)
-
-
-def _by_mm_hashes(
-    model: ResolvedModel, entries: Sequence[Any], placeholders: Sequence[PlaceholderRange]
-) -> tuple[Identity | None, ...]:
-    """The identities in ``mm_hashes``. The engine ignores a list of another length."""
-    read = model.engine.read_mm_hash
-    if read is None or len(entries) != len(placeholders):
-        return (None,) * len(placeholders)
-    forms = [model.media[placed.modality].identity for placed in placeholders]
-    return tuple(map(read, entries, forms))
