@@ -1,12 +1,10 @@
-"""The items of an answer: the place, the identity and the image hash of each."""
+"""The items of an answer: the place and the identity of each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from mmroute.errors import InexactError, Reason
-from mmroute.hashing import ImageHash
 from mmroute.placement import PlaceholderRange
 from mmroute.requests.items import Identity, Modality
 
@@ -23,46 +21,7 @@ class PlacedItem(NamedTuple):
     identity: Identity | None
 
 
-def identified(
-    items: Iterable[tuple[PlaceholderRange, Identity | None]],
-) -> list[tuple[PlaceholderRange, Identity]]:
-    """The items, each with its identity.
-
-    Raises:
-        InexactError: `image_identity_unknown` or `item_identity_unknown`: one has none.
-    """
-    pairs = []
-    for placeholder, identity in items:
-        if identity is None:
-            raise _nameless(placeholder)
-        pairs.append((placeholder, identity))
-    return pairs
-
-
-def with_image_hashes(
-    items: Iterable[tuple[PlaceholderRange, Identity]], item_hash: Callable[[str], ImageHash]
-) -> list[tuple[PlaceholderRange, ImageHash]]:
-    """The items, each with the image hash from which its pad value is made.
-
-    Args:
-        items: the items, as `identified` returns them.
-        item_hash: computes the image hash of an identity.
-
-    Raises:
-        InexactError: `image_identity_unknown` for an empty uuid.
-    """
-    pairs = []
-    for placeholder, identity in items:
-        if not identity.value:
-            raise InexactError(
-                Reason.IMAGE_IDENTITY_UNKNOWN,
-                f"image {placeholder.item + 1} has an empty uuid, which has no hash; give another",
-            )
-        pairs.append((placeholder, item_hash(identity.value)))
-    return pairs
-
-
-def _nameless(placeholder: PlaceholderRange) -> InexactError:
+def nameless(placeholder: PlaceholderRange) -> InexactError:
     """The error of an item whose identity is not known."""
     number, modality = placeholder.item + 1, placeholder.modality
     match modality:

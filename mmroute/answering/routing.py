@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from mmroute.answering.placed_items import PlacedItem, identified, with_image_hashes
+from mmroute.answering.placed_items import PlacedItem, nameless
 from mmroute.engines.hashes import Hashes, HashSettings, RefusedHashes
 from mmroute.errors import InexactError, NoTokenIdsError, Reason
 from mmroute.geometry import AnyGeometry, ModelContext, TokenIds
@@ -265,7 +265,12 @@ class Routing:
             InexactError: `image_identity_unknown` or `item_identity_unknown`: the identity of an
                 item cannot be computed, for example because only an image's size is known.
         """
-        return identified(zip(self.placeholders, self.identities, strict=True))
+        pairs = []
+        for placeholder, identity in zip(self.placeholders, self.identities, strict=True):
+            if identity is None:
+                raise nameless(placeholder)
+            pairs.append((placeholder, identity))
+        return pairs
 
     def metadata(self) -> tuple[ItemMetadata, ...]:
         """The fields of each item that the engine's processor has beside tensors, by position.
@@ -296,4 +301,12 @@ class Routing:
         Raises:
             InexactError: as `image_hashes`.
         """
-        return with_image_hashes(self.identified(), self.hashing.item_hash)
+        pairs = []
+        for placeholder, identity in self.identified():
+            if not identity.value:
+                raise InexactError(
+                    Reason.IMAGE_IDENTITY_UNKNOWN,
+                    f"image {placeholder.item + 1} has an empty uuid, of which there is no number",
+                )
+            pairs.append((placeholder, self.hashing.item_hash(identity.value)))
+        return pairs
