@@ -5,7 +5,7 @@ Source: vLLM ``rust/src/chat/src/renderer/kimi_k3/encoding.rs``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -158,20 +158,20 @@ def _results(results: Sequence[Message], calls: Mapping[str, tuple[int, str]]) -
             )
     for result in sorted(results, key=lambda result: calls[result.call_id][0]):
         place, name = calls[result.call_id]
-        yield from _told("message", _content(result), role="tool", tool=name, index=str(place))
+        yield from _told(_content(result), role="tool", tool=name, index=str(place))
 
 
 def _of_message(message: Message, *, thinks: bool) -> Iterator[str]:
     match message.role:
         case "assistant":
-            yield from _told("message", _assistant(message, thinks=thinks), role="assistant")
+            yield from _told(_assistant(message, thinks=thinks), role="assistant")
         case "system" | "developer":
             if message.tools:
                 yield from _internal("tool-declare", _NEW_TOOLS.format(_described(message.tools)))
             if not message.tools or message.text or message.images:
-                yield from _told("message", _content(message), role="system")
+                yield from _told(_content(message), role="system")
         case "user":
-            yield from _told("message", _content(message), role="user")
+            yield from _told(_content(message), role="user")
         case role:
             raise invalid(f"this model takes no message of the role {quoted(role)}")
 
@@ -232,13 +232,14 @@ def _described(tools: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _internal(kind: str, text: str) -> Iterator[str]:
-    return _told("message", [text.strip(WHITESPACE)], role="system", type=kind)
+    return _told([text.strip(WHITESPACE)], role="system", type=kind)
 
 
-def _told(tag: str, pieces: Sequence[str] | Iterator[str], **attributes: str) -> Iterator[str]:
-    yield from _opened(tag, **attributes)
+def _told(pieces: Iterable[str], **attributes: str) -> Iterator[str]:
+    """One message."""
+    yield from _opened("message", **attributes)
     yield from pieces
-    yield from _closed(tag)
+    yield from _closed("message")
     yield Mark.END
 
 

@@ -23,8 +23,8 @@ _NUMBERED: Final = frozenset({"type", "uuid"})
 _DETAILS: Final = (None, "auto", "low", "high")  # without effect
 _MEDIA: Final = frozenset({"video_url", "audio_url", "input_audio"})
 _REASONING: Final = ("reasoning", "reasoning_content", "thinking")
-# Of a message in the body of a request: the body itself, and the list of messages.
-_MESSAGE_DEPTH: Final = 2
+# Around a message or a tool in the body of a request: the body itself, and their list.
+_DEPTH: Final = 2
 
 Content: TypeAlias = "str | list[str | MediaPart]"
 """The content of a message: a text, or its parts, which are texts and images."""
@@ -143,26 +143,25 @@ def read_messages(given: object, *, empty_arguments: str = "{}") -> list[Message
     return [_message(each, f"messages[{i}]", empty_arguments) for i, each in enumerate(given)]
 
 
-def read_tools(given: object, where: str, depth: int = 1) -> list[dict[str, Any]]:
+def read_tools(given: object, where: str) -> list[dict[str, Any]]:
     """Tool definitions as templates get them.
 
     Args:
         given: the client's value.
         where: the name of the field.
-        depth: the number of objects and arrays around it.
 
     Raises:
         InexactError: `invalid_request`.
     """
     if not isinstance(given, list | tuple):
         raise invalid(f"{where} must be a list of tool definitions, found {quoted(given)}")
-    return [_tool(each, f"{where}[{i}]", depth + 1) for i, each in enumerate(given)]
+    return [_tool(each, f"{where}[{i}]") for i, each in enumerate(given)]
 
 
 def _message(given: object, where: str, empty_arguments: str) -> Message:
     if not isinstance(given, Mapping):
         raise invalid(f"{where} must be an object, found {json_type(given)}")
-    message = read_json(given, where, _MESSAGE_DEPTH)
+    message = read_json(given, where, _DEPTH)
     match role := message.get("role"):
         case "assistant":
             return _assistant(message, where, empty_arguments)
@@ -266,8 +265,8 @@ def _call_for_template(call: Call) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": function}
 
 
-def _tool(given: object, where: str, depth: int) -> dict[str, Any]:
-    tool = read_json(given, where, depth)
+def _tool(given: object, where: str) -> dict[str, Any]:
+    tool = read_json(given, where, _DEPTH)
     function = tool.get("function") if isinstance(tool, dict) else None
     if not isinstance(function, dict) or tool.get("type", "function") != "function":
         raise invalid(f"{where} must be the definition of a function, found {quoted(given)}")
