@@ -33,6 +33,8 @@ class FixedCount(OneByOne[Any]):
             images are not cropped.
         margin: the pixels on both sides of an image that no window covers.
         max_crops: the most crops.
+        around: the number of tokens around the features that take features as well (``enclosed``).
+            The engine plans its encoder cache with them.
     """
 
     tokens: int | Mapping[str, int] | None = None
@@ -42,9 +44,10 @@ class FixedCount(OneByOne[Any]):
     window: int = 0
     margin: int = 0
     max_crops: int = 1
+    around: int = 0
 
     def max_embeds(self, _: CachePlan) -> int:
-        return self.count(None).whole
+        return self.count(None).whole + self.around
 
     def count(self, _: object) -> Count:
         tokens = self.tokens
