@@ -71,7 +71,7 @@ class Navit(MergedPatches):
         )
         width = min(max(1, int(image.width * scale)), longest)
         height = min(max(1, int(image.height * scale)), longest)
-        factor = self.merge_size * patch
+        factor = self.factor
         return math.ceil(height / factor), math.ceil(width / factor)
 
 
@@ -94,7 +94,7 @@ class ScaledPatches(MergedPatches):
         if patches > self.max_patches:
             scale = math.sqrt(self.max_patches / patches)
             width, height = int(width * scale), int(height * scale)
-        factor = self.merge_size * self.patch_size
+        factor = self.factor
         columns, rows = -(-width // factor), -(-height // factor)
         if max(columns, rows) * self.merge_size > _MOST_PER_SIDE:
             raise image_refused(image, f"it has more than {_MOST_PER_SIDE} patches along a side")
