@@ -13,7 +13,8 @@ import hypothesis
 import loaded_once
 import pytest
 import urllib3.util.connection  # noqa: F401 - it binds a socket once, to look for IPv6
-from small_models import SMALL_MODELS, Files, write_model
+from small_families import ALL_MODELS
+from small_models import Files, write_model
 
 from mmroute import Normalizer
 
@@ -56,7 +57,7 @@ def small_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pat
 
     def directory(name: str) -> Path:
         path = root / name
-        return path if path.is_dir() else write_model(SMALL_MODELS[name](), path)
+        return path if path.is_dir() else write_model(ALL_MODELS[name](), path)
 
     return directory
 
@@ -68,7 +69,7 @@ def normalizer(small_model: Callable[[str], Path]) -> Callable[[str], Normalizer
 
     def load(name: str) -> Normalizer:
         if name not in loaded:
-            model = str(small_model(name)) if name in SMALL_MODELS else name
+            model = str(small_model(name)) if name in ALL_MODELS else name
             loaded[name] = Normalizer.from_pretrained(model, model_id=f"org/{name}")
         return loaded[name]
 
@@ -80,7 +81,7 @@ def changed_model(tmp_path: Path) -> Callable[..., Path]:
     """A small model with some of its files changed by a function, or left out."""
 
     def write(name: str, change: Callable[[Files], object]) -> Path:
-        files = copy.deepcopy(SMALL_MODELS[name]())  # models share parts
+        files = copy.deepcopy(ALL_MODELS[name]())  # models share parts
         change(files)
         return write_model(files, tmp_path / name)
 

@@ -73,8 +73,8 @@ def build_engine(
         files: the files of a small model, if they are others than its own.
     """
     from small_code_families import CODE_FAMILIES
-    from small_families import FAMILY_MODELS
-    from small_models import SMALL_MODELS, fingerprint, write_model
+    from small_families import ALL_MODELS
+    from small_models import fingerprint, write_model
 
     if model == EMBEDDED:
         import hashlib
@@ -91,7 +91,7 @@ def build_engine(
             Engine(directory, model_id=f"org/{model}"),
             hashlib.sha256(tekken.read_bytes()).hexdigest(),
         )
-    files = files or {**SMALL_MODELS, **FAMILY_MODELS}[model]()
+    files = files or ALL_MODELS[model]()
     write_model(files, directory)
     is_phi3v = files.get("config.json", {}).get("model_type") == "phi3_v"
     code = arguments.code / model

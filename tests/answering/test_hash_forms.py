@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import copy
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from small_families import FAMILY_MODELS
-from small_models import write_model
+from small_models import Files
 
 from mmroute import EngineSettings, ImageSize, InexactError, Lora, Normalizer, Reason
 from mmroute.answering.hash_forms import BlockForm, HashForm
@@ -61,19 +60,20 @@ def test_no_form_hides_what_is_not_known() -> None:
      ("--disable-hybrid-kv-cache-manager", None)],
 )  # fmt: skip
 def test_blocks_that_the_groups_of_a_model_do_not_keep_are_marked(
-    options: str, published: int | None, tmp_path: Path
+    options: str, published: int | None, changed_model: Callable[..., Path]
 ) -> None:
     """Eight heads of 256 beside two of 512: vLLM's blocks have n and 2n tokens, unless on 4 ranks.
 
     Source: vLLM 0.33.0 ``v1/core/kv_cache_utils.py``, run on this model's groups.
     """
 
-    files = copy.deepcopy(FAMILY_MODELS["small-gemma-4"]())
-    files["config.json"]["text_config"] |= {
-        "num_key_value_heads": 8, "head_dim": 256,
-        "num_global_key_value_heads": 2, "global_head_dim": 512,
-    }  # fmt: skip
-    directory = write_model(files, tmp_path / "model")
+    def in_groups(files: Files) -> None:
+        files["config.json"]["text_config"] |= {
+            "num_key_value_heads": 8, "head_dim": 256,
+            "num_global_key_value_heads": 2, "global_head_dim": 512,
+        }  # fmt: skip
+
+    directory = changed_model("small-gemma-4", in_groups)
     settings = EngineSettings.from_args(f"vllm serve org/name --block-size 16 {options}")
     normalizer = Normalizer.from_pretrained(directory, engine_settings=settings)
     routing = normalizer.normalize(prompt_token_ids=[5] * 50)

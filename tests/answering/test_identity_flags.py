@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
-from small_families import FAMILY_MODELS
-from small_models import write_model
 
 from mmroute import ImageSize, Normalizer
 
@@ -16,10 +14,11 @@ WHOLE = "82d9691e9040589684a1188dde71ae43e33717d7a54fb9c01853366c66800d29"
 
 
 @pytest.mark.parametrize(("name", "most"), [("small-deepseek-vl2", 2), ("small-unlimited-ocr", 1)])
-def test_an_identity_covers_whether_images_are_cut(name: str, most: int, tmp_path: Path) -> None:
-    model = Normalizer.from_pretrained(str(write_model(FAMILY_MODELS[name](), tmp_path / name)))
+def test_an_identity_covers_whether_images_are_cut(
+    name: str, most: int, normalizer: Callable[[str], Normalizer]
+) -> None:
     for count in (1, 2, 3):
         images = [ImageSize(900, 700, uuid="a")] * count
-        routing = model.normalize(prompt="<image>" * count, images=images)
+        routing = normalizer(name).normalize(prompt="<image>" * count, images=images)
         expected = CUT if count <= most else WHOLE
         assert [str(one) for one in routing.identities] == [expected] * count

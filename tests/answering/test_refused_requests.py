@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-from small_families import FAMILY_MODELS
-from small_models import write_model
 
 from mmroute import AudioLength, ImageSize, Normalizer, Reason, VideoSize
 
@@ -191,10 +188,9 @@ def test_bad_requests_are_answered_with_a_reason(
     assert len(routing.message) > 15
 
 
-def test_fun_audio_chat_takes_no_argument(tmp_path: Path) -> None:
+def test_fun_audio_chat_takes_no_argument(normalizer: Callable[[str], Normalizer]) -> None:
     """Its engine hands them to a function without any; also those of other modalities."""
-    directory = write_model(FAMILY_MODELS["small-fun-audio-chat"](), tmp_path / "model")
-    model = Normalizer.from_pretrained(str(directory))
+    model = normalizer("small-fun-audio-chat")
     messages, audios = user({"type": "audio"}), [AudioLength(16000, 16000)]
     assert model.normalize(messages=messages, audios=audios).exact
     for scope in ("images_kwargs", "videos_kwargs", "audio_kwargs", "text_kwargs"):
@@ -204,10 +200,11 @@ def test_fun_audio_chat_takes_no_argument(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["do_rescale", "resample"])
-def test_moondream_takes_no_argument_of_image_processors(name: str, tmp_path: Path) -> None:
+def test_moondream_takes_no_argument_of_image_processors(
+    name: str, normalizer: Callable[[str], Normalizer]
+) -> None:
     """Its processor fails on those that transformers hands on."""
-    directory = write_model(FAMILY_MODELS["small-moondream3"](), tmp_path / "model")
-    model = Normalizer.from_pretrained(str(directory))
+    model = normalizer("small-moondream3")
     prompt = "<|endoftext|><image>a"
     assert model.normalize(prompt=prompt, images=[SIZE]).exact
     routing = model.normalize(prompt=prompt, images=[SIZE], mm_processor_kwargs={name: 0})

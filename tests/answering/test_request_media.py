@@ -8,14 +8,11 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from media_files import media_files
 from PIL import Image
-from small_families import FAMILY_MODELS
-from small_models import write_model
 
 from mmroute import (
     AudioLength,
@@ -156,10 +153,9 @@ def test_no_decoder_and_no_process_is_started(
         assert read_audio(media_files("audios")[name].data).num_samples
 
 
-def test_an_item_without_a_token_is_refused(tmp_path: Path) -> None:
+def test_an_item_without_a_token_is_refused(normalizer: Callable[[str], Normalizer]) -> None:
     """vLLM 0.33.0: "Expected there to be 1 prompt placeholders ... found 0"."""
-    directory = write_model(FAMILY_MODELS["small-qwen2.5-omni"](), tmp_path / "model")
-    model = Normalizer.from_pretrained(str(directory), model_id="org/omni")
+    model = normalizer("small-qwen2.5-omni")
     limits = {"merge_size": 1, "min_pixels": 196, "max_pixels": 784}
     prompt = "<|vision_start|><|IMAGE|><|vision_end|>"
 
@@ -172,9 +168,10 @@ def test_an_item_without_a_token_is_refused(tmp_path: Path) -> None:
     assert len(answer(28).block_hashes(block_size=1)) == len(answer(28).token_ids)
 
 
-def test_what_omni_makes_of_surplus_placeholders_depends_on_its_cache(tmp_path: Path) -> None:
-    directory = write_model(FAMILY_MODELS["small-qwen2.5-omni"](), tmp_path / "model")
-    model = Normalizer.from_pretrained(directory)
+def test_what_omni_makes_of_surplus_placeholders_depends_on_its_cache(
+    normalizer: Callable[[str], Normalizer],
+) -> None:
+    model = normalizer("small-qwen2.5-omni")
     items: dict[str, Any] = {
         "videos": [VideoSize(64, 64, 8, 2.0)],
         "audios": [AudioLength(16_000, 16_000)],

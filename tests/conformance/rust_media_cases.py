@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from image_cases import image_files
 from PIL import ExifTags, Image
-from small_families import FAMILY_MODELS
-from small_models import SMALL_MODELS, Files
+from small_families import ALL_MODELS
+from small_models import Files
 
 MODELS: Final = {
     **{name: name for name in (
@@ -73,7 +73,7 @@ NAMES: Final = (
 
 
 def _step5() -> Files:
-    files = copy.deepcopy(FAMILY_MODELS["small-step-3-vl"]())
+    files = copy.deepcopy(ALL_MODELS["small-step-3-vl"]())
     files["config.json"] |= {
         "model_type": "step5_vl",
         "architectures": ["Step5ForConditionalGeneration"],
@@ -83,7 +83,7 @@ def _step5() -> Files:
 
 def _nemotron() -> Files:
     """The frontend does not start with other values than those of the published model."""
-    files = copy.deepcopy(FAMILY_MODELS["small-nemotron-omni"]())
+    files = copy.deepcopy(ALL_MODELS["small-nemotron-omni"]())
     files["preprocessor_config.json"].pop("size")
     config = files["config.json"]
     config["vision_config"]["args"] |= {"min_num_patches": 1024, "max_num_patches": 13312}
@@ -101,7 +101,7 @@ def _nemotron() -> Files:
 
 
 def _glm() -> Files:
-    files = copy.deepcopy(FAMILY_MODELS["small-glm-4.1v"]())
+    files = copy.deepcopy(ALL_MODELS["small-glm-4.1v"]())
     files["config.json"] |= {
         "model_type": "glm5_next",
         "architectures": ["Glm5NextForConditionalGeneration"],
@@ -119,7 +119,7 @@ _OWN: Final = {"step-5": _step5, "nemotron-omni": _nemotron, "glm-5.3-flash": _g
 
 def files_of(model: str, file: str = "", fields: Mapping[str, Any] = MappingProxyType({})) -> Files:
     """The files of a model, of which one has other fields."""
-    files = copy.deepcopy({**SMALL_MODELS, **FAMILY_MODELS, **_OWN}[model]())  # models share parts
+    files = copy.deepcopy({**ALL_MODELS, **_OWN}[model]())  # models share parts
     if file:
         changed = {**files.get(file, {}), **fields}
         files[file] = {name: value for name, value in changed.items() if value is not None}

@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 from command_line import run
-from small_families import FAMILY_MODELS
-from small_models import write_model
 
 from mmroute import (
     EngineSettings,
@@ -257,9 +255,11 @@ def test_a_size_in_a_request_wins_over_pixel_limits_of_the_engine(
     assert len(by_size.token_ids) < len(model.normalize(**image).token_ids)
 
 
-def test_templates_of_texts_get_the_placeholder_of_minicpm(tmp_path: Path) -> None:
-    directory = write_model(FAMILY_MODELS["small-minicpm-v-4.6"](), tmp_path / "model")
+def test_templates_of_texts_get_the_placeholder_of_minicpm(
+    small_model: Callable[[str], Path],
+) -> None:
     settings = EngineSettings(content_format="string")
+    directory = small_model("small-minicpm-v-4.6")
     model = Normalizer.from_pretrained(directory, engine_settings=settings)
     parts = [{"type": "text", "text": "hello"}, {"type": "image"}]
     messages = [{"role": "user", "content": parts}]
@@ -288,9 +288,11 @@ def test_templates_of_texts_get_the_placeholder_of_llava_even_for_pixtral(
     assert ask("x").reason is Reason.PLACEHOLDER_COUNT_MISMATCH
 
 
-def test_processor_settings_not_observed_with_videos_leave_images(tmp_path: Path) -> None:
+def test_processor_settings_not_observed_with_videos_leave_images(
+    small_model: Callable[[str], Path],
+) -> None:
     """vLLM 0.33.0 counts images by such an engine's settings as by those of a request."""
-    directory = write_model(FAMILY_MODELS["small-internvl"](), tmp_path / "model")
+    directory = small_model("small-internvl")
     kwargs = {"max_patches": 2, "initial_shift": True}
     model = Normalizer.from_pretrained(
         directory, engine_settings=EngineSettings(mm_processor_kwargs=kwargs)

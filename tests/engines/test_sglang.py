@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from server_helpers import process
-from small_families import FAMILY_MODELS
+from small_families import ALL_MODELS
 from small_models import SMALL_MODELS, fingerprint, write_model
 
 from mmroute import ImageSize, InexactError, ModelError, Normalizer, Reason
@@ -24,7 +24,7 @@ COVERED = {"small-qwen2-vl", "small-qwen2.5-vl", "small-qwen3-vl", "small-gemma-
 
 
 def load(name: str, directory: Path) -> Normalizer:
-    files = {**SMALL_MODELS, **FAMILY_MODELS}[name]()
+    files = ALL_MODELS[name]()
     return Normalizer.from_pretrained(write_model(files, directory), backend="sglang")
 
 

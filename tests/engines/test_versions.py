@@ -13,8 +13,6 @@ import msgspec
 import numpy as np
 import pytest
 from media_files import png_url
-from small_families import FAMILY_MODELS
-from small_models import write_model
 
 from mmroute import ImageSize, InexactError, ModelError, Normalizer, Reason, Routing
 from mmroute.engines.known import find_engine
@@ -180,19 +178,19 @@ def test_a_family_may_be_refused_for_some_versions(small_model: Callable[[str], 
 
 @pytest.mark.parametrize("name", ["small-muse-glimmer", "small-cosmos3-edge"])
 def test_families_that_a_running_engine_of_0_32_answers_otherwise(
-    name: str, tmp_path: Path
+    name: str, small_model: Callable[[str], Path]
 ) -> None:
-    directory = write_model(FAMILY_MODELS[name](), tmp_path / "model")
+    directory = small_model(name)
     Normalizer.from_pretrained(str(directory), backend="vllm==0.33.0")
     with pytest.raises(ModelError, match=r"not covered for vllm 0\.32\.0"):
         Normalizer.from_pretrained(str(directory), backend="vllm==0.32.0")
 
 
 def test_what_a_family_adds_to_identities_came_with_0_33(
-    small_model: Callable[[str], Path], tmp_path: Path
+    small_model: Callable[[str], Path],
 ) -> None:
     """As a running engine of 0.32 has it; releases before 0.31 are not predicted."""
-    flagged = write_model(FAMILY_MODELS["small-h2ovl"](), tmp_path / "model")
+    flagged = small_model("small-h2ovl")
     image = {"type": "image_url", "image_url": {"url": PICTURE}}
     messages = [{"role": "user", "content": [image, {"type": "text", "text": "What is this?"}]}]
 

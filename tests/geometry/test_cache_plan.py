@@ -6,12 +6,11 @@ The expected numbers are vLLM 0.33.0's own (``vllm/multimodal/encoder_budget.py`
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
-from small_models import write_model
-from small_vllm_families import VLLM_FAMILIES
 
+from mmroute import Normalizer
 from mmroute.geometry import CachePlan
 from mmroute.geometry.frame_sampling import Sampler
 from mmroute.geometry.grid import AnyGrid
@@ -20,7 +19,6 @@ from mmroute.geometry.grids.fixed_frames import FixedFrames
 from mmroute.geometry.grids.frame_pairs import FramePairs
 from mmroute.geometry.grids.minimax_resize import MiniMaxVideo
 from mmroute.geometry.grids.resized_video import ResizedVideo
-from mmroute.model.resolve import resolve_model
 from mmroute.requests.items import ImageSize, Modality
 
 OMNI = FramePairs(
@@ -74,8 +72,10 @@ def test_without_images_their_part_of_the_context_is_free() -> None:
     assert INTERNVL.max_embeds(CachePlan(1024, 256, takes_images=False)) == 1024
 
 
-def test_words_that_take_features_are_planned_with(tmp_path: Path) -> None:
-    model = resolve_model(str(write_model(VLLM_FAMILIES["small-glm-4v"](), tmp_path)))
+def test_words_that_take_features_are_planned_with(
+    normalizer: Callable[[str], Normalizer],
+) -> None:
+    model = normalizer("small-glm-4v").model
     rules = model.media[Modality.IMAGE]
     (replacement,) = rules.geometry.replacements([ImageSize(64, 64)], model.context)
     assert rules.max_embeds == replacement.num_embeds == 102

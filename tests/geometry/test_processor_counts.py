@@ -6,27 +6,25 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from small_families import FAMILY_MODELS
-from small_models import write_model
 
 from mmroute import ImageSize, Normalizer
 from mmroute.errors import InexactError
 from mmroute.requests.items import Modality
-from mmroute.reuse.fast_paths import REFERENCE_ONLY
 
 LINES = Path(__file__).with_name("processor_counts.jsonl").read_text().splitlines()
 META, *MODELS = map(json.loads, LINES)
 
 
 @pytest.mark.parametrize("recorded", MODELS, ids=lambda recorded: recorded["model"])
-def test_features_of_random_sizes(recorded: dict[str, Any], tmp_path: Path) -> None:
-    name, counts = recorded["model"], recorded["counts"]
-    path = write_model(FAMILY_MODELS[name](), tmp_path / name)
-    model = Normalizer.from_pretrained(path, fast_paths=REFERENCE_ONLY).model
+def test_features_of_random_sizes(
+    recorded: dict[str, Any], normalizer: Callable[[str], Normalizer]
+) -> None:
+    model, counts = normalizer(recorded["model"]).model, recorded["counts"]
     assert META["transformers"] in model.family.checked.get("transformers", ())
     geometry: Any = model.media[Modality.IMAGE].geometry
     wrong = []

@@ -376,12 +376,15 @@ _MEDIA: Final[Mapping[str, Mapping[str, str]]] = {
 _TEXT: Final = "{%- elif 'text' in part -%}"
 
 
+ALL_MODELS: Final[Mapping[str, Callable[[], Files]]] = {**SMALL_MODELS, **FAMILY_MODELS}
+"""Every small model: name -> its files."""
+
+
 def media_model(name: str) -> Files | None:
     """The files of a small model, with a template that writes all items; None if there is none."""
-    models = {**SMALL_MODELS, **FAMILY_MODELS}
-    if name not in models:
+    if name not in ALL_MODELS:
         return None
-    files = models[name]()
+    files = ALL_MODELS[name]()
     for modality, written in _MEDIA.get(name, {}).items():
         branch = f"{{%- elif part.type == '{modality}' -%}}{written}"
         for file in ("chat_template.json", "chat_template.jinja"):

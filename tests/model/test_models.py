@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import pickle
 import sys
@@ -12,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 from paths import ROOT, real_models
-from small_families import FAMILY_MODELS
+from small_families import ALL_MODELS
 from small_models import SMALL_MODELS, Files, write_model
 
 from mmroute import ModelError, Normalizer, Reason, SpecError
@@ -59,7 +58,7 @@ WITHOUT_SMALL_MODEL: Final = {
 
 def test_every_family_has_a_small_model_or_says_why_not(tmp_path: Path) -> None:
     small = set()
-    for name, files in {**SMALL_MODELS, **FAMILY_MODELS}.items():
+    for name, files in ALL_MODELS.items():
         # A family is known by its configuration; vocabularies are most of what is to be written.
         config = {file: value for file, value in files().items() if file != "tokenizer.json"}
         small.add(match_family(find_model(str(write_model(config, tmp_path / name)))).family)
@@ -505,17 +504,21 @@ def test_extra_special_tokens_win_over_a_field_of_their_name(
 @pytest.mark.parametrize(
     "place", ["processor_config.json", "preprocessor_config.json", "tokenizer_config.json"]
 )
-def test_a_processor_is_named_in_any_of_three_files(place: str, tmp_path: Path) -> None:
+def test_a_processor_is_named_in_any_of_three_files(
+    place: str, changed_model: Callable[..., Path]
+) -> None:
     """By the first of them that names one: GLM's two write the time of a frame differently."""
-    files = copy.deepcopy(FAMILY_MODELS["small-glm-4.1v"]())
-    files["processor_config.json"] = {}
-    for name in ("preprocessor_config.json", "tokenizer_config.json"):
-        files[name].pop("processor_class", None)
-    files[place]["processor_class"] = "Glm46VProcessor"
-    files["video_preprocessor_config.json"] = {
-        "size": {"shortest_edge": 9000, "longest_edge": 90000}
-    }
-    origins = resolve_model(str(write_model(files, tmp_path / "model"))).origins
+
+    def change(files: Files) -> None:
+        files["processor_config.json"] = {}
+        for name in ("preprocessor_config.json", "tokenizer_config.json"):
+            files[name].pop("processor_class", None)
+        files[place]["processor_class"] = "Glm46VProcessor"
+        files["video_preprocessor_config.json"] = {
+            "size": {"shortest_edge": 9000, "longest_edge": 90000}
+        }
+
+    origins = resolve_model(str(changed_model("small-glm-4.1v", change))).origins
     (time,) = [origin for origin in origins if origin.name == "video.time"]
     assert time.source == f"{place}:processor_class"
 
@@ -525,16 +528,17 @@ def test_a_processor_is_named_in_any_of_three_files(place: str, tmp_path: Path) 
     [("config.json", "video_end_token_id"), ("preprocessor_config.json", "merge_size")],
 )
 def test_fields_by_which_the_engine_writes_videos_must_agree(
-    name: str, field: str, tmp_path: Path
+    name: str, field: str, changed_model: Callable[..., Path]
 ) -> None:
-    files = copy.deepcopy(FAMILY_MODELS["small-glm-4.1v"]())
-    files["video_preprocessor_config.json"] = {
-        "size": {"shortest_edge": 9000, "longest_edge": 90000},
-        "merge_size": 2,
-    }
-    files[name][field] = 1
+    def change(files: Files) -> None:
+        files["video_preprocessor_config.json"] = {
+            "size": {"shortest_edge": 9000, "longest_edge": 90000},
+            "merge_size": 2,
+        }
+        files[name][field] = 1
+
     with pytest.raises(ModelError, match=field) as caught:
-        resolve_model(str(write_model(files, tmp_path / "model")))
+        resolve_model(str(changed_model("small-glm-4.1v", change)))
     assert caught.value.reason is Reason.CONTRADICTORY_CONFIG
 
 

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_families import FAMILY_MODELS
-from small_models import SMALL_MODELS, Files, write_model
+from small_models import SMALL_MODELS, Files
 
 from mmroute import Normalizer
 from mmroute.answering.pipeline import answer
@@ -54,10 +53,9 @@ def test_built_in_cases(name: str, normalizer: Load, suite: Callable[[str], list
     assert len(cases) * 0.75 < exact < len(cases)
 
 
-def test_each_video_of_a_proof_has_block_hashes(tmp_path: Path) -> None:
+def test_each_video_of_a_proof_has_block_hashes(small_model: Callable[[str], Path]) -> None:
     """Also under releases that give names to files of videos which mmroute does not predict."""
-    directory = write_model(FAMILY_MODELS["small-exaone-4.5"](), tmp_path / "model")
-    model = resolve_model(str(directory), backend="vllm==0.29.0")
+    model = resolve_model(str(small_model("small-exaone-4.5")), backend="vllm==0.29.0")
     videos = [case for case in proof_cases(model) if case.kind == Modality.VIDEO]
     named = [case for case in videos if case.id.endswith("-named")]
     assert 2 * len(named) == len(videos) > 20
