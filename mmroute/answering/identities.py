@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, Final
 
@@ -12,14 +12,12 @@ from mmroute.requests.items import (
     ImageFile,
     ImageSize,
     Item,
-    Items,
     Modality,
     VideoFile,
-    VideoSize,
 )
 
 if TYPE_CHECKING:
-    from mmroute.geometry.frame_sampling import Frames
+    from mmroute.answering.prepared import Prepared
     from mmroute.model.resolved import ResolvedModel
     from mmroute.placement import PlaceholderRange
     from mmroute.requests.request import Request
@@ -30,11 +28,7 @@ _MOST_KEPT: Final = 64  # identities of one image
 
 
 def identities_of(
-    model: ResolvedModel,
-    request: Request,
-    items: Items,
-    placeholders: Sequence[PlaceholderRange],
-    frames_of: Callable[[VideoSize], Frames],
+    model: ResolvedModel, prepared: Prepared, placeholders: Sequence[PlaceholderRange]
 ) -> tuple[Identity | None, ...]:
     """The identity of the item at each placeholder; None if it cannot be computed.
 
@@ -42,15 +36,13 @@ def identities_of(
 
     Args:
         model: the engine's model.
-        request: the client's request, with its overrides.
-        items: the request's items.
+        prepared: the request and its items.
         placeholders: the places of the items, by position.
-        frames_of: returns the frames of a video that are decoded.
 
     Raises:
         InexactError: an error of the engine's `Identify` or `check_names`.
     """
-    read = model.engine.read_mm_hash
+    request, read = prepared.request, model.engine.read_mm_hash
     if request.mm_hashes and read is not None:
         if len(request.mm_hashes) != len(placeholders):  # the engine ignores such a list
             return (None,) * len(placeholders)
@@ -58,29 +50,26 @@ def identities_of(
         return tuple(map(read, request.mm_hashes, each))
     waiting: dict[Modality, Iterator[Identity | None]] = {}
     named: list[tuple[Item, Identity]] = []
-    for modality, listed in items.items():
+    for modality, listed in prepared.items.items():
         if all(type(item) is ImageSize and item.uuid is None for item in listed):
             waiting[modality] = repeat(None)  # the commonest items, at the least cost
             continue
-        identities = _of_modality(model, request, modality, listed, frames_of)
+        identities = _of_modality(model, prepared, modality, listed)
         waiting[modality] = iter(identities)
         pairs = zip(listed, identities, strict=True)
         named += [(item, identity) for item, identity in pairs if identity is not None]
     if named:
-        forms = {modality: model.media[modality].identity for modality in items}
-        model.engine.check_names(named, items, forms)
+        forms = {modality: model.media[modality].identity for modality in prepared.items}
+        model.engine.check_names(named, prepared.items, forms)
     return tuple([next(waiting[placed.modality]) for placed in placeholders])
 
 
 def _of_modality(
-    model: ResolvedModel,
-    request: Request,
-    modality: Modality,
-    items: Sequence[Item],
-    frames_of: Callable[[VideoSize], Frames],
+    model: ResolvedModel, prepared: Prepared, modality: Modality, items: Sequence[Item]
 ) -> list[Identity | None]:
     """The identities of the items of one modality, in their order."""
-    engine, rules = model.engine, model.media[modality]
+    engine, rules, request = model.engine, model.media[modality], prepared.request
+    geometry = prepared.geometries[modality]
     flag = rules.identity_flag
     flags = {flag.name: len(items) <= flag.most_items} if flag else _NO_FLAGS
     overrides = _overrides(model, request, modality)
@@ -96,7 +85,7 @@ def _of_modality(
             identity = engine.identify(
                 item,
                 overrides=overrides,
-                frames=frames_of(item.size) if isinstance(item, VideoFile) else None,
+                frames=geometry.frames(item.size) if isinstance(item, VideoFile) else None,
                 model_id=model.model_id,
                 form=rules.identity,
                 flags=flags,

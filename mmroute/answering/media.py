@@ -23,6 +23,7 @@ from mmroute.requests.items import (
 )
 
 if TYPE_CHECKING:
+    from mmroute.answering.prepared import Geometries
     from mmroute.engines.profile import EngineProfile
     from mmroute.images.known_files import KnownFiles
     from mmroute.net.fetching import LinkFetcher
@@ -126,13 +127,13 @@ def left_over(modality: Modality, left: int, count: int) -> InexactError:
     )
 
 
-def check_decoded(items: Items, engine: EngineProfile, frames: Callable[[VideoSize], int]) -> None:
+def check_decoded(items: Items, engine: EngineProfile, geometries: Geometries) -> None:
     """Refuse a request with videos or audio that is too large for the engine to decode.
 
     Args:
         items: the request's items.
         engine: the engine whose limits hold.
-        frames: returns the number of frames of a video that are decoded.
+        geometries: the geometries of their modalities, which know the frames that are decoded.
 
     Raises:
         InexactError: `item_refused`.
@@ -144,7 +145,8 @@ def check_decoded(items: Items, engine: EngineProfile, frames: Callable[[VideoSi
                 case ImageSize():
                     units = size.width * size.height
                 case VideoSize():
-                    units = frames(size) * size.width * size.height
+                    frames = geometries[modality].frames(size)
+                    units = len(frames.indices) * size.width * size.height
                 case AudioLength():
                     units = size.num_samples
             decoded += units * engine.bytes_per_unit[modality]

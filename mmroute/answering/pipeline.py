@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from mmroute.answering.caches import NO_CACHES, Caches
 from mmroute.answering.identities import identities_of
 from mmroute.answering.media import check_decoded, items_beside_prompt, items_of_parts
-from mmroute.answering.prepared import Geometries, Prepared, Sizes, frames_of
+from mmroute.answering.prepared import Geometries, Prepared, Sizes
 from mmroute.answering.prompt_ids import (
     LONG_TEXT,
     check_long_text,
@@ -66,7 +66,7 @@ def prepare(
         return Prepared(request, ids, items, {}, {}, ())
     geometries = {modality: geometry_of(model, request, modality) for modality in items}
     if not items.keys() <= _IMAGES:  # images alone were added up when they were read
-        check_decoded(items, model.engine, lambda video: len(frames_of(geometries, video).indices))
+        check_decoded(items, model.engine, geometries)
     sizes = {modality: tuple([item.size for item in listed]) for modality, listed in items.items()}
     insertions = _insertions(model, geometries, sizes)
     if watch is not None:
@@ -103,13 +103,7 @@ def answer(
         expansion = expand(model, prepared)
         if watch is not None:
             watch.lap(Stage.PLACE)
-        identities = identities_of(
-            model,
-            prepared.request,
-            prepared.items,
-            expansion.placeholders,
-            lambda video: frames_of(prepared.geometries, video),
-        )
+        identities = identities_of(model, prepared, expansion.placeholders)
         if watch is not None:
             watch.lap(Stage.IDENTIFY)
     except InexactError as inexact:

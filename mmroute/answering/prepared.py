@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from mmroute.geometry import AnyGeometry, TokenIds
 from mmroute.placement import Insertion
-from mmroute.requests.items import Items, Modality, VideoSize
+from mmroute.requests.items import Items, Modality
 from mmroute.requests.request import Request
-
-if TYPE_CHECKING:
-    from mmroute.geometry.frame_sampling import Frames
 
 Geometries: TypeAlias = Mapping[Modality, AnyGeometry]
 """The geometry of each modality of a request."""
@@ -38,8 +35,3 @@ class Prepared(NamedTuple):
     geometries: Geometries
     sizes: Sizes
     insertions: Sequence[Insertion]
-
-
-def frames_of(geometries: Geometries, video: VideoSize) -> Frames:
-    """The frames of a video that the engine decodes."""
-    return geometries[Modality.VIDEO].frames(video)
