@@ -15,22 +15,14 @@ from typing import Any, Final
 
 from mmroute.chat.conversation import ParsedChat
 from mmroute.engines.vllm.deepseek import v32
-from mmroute.engines.vllm.deepseek.dsml import (
-    IMAGE,
-    V4_PREAMBLE,
-    V4_TAGS,
-    V32_PREAMBLE,
-    V32_TAGS,
-    V41_TAGS,
-    Call,
-    Markup,
-)
+from mmroute.engines.vllm.deepseek.dsml import IMAGE, V32_PREAMBLE, V32_TAGS, Call, Markup
 from mmroute.engines.vllm.deepseek.efforts import V4_EFFORTS, v41_effort
 from mmroute.engines.vllm.deepseek.turns import (
     Block,
     Dialect,
     Thinking,
     Turn,
+    dialects,
     merged,
     with_tools,
     without_dropped,
@@ -46,8 +38,7 @@ from mmroute.requests.request import Request
 
 _to_json: Final = partial(json.dumps, ensure_ascii=False)
 _V32: Final = Markup(*V32_TAGS, V32_PREAMBLE.replace("\n\n", "\n"), _to_json)
-_V4: Final = Dialect(Markup(*V4_TAGS, V4_PREAMBLE, _to_json), marks_systems=False)
-_V41: Final = Dialect(Markup(*V41_TAGS, V4_PREAMBLE, _to_json), marks_systems=True)
+_V4, _V41 = dialects(_to_json)
 # They make the engine fail, are refused by its server, or have it encode the text elsewhere.
 _REFUSED: Final = frozenset({"chat_template", "conversation", "messages", "self", "tokenize"})
 _TOGGLES: Final = ("thinking", "enable_thinking")

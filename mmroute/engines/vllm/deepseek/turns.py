@@ -8,7 +8,7 @@ Source: vLLM ``tokenizers/deepseek_v4_encoding.py``, ``tokenizers/deepseek_v41_e
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
@@ -20,6 +20,9 @@ from mmroute.engines.vllm.deepseek.dsml import (
     SYSTEM,
     THINK,
     USER,
+    V4_PREAMBLE,
+    V4_TAGS,
+    V41_TAGS,
     Call,
     Markup,
 )
@@ -96,6 +99,18 @@ class Dialect:
 
     markup: Markup
     marks_systems: bool
+
+
+def dialects(json: Callable[[Any], str]) -> tuple[Dialect, Dialect]:
+    """How V4 and V4.1 write turns.
+
+    Args:
+        json: writes JSON, which the two frontends do differently.
+    """
+    return (
+        Dialect(Markup(*V4_TAGS, V4_PREAMBLE, json), marks_systems=False),
+        Dialect(Markup(*V41_TAGS, V4_PREAMBLE, json), marks_systems=True),
+    )
 
 
 class Thinking(NamedTuple):

@@ -16,22 +16,14 @@ from typing import Any, Final
 
 from mmroute.chat.conversation import ParsedChat
 from mmroute.engines.vllm.deepseek import v32
-from mmroute.engines.vllm.deepseek.dsml import (
-    IMAGE,
-    V4_PREAMBLE,
-    V4_TAGS,
-    V32_PREAMBLE,
-    V32_TAGS,
-    V41_TAGS,
-    Call,
-    Markup,
-)
+from mmroute.engines.vllm.deepseek.dsml import IMAGE, V32_PREAMBLE, V32_TAGS, Call, Markup
 from mmroute.engines.vllm.deepseek.efforts import V4_EFFORTS, v41_effort
 from mmroute.engines.vllm.deepseek.turns import (
     Block,
     Dialect,
     Thinking,
     Turn,
+    dialects,
     merged,
     with_tools,
     without_dropped,
@@ -48,8 +40,7 @@ from mmroute.requests.items import Items
 from mmroute.requests.request import Request
 
 _V32: Final = Markup(*V32_TAGS, V32_PREAMBLE, tojson)
-_V4: Final = Dialect(Markup(*V4_TAGS, V4_PREAMBLE, tojson), marks_systems=False)
-_V41: Final = Dialect(Markup(*V41_TAGS, V4_PREAMBLE, tojson), marks_systems=True)
+_V4, _V41 = dialects(tojson)
 _ROLES: Final = ("system", "developer", "user", "assistant", "tool")
 _HIGH: Final = Reasoning(True, "high")
 _FUNCTION: Final = ("name", "description", "parameters", "strict")
