@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 from mmroute.geometry.grid import CachePlan, Count, OneByOne
 from mmroute.geometry.grids.anyres import best_resolution
@@ -30,14 +30,13 @@ class _CutImages:
         crop_tokens: the number of feature positions along one side of a crop.
         crop_size: the side of a crop, in pixels. An image without a longer side has no crops.
         row_ends: whether each row of features has one more at its end.
-        max_crops: the most crops.
     """
 
+    _most_crops: ClassVar = 6
     base_tokens: int
     crop_tokens: int
     crop_size: int
     row_ends: bool = True
-    max_crops: int = 6
 
     @property
     def view(self) -> Count:
@@ -48,7 +47,7 @@ class _CutImages:
         if max(image.width, image.height) <= self.crop_size:
             return self.view
         columns, rows = closest_grid(
-            image, tile_size=self.crop_size, min_tiles=_MIN_CROPS, max_tiles=self.max_crops
+            image, tile_size=self.crop_size, min_tiles=_MIN_CROPS, max_tiles=self._most_crops
         )
         across, down = columns * self.crop_tokens, rows * self.crop_tokens
         return Count(down, across + self.row_ends, whole=self.view.whole)
@@ -72,10 +71,10 @@ class ViewAndCrops(_CutImages, OneByOne[ImageSize]):
 class CropsOfOne(_CutImages):
     """Cuts an image into crops if it is alone in its request: Unlimited-OCR."""
 
-    max_crops: int = 32
+    _most_crops: ClassVar = 32
 
     def max_embeds(self, _: CachePlan) -> int:
-        return self.count(ImageSize(self.crop_size, self.crop_size * self.max_crops)).total
+        return self.count(ImageSize(self.crop_size, self.crop_size * self._most_crops)).total
 
     def counts(self, items: Sequence[ImageSize], _: ModelContext) -> Iterable[Count]:
         return map(self.count, items) if len(items) == 1 else [self.view] * len(items)
