@@ -67,7 +67,14 @@ def answers(engine: Any) -> Iterator[dict[str, Any]]:
 def main() -> None:
     """Write one file for each model named, or for all."""
     from cases import FAMILY_PLACEHOLDERS, PLACEHOLDERS
-    from engine import add_arguments, build_engine, meta, refuse_other_versions, write_lines
+    from engine import (
+        EMBEDDED,
+        add_arguments,
+        build_engine,
+        meta,
+        refuse_other_versions,
+        write_lines,
+    )
     from small_families import media_model
 
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -78,9 +85,8 @@ def main() -> None:
     logging.disable(logging.WARNING)
     for model in arguments.models:
         with tempfile.TemporaryDirectory() as directory:
-            engine, fingerprint = build_engine(
-                model, Path(directory), arguments, files=media_model(model)
-            )
+            files = None if model == EMBEDDED else media_model(model)
+            engine, fingerprint = build_engine(model, Path(directory), arguments, files=files)
             if engine._engine.renderer.mm_processor is None:
                 continue
             lines = [meta(model, fingerprint=fingerprint), *answers(engine._engine)]

@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 from image_cases import image_files
-from small_families import FAMILY_MODELS
-from small_models import write_model
 
 from mmroute import EngineSettings, ImageSize, InexactError, Normalizer, Routing, read_image
 from mmroute.cli import main
@@ -60,10 +58,9 @@ def test_hashes_are_those_of_a_normalizer_of_its_own(
 
 
 def test_a_version_for_which_the_family_says_something_else_has_its_own_answer(
-    tmp_path: Path,
+    normalizer: Callable[[str], Normalizer],
 ) -> None:
-    files = FAMILY_MODELS["small-deepseek-v4"]()
-    first = Normalizer.from_pretrained(write_model(files, tmp_path / "small-deepseek-v4"))
+    first = normalizer("small-deepseek-v4")
     alike, older = first.matching("vllm==0.32"), first.matching("vllm==0.30")
     hi = [{"role": "user", "content": "Hi"}]
     routing, same, refused = first.normalize_with(alike, older, messages=hi)

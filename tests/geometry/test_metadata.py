@@ -42,7 +42,6 @@ def test_metadata_is_the_engines(path: Path, tmp_path: Path) -> None:
     """Names, values, dtypes, shapes and kinds of all fields."""
     meta, cases = read_vectors(path)
     files = media_model(path.stem)
-    assert files is not None
     assert meta["fingerprint"] == fingerprint(files), "the vectors are of other files"
     settings = EngineSettings(dtype="bfloat16")  # with which the generator starts the engine
     directory = str(write_model(files, tmp_path))
@@ -145,9 +144,7 @@ def test_a_number_is_of_the_type_that_the_engine_computes_with(
 def test_arguments_whose_metadata_differ_from_the_tokens_are_refused(
     model: str, argument: dict[str, Any], tmp_path: Path
 ) -> None:
-    files = media_model(model)
-    assert files is not None
-    normalizer = Normalizer.from_pretrained(str(write_model(files, tmp_path)))
+    normalizer = Normalizer.from_pretrained(write_model(media_model(model), tmp_path))
     request: dict[str, Any] = {**IMAGE, "images": [ImageSize(660, 614)]}
     assert normalizer.normalize(**request).metadata()
     with pytest.raises(InexactError) as caught:
@@ -164,7 +161,6 @@ def test_patches_merge_behind_a_layer_that_the_model_has(
 ) -> None:
     """Source: vLLM ``model_executor/models/minicpmv4_6.py`` (`process_images`)."""
     files = media_model("small-minicpm-v-4.6")
-    assert files is not None
     files["config.json"]["insert_layer_id"] = layer
     normalizer = Normalizer.from_pretrained(str(write_model(files, tmp_path)))
     request: dict[str, Any] = {**IMAGE, "images": [ImageSize(64, 48)]}
@@ -182,8 +178,7 @@ def test_chunks_of_long_audio() -> None:
 def test_audio_beyond_what_it_is_filled_up_to_is_refused(tmp_path: Path) -> None:
     """The engine keeps all of it, and other frames of it."""
     files = media_model("small-qwen2.5-omni")  # without chunk_length, which is 30 then
-    assert files is not None
-    normalizer = Normalizer.from_pretrained(str(write_model(files, tmp_path)))
+    normalizer = Normalizer.from_pretrained(write_model(files, tmp_path))
     chat: list[Any] = [{"role": "user", "content": [{"type": "audio"}]}]
     whole = normalizer.normalize(messages=chat, audios=[AudioLength(480000, 16000)])
     assert whole.exact

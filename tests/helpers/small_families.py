@@ -380,10 +380,8 @@ ALL_MODELS: Final[Mapping[str, Callable[[], Files]]] = {**SMALL_MODELS, **FAMILY
 """Every small model: name -> its files."""
 
 
-def media_model(name: str) -> Files | None:
-    """The files of a small model, with a template that writes all items; None if there is none."""
-    if name not in ALL_MODELS:
-        return None
+def media_model(name: str) -> Files:
+    """The files of a small model, with a template that writes all items."""
     files = ALL_MODELS[name]()
     for modality, written in _MEDIA.get(name, {}).items():
         branch = f"{{%- elif part.type == '{modality}' -%}}{written}"

@@ -124,10 +124,6 @@ def test_a_choice_that_fails_leaves_the_reference() -> None:
     assert answer(encoder, LONG) == REFERENCE
 
 
-def test_counters_wait_for_the_choice() -> None:
-    assert pending(lambda: Constant(*CHOSEN)).stats().engine == "constant"
-
-
 if hasattr(os, "fork"):
 
     def in_a_forked_process(right: Callable[[], bool]) -> bool:
