@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from pathlib import Path
@@ -10,7 +9,8 @@ from typing import Any
 
 import pytest
 from server_helpers import CHAT, error_of, serving
-from small_models import SMALL_MODELS, Files, write_model
+from small_families import ALL_MODELS
+from small_models import Files, write_model
 from starlette.testclient import TestClient
 
 from mmroute import InexactError, ModelError, Normalizer, Reason
@@ -34,45 +34,6 @@ def _qwen3_5(files: Files) -> None:
     config |= {"model_type": "qwen3_5", "architectures": ["Qwen3_5ForConditionalGeneration"]}
 
 
-def _kimi(model_type: str, architecture: str, **config: Any) -> Callable[[Files], None]:
-    """Qwen3-VL's small vocabulary, with Kimi's names for its tokens."""
-    names = {
-        "<|image_pad|>": "<|media_pad|>",
-        "<|video_pad|>": "<|media_content|>",
-        "<|vision_start|>": "<|media_begin|>",
-        "<|vision_end|>": "<|media_end|>",
-    }
-
-    def change(files: Files) -> None:
-        tokens = [
-            *files["tokenizer.json"]["added_tokens"],
-            *files["tokenizer_config.json"]["added_tokens_decoder"].values(),
-        ]
-        for token in tokens:
-            token["content"] = names.get(token["content"], token["content"])
-        files["tokenizer_config.json"]["tokenizer_class"] = "PreTrainedTokenizerFast"
-        old = files["config.json"]
-        files["config.json"] = {
-            "model_type": model_type,
-            "architectures": [architecture],
-            "text_config": old["text_config"],
-            **config,
-        }
-        files["preprocessor_config.json"] = {
-            "media_proc_cfg": {
-                "in_patch_limit": 16384,
-                "patch_size": 14,
-                "merge_kernel_size": 2,
-                "patch_limit_on_one_side": 512,
-                "fixed_output_tokens": None,
-            }
-        }
-        del files["chat_template.json"]
-        files["chat_template.jinja"] = _TEMPLATE
-
-    return change
-
-
 _TEMPLATE = (
     "{%- for message in messages -%}[{{ message.role }}"
     "{%- if message.tool %} {{ message.tool }} {{ message.index }}{% endif %}]"
@@ -85,22 +46,16 @@ _TEMPLATE = (
 )
 
 
-def _loaded(change: Callable[[Files], None], directory: Path) -> Normalizer:
-    files = copy.deepcopy(SMALL_MODELS["small-qwen3-vl"]())  # models share parts
-    change(files)
-    return Normalizer.from_pretrained(write_model(files, directory))
-
-
 @pytest.fixture(scope="module")
-def kimi_k2_5(tmp_path_factory: pytest.TempPathFactory) -> Normalizer:
-    change = _kimi("kimi_k25", "KimiK25ForConditionalGeneration", use_unified_vision_chunk=True)
-    return _loaded(change, tmp_path_factory.mktemp("kimi") / "k2.5")
+def kimi_k2_5(normalizer: Callable[[str], Normalizer]) -> Normalizer:
+    return normalizer("small-kimi-k2.5")
 
 
 @pytest.fixture(scope="module")
 def kimi_k3(tmp_path_factory: pytest.TempPathFactory) -> Normalizer:
-    change = _kimi("kimi_k3", "KimiK3ForConditionalGeneration")
-    return _loaded(change, tmp_path_factory.mktemp("kimi") / "k3")
+    files = ALL_MODELS["small-kimi-k3"]() | {"chat_template.jinja": _TEMPLATE}
+    directory = write_model(files, tmp_path_factory.mktemp("kimi") / "k3")
+    return Normalizer.from_pretrained(directory)
 
 
 @pytest.fixture(scope="module")
@@ -109,9 +64,10 @@ def served_kimi_k3(kimi_k3: Normalizer) -> Iterator[TestClient]:
         yield client
 
 
-def test_the_block_size_of_a_hybrid_model_must_be_given(changed_model: ChangedModel) -> None:
-    model = Normalizer.from_pretrained(changed_model("small-qwen3-vl", _qwen3_5))
-    routing = model.normalize(prompt="the image " * 40)
+def test_the_block_size_of_a_hybrid_model_must_be_given(
+    normalizer: Callable[[str], Normalizer],
+) -> None:
+    routing = normalizer("small-qwen3.5").normalize(prompt="the image " * 40)
     for asked in (routing.block_hashes, routing.extra_keys):
         with pytest.raises(InexactError) as inexact:
             asked()
@@ -150,9 +106,11 @@ def test_images_beside_a_prompt_are_refused_where_the_engine_takes_them_in_chats
 
 
 def test_a_field_that_the_spec_does_not_hold_for_is_named(changed_model: ChangedModel) -> None:
-    change = _kimi("kimi_k25", "KimiK25ForConditionalGeneration")
+    def change(files: Files) -> None:
+        del files["config.json"]["use_unified_vision_chunk"]
+
     with pytest.raises(ModelError, match=r"config\.json:use_unified_vision_chunk") as error:
-        Normalizer.from_pretrained(changed_model("small-qwen3-vl", change))
+        Normalizer.from_pretrained(changed_model("small-kimi-k2.5", change))
     assert error.value.reason is Reason.INVALID_CONFIG_FIELD
 
 
