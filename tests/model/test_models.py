@@ -540,21 +540,3 @@ def test_fields_by_which_the_engine_writes_videos_must_agree(
     with pytest.raises(ModelError, match=field) as caught:
         resolve_model(str(changed_model("small-glm-4.1v", change)))
     assert caught.value.reason is Reason.CONTRADICTORY_CONFIG
-
-
-@pytest.mark.parametrize(
-    ("fields", "length"),
-    [
-        ({}, 32768),
-        ({"max_seq_len": 1000}, 1000),
-        ({"n_positions": 222}, 222),
-        ({"model_max_length": 50000}, 50000),
-        ({"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, 65536),
-        ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, 32768),
-    ],
-)
-def test_context_length(
-    fields: dict[str, Any], length: int, changed_model: Callable[..., Path]
-) -> None:
-    path = changed_model("small-qwen2.5-vl", edit("config.json", **fields))
-    assert resolve_model(str(path)).max_model_len == length

@@ -106,6 +106,8 @@ def test_what_is_no_text_model_is_refused(
         ({}, 512),
         ({"max_position_embeddings": None}, 2048),  # LlamaConfig's
         ({"max_sequence_length": 100}, 100),
+        ({"max_seq_len": 100}, 100),
+        ({"n_positions": 222}, 222),
         ({"model_max_length": 4096}, 4096),
         ({"rope_scaling": {"rope_type": "linear", "factor": 4.0}}, 2048),
         ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, 512),
