@@ -1,4 +1,4 @@
-"""What a family spec says beside counts: block sizes, chats only, requirements, identities."""
+"""What a family spec says beside counts: chats only, requirements, identities."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from small_families import ALL_MODELS
 from small_models import Files, write_model
 from starlette.testclient import TestClient
 
-from mmroute import InexactError, ModelError, Normalizer, Reason
+from mmroute import ModelError, Normalizer, Reason
 from mmroute.geometry import Overrides
 from mmroute.images import read_image
 from mmroute.requests.items import IdentitySource, ImageSize
@@ -62,17 +62,6 @@ def kimi_k3(tmp_path_factory: pytest.TempPathFactory) -> Normalizer:
 def served_kimi_k3(kimi_k3: Normalizer) -> Iterator[TestClient]:
     with serving([ModelSource(kimi_k3.model.name, ("kimi",))]) as client:
         yield client
-
-
-def test_the_block_size_of_a_hybrid_model_must_be_given(
-    normalizer: Callable[[str], Normalizer],
-) -> None:
-    routing = normalizer("small-qwen3.5").normalize(prompt="the image " * 40)
-    for asked in (routing.block_hashes, routing.extra_keys):
-        with pytest.raises(InexactError) as inexact:
-            asked()
-        assert inexact.value.reason is Reason.BLOCK_SIZE_UNKNOWN
-    assert len(routing.block_hashes(block_size=32).hashes) == len(routing.token_ids) // 32
 
 
 def test_marks_stay_with_the_letters_before_them(changed_model: ChangedModel) -> None:

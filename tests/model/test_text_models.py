@@ -321,9 +321,12 @@ def test_harmony_renders_chats_once_the_date_is_told(tmp_path: Path) -> None:
 def test_the_block_size_of_a_hybrid_model_comes_from_the_worker(tmp_path: Path) -> None:
     directory = write(tmp_path, architectures=["NemotronHForCausalLM"], model_type="nemotron_h")
     routing = Normalizer.from_pretrained(directory).normalize(prompt="Hello the world " * 40)
-    with pytest.raises(InexactError, match="chooses the number of tokens under one hash") as caught:
-        routing.block_hashes()
-    assert caught.value.reason is Reason.BLOCK_SIZE_UNKNOWN
+    for asked in (routing.block_hashes, routing.extra_keys):
+        with pytest.raises(
+            InexactError, match="chooses the number of tokens under one hash"
+        ) as caught:
+            asked()
+        assert caught.value.reason is Reason.BLOCK_SIZE_UNKNOWN
     assert len(routing.block_hashes(block_size=32)) == len(routing.token_ids) // 32
 
 
