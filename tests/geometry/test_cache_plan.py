@@ -79,3 +79,9 @@ def test_words_that_take_features_are_planned_with(
     rules = model.media[Modality.IMAGE]
     (replacement,) = rules.geometry.replacements([ImageSize(64, 64)], model.context)
     assert rules.max_embeds == replacement.num_embeds == 102
+
+
+def test_frames_are_planned_with_what_stands_around_them(
+    normalizer: Callable[[str], Normalizer],
+) -> None:
+    assert normalizer("small-gemma-4").model.media[Modality.VIDEO].max_embeds == 2496

@@ -17,6 +17,7 @@ from mmroute.requests.items import ImageSize, VideoSize
 
 _MOST_FRAMES: Final = 32  # that are sampled if the request does not say
 _UNKNOWN_FPS: Final = 24
+_AROUND: Final = 8  # begin, end and time of a frame, which the engine plans with its features
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class BudgetedFrames(SampledVideos):
     max_soft_tokens: int
 
     def max_embeds(self, _: CachePlan) -> int:
-        return _MOST_FRAMES * self.max_soft_tokens
+        return _MOST_FRAMES * (self.max_soft_tokens + _AROUND)
 
     def count(self, video: VideoSize) -> Count:
         tokens = soft_tokens(video, self)
