@@ -24,9 +24,6 @@ from mmroute.requests.items import ImageSize, Modality
 OMNI = FramePairs(
     patch_size=16, merge_size=2, min_pixels=4, max_pixels=602112, sampler=Sampler.QWEN2_VL
 )
-MINIMAX = MiniMaxVideo(
-    patch_size=14, merge_size=2, max_pixels=451584, sampler=Sampler.MINIMAX_M3_VL
-)
 INTERNVL = FixedFrames(tokens_per_frame=256, beside_an_image=True, sampler=Sampler.OPENCV)
 ONEVISION = FixedFrames(
     image_size=384, patch_size=14, stride=2, newline=True, planned_frames=16,
@@ -36,6 +33,15 @@ TILES = ClosestTiles(tile_size=448, min_tiles=1, max_tiles=12, tokens_per_tile=2
 UNCUT = ClosestTiles(
     tile_size=448, min_tiles=1, max_tiles=12, tokens_per_tile=256, planned_cropped=False
 )
+
+
+def minimax(max_pixels: int) -> MiniMaxVideo:
+    return MiniMaxVideo(
+        patch_size=14, merge_size=2, max_pixels=max_pixels, sampler=Sampler.MINIMAX_M3_VL
+    )
+
+
+MINIMAX = minimax(451584)
 
 
 def glm(max_pixels: int) -> ResizedVideo:
@@ -53,6 +59,8 @@ def glm(max_pixels: int) -> ResizedVideo:
         pytest.param(OMNI, CachePlan(4096, 12544), 12544, id="one pair, though none fits"),
         pytest.param(MINIMAX, CachePlan(1 << 20, 576), 144000, id="minimax"),
         pytest.param(MINIMAX, CachePlan(4096, 576), 4032, id="minimax in a short context"),
+        pytest.param(minimax(602112), CachePlan(1 << 20, 576), 192000, id="larger than an image"),
+        pytest.param(minimax(100000), CachePlan(8192, 121), 8128, id="larger than a square"),
         pytest.param(glm(47040000), CachePlan(65536, 6084), 31974, id="glm-4.1v"),
         pytest.param(glm(100352000), CachePlan(65536, 6084), 59400, id="glm-4.5v"),
         pytest.param(glm(47040000), CachePlan(4096, 6084), 6084, id="glm in a short context"),

@@ -126,33 +126,45 @@ class MiniMaxVideo(MergedFrames):
     max_long_side: int | None = None
 
     def max_embeds(self, plan: CachePlan) -> int:
-        """The engine plans with frames of the size of the largest image."""
-        return plan.pairs_like_images(_MOST_PAIRS)
+        """The engine plans with frames of the largest area, as many as the context holds.
+
+        Source: vLLM ``models/minimax_m3/common/mm_preprocess.py``
+        (``get_video_size_with_most_features``, ``get_max_video_tokens``).
+        """
+        if self.max_long_side is not None:  # with which every video is refused
+            return 1
+        units = max(1, self.max_pixels // self.factor**2)
+        rows = next(n for n in range(math.isqrt(units), 0, -1) if not units % n)
+        tokens = math.prod(self._grid(rows * self.factor, units // rows * self.factor))
+        return min(_MOST_PAIRS, max(1, plan.max_model_len // tokens)) * tokens
 
     def patches(self, video: VideoSize) -> tuple[int, int, int]:
         """Pairs of frames, rows and columns of patches."""
-        rows, columns = self._grid(video)
+        rows, columns = self._frame(video)
         pairs = -(-len(self.frames(video).indices) // 2)
         return pairs, rows * self.merge_size, columns * self.merge_size
 
     def count(self, video: VideoSize) -> Count:
-        rows, columns = self._grid(video)
+        rows, columns = self._frame(video)
         frames = self.frames(video)
         firsts = frames.indices[::2]
         times = tuple(index / frames.fps for index in firsts) if frames.fps > 0 else ()
         return Count(len(firsts), 1, rows * columns, times=times)
 
-    def _grid(self, video: VideoSize) -> tuple[int, int]:
+    def _frame(self, video: VideoSize) -> tuple[int, int]:
         """Rows and columns of tokens of a frame."""
         if self.max_long_side is not None:
             raise InexactError(
                 Reason.VIDEO_NOT_PREDICTABLE,
                 "max_long_side_pixel is set, whose effect on videos was not observed",
             )
-        check_aspect(video.height, video.width)
+        return self._grid(video.height, video.width)
+
+    def _grid(self, height: int, width: int) -> tuple[int, int]:
+        check_aspect(height, width)
         return smart_resize(
-            video.height,
-            video.width,
+            height,
+            width,
             factor=self.factor,
             min_pixels=_MIN_PIXELS,
             max_pixels=self.max_pixels,
