@@ -61,18 +61,6 @@ class CachePlan(NamedTuple):
         """The number of tokens of the context that the largest image leaves; may be negative."""
         return self.max_model_len - self.largest_image * self.takes_images
 
-    def pairs_like_images(self, most: int) -> int:
-        """The number of features of the largest video whose pairs of frames count as images.
-
-        Args:
-            most: the number of pairs that the engine plans, if the context holds them.
-
-        Source: vLLM ``model_executor/models/qwen2_vl.py``
-        (``Qwen2VLProcessingInfo.get_max_video_tokens``).
-        """
-        pairs = self.max_model_len // max(1, self.largest_image)
-        return min(most, max(1, pairs)) * self.largest_image
-
 
 class Grid(Protocol[_Size_contra]):
     """Turns items into counts: pure functions of integers, without I/O.

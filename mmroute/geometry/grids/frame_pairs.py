@@ -33,8 +33,12 @@ class FramePairs(MergedFrames):
     assumed_fps: float | None = None
 
     def max_embeds(self, plan: CachePlan) -> int:
-        """The engine plans with frames of the size of the largest image."""
-        return plan.pairs_like_images(_MOST_PAIRS)
+        """The engine plans with frames of the size of the largest image.
+
+        Source: vLLM ``model_executor/models/qwen2_vl.py`` (``get_max_video_tokens``).
+        """
+        pairs = plan.max_model_len // max(1, plan.largest_image)
+        return min(_MOST_PAIRS, max(1, pairs)) * plan.largest_image
 
     def patches(self, video: VideoSize) -> tuple[int, int, int]:
         """Pairs of frames, rows and columns of patches."""
