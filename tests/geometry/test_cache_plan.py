@@ -19,7 +19,6 @@ from mmroute.geometry.grids.fixed_frames import FixedFrames
 from mmroute.geometry.grids.frame_pairs import FramePairs
 from mmroute.geometry.grids.minimax_resize import MiniMaxVideo
 from mmroute.geometry.grids.resized_video import ResizedVideo
-from mmroute.requests.items import ImageSize, Modality
 
 OMNI = FramePairs(
     patch_size=16, merge_size=2, min_pixels=4, max_pixels=602112, sampler=Sampler.QWEN2_VL
@@ -80,16 +79,22 @@ def test_without_images_their_part_of_the_context_is_free() -> None:
     assert INTERNVL.max_embeds(CachePlan(1024, 256, takes_images=False)) == 1024
 
 
-def test_words_that_take_features_are_planned_with(
-    normalizer: Callable[[str], Normalizer],
+@pytest.mark.parametrize(
+    ("name", "planned"),
+    [
+        ("small-gemma-4", {"image": 140, "video": 2496}),  # with the words around each frame
+        ("small-glm-4v", {"image": 102}),  # with the two words that take features
+        ("small-minicpm-v-4.6", {"image": 102}),  # nine times as high as wide
+        ("small-minicpm-v-4.7", {"image": 98}),
+        ("small-minimax-m3", {"image": 121, "video": 8128}),
+        ("small-muse-spark", {"image": 300, "video": 600, "audio": 1024}),
+        ("small-ovis-2.5", {"image": 3138, "video": 3138}),
+        ("small-step-3-vl", {"image": 3164}),
+        ("small-unlimited-ocr", {"image": 3793}),
+    ],
+)
+def test_the_engine_plans_a_model_with(
+    normalizer: Callable[[str], Normalizer], name: str, planned: dict[str, int]
 ) -> None:
-    model = normalizer("small-glm-4v").model
-    rules = model.media[Modality.IMAGE]
-    (replacement,) = rules.geometry.replacements([ImageSize(64, 64)], model.context)
-    assert rules.max_embeds == replacement.num_embeds == 102
-
-
-def test_frames_are_planned_with_what_stands_around_them(
-    normalizer: Callable[[str], Normalizer],
-) -> None:
-    assert normalizer("small-gemma-4").model.media[Modality.VIDEO].max_embeds == 2496
+    media = normalizer(name).model.media
+    assert {kind.value: rules.max_embeds for kind, rules in media.items()} == planned
