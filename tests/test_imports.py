@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from paths import ROOT
 
 import mmroute
 from mmroute import ModelError
@@ -99,3 +100,26 @@ def test_the_front_of_the_server_knows_no_models_and_no_api() -> None:
     assert not [name for name in found if name.startswith("mmroute.api")]
     rooms = ("models", "loading", "shared_models", "supervisor")
     assert found.isdisjoint(f"mmroute.server.{room}" for room in rooms)
+
+
+TOOLS: Final = {path.stem: path for path in (ROOT / "tools").glob("*.py")}
+TEST_MODULES: Final = {
+    path.stem
+    for room in ("helpers", "conformance")
+    for path in (ROOT / "tests" / room).glob("*.py")
+}
+
+
+def loaded_by(tool: str) -> set[str]:
+    """The modules that a tool imports anywhere, also by other tools."""
+    text = TOOLS[tool].read_text(encoding="utf-8")
+    found = set(re.findall(r"^\s*(?:from|import) (\w+)", text, re.MULTILINE))
+    return found.union(*(loaded_by(other) for other in found & TOOLS.keys()))
+
+
+@pytest.mark.parametrize("tool", sorted(TOOLS))
+def test_a_program_that_needs_the_modules_of_the_tests_finds_them(tool: str) -> None:
+    """Here they are on the path, and where an engine is installed they are not."""
+    if "__main__" in TOOLS[tool].read_text(encoding="utf-8"):
+        found = loaded_by(tool)
+        assert "vector_files" in found or not found & TEST_MODULES

@@ -8,15 +8,12 @@ Both columns are mmroute's answers for a small model, decoded. The vectors of ea
 
 from __future__ import annotations
 
-import sys
 import tempfile
 import warnings
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
-ROOT = HERE.parent
-sys.path[:0] = [str(ROOT / "tests" / "helpers"), str(ROOT)]
+from vector_files import ROOT
 
 PAGE = ROOT / "docs" / "frontends.md"
 BEGIN, END = "<!-- table: tools/compare_frontends.py -->", "<!-- end of the table -->"

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import argparse
 import copy
-import itertools
 import json
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+from vector_files import runs
 
 ENGINE_VERSION = "0.33.0"
 EMBEDDED = "pixtral-12b-2409"
@@ -26,15 +28,18 @@ ALGORITHMS = ("sha256", "sha256_cbor", "xxhash", "xxhash_cbor")
 HASH_SEED = "0"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What some of the models need beside the repository."""
+def parser_of(doc: str | None, models: Iterable[str]) -> argparse.ArgumentParser:
+    """A parser of the models to ask, all of them by default, and of what some of them need."""
+    parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
+    parser.add_argument("models", metavar="MODEL", nargs="*", default=[*models])
     parser.add_argument(
         "--code",
         type=Path,
         default=Path(),
         help="directory of processor code: a folder for a model",
     )
-    parser.add_argument("--params", help=f"params.json of {EMBEDDED}")
+    parser.add_argument("--params", type=Path, help=f"params.json of {EMBEDDED}")
+    return parser
 
 
 def refuse_other_versions() -> None:
@@ -50,60 +55,82 @@ def meta(model: str, **fields: Any) -> dict[str, Any]:
             **packages, **fields}  # fmt: skip
 
 
-def write_lines(path: Path, lines: list[Any]) -> None:
-    """Write a vector file."""
-    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+def engines(
+    arguments: argparse.Namespace,
+    files_of: Callable[[str], dict[str, Any] | None] = lambda _: None,
+) -> Iterator[tuple[str, Engine, str]]:
+    """Each model that is asked, with its engine and the fingerprint of its files.
+
+    Args:
+        arguments: those of `parser_of`.
+        files_of: the files of a small model, if they are others than its own.
+    """
+    refuse_other_versions()
+    for model in arguments.models:
+        with tempfile.TemporaryDirectory() as directory:
+            yield model, *build_engine(model, Path(directory), arguments, files_of(model))
 
 
 def build_engine(
     model: str,
     directory: Path,
     arguments: argparse.Namespace,
-    *,
     files: dict[str, Any] | None = None,
 ) -> tuple[Engine, str]:
     """An engine of a small model or the embedded one, and the fingerprint of its files.
 
     The directory is written by this function, and the engine goes on reading it.
-
-    Args:
-        model: the model's name.
-        directory: where its files are written.
-        arguments: those of `add_arguments`.
-        files: the files of a small model, if they are others than its own.
     """
     from small_code_families import CODE_FAMILIES
-    from small_families import ALL_MODELS
-    from small_models import fingerprint, write_model
 
-    if model == EMBEDDED:
-        import hashlib
-        import shutil
-
-        from mistral_common.tokens.tokenizers.mistral import MistralTokenizer
-
-        if arguments.params is None:
-            sys.exit(f"{model} has no params.json; give it with --params")
-        tekken = Path(MistralTokenizer._data_path()) / "tekken_240911.json"
-        shutil.copy(tekken, directory / "tekken.json")
-        shutil.copy(arguments.params, directory / "params.json")
-        return (
-            Engine(directory, model_id=f"org/{model}"),
-            hashlib.sha256(tekken.read_bytes()).hexdigest(),
-        )
-    files = files or ALL_MODELS[model]()
-    write_model(files, directory)
-    is_phi3v = files.get("config.json", {}).get("model_type") == "phi3_v"
+    if model == EMBEDDED and arguments.params is None:
+        sys.exit(f"{model} has no params.json; give it with --params")
+    of_files = write_files(model, directory, arguments.params, files)
+    config = directory / "config.json"
+    kind = json.loads(config.read_text()).get("model_type") if config.is_file() else None
     code = arguments.code / model
-    if (is_phi3v or model in CODE_FAMILIES) and not code.is_dir():
+    if (kind == "phi3_v" or model in CODE_FAMILIES) and not code.is_dir():
         sys.exit(f"{model} has its processor's code elsewhere; give it with --code, in {code}")
-    if is_phi3v:
+    if kind == "phi3_v":
         add_phi3v_code(directory, code)
     elif code.is_dir():
         for file in code.glob("*.py"):
             (directory / file.name).write_text(file.read_text())
-    engine = Engine(directory, model_id=f"org/{model}")
-    return engine, fingerprint(files)
+    return Engine(directory, model_id=f"org/{model}"), of_files
+
+
+def write_files(
+    model: str,
+    directory: Path,
+    params: Path | None = None,
+    files: dict[str, Any] | None = None,
+) -> str:
+    """Write a small model or the embedded one; the fingerprint of its files.
+
+    Args:
+        model: the model's name.
+        directory: where its files are written.
+        params: the params.json of the embedded model; None if no engine reads it.
+        files: the files of a small model, if they are others than its own.
+    """
+    from small_families import ALL_MODELS
+    from small_models import fingerprint, write_model
+
+    if model != EMBEDDED:
+        files = files or ALL_MODELS[model]()
+        write_model(files, directory)
+        return fingerprint(files)
+    import hashlib
+    import shutil
+
+    from mistral_common.tokens.tokenizers.mistral import MistralTokenizer
+
+    tekken = Path(MistralTokenizer._data_path()) / "tekken_240911.json"
+    directory.mkdir(exist_ok=True)
+    shutil.copy(tekken, directory / "tekken.json")
+    if params is not None:
+        shutil.copy(params, directory / "params.json")
+    return hashlib.sha256(tekken.read_bytes()).hexdigest()
 
 
 def add_phi3v_code(directory: Path, code: Path) -> None:
@@ -129,7 +156,7 @@ class Engine:
         from mmroute.model_directory import find_model
         from mmroute.parity.oracles.vllm import VllmEngine
 
-        self._directory = str(directory)
+        self.directory = directory
         # vLLM reads the limits of PaddleOCR-VL by other names where it trusts code.
         self._engine = VllmEngine(
             find_model(str(directory)),
@@ -152,7 +179,7 @@ class Engine:
     def block_answer(self, case: Mapping[str, Any]) -> dict[str, Any]:
         """The same, with image identities and block hashes."""
         return self._answer(case, lambda request, ranges: {
-            **_stored(request, ranges), **_blocks(_after_hop(request))
+            **_stored(request, ranges), **_blocks(after_hop(request))
         })  # fmt: skip
 
     def prompt(self, case: Mapping[str, Any]) -> dict[str, Any]:
@@ -171,7 +198,7 @@ class Engine:
         try:
             return read(*self._engine.enter(case))
         except Exception as error:
-            message = f"{type(error).__name__}: {error}".replace(self._directory, "MODEL")
+            message = f"{type(error).__name__}: {error}".replace(str(self.directory), "MODEL")
             message = re.sub(r" at 0x[0-9A-Fa-f]+", "", message)
             return {"refused": message[:160]}
 
@@ -181,10 +208,10 @@ def _stored(request: Any, ranges: list[Any]) -> dict[str, Any]:
     others = {f.mm_position.offset: {"modality": f.modality}
               for f in request.mm_features or [] if f.modality in ("video", "audio")}  # fmt: skip
     return {"token_runs": runs(ids), "n_tokens": len(ids),
-            "placeholders": [_range(p) | others.get(p.offset, {}) for p in ranges]}  # fmt: skip
+            "placeholders": [range_of(p) | others.get(p.offset, {}) for p in ranges]}  # fmt: skip
 
 
-def _after_hop(request: Any) -> Any:
+def after_hop(request: Any) -> Any:
     """The request as the engine's core gets it: through its message encoding."""
     from vllm.v1.engine import EngineCoreRequest
     from vllm.v1.serial_utils import MsgpackDecoder, MsgpackEncoder
@@ -243,12 +270,8 @@ def _blocks(core_request: Any) -> dict[str, Any]:
     }
 
 
-def _range(placeholder: Any) -> dict[str, Any]:
+def range_of(placeholder: Any) -> dict[str, Any]:
     result = {"offset": int(placeholder.offset), "length": int(placeholder.length)}
     if placeholder.is_embed is None:
         return result
     return result | {"embed_runs": runs([int(v) for v in placeholder.is_embed.tolist()])}
-
-
-def runs(values: list[int]) -> list[list[int]]:
-    return [[value, len(list(run))] for value, run in itertools.groupby(values)]

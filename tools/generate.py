@@ -7,17 +7,11 @@ Run it where vLLM is installed (a CPU is enough), from the repository's root:
 
 from __future__ import annotations
 
-import argparse
-import sys
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
-TESTS = HERE.parent / "tests"
-VECTORS = TESTS / "conformance" / "vectors"
-sys.path[:0] = [str(p) for p in (HERE, TESTS / "helpers", TESTS / "conformance", HERE.parent)]
+from engine import engines, meta, parser_of
+from vector_files import VECTORS, write_lines
 
 
 def with_files(case: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -52,25 +46,16 @@ def with_files(case: Mapping[str, Any]) -> Mapping[str, Any]:
 def main() -> None:
     """Write one file for each model named, or for all."""
     from cases import FAMILY_PLACEHOLDERS, PLACEHOLDERS, cases, family_cases
-    from engine import add_arguments, build_engine, meta, refuse_other_versions, write_lines
 
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("models", nargs="*", default=[*PLACEHOLDERS, *FAMILY_PLACEHOLDERS])
-    add_arguments(parser)
-    arguments = parser.parse_args()
-    refuse_other_versions()
-    for model in arguments.models:
-        with tempfile.TemporaryDirectory() as directory:
-            engine, fingerprint = build_engine(model, Path(directory), arguments)
-            lines = [meta(model, fingerprint=fingerprint)]
-            family = model in FAMILY_PLACEHOLDERS
-            for case in family_cases(model) if family else cases(model):
-                if not case.get("images"):
-                    case.pop("images", None)
-                lines.append(case | {"expect": engine.answer(with_files(case))})
+    arguments = parser_of(__doc__, [*PLACEHOLDERS, *FAMILY_PLACEHOLDERS]).parse_args()
+    for model, engine, fingerprint in engines(arguments):
+        lines = [meta(model, fingerprint=fingerprint)]
+        family = model in FAMILY_PLACEHOLDERS
+        for case in family_cases(model) if family else cases(model):
+            if not case.get("images"):
+                case.pop("images", None)
+            lines.append(case | {"expect": engine.answer(with_files(case))})
         write_lines((VECTORS / "families" if family else VECTORS) / f"{model}.jsonl", lines)
-        refused = sum("refused" in line.get("expect", {}) for line in lines)
-        print(f"{model}: {len(lines) - 1} cases, {refused} refused")
 
 
 if __name__ == "__main__":

@@ -9,18 +9,15 @@ Run it where vLLM is installed, from the repository's root:
 
 from __future__ import annotations
 
-import json
 import random
-import sys
 import tempfile
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
-TESTS = HERE.parent / "tests"
-sys.path[:0] = [str(path) for path in (HERE, TESTS / "helpers", TESTS / "conformance")]
+from vector_files import TESTS, write_lines
+
 COUNTS = TESTS / "geometry" / "processor_counts.jsonl"
 # Of the other families the processor is vLLM's, or code in the repository of the model, or vLLM
 # gives it values of config.json that it does not read itself.
@@ -78,11 +75,11 @@ def feature_id(config: dict[str, Any]) -> int:
 
 def main() -> None:
     """Write all counts."""
-    lines = [json.dumps({"kind": "meta", "transformers": version("transformers")})]
+    lines: list[dict[str, Any]] = [{"kind": "meta", "transformers": version("transformers")}]
     for model in OWN_PROCESSORS:
-        lines.append(json.dumps({"model": model, "counts": counts(model)}))
+        lines.append({"model": model, "counts": counts(model)})
         print(model, flush=True)
-    COUNTS.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    write_lines(COUNTS, lines)
 
 
 if __name__ == "__main__":

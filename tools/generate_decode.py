@@ -16,8 +16,6 @@ or loses text (``docs/decoding.md``).
 from __future__ import annotations
 
 import argparse
-import hashlib
-import shutil
 import sys
 import tempfile
 from collections import Counter
@@ -26,10 +24,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-HERE = Path(__file__).parent
-TESTS = HERE.parent / "tests"
-VECTORS = TESTS / "conformance" / "vectors"
-sys.path[:0] = [str(p) for p in (HERE, TESTS / "helpers", TESTS / "conformance", HERE.parent)]
+from engine import meta, refuse_other_versions, write_files
+from vector_files import VECTORS, write_lines
 
 MODELS = ("small-qwen2.5-vl", "small-llava-1.5", "small-gemma-3", "pixtral-12b-2409")
 COUNT = 250
@@ -39,7 +35,6 @@ LONGEST_MODEL = 1 << 20
 def main() -> None:
     """Write the files, or compare."""
     from decode_cases import draw_cases
-    from engine import meta, refuse_other_versions, write_lines
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("models", nargs="*", default=MODELS)
@@ -50,33 +45,16 @@ def main() -> None:
     refuse_other_versions()
     if arguments.directory is not None:
         sys.exit(_compare(arguments.directory, arguments.count, arguments.seed))
-    (VECTORS / "decode").mkdir(exist_ok=True)
     for model in arguments.models:
         with tempfile.TemporaryDirectory() as directory:
-            fingerprint = _write(model, Path(directory))
+            fingerprint = write_files(model, Path(directory))
             detokenizer = Detokenizer(Path(directory))
         cases = draw_cases(detokenizer.vocabulary(), arguments.count, arguments.seed)
         lines = list(detokenizer.answers(cases))
         write_lines(
             VECTORS / "decode" / f"{model}.jsonl", [meta(model, fingerprint=fingerprint), *lines]
         )
-        print(f"{model}: {len(lines)} cases; left out: {dict(detokenizer.left_out)}")
-
-
-def _write(model: str, directory: Path) -> str:
-    """The tokenizer's files; their fingerprint."""
-    from engine import EMBEDDED
-    from small_models import SMALL_MODELS, fingerprint, write_model
-
-    if model == EMBEDDED:
-        from mistral_common.tokens.tokenizers.mistral import MistralTokenizer
-
-        tekken = Path(MistralTokenizer._data_path()) / "tekken_240911.json"
-        shutil.copy(tekken, directory / "tekken.json")
-        return hashlib.sha256(tekken.read_bytes()).hexdigest()
-    files = SMALL_MODELS[model]()
-    write_model(files, directory)
-    return fingerprint(files)
+        print(f"left out: {dict(detokenizer.left_out)}")
 
 
 class Detokenizer:

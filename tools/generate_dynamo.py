@@ -9,18 +9,15 @@ Only which blocks an image overlaps is worked out here, because Dynamo takes it 
 
 from __future__ import annotations
 
-import json
 import random
 import sys
 from collections.abc import Iterator
 from importlib import import_module
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
-TESTS = HERE.parent / "tests"
-VECTORS = TESTS / "conformance" / "vectors"
+from vector_files import VECTORS, write_lines
+
 PACKAGE = "ai-dynamo-runtime"
 PACKAGE_VERSION = "1.6.1"
 LARGEST_ID = 2**32 - 1
@@ -35,9 +32,7 @@ def main() -> None:
         {"kind": "meta", "package": PACKAGE, "package_version": PACKAGE_VERSION}
     ]
     lines += [case | {"expect": expected(case)} for case in cases()]
-    text = "".join(json.dumps(line, ensure_ascii=True) + "\n" for line in lines)
-    (VECTORS / "block_hashes" / "dynamo.jsonl").write_text(text, encoding="utf-8")
-    print(f"{len(lines) - 1} cases")
+    write_lines(VECTORS / "block_hashes" / "dynamo.jsonl", lines)
 
 
 def cases() -> Iterator[dict[str, Any]]:

@@ -27,10 +27,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-HERE = Path(__file__).parent
-TESTS = HERE.parent / "tests"
-VECTORS = TESTS / "conformance" / "vectors"
-sys.path[:0] = [str(p) for p in (HERE, TESTS / "helpers", TESTS / "conformance", HERE.parent)]
+from engine import after_hop, range_of
+from vector_files import VECTORS, runs, write_lines
 
 MODELS = ("small-qwen2.5-vl", "small-pixtral-hf")
 # What mmroute does not compute: identities under processor arguments, before this version.
@@ -49,7 +47,6 @@ def main() -> None:
     arguments = parser.parse_args()
     run_on_a_cpu()
     from comparison import with_files
-    from engine import write_lines
     from image_vectors import file_urls
     from small_models import SMALL_MODELS, fingerprint, write_model
 
@@ -59,7 +56,6 @@ def main() -> None:
     urls, running = file_urls(), importlib.metadata.version("vllm")
     profile = running_engine("vllm", running).profile or find_engine("vllm")
     era = VECTORS / "versions" / profile.era.replace(" to ", "-")
-    era.mkdir(exist_ok=True)
     for model in arguments.models:
         _, *cases = map(json.loads, (VECTORS / "images" / f"{model}.jsonl").open(encoding="utf-8"))
         with tempfile.TemporaryDirectory() as directory:
@@ -73,7 +69,6 @@ def main() -> None:
                 if case.get("mm_processor_kwargs") and int(running.split(".")[1]) < COVERED_SINCE:
                     answer = {k: v for k, v in answer.items() if k in PROMPT}
                 lines.append({"id": case["id"], **answer})
-        print(f"{running} {model}: {sum('refused' in line for line in lines)} refused", flush=True)
         meta = {"model": model, "model_id": f"org/{model}", "fingerprint": fingerprint(files)}
         lines = json.loads(json.dumps(lines))
         path = era / f"{model}.jsonl"
@@ -186,13 +181,12 @@ def stored(request: Any, ranges: list[Any]) -> dict[str, Any]:
     """The prompt, what its images are called, its block hashes and its event as it is sent."""
     import msgspec
     import vllm.v1.core.kv_cache_utils as kv
-    from engine import _after_hop, _range, runs
     from vllm.distributed.kv_events import KVEventBatch
     from vllm.utils.hashing import get_hash_fn_by_name
     from vllm.v1.core.block_pool import BlockPool
     from vllm.v1.request import Request
 
-    request = _after_hop(request)
+    request = after_hop(request)
     function = get_hash_fn_by_name("sha256")
     kv.init_none_hash(function)
     hasher = kv.get_request_block_hasher(BLOCK_SIZE, function)
@@ -203,7 +197,7 @@ def stored(request: Any, ranges: list[Any]) -> dict[str, Any]:
     batch = msgspec.msgpack.encode(KVEventBatch(ts=1.5, events=pool.take_events()))
     return {
         "token_runs": runs(list(request.prompt_token_ids)),
-        "placeholders": [_range(p) for p in ranges],
+        "placeholders": [range_of(p) for p in ranges],
         "mm_identifiers": [feature.identifier for feature in request.mm_features or []],
         "num_blocks": count,
         "last_block_hash": hashed.block_hashes[-1].hex() if count else None,

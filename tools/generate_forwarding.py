@@ -10,23 +10,18 @@ that hands a request to the scheduler, which is caught.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import base64
 import io
 import json
 import logging
-import sys
-import tempfile
-from pathlib import Path
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-HERE = Path(__file__).parent
-TESTS = HERE.parent / "tests"
-VECTORS = TESTS / "conformance" / "vectors"
-sys.path[:0] = [str(p) for p in (HERE, TESTS / "helpers", TESTS / "conformance", HERE.parent)]
+from engine import EMBEDDED, engines, meta, parser_of
+from vector_files import VECTORS, runs, write_lines
 
 _SAMPLING = {"temperature": 0.0, "max_tokens": 5}
 
@@ -37,34 +32,35 @@ class _Caught(Exception):  # noqa: N818 - not an error
 
 def main() -> None:
     """Write one file for each model named."""
-    from engine import add_arguments, build_engine, meta, refuse_other_versions, write_lines
-
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("models", nargs="+")
-    add_arguments(parser)
-    arguments = parser.parse_args()
-    refuse_other_versions()
+    arguments = parser_of(__doc__, ()).parse_args()
     logging.disable(logging.WARNING)
-    for model in arguments.models:
-        with tempfile.TemporaryDirectory() as directory:
-            engine, fingerprint = build_engine(model, Path(directory), arguments)
-            lines = asyncio.run(_lines(model, Path(directory), engine))
-        write_lines(
-            VECTORS / "forwarding" / f"{model}.jsonl",
-            [meta(model, model_id=f"org/{model}", fingerprint=fingerprint), *lines],
-        )
-        print(f"{model}: {len(lines)} bodies")
+    for model, engine, fingerprint in engines(arguments):
+        lines = asyncio.run(_lines(model, engine))
+        first = meta(model, model_id=f"org/{model}", fingerprint=fingerprint)
+        write_lines(VECTORS / "forwarding" / f"{model}.jsonl", [first, *lines])
 
 
-async def _lines(model: str, directory: Path, engine: Any) -> list[dict[str, Any]]:
-    from engine import runs
+async def _lines(model: str, engine: Any) -> list[dict[str, Any]]:
+    from mmroute import Normalizer
 
-    from mmroute import Normalizer, forwarding
-
-    source = model if model == "pixtral-12b-2409" else str(directory)
+    source = model if model == EMBEDDED else str(engine.directory)
     normalizer = Normalizer.from_pretrained(source, model_id=f"org/{model}")
     server = _Server(engine._engine)
     lines = []
+    for line in bodies(normalizer):
+        body = line["body"]
+        read = server.chat if line["route"] == "vllm_chat" else server.generate
+        expect = await read(json.loads(json.dumps(body)))
+        if "token_ids" in body:
+            body["token_ids"] = runs(body["token_ids"])
+        lines.append({**line, "expect": expect})
+    return lines
+
+
+def bodies(normalizer: Any) -> Iterator[dict[str, Any]]:
+    """The requests, and for each route the body that is forwarded."""
+    from mmroute import forwarding
+
     for name, request in _requests():
         routing = normalizer.normalize(
             messages=request["messages"], cache_salt=request.get("cache_salt")
@@ -74,15 +70,9 @@ async def _lines(model: str, directory: Path, engine: Any) -> list[dict[str, Any
             if route == "vllm_chat" and routing.placeholders:
                 continue
             # What is refused here is sent all the same: vLLM must refuse, or misread, it too.
-            with mock.patch.object(forwarding, "_check_ranges"):
+            with mock.patch.object(forwarding.vllm, "_check_ranges"):
                 body = getattr(forwarding, route)(routing, request, **more)
-            read = server.chat if route == "vllm_chat" else server.generate
-            expect = await read(json.loads(json.dumps(body)))
-            if "token_ids" in body:
-                body["token_ids"] = runs(body["token_ids"])
-            lines.append({"name": name, "route": route, "request": request, "body": body,
-                          "expect": expect})  # fmt: skip
-    return lines
+            yield {"name": name, "route": route, "request": request, "body": body}
 
 
 def _requests() -> list[tuple[str, dict[str, Any]]]:
@@ -168,8 +158,6 @@ class _Server:
         raise _Caught(engine_input, params)
 
     def _entered(self, engine_input: Any, params: Any) -> dict[str, Any]:
-        from engine import runs
-
         entered = self._input_processor.process_inputs(
             request_id="0", prompt=engine_input, params=params, supported_tasks=("generate",)
         )

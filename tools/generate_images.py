@@ -12,46 +12,35 @@ with 1 if any differ. FILE gets the whole requests and answers, for MMROUTE_IMAG
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
-TESTS = HERE.parent / "tests"
-VECTORS = TESTS / "conformance" / "vectors"
-sys.path[:0] = [str(p) for p in (HERE, TESTS / "helpers", TESTS / "conformance", HERE.parent)]
+from engine import Engine, engines, meta, parser_of, refuse_other_versions
+from vector_files import VECTORS, write_lines
 
 
 def main() -> None:
     """Write the image files and one file for each model named, or for all."""
     from cases import PLACEHOLDERS
-    from engine import add_arguments, build_engine, meta, refuse_other_versions, write_lines
     from image_cases import data_url, image_cases, image_files
 
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("models", nargs="*", default=list(PLACEHOLDERS))
+    parser = parser_of(__doc__, PLACEHOLDERS)
     parser.add_argument("--directory", type=Path, help="a real model directory instead")
     parser.add_argument("--out", type=Path, help="where vLLM's answers for it go")
-    add_arguments(parser)
     arguments = parser.parse_args()
-    refuse_other_versions()
     files = image_files()
     urls = {name: data_url(data) for name, data in files.items()}
     cases = list(image_cases(files))
     if arguments.directory is not None:
         sys.exit(_compare(arguments.directory, arguments.out, cases, urls))
-    (VECTORS / "images").mkdir(exist_ok=True)
     write_lines(
         VECTORS / "images" / "files.jsonl",
         [{"name": name, "url": url} for name, url in urls.items()],
     )
-    for model in arguments.models:
-        with tempfile.TemporaryDirectory() as directory:
-            engine, fingerprint = build_engine(model, Path(directory), arguments)
-            lines = _answers(engine, cases, urls, whole=False)
+    for model, engine, fingerprint in engines(arguments):
+        lines = _answers(engine, cases, urls, whole=False)
         first = meta(model, model_id=f"org/{model}", fingerprint=fingerprint)
         write_lines(VECTORS / "images" / f"{model}.jsonl", [first, *lines])
 
@@ -60,11 +49,11 @@ def _compare(
     directory: Path, out: Path | None, cases: list[dict[str, Any]], urls: dict[str, str]
 ) -> int:
     """Ask vLLM and mmroute; the number of differences, 1 at most."""
-    from engine import Engine, meta, write_lines
     from image_vectors import wrong_parts
 
     from mmroute import Normalizer
 
+    refuse_other_versions()
     model_id = f"org/{directory.name}"
     engine = Engine(directory, model_id=model_id)
     # As JSON has them: the engine's own keys are tuples.
@@ -89,8 +78,6 @@ def _answers(
         request = with_files(case, urls)
         kept = request if whole else case
         lines.append({**kept, "expect": engine.block_answer(request)})
-    refused = sum("refused" in line["expect"] for line in lines)
-    print(f"{len(lines)} cases, {refused} refused", flush=True)
     return lines
 
 

@@ -12,18 +12,14 @@ what a worker holds is what the block pool that sent the events finds.
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 from collections.abc import Iterator
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
-TESTS = HERE.parent / "tests"
-VECTORS = TESTS / "conformance" / "vectors"
-ENGINE_VERSION = "0.33.0"
+from engine import ENGINE_VERSION, refuse_other_versions
+from vector_files import VECTORS, write_lines
+
 INT_HASHES = "VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES"
 BLOCK_SIZE = 4
 TIME = 1.5
@@ -32,8 +28,7 @@ TIME = 1.5
 
 def main() -> None:
     """Write the file."""
-    if version("vllm") != ENGINE_VERSION:
-        sys.exit(f"these vectors are vLLM {ENGINE_VERSION}'s; installed is {version('vllm')}")
+    refuse_other_versions()
     lines = [
         {"kind": "meta", "backend": "vllm", "backend_version": ENGINE_VERSION,
          "msgspec": version("msgspec")},
@@ -41,9 +36,7 @@ def main() -> None:
         *_block_pool("ints", "1"),
         *_block_pool("bytes", "0"),
     ]  # fmt: skip
-    text = "".join(json.dumps(line, ensure_ascii=True) + "\n" for line in lines)
-    (VECTORS / "kv_events" / "batches.jsonl").write_text(text, encoding="utf-8")
-    print(f"{len(lines) - 1} batches")
+    write_lines(VECTORS / "kv_events" / "batches.jsonl", lines)
 
 
 def _structs() -> Iterator[dict[str, Any]]:

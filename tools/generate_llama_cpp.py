@@ -18,16 +18,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-HERE = Path(__file__).parent
-TESTS = HERE.parent / "tests"
-sys.path[:0] = [str(p) for p in (HERE, TESTS / "helpers", TESTS / "conformance", HERE.parent)]
-
+import vector_files
 from hostile_corpus import hostile_texts
 from small_vocabularies import write_gguf_bpe, write_gguf_spm
 
 from mmroute.tokenizers.formats.gguf_splits import SPLITS
 
-VECTORS: Final = TESTS / "conformance" / "vectors" / "llama_cpp.json"
+VECTORS: Final = vector_files.VECTORS / "llama_cpp.json"
 VERSION: Final = "0.5.0"
 CORPUS_SPECIALS: Final = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "<s>", "</s>",
                    "<|user|>")  # fmt: skip

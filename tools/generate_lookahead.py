@@ -23,9 +23,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from engine import ALGORITHMS, ENGINE_VERSION, refuse_other_versions, write_lines
+from engine import ALGORITHMS, ENGINE_VERSION, refuse_other_versions
+from vector_files import VECTORS, write_lines
 
-OUTPUT = Path(__file__).parents[1] / "tests/conformance/vectors/block_hashes/lookahead.jsonl"
+OUTPUT = VECTORS / "block_hashes" / "lookahead.jsonl"
 SEED = "0"
 EDGES = (0, 1, 23, 24, 255, 256, 65535, 65536, 2**24, 2**31 - 1)
 SIZES = (1, 4, 16, 32, 160)
@@ -58,7 +59,6 @@ def main() -> None:
         *map(_settings, _drafters()),
     ]
     write_lines(OUTPUT, lines)
-    print(f"{len(lines) - 1} lines")
 
 
 def _all_blocks(draw: random.Random) -> Iterator[dict[str, Any]]:

@@ -9,19 +9,13 @@ Processor and serialization are vLLM's; ``tests/geometry/test_metadata.py`` comp
 
 from __future__ import annotations
 
-import argparse
-import json
 import logging
-import sys
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
-TESTS = HERE.parent / "tests"
-VECTORS = TESTS / "conformance" / "vectors" / "metadata"
-sys.path[:0] = [str(p) for p in (HERE, TESTS / "helpers", TESTS / "conformance", HERE.parent)]
+from engine import EMBEDDED, engines, meta, parser_of
+from generate import with_files
+from vector_files import VECTORS, write_lines
 
 _SIZES = ((1280, 720), (33, 500), (1, 1), (200, 196))
 _VIDEOS = ((64, 48, 2, 1), (100, 33, 5, 4), (320, 240, 33, 20))
@@ -45,7 +39,6 @@ def requests() -> Iterator[dict[str, Any]]:
 
 def answers(engine: Any) -> Iterator[dict[str, Any]]:
     """The requests that the engine answers, and the metadata in its answers."""
-    from generate import with_files
     from vllm.entrypoints.scale_out.token_in_token_out.mm_features import extract_mm_features
 
     renderer = engine.renderer
@@ -67,33 +60,18 @@ def answers(engine: Any) -> Iterator[dict[str, Any]]:
 def main() -> None:
     """Write one file for each model named, or for all."""
     from cases import FAMILY_PLACEHOLDERS, PLACEHOLDERS
-    from engine import (
-        EMBEDDED,
-        add_arguments,
-        build_engine,
-        meta,
-        refuse_other_versions,
-        write_lines,
-    )
     from small_families import media_model
 
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("models", nargs="*", default=[*PLACEHOLDERS, *FAMILY_PLACEHOLDERS])
-    add_arguments(parser)
-    arguments = parser.parse_args()
-    refuse_other_versions()
+    arguments = parser_of(__doc__, [*PLACEHOLDERS, *FAMILY_PLACEHOLDERS]).parse_args()
     logging.disable(logging.WARNING)
-    for model in arguments.models:
-        with tempfile.TemporaryDirectory() as directory:
-            files = None if model == EMBEDDED else media_model(model)
-            engine, fingerprint = build_engine(model, Path(directory), arguments, files=files)
-            if engine._engine.renderer.mm_processor is None:
-                continue
+
+    def files_of(model: str) -> dict[str, Any] | None:
+        return None if model == EMBEDDED else media_model(model)
+
+    for model, engine, fingerprint in engines(arguments, files_of):
+        if engine._engine.renderer.mm_processor is not None:
             lines = [meta(model, fingerprint=fingerprint), *answers(engine._engine)]
-        write_lines(VECTORS / f"{model}.jsonl", lines)
-        print(
-            f"{model}: {len(lines) - 1} requests, {len(json.dumps(lines))} characters", flush=True
-        )
+            write_lines(VECTORS / "metadata" / f"{model}.jsonl", lines)
 
 
 if __name__ == "__main__":

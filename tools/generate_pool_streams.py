@@ -17,13 +17,12 @@ import base64
 import json
 import os
 import random
-import sys
-from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
-OUTPUT = Path(__file__).parents[1] / "tests" / "kv_events" / "pool_streams.json"
-ENGINE_VERSION = "0.33.0"
+from engine import ENGINE_VERSION, refuse_other_versions
+from vector_files import TESTS
+
+OUTPUT = TESTS / "kv_events" / "pool_streams.json"
 BLOCK_SIZE = 4
 POOL_BLOCKS = 40
 GROUPS = (0, 1)
@@ -33,8 +32,7 @@ BATCHES = 60
 
 def main() -> None:
     """Write the file."""
-    if version("vllm") != ENGINE_VERSION:
-        sys.exit(f"these streams are vLLM {ENGINE_VERSION}'s; installed is {version('vllm')}")
+    refuse_other_versions()
     os.environ["VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES"] = "1"
     from vllm.utils.hashing import sha256
     from vllm.v1.core.kv_cache_utils import init_none_hash

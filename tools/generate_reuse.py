@@ -16,12 +16,12 @@ import json
 import math
 import os
 import random
-from pathlib import Path
 from typing import Any
 
 from engine import ENGINE_VERSION, refuse_other_versions
+from vector_files import TESTS
 
-OUTPUT = Path(__file__).parents[1] / "tests" / "kv_events" / "reuse.json"
+OUTPUT = TESTS / "kv_events" / "reuse.json"
 CASES_EACH = 40
 MODELS: dict[str, list[tuple[str, int, int | None]]] = {
     "one": [("full_attention", 16, None)],

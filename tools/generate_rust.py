@@ -11,13 +11,10 @@ The server runs without an engine (``vllm-rs render``), on a model directory for
 from __future__ import annotations
 
 import http.client
-import importlib.metadata
 import importlib.util
-import itertools
 import json
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -25,12 +22,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
-TESTS = HERE.parent / "tests"
-FOLDER = TESTS / "conformance" / "vectors" / "rust"
-sys.path[:0] = [str(p) for p in (HERE, TESTS / "helpers", TESTS / "conformance", HERE.parent)]
+from engine import ENGINE_VERSION, refuse_other_versions
+from vector_files import VECTORS, runs, write_lines
 
-VERSION = "0.33.0"
+FOLDER = VECTORS / "rust"
 CONTEXT = 4096
 START = 60  # seconds
 
@@ -97,8 +92,7 @@ class Frontend:
             message = reply.get("error", {}).get("message") if isinstance(reply, dict) else reply
             return {"refused": f"{status} {message}"[:120]}
         (rendered,) = reply if isinstance(reply, list) else [reply]
-        ids = rendered["token_ids"]
-        return {"token_runs": [[token, len(list(run))] for token, run in itertools.groupby(ids)]}
+        return {"token_runs": runs(rendered["token_ids"])}
 
     def prompt(self, request: dict[str, Any], tokenizer: Any) -> dict[str, Any]:
         """The prompt that it makes of a chat, or how its refusal begins.
@@ -137,9 +131,7 @@ def main() -> None:
     from small_models import SMALL_MODELS, fingerprint
     from tokenizers import Tokenizer
 
-    if importlib.metadata.version("vllm") != VERSION:
-        raise SystemExit(f"this needs vLLM {VERSION}")
-    FOLDER.mkdir(exist_ok=True)
+    refuse_other_versions()
     for model in MODELS:
         files = SMALL_MODELS[model]()
         with serving(files, model) as frontend:
@@ -147,15 +139,15 @@ def main() -> None:
                 {"id": name, **case, "expect": frontend.answer(case)}
                 for name, case in REQUESTS.items()
             ]
-        meta = {"model": model, "fingerprint": fingerprint(files), "vllm": VERSION}
-        write(f"{model}.jsonl", [meta, *lines])
+        meta = {"model": model, "fingerprint": fingerprint(files), "vllm": ENGINE_VERSION}
+        write_lines(FOLDER / f"{model}.jsonl", [meta, *lines])
     files, lines = SMALL_MODELS[TEMPLATE_MODEL](), []
     for name, case in TEMPLATES.items():
         templated = {**files, "chat_template.json": {"chat_template": case["template"]}}
         with serving(templated, TEMPLATE_MODEL) as frontend:
             lines.append({"id": name, **case, "expect": frontend.answer(case)})
-    meta = {"model": TEMPLATE_MODEL, "fingerprint": fingerprint(files), "vllm": VERSION}
-    write("templates.jsonl", [meta, *lines])
+    meta = {"model": TEMPLATE_MODEL, "fingerprint": fingerprint(files), "vllm": ENGINE_VERSION}
+    write_lines(FOLDER / "templates.jsonl", [meta, *lines])
 
     for model in chat_cases.RUST_MODELS:
         files = chat_cases.rust_files(model)
@@ -166,15 +158,9 @@ def main() -> None:
                 {"id": name, "expect": frontend.prompt(request, tokenizer)}
                 for name, request in chat_cases.RUST_REQUESTS.items()
             ]
-        meta = {"kind": "meta", "model": model, "fingerprint": fingerprint(files), "vllm": VERSION}
-        write(f"../chats/rust/{model}.jsonl", [meta, *lines])
-
-
-def write(name: str, lines: list[dict[str, Any]]) -> None:
-    text = "".join(json.dumps(line) + "\n" for line in lines)
-    (FOLDER / name).write_text(text, encoding="utf-8")
-    refused = sum("refused" in line.get("expect", {}) for line in lines)
-    print(f"{name}: {len(lines) - 1} requests, {refused} refused")
+        meta = {"kind": "meta", "model": model, "fingerprint": fingerprint(files),
+                "vllm": ENGINE_VERSION}  # fmt: skip
+        write_lines(VECTORS / "chats" / "rust" / f"{model}.jsonl", [meta, *lines])
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ Source: vLLM ``rust/src/engine-core-client/src/mock_engine.py``, ``protocol/hand
 from __future__ import annotations
 
 import importlib.metadata
-import itertools
 import json
 import subprocess
 import tempfile
@@ -29,16 +28,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-import generate_rust  # which puts tests/ on the path
+import generate_rust
 import msgspec
 import zmq
+from engine import ENGINE_VERSION
+from vector_files import runs, write_lines
 
+FOLDER: Final = generate_rust.FOLDER / "media"
 CONTEXT: Final = 8192
 _IDENTITY: Final = bytes(2)  # of the engine of rank 0
 _ADD, _UTILITY = b"\0", b"\3"
 _READY: Final = {
     "max_model_len": CONTEXT, "num_gpu_blocks": 4096, "block_size": 16, "dp_stats_address": None,
-    "dtype": "float32", "vllm_version": generate_rust.VERSION, "world_size": 1,
+    "dtype": "float32", "vllm_version": ENGINE_VERSION, "world_size": 1,
     "data_parallel_size": 1, "tensor_parallel_size": 1, "pipeline_parallel_size": 1,
     "decode_context_parallel_size": 1, "data_parallel_rank": 0, "max_num_seqs": 256,
     "max_num_batched_tokens": 8192, "instance_id": "listener", "supports_lora": False,
@@ -104,10 +106,7 @@ class Listener:
                 feature["identifier"],
                 feature["mm_position"]["offset"],
                 feature["mm_position"]["length"],
-                [
-                    [bool(flag), len(list(run))]
-                    for flag, run in itertools.groupby(self._mask(feature["mm_position"]))
-                ],
+                runs(map(bool, self._mask(feature["mm_position"]))),
             ]
             for feature in request[2] or ()
         ]
@@ -150,8 +149,7 @@ class Frontend(generate_rust.Frontend):
         if request is None:
             message = reply.get("error", {}).get("message") if isinstance(reply, dict) else reply
             return {"refused": f"{status} {message}"[:120]}
-        runs = [[token, len(list(run))] for token, run in itertools.groupby(request[1])]
-        return {"token_runs": runs, "images": self.engine.images(request)}
+        return {"token_runs": runs(request[1]), "images": self.engine.images(request)}
 
     def close(self) -> None:
         self.process.kill()
@@ -203,18 +201,18 @@ def main() -> None:
             {"id": name, **case, "expect": expect}
             for (name, case), expect in zip(cases.items(), answers, strict=True)
         ]
-    if version != generate_rust.VERSION:
+    if version != ENGINE_VERSION:
         others = [
             {"model": model, "id": line["id"], "expect": line["expect"]}
             for model, lines in asked.items()
             for line, known in zip(lines, read(model), strict=True)
             if told(line["expect"]) != told(known["expect"])
         ]
-        generate_rust.write(f"media/{version}.jsonl", [{"vllm": version}, *others])
+        write_lines(FOLDER / f"{version}.jsonl", [{"vllm": version}, *others])
         return
     for model, lines in asked.items():
         meta = {"model": model, "fingerprint": fingerprint(files_of(model)), "vllm": version}
-        generate_rust.write(f"media/{model}.jsonl", [meta, *lines])
+        write_lines(FOLDER / f"{model}.jsonl", [meta, *lines])
     case = {"messages": [{"role": "user", "content": [image(picture(500, 84))]}]}
     changed: list[dict[str, Any]] = [
         {"id": name, "model": model, "name": MODELS[model], "changed": [file, fields]}
@@ -228,7 +226,7 @@ def main() -> None:
             files = files_of(line["model"], *line.get("changed", ()))
             (expect,) = answers_of(files, line["name"], [case])
             line |= {**case, "expect": expect}
-        generate_rust.write(f"media/{file}.jsonl", [{"vllm": version}, *lines])
+        write_lines(FOLDER / f"{file}.jsonl", [{"vllm": version}, *lines])
 
 
 def answers_of(
@@ -244,7 +242,7 @@ def answers_of(
 
 def read(model: str) -> list[dict[str, Any]]:
     """The answers of the version that all requests were sent to."""
-    text = (generate_rust.FOLDER / "media" / f"{model}.jsonl").read_text(encoding="utf-8")
+    text = (FOLDER / f"{model}.jsonl").read_text(encoding="utf-8")
     return [json.loads(line) for line in text.splitlines()[1:]]
 
 

@@ -7,17 +7,13 @@ Run it where vLLM is installed (a CPU is enough), from the repository's root; VL
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
-TESTS = HERE.parent / "tests"
-VECTORS = TESTS / "conformance" / "vectors"
-sys.path[:0] = [str(p) for p in (HERE, TESTS / "helpers", TESTS / "conformance", HERE.parent)]
+from vector_files import VECTORS, write_lines
 
 
 def main() -> None:
@@ -35,9 +31,7 @@ def main() -> None:
             lines = _ask(command, model, directory, fingerprint(files))
         finally:
             shutil.rmtree(root)
-        text = "".join(json.dumps(line) + "\n" for line in lines)
-        (VECTORS / "server" / f"{model}.jsonl").write_text(text, encoding="ascii")
-        print(f"{model}: {len(lines) - 1} requests")
+        write_lines(VECTORS / "server" / f"{model}.jsonl", lines)
 
 
 def _ask(command: str, model: str, directory: Path, of_files: str) -> list[dict[str, Any]]:

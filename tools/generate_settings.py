@@ -13,7 +13,6 @@ files is also a line that ``mmroute validate --events FILE`` reads.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import base64
 import copy
@@ -31,16 +30,14 @@ from typing import Any
 from engine import (
     EMBEDDED,
     ENGINE_VERSION,
-    add_arguments,
+    after_hop,
     meta,
+    parser_of,
     refuse_other_versions,
-    runs,
-    write_lines,
+    write_files,
 )
+from vector_files import TESTS, VECTORS, runs, write_lines
 
-HERE = Path(__file__).parent
-TESTS = HERE.parent / "tests"
-VECTORS = TESTS / "conformance" / "vectors" / "settings"
 TIME = 1.5
 TEMPLATE = (
     "{% for m in messages %}[{{ m.role }}] {% if m.content is string %}{{ m.content }}{% else %}"
@@ -95,16 +92,13 @@ ALL_MODELS: Mapping[str, Mapping[str, str]] = {
 
 def main() -> None:
     """Write the files."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("models", nargs="*", default=list(ALL_MODELS))
-    add_arguments(parser)
-    arguments = parser.parse_args()
+    arguments = parser_of(__doc__, ALL_MODELS).parse_args()
     refuse_other_versions()
     os.environ.update(VLLM_TARGET_DEVICE="cpu", VLLM_LOGGING_LEVEL="ERROR")
     with tempfile.TemporaryDirectory() as directory:
         _write_answers(Path(directory))
         for model in arguments.models:
-            fingerprint = _write(model, Path(directory) / model, arguments)
+            fingerprint = write_files(model, Path(directory) / model, arguments.params)
             os.chdir(directory)  # a relative path is the model string of an engine
             lines = [meta(model, fingerprint=fingerprint)]
             for setting, options in ALL_MODELS[model].items():
@@ -112,14 +106,13 @@ def main() -> None:
                 named = "./" if setting == "model string" else ""
                 line = f"{environment}vllm serve {named}{model} {rest}".strip()
                 lines += _engine(setting, line)
-            write_lines(VECTORS / f"{model}.jsonl", lines)
-            print(model, len(lines) - 1)
+            write_lines(VECTORS / "settings" / f"{model}.jsonl", lines)
 
 
 def _write_answers(directory: Path) -> None:
     """What a server that was started with some settings says of itself, in parts."""
     model = "small-qwen2.5-vl"
-    _write(model, directory / model, argparse.Namespace())
+    write_files(model, directory / model)
     os.chdir(directory)
     served = Served([model, *shlex.split(TELLING)])
     from vllm.entrypoints.serve.dev.server_info.api_router import (
@@ -150,26 +143,7 @@ def _write_answers(directory: Path) -> None:
         },
     }  # fmt: skip
     text = json.dumps({"arguments": f"vllm serve {model} {TELLING}", "answers": answers}, indent=1)
-    (VECTORS.parent / "server" / "running_vllm.json").write_text(text + "\n", encoding="utf-8")
-
-
-def _write(model: str, directory: Path, arguments: argparse.Namespace) -> str:
-    import hashlib
-    import shutil
-
-    from small_models import SMALL_MODELS, fingerprint, write_model
-
-    if model != EMBEDDED:
-        files = SMALL_MODELS[model]()
-        write_model(files, directory)
-        return fingerprint(files)
-    from mistral_common.tokens.tokenizers.mistral import MistralTokenizer
-
-    tekken = Path(MistralTokenizer._data_path()) / "tekken_240911.json"
-    directory.mkdir()
-    shutil.copy(tekken, directory / "tekken.json")
-    shutil.copy(arguments.params, directory / "params.json")
-    return hashlib.sha256(tekken.read_bytes()).hexdigest()
+    (VECTORS / "server" / "running_vllm.json").write_text(text + "\n", encoding="utf-8")
 
 
 def _engine(setting: str, line: str) -> Iterator[dict[str, Any]]:
@@ -269,12 +243,11 @@ class Served:
 
     def _published(self, core: Any) -> tuple[list[str], list[str]]:
         import msgspec
-        from engine import _after_hop
         from vllm.distributed.kv_events import KVEventBatch
         from vllm.v1.core.block_pool import BlockPool
         from vllm.v1.request import Request
 
-        request = Request.from_engine_core_request(_after_hop(core), self.hasher)
+        request = Request.from_engine_core_request(after_hop(core), self.hasher)
         hashes = [value.hex() for value in request.block_hashes]
         if not hashes:
             return hashes, []
@@ -340,7 +313,7 @@ def _answers_of_parts() -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _transparent() -> dict[str, Any]:
     """A picture that vLLM has to convert, of those that the tests of headers read."""
-    lines = (VECTORS.parent / "images" / "files.jsonl").read_text(encoding="utf-8").splitlines()
+    lines = (VECTORS / "images" / "files.jsonl").read_text(encoding="utf-8").splitlines()
     urls = {line["name"]: line["url"] for line in map(json.loads, lines)}
     return {"type": "image_url", "image_url": {"url": urls["png-rgba"]}}
 

@@ -10,18 +10,12 @@ from __future__ import annotations
 import argparse
 import base64
 import io
-import itertools
-import json
-import sys
 import tempfile
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
-TESTS = HERE.parent / "tests"
-VECTORS = TESTS / "conformance" / "vectors" / "sglang"
-sys.path[:0] = [str(HERE), str(TESTS / "helpers"), str(TESTS / "conformance"), str(HERE.parent)]
+from vector_files import VECTORS, runs, write_lines
 
 
 def main() -> None:
@@ -46,14 +40,9 @@ def main() -> None:
         for case in cases(model):
             answer = engine.answer(case, [_picture(i) for i in case.get("images", ())])
             if "token_ids" in answer:
-                ids = itertools.groupby(answer.pop("token_ids"))
-                answer = {"token_runs": [[i, len(list(run))] for i, run in ids], **answer}
+                answer = {"token_runs": runs(answer.pop("token_ids")), **answer}
             lines.append({**case, "expect": answer})
-    VECTORS.mkdir(exist_ok=True)
-    path = VECTORS / f"{model}.jsonl"
-    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
-    refused = sum("refused" in line.get("expect", {}) for line in lines)
-    print(f"{model}: {len(lines) - 1} cases, {refused} refused")
+    write_lines(VECTORS / "sglang" / f"{model}.jsonl", lines)
 
 
 def _picture(numbers: dict[str, Any]) -> str:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import ast
 import functools
 import hashlib
-import json
 import pickle
 import random
 import sys
@@ -25,10 +24,8 @@ from typing import Any
 import blake3
 import numpy as np
 from PIL import Image
+from vector_files import VECTORS, write_lines
 
-VECTORS = (
-    Path(__file__).parents[1] / "tests" / "conformance" / "vectors" / "versions" / "hashes.jsonl"
-)
 VERSIONS = ("0.15.0", "0.18.0", "0.23.0", "0.26.0", "0.28.0", "0.30.0")
 WITH_CONVERSION = ("0.28.0", "0.30.0")
 HASHING = ("_gen_mm_extra_hash_keys", "_gen_lora_extra_hash_keys",
@@ -126,8 +123,7 @@ def main() -> None:
         ]
         answered = [{**case, "hashes": hashes(code, case)} for case in cases()]
         lines.append({"version": version, "identities": identities, "cases": answered})
-    VECTORS.parent.mkdir(exist_ok=True)
-    VECTORS.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+    write_lines(VECTORS / "versions" / "hashes.jsonl", lines)
 
 
 if __name__ == "__main__":

@@ -30,14 +30,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from ports import PACKAGES, ROOT, read_versions, recorded
-
-sys.path.insert(0, str(ROOT))  # the environment has the engine, and not mmroute
+from vector_files import VECTORS
 
 from mmroute.families.matching import known_families
 
 PROFILE: Final = ROOT / "mmroute" / "engines" / "vllm" / "profile.py"
 VERSIONS: Final = PROFILE.with_name("versions.py")
-VECTORS: Final = ROOT / "tests" / "conformance" / "vectors"
 _MODELS: Final = "model_executor/models"
 _REGISTRY: Final = f"{_MODELS}/registry.py"
 _OPTION: Final = re.compile(r"""["'](--[a-z][a-z0-9-]+)["']""")

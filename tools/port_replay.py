@@ -9,35 +9,28 @@ that have another value there; or why the model cannot be loaded, and whether a 
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 import tempfile
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
-TESTS = HERE.parent / "tests"
-sys.path[:0] = [str(p) for p in (HERE, TESTS / "helpers", TESTS / "conformance", HERE.parent)]
+from engine import build_engine, parser_of
+from generate import with_files
+from vector_files import VECTORS
 
 
 def main() -> None:
     """Replay one model's vectors."""
-    from engine import add_arguments, build_engine
-    from generate import VECTORS, with_files
-
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("model")
-    add_arguments(parser)
-    arguments = parser.parse_args()
-    name = f"{arguments.model}.jsonl"
+    arguments = parser_of(__doc__, ()).parse_args()
+    (model,) = arguments.models
+    name = f"{model}.jsonl"
     path = next(p for p in (VECTORS / name, VECTORS / "families" / name) if p.is_file())
     cases = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()[1:]]
     differing = defaultdict(list)
     with tempfile.TemporaryDirectory() as directory:
         try:
-            engine, _ = build_engine(arguments.model, Path(directory), arguments)
+            engine, _ = build_engine(model, Path(directory), arguments)
         except Exception as error:  # noqa: BLE001 - the engine raises many types
             print(json.dumps(failure(error)))
             return

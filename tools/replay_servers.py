@@ -30,10 +30,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-HERE = Path(__file__).parent
-TESTS = HERE.parent / "tests"
-sys.path[:0] = [str(p) for p in (HERE, TESTS / "helpers", TESTS / "conformance", HERE.parent)]
-
+import vector_files  # noqa: F401 - it puts the tests on the path
 from api_requests import api_requests
 from comparison import read_vectors
 from engine import add_phi3v_code

@@ -1,0 +1,32 @@
+"""Files of vectors: where they are, and how generators write them.
+
+Importing this puts the modules of the tests, and mmroute, where a program finds them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).parents[1]
+TESTS: Final = ROOT / "tests"
+VECTORS: Final = TESTS / "conformance" / "vectors"
+
+sys.path[:0] = [str(path) for path in (TESTS / "helpers", TESTS / "conformance", ROOT)]
+
+
+def write_lines(path: Path, lines: Sequence[Any]) -> None:
+    """Write a file of vectors, whose first line says what the others are of."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+    refused = sum("refused" in line.get("expect", line) for line in lines)
+    print(f"{path.name}: {len(lines) - 1} lines, {refused} refused", flush=True)
+
+
+def runs(values: Iterable[Any]) -> list[list[Any]]:
+    """Each value, and how often it stands there in a row."""
+    return [[value, len(list(run))] for value, run in itertools.groupby(values)]
