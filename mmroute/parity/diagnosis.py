@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from mmroute.answering.pipeline import answer
-from mmroute.answering.routing import Routing
 from mmroute.model.resolved import ResolvedModel
 from mmroute.pages.alignment import first_difference
 from mmroute.parity.cases import Case, Outcome
@@ -43,20 +42,15 @@ def diagnose(
     if theirs.token_ids is None:
         return Remedy.diagnosis(list(engine_refuses(model, str(theirs.refusal))), 0)
     if not np.array_equal(ours.token_ids, theirs.token_ids):
-        at, wanted = first_difference(ours.token_ids, theirs.token_ids), theirs.token_ids
-
-        def same_ids(routing: Routing) -> bool:
-            return routing.exact and np.array_equal(routing.token_ids, wanted)
-
         request = request_of(case.request)
         remedy = token_remedy(
             model,
             request,
             answer(model, request),
-            wanted,
-            fits=same_ids,
+            theirs.token_ids,
             arguments_found=arguments_found,
         )
+        at = first_difference(ours.token_ids, theirs.token_ids)
         return Remedy.diagnosis([remedy], at)
     if None not in (ours.ranges, theirs.ranges) and ours.ranges != theirs.ranges:
         return _ranges(ours, theirs)

@@ -41,9 +41,8 @@ def token_remedy(
     routing: Routing,
     theirs: TokenIds,
     *,
-    fits: Callable[[Routing], bool],
     arguments_found: list[Mapping[str, Any]],
-    whole: bool = True,
+    fits: Callable[[Routing], bool] | None = None,
     frontend_known: bool = False,
 ) -> Remedy:
     """The cause by which the oracle has other token IDs.
@@ -52,13 +51,15 @@ def token_remedy(
         model: the model that answered.
         request: the request.
         routing: mmroute's answer, with token IDs.
-        theirs: the oracle's token IDs, shape (n,), uint32.
-        fits: returns true for a routing with the oracle's token IDs.
+        theirs: the oracle's token IDs, shape (n,), uint32: the whole prompt, or its full blocks.
         arguments_found: the processor arguments found for earlier requests. They are tried first,
             and new ones are added.
-        whole: whether `theirs` is the whole prompt, and not its full blocks alone.
+        fits: returns true for a routing that begins with these full blocks; None if `theirs` is
+            the whole prompt.
         frontend_known: whether the oracle's frontend is known to be the model's.
     """
+    whole = fits is None
+    fits = fits or functools.partial(_has_ids, theirs)
     others = _rendered_otherwise(model, request)
     if not frontend_known:
         others = itertools.chain(_behind_other_frontend(model, request), others)
@@ -83,6 +84,10 @@ def token_remedy(
                 merged("mm-processor-kwargs", settings.mm_processor_kwargs, arguments),
             )
     return _unexplained(model, routing, theirs, whole=whole)
+
+
+def _has_ids(theirs: TokenIds, routing: Routing) -> bool:
+    return routing.exact and np.array_equal(routing.token_ids, theirs)
 
 
 def _behind_other_frontend(
