@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from small_models import CHAT_TOKENS, LLAMA, Files, chat_files, of_audio, whisper
+from small_models import CHAT_TOKENS, Files, chat_files, of_audio, whisper
+from small_parts import TEXT
 from small_tokenizers import byte_level, special_ids
-
-_TEXT: Final = {**LLAMA, "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 16384}
 
 
 def _files(*names: Any, **config: Any) -> Files:
@@ -26,7 +25,7 @@ def _granite(architecture: str, model_type: str) -> Files:
         audio_token_index="<|audio|>",
         downsample_rate=5,
         window_size=15,
-        text_config={**_TEXT, "model_type": "granite"},
+        text_config={**TEXT, "model_type": "granite"},
         encoder_config={"model_type": "granite_speech_encoder", "hidden_dim": 64, "num_layers": 2},
         projector_config={"model_type": "blip_2_qformer", "hidden_size": 64},
     )
@@ -61,7 +60,7 @@ def _glm_asr() -> Files:
         "".join(special),
         audio_token_id="<|pad|>",
         audio_config={"model_type": "glmasr_encoder", "hidden_size": 64, "num_hidden_layers": 2},
-        text_config={**_TEXT, "model_type": "llama"},
+        text_config={**TEXT, "model_type": "llama"},
     )
     return files | _whisper("GlmAsrProcessor", audio_token="<|pad|>", max_audio_len=45)
 
@@ -74,7 +73,7 @@ def _flamingo() -> Files:
         "<sound>",
         audio_token_id="<sound>",
         audio_config={"model_type": "audioflamingo3_encoder", "hidden_size": 64},
-        text_config={**_TEXT, "model_type": "qwen2"},
+        text_config={**TEXT, "model_type": "qwen2"},
     )
     return files | _whisper("AudioFlamingo3Processor", audio_token="<sound>", max_audio_len=45)
 
@@ -102,7 +101,7 @@ def _fun_chat() -> Files:
         "".join(special),
         audio_config={"group_size": 3, "max_source_positions": 900},
         audio_token_index="<|AUDIO|>",
-        text_config={**_TEXT, "model_type": "qwen3"},
+        text_config={**TEXT, "model_type": "qwen3"},
     )
     files["tokenizer_config.json"]["tokenizer_class"] = "PreTrainedTokenizerFast"
     speech = {"pad_token": "<|audio_pad|>", "tokenizer_class": "PreTrainedTokenizerFast"}
@@ -133,7 +132,7 @@ def _moss(*, timed: bool) -> Files:
         special,
         "".join(special),
         auto_map={"AutoConfig": "configuration_small.SmallConfig"},
-        language_config={**_TEXT, "model_type": "qwen3"},
+        language_config={**TEXT, "model_type": "qwen3"},
     )
     ids = special_ids(files["tokenizer.json"])
     files["configuration_small.py"] = _MOSS
@@ -147,7 +146,7 @@ def _moss(*, timed: bool) -> Files:
     return files
 
 
-_QWEN: Final = {name: value for name, value in _TEXT.items() if name != "model_type"}
+_QWEN: Final = {name: value for name, value in TEXT.items() if name != "model_type"}
 _FRONTEND: Final = {
     "cmvn_file": None,
     "frame_length": 25,

@@ -17,8 +17,7 @@ from small_models import (
     of_audio,
     whisper,
 )
-
-_NORMALIZED: Final = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
+from small_parts import NORMALIZED
 
 
 def _kimi_vl() -> Files:
@@ -42,7 +41,7 @@ def _kimi_vl() -> Files:
         vision_config={"model_type": "moonvit", "patch_size": 14, "merge_kernel_size": [2, 2]},
     )
     files["preprocessor_config.json"] = {
-        **_NORMALIZED,
+        **NORMALIZED,
         "auto_map": {
             "AutoImageProcessor": "image_processing_kimi_vl.KimiVLImageProcessor",
             "AutoProcessor": "processing_kimi_vl.KimiVLProcessor",
@@ -165,7 +164,7 @@ def _keye() -> Files:
         "AutoProcessor": "processing_keye.KeyeProcessor",
     }
     files["preprocessor_config.json"] = {
-        **_NORMALIZED,
+        **NORMALIZED,
         "auto_map": auto_map,
         "max_pixels": 600000,
         "merge_size": 2,

@@ -12,9 +12,18 @@ from typing import Any, Final
 from small_audio_families import AUDIO_FAMILIES
 from small_code_families import CODE_FAMILIES
 from small_inserted_families import INSERTED_FAMILIES
-from small_models import CHAT_OPENAI, LLAMA, SIGLIP, SMALL_MODELS, Files
+from small_models import (
+    CHAT_OPENAI,
+    CHAT_TOKENIZER,
+    CHAT_TOKENS,
+    LLAMA,
+    SIGLIP,
+    SMALL_MODELS,
+    Files,
+)
 from small_native_families import NATIVE_FAMILIES
 from small_own_families import OWN_FAMILIES
+from small_parts import NORMALIZED
 from small_qwen_families import QWEN_FAMILIES
 from small_remote_families import REMOTE_FAMILIES
 from small_text_families import TEXT_FAMILIES
@@ -23,7 +32,6 @@ from small_tokenizers import byte_level, special_ids
 from small_vllm_families import VLLM_FAMILIES
 
 _NEWLINE: Final = "\u010a"  # a line break, as byte-level vocabularies write it
-_CHAT: Final = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 _IMAGE: Final = {
     "do_convert_rgb": True,
     "do_normalize": True,
@@ -36,7 +44,7 @@ def _files(
     architecture: str, model_type: str, special: tuple[str, ...], image: str, **parts: Any
 ) -> Files:
     """A model directory: ``parts`` are added to its files, by the names without ``.json``."""
-    tokenizer = byte_level((*_CHAT, *special), words=parts.pop("words", ()))
+    tokenizer = byte_level((*CHAT_TOKENS, *special), words=parts.pop("words", ()))
     processor = parts.pop("processor")
     files: Files = {
         "config": {
@@ -47,16 +55,10 @@ def _files(
             "text_config": LLAMA,
         },
         "tokenizer": tokenizer,
-        "tokenizer_config": {
-            "bos_token": None,
-            "eos_token": "<|im_end|>",
-            "pad_token": "<|endoftext|>",
-            "tokenizer_class": "PreTrainedTokenizerFast",
-        },
+        "tokenizer_config": {**CHAT_TOKENIZER, "tokenizer_class": "PreTrainedTokenizerFast"},
         "preprocessor_config": {
             **_IMAGE,
-            "image_mean": [0.5, 0.5, 0.5],
-            "image_std": [0.5, 0.5, 0.5],
+            **NORMALIZED,
             "image_processor_type": f"{processor}ImageProcessor",
         },
         "processor_config": {"processor_class": f"{processor}Processor"},

@@ -10,19 +10,11 @@ import base64
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from small_models import CHAT_OPENAI, LLAMA, Files
+from small_models import CHAT_OPENAI, CHAT_TOKENS, LLAMA, Files
+from small_parts import NORMALIZED, QWEN2_TOKENIZER, TEXT
 from small_tokenizers import byte_level, piece_level, special_ids
 
-_CHAT: Final = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
-_TEXT: Final = {**LLAMA, "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 16384}
 _MROPE: Final = {"rope_type": "default", "rope_theta": 10000, "mrope_section": [2, 3, 3]}
-_NORMALIZED: Final = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
-_TOKENIZER: Final = {
-    "bos_token": None,
-    "eos_token": "<|im_end|>",
-    "pad_token": "<|endoftext|>",
-    "tokenizer_class": "Qwen2Tokenizer",
-}
 
 
 def _chat(image: str) -> str:
@@ -33,7 +25,7 @@ def _omni(
     architecture: str, model_type: str, special: Mapping[str, str], limits: dict[str, Any]
 ) -> Files:
     """``special``: the name of a token in tokenizer_config.json -> its text."""
-    tokenizer = byte_level((*_CHAT, *special.values()))
+    tokenizer = byte_level((*CHAT_TOKENS, *special.values()))
     ids = {name: special_ids(tokenizer)[text] for name, text in special.items()}
     suffix = "index" if model_type == "qwen2_5_omni" else "id"
     media = {f"{m}_token_{suffix}": ids[f"{m}_token"] for m in ("image", "video", "audio")}
@@ -46,7 +38,7 @@ def _omni(
             "thinker_config": {
                 "model_type": f"{model_type}_thinker",
                 "text_config": {
-                    **_TEXT,
+                    **TEXT,
                     "model_type": f"{model_type}_text",
                     "rope_scaling": _MROPE,
                 },
@@ -60,9 +52,13 @@ def _omni(
             },
         },
         "tokenizer.json": tokenizer,
-        "tokenizer_config.json": {**_TOKENIZER, **special, "extra_special_tokens": {**special}},
+        "tokenizer_config.json": {
+            **QWEN2_TOKENIZER,
+            **special,
+            "extra_special_tokens": {**special},
+        },
         "preprocessor_config.json": {
-            **_NORMALIZED,
+            **NORMALIZED,
             **limits,
             "feature_extractor_type": "WhisperFeatureExtractor",
             "feature_size": 128,
@@ -115,7 +111,7 @@ _KIMI_MEDIA: Final = {
     "sample_fps": 2.0,
     "temporal_merge_kernel_size": 4,
     "timestamp_mode": "hh:mm:ss.fff",
-    **_NORMALIZED,
+    **NORMALIZED,
 }
 _KIMI_SPECIAL: Final = ("[BOS]", "[EOS]", "<|media_begin|>", "<|media_content|>",
                         "<|media_pad|>", "<|media_end|>")  # fmt: skip
@@ -124,7 +120,7 @@ _KIMI_SPECIAL: Final = ("[BOS]", "[EOS]", "<|media_begin|>", "<|media_content|>"
 def _kimi(
     architecture: str, model_type: str, special: tuple[str, ...], text: Any, **config: Any
 ) -> Files:
-    tokenizer = byte_level((*_CHAT, *_KIMI_SPECIAL, *special))
+    tokenizer = byte_level((*CHAT_TOKENS, *_KIMI_SPECIAL, *special))
     return {
         "config.json": {
             "architectures": [architecture],
@@ -172,7 +168,7 @@ def _kimi_k25() -> Files:
 def _kimi_k3() -> Files:
     special = ("<|kimi_image_placeholder|>", "<|open|>", "<|close|>", "<|sep|>", "<|end_of_msg|>")
     text = {
-        **_TEXT,
+        **TEXT,
         "model_type": "kimi_linear",
         "num_hidden_layers": 4,
         "num_experts": 4,
@@ -210,7 +206,7 @@ def _paddleocr() -> Files:
             "vision_start_token_id": ids["<|IMAGE_START|>"],
             "vision_end_token_id": ids["<|IMAGE_END|>"],
             "text_config": {
-                **_TEXT,
+                **TEXT,
                 "model_type": "paddleocr_vl_text",
                 "rope_parameters": _MROPE,
             },
@@ -236,7 +232,7 @@ def _paddleocr() -> Files:
             "tokenizer_class": "LlamaTokenizerFast",
         },
         "preprocessor_config.json": {
-            **_NORMALIZED,
+            **NORMALIZED,
             "image_processor_type": "PaddleOCRVLImageProcessor",
             "merge_size": 2,
             "patch_size": 14,
@@ -335,7 +331,7 @@ def _molmo2() -> Files:
         "<|image|>", "<|video|>", "<im_start>", "<im_end>", "<im_patch>", "<im_col>",
         "<low_res_im_start>", "<im_low>", "<frame_start>", "<frame_end>",
     )  # fmt: skip
-    tokenizer = byte_level(("<|endoftext|>", "<|im_start|>", "<|im_end|>", *special))
+    tokenizer = byte_level((*CHAT_TOKENS, *special))
     ids = special_ids(tokenizer)
     return {
         "config.json": {

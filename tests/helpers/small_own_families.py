@@ -5,17 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from small_models import CHAT_OPENAI, LLAMA, SIGLIP, Files
+from small_models import CHAT_OPENAI, CHAT_TOKENIZER, CHAT_TOKENS, LLAMA, SIGLIP, Files
+from small_parts import NORMALIZED, QWEN2_TOKENIZER
 from small_tokenizers import byte_level, special_ids
 
-_CHAT: Final = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
-_NORMALIZED: Final = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
-_TOKENIZER: Final = {
-    "bos_token": None,
-    "eos_token": "<|im_end|>",
-    "pad_token": "<|endoftext|>",
-    "tokenizer_class": "Qwen2Tokenizer",
-}
 _TEXT_SIZES: Final = {
     **{name: value for name, value in LLAMA.items() if name != "model_type"},
     "head_dim": 16,
@@ -64,10 +57,10 @@ def _ovis(architecture: str, model_type: str, *, added: bool, **vision: int) -> 
             "vit_config": {"model_type": "siglip2_navit", "hidden_size": 64, **vision},
         },
         "configuration_small.py": _OVIS.replace("MODEL_TYPE", model_type),
-        "tokenizer.json": byte_level((*_CHAT, "<|image_pad|>", *(special if added else ()))),
-        "tokenizer_config.json": _TOKENIZER,
+        "tokenizer.json": byte_level((*CHAT_TOKENS, "<|image_pad|>", *(special if added else ()))),
+        "tokenizer_config.json": QWEN2_TOKENIZER,
         "preprocessor_config.json": {
-            **_NORMALIZED,
+            **NORMALIZED,
             "image_processor_type": "SiglipImageProcessor",
             "size": {"height": 384, "width": 384},
         },
@@ -207,8 +200,8 @@ def _muse_spark() -> Files:
                 "patch_sizes": [40, 24],
             },
         },
-        "tokenizer.json": byte_level((*_CHAT, *special)),
-        "tokenizer_config.json": {**_TOKENIZER, "tokenizer_class": "PreTrainedTokenizerFast"},
+        "tokenizer.json": byte_level((*CHAT_TOKENS, *special)),
+        "tokenizer_config.json": {**CHAT_TOKENIZER, "tokenizer_class": "PreTrainedTokenizerFast"},
         "processor_config.json": {
             "processor_class": "MuseSparkProcessor",
             "feature_extractor": {"sampling_rate": 16000},
@@ -233,7 +226,7 @@ def _mimo() -> Files:
         "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>", "<|video_start|>",
         "<|video_end|>", "<|audio_pad|>", "<|mimo_audio_start|>", "<|mimo_audio_end|>",
     )  # fmt: skip
-    tokenizer = byte_level((*_CHAT, *special))
+    tokenizer = byte_level((*CHAT_TOKENS, *special))
     ids = special_ids(tokenizer)
     names = (
         "vision_start", "vision_end", "image", "video", "video_start", "video_end", "audio",
@@ -262,7 +255,7 @@ def _mimo() -> Files:
         },
         "configuration_small.py": _PLAIN.replace("MODEL_TYPE", "mimo_v2"),
         "tokenizer.json": tokenizer,
-        "tokenizer_config.json": _TOKENIZER,
+        "tokenizer_config.json": QWEN2_TOKENIZER,
         "chat_template.jinja": _chat(
             "<|vision_start|><|image_pad|><|vision_end|>",
             video="<|vision_start|><|video_pad|><|vision_end|>",
@@ -285,7 +278,7 @@ def _dots3() -> Files:
         "n_routed_experts": 4,
     }
     vision = {
-        **_NORMALIZED,
+        **NORMALIZED,
         "image_details": {"auto": {"max_pixels": 600000}, "high": {"max_pixels": 900000}},
         "max_pixels": 800000,
         "merge_size": 2,
@@ -303,8 +296,8 @@ def _dots3() -> Files:
             "audio_config": {"chunk_seconds": 30, "merge_factor": 2, "use_conv2d_stem": True},
             "vision_config": {"hidden_size": 64, "patch_size": 14},
         },
-        "tokenizer.json": byte_level((*_CHAT, *special)),
-        "tokenizer_config.json": {**_TOKENIZER, "tokenizer_class": "PreTrainedTokenizerFast"},
+        "tokenizer.json": byte_level((*CHAT_TOKENS, *special)),
+        "tokenizer_config.json": {**CHAT_TOKENIZER, "tokenizer_class": "PreTrainedTokenizerFast"},
         "preprocessor_config.json": {"vision_config": vision},
         "chat_template.jinja": _chat(
             "".join(special[:3]), audio="".join(special[3:6]), video=special[6]
@@ -313,7 +306,7 @@ def _dots3() -> Files:
 
 
 def _ovis_1() -> Files:
-    tokenizer = byte_level((*_CHAT, "<|image_pad|>"))
+    tokenizer = byte_level((*CHAT_TOKENS, "<|image_pad|>"))
     backbone = {"model_type": "siglip_vision_model", **SIGLIP, "image_size": 112, "patch_size": 14}
     return {
         "config.json": {
@@ -328,9 +321,9 @@ def _ovis_1() -> Files:
             },
         },
         "tokenizer.json": tokenizer,
-        "tokenizer_config.json": _TOKENIZER,
+        "tokenizer_config.json": QWEN2_TOKENIZER,
         "preprocessor_config.json": {
-            **_NORMALIZED,
+            **NORMALIZED,
             "image_processor_type": "SiglipImageProcessor",
             "size": {"height": 112, "width": 112},
         },
@@ -340,7 +333,7 @@ def _ovis_1() -> Files:
 
 def _compass() -> Files:
     special = ("<|VISION_START|>", "<|IMAGE_PAD|>", "<|VISION_END|>", "<|VIDEO_PAD|>")
-    tokenizer = byte_level((*_CHAT, *special))
+    tokenizer = byte_level((*CHAT_TOKENS, *special))
     ids = special_ids(tokenizer)
     return {
         "config.json": {
@@ -354,9 +347,9 @@ def _compass() -> Files:
             "vision_config": {"model_type": "cohere_compass_vision", "patch_size": 14},
         },
         "tokenizer.json": tokenizer,
-        "tokenizer_config.json": {**_TOKENIZER, "tokenizer_class": "PreTrainedTokenizerFast"},
+        "tokenizer_config.json": {**CHAT_TOKENIZER, "tokenizer_class": "PreTrainedTokenizerFast"},
         "preprocessor_config.json": {
-            **_NORMALIZED,
+            **NORMALIZED,
             "image_processor_type": "CohereCompassImageProcessor",
             "processor_class": "CohereCompassProcessor",
             "size": {"shortest_edge": 6000, "longest_edge": 600000},

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from small_models import CHAT_OPENAI, LLAMA, Files
+from small_models import CHAT_OPENAI, CHAT_TOKENIZER, CHAT_TOKENS, LLAMA, Files
 from small_tokenizers import byte_level, special_ids
 
-CHAT: Final = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+QWEN2_TOKENIZER: Final = {**CHAT_TOKENIZER, "tokenizer_class": "Qwen2Tokenizer"}
 NORMALIZED: Final = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
 TEXT: Final = {**LLAMA, "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 16384}
 _CODE: Final = """from transformers import AutoConfig, PretrainedConfig
@@ -47,7 +47,7 @@ def model_files(
         parts: name of a file without ``.json`` -> fields that are added to it; ``{TEXT}`` in a
             field of config.json is the ID of the special token TEXT.
     """
-    tokenizer = byte_level((*CHAT, *special))
+    tokenizer = byte_level((*CHAT_TOKENS, *special))
     ids = special_ids(tokenizer)
     files: Files = {
         "config": {
@@ -55,12 +55,7 @@ def model_files(
             "model_type": model_type,
             "torch_dtype": "bfloat16",
         },
-        "tokenizer_config": {
-            "bos_token": None,
-            "eos_token": "<|im_end|>",
-            "pad_token": "<|endoftext|>",
-            "tokenizer_class": "PreTrainedTokenizerFast",
-        },
+        "tokenizer_config": {**CHAT_TOKENIZER, "tokenizer_class": "PreTrainedTokenizerFast"},
     }
     for name, part in parts.items():
         files[name] = {**files.get(name, {}), **part}

@@ -9,33 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from small_models import CHAT_OPENAI, LLAMA, Files
-from small_tokenizers import byte_level, special_ids
+from small_models import LLAMA, Files, chat_files
+from small_parts import NORMALIZED, with_code
+from small_tokenizers import special_ids
 
-_CHAT: Final = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
-_NORMALIZED: Final = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
-_TOKENIZER: Final = {"bos_token": None, "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}
 _QWEN2: Final = {**LLAMA, "model_type": "qwen2", "max_position_embeddings": 16384}
-_NESTED: Final = """from transformers import AutoConfig, PretrainedConfig
-
-
-class SmallConfig(PretrainedConfig):
-    model_type = "MODEL_TYPE"
-    has_no_defaults_at_init = True
-
-    def __init__(self, vision_config=None, llm_config=None, **fields):
-        super().__init__(**fields)
-        if isinstance(vision_config, PretrainedConfig):
-            vision_config = vision_config.to_dict()
-        self.vision_config = PretrainedConfig(**(vision_config or {}))
-        text = dict(llm_config or {"model_type": "qwen2"})
-        self.text_config = self.llm_config = AutoConfig.for_model(text.pop("model_type"), **text)
-"""
 _DOTS: Final = """from transformers import PretrainedConfig, Qwen2Config
 
 
 class DotsOCRConfig(Qwen2Config):
-    model_type = "MODEL_TYPE"
+    model_type = "dots_ocr"
 
     def __init__(self, vision_config=None, **fields):
         super().__init__(**fields)
@@ -43,26 +26,9 @@ class DotsOCRConfig(Qwen2Config):
 """
 
 
-def _files(
-    architecture: str, model_type: str, code: str, special: tuple[str, ...], chat_text: str
-) -> Files:
-    name = "DotsOCRConfig" if code is _DOTS else "SmallConfig"  # vLLM looks at the name of that one
-    return {
-        "config.json": {
-            "architectures": [architecture],
-            "model_type": model_type,
-            "auto_map": {"AutoConfig": f"configuration_small.{name}"},
-        },
-        "configuration_small.py": code.replace("MODEL_TYPE", model_type),
-        "tokenizer.json": byte_level((*_CHAT, *special)),
-        "tokenizer_config.json": {**_TOKENIZER, "tokenizer_class": "PreTrainedTokenizerFast"},
-        "chat_template.jinja": CHAT_OPENAI.replace("IMAGE", chat_text),
-    }
-
-
 def _internvl_chat() -> Files:
     special = ("<img>", "</img>", "<IMG_CONTEXT>")
-    files = _files("InternVLChatModel", "internvl_chat", _NESTED, special, "<image>\n")
+    files = with_code(chat_files("InternVLChatModel", "internvl_chat", special, "<image>\n"))
     files["tokenizer_config.json"]["tokenizer_class"] = "Qwen2Tokenizer"
     files["config.json"] |= {
         "downsample_ratio": 0.5,
@@ -77,7 +43,7 @@ def _internvl_chat() -> Files:
         "vision_config": {"image_size": 112, "patch_size": 14, "hidden_size": 64},
     }
     files["preprocessor_config.json"] = {
-        **_NORMALIZED,
+        **NORMALIZED,
         "crop_size": 112,
         "feature_extractor_type": "CLIPFeatureExtractor",
         "size": 112,
@@ -90,7 +56,8 @@ def _nemotron(**limits: int) -> Files:
     special = ("<image>", "<img>", "</img>", "<video>", "<so_embedding>")
     model_type = "NemotronH_Nano_VL_V2"
     omni = "NemotronH_Nano_Omni_Reasoning_V3"
-    files = _files(omni if limits else model_type, model_type, _NESTED, special, "<image>")
+    architecture = omni if limits else model_type
+    files = with_code(chat_files(architecture, model_type, special, "<image>"))
     files["config.json"] |= {
         "downsample_ratio": 0.5,
         "force_image_size": 128,
@@ -126,19 +93,21 @@ def _nemotron(**limits: int) -> Files:
 def _dots() -> Files:
     special = ("<|img|>", "<|imgpad|>", "<|endofimg|>", "<|image_pad|>", "<|video_pad|>")
     chat_text = "<|img|><|imgpad|><|endofimg|>"
-    files = _files("DotsOCRForCausalLM", "dots_ocr", _DOTS, special, chat_text)
+    files = chat_files("DotsOCRForCausalLM", "dots_ocr", special, chat_text)
+    files["configuration_small.py"] = _DOTS
     files["tokenizer_config.json"]["tokenizer_class"] = "Qwen2Tokenizer"
     ids = special_ids(files["tokenizer.json"])
     text: dict[str, Any] = {**_QWEN2}
     del text["model_type"]
     files["config.json"] |= {
+        "auto_map": {"AutoConfig": "configuration_small.DotsOCRConfig"},  # vLLM asks for it
         **text,
         "image_token_id": ids["<|imgpad|>"],
         "video_token_id": ids["<|video_pad|>"],
         "vision_config": {"patch_size": 14, "spatial_merge_size": 2, "temporal_patch_size": 1},
     }
     files["preprocessor_config.json"] = {
-        **_NORMALIZED,
+        **NORMALIZED,
         "image_processor_type": "Qwen2VLImageProcessor",
         "max_pixels": 800000,
         "min_pixels": 5000,

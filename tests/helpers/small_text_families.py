@@ -6,14 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from small_models import CHAT_OPENAI, LLAMA, Files
+from small_parts import QWEN2_TOKENIZER
 from small_tokenizers import byte_level, piece_level
 
-_BYTES: Final = {
-    "bos_token": None,
-    "eos_token": "<|im_end|>",
-    "pad_token": "<|endoftext|>",
-    "tokenizer_class": "Qwen2Tokenizer",
-}
 _PIECES: Final = {
     "add_bos_token": True,
     "bos_token": "<s>",
@@ -79,7 +74,7 @@ def _text(architecture: str, *, pieces: bool = False, bos: str = "", **config: A
         "tokenizer.json": piece_level(("<unk>", "<s>", "</s>"), special)
         if pieces
         else byte_level(("<|endoftext|>", *special)),
-        "tokenizer_config.json": _PIECES if pieces else _BYTES,
+        "tokenizer_config.json": _PIECES if pieces else QWEN2_TOKENIZER,
         "chat_template.jinja": bos + CHAT_OPENAI,
     }
 

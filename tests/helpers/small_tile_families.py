@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from small_models import CHAT_OPENAI, SIGLIP, Files
+from small_parts import NORMALIZED, QWEN2_TOKENIZER
 from small_tokenizers import byte_level, piece_level, special_ids
 
 _TEXT: Final = {
@@ -22,7 +23,6 @@ _TEXT: Final = {
     "max_position_embeddings": 16384,
     "vocab_size": 640,
 }
-_NORMALIZED: Final = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
 
 
 def _chat(image: str, bos: str = "") -> str:
@@ -110,7 +110,7 @@ def _gemma3n() -> Files:
             "tokenizer_class": "GemmaTokenizer",
         },
         "preprocessor_config.json": {
-            **_NORMALIZED,
+            **NORMALIZED,
             "image_processor_type": "SiglipImageProcessor",
             "feature_extractor_type": "Gemma3nAudioFeatureExtractor",
             "processor_class": "Gemma3nProcessor",
@@ -122,12 +122,6 @@ def _gemma3n() -> Files:
 
 
 _QWEN2: Final = {**_TEXT, "model_type": "qwen2"}
-_QWEN2_TOKENIZER: Final = {
-    "bos_token": None,
-    "eos_token": "<|im_end|>",
-    "pad_token": "<|endoftext|>",
-    "tokenizer_class": "Qwen2Tokenizer",
-}
 
 
 def _internvl() -> Files:
@@ -156,9 +150,9 @@ def _internvl() -> Files:
             },
         },
         "tokenizer.json": tokenizer,
-        "tokenizer_config.json": {**_QWEN2_TOKENIZER, **named, "extra_special_tokens": named},
+        "tokenizer_config.json": {**QWEN2_TOKENIZER, **named, "extra_special_tokens": named},
         "preprocessor_config.json": {
-            **_NORMALIZED,
+            **NORMALIZED,
             "crop_to_patches": False,
             "image_processor_type": "GotOcr2ImageProcessor",
             "max_patches": 9,
@@ -203,7 +197,7 @@ def _llama4() -> Files:
             "tokenizer_class": "PreTrainedTokenizerFast",
         },
         "preprocessor_config.json": {
-            **_NORMALIZED,
+            **NORMALIZED,
             "image_processor_type": "Llama4ImageProcessor",
             "max_patches": 12,
             "processor_class": "Llama4Processor",
@@ -313,7 +307,7 @@ def _cohere() -> Files:
             "tokenizer_class": "CohereTokenizerFast",
         },
         "preprocessor_config.json": {
-            **_NORMALIZED,
+            **NORMALIZED,
             "image_processor_type": "Cohere2VisionImageProcessor",
             "max_patches": 7,
             "patch_size": 3,
