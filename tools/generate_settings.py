@@ -21,7 +21,6 @@ import os
 import re
 import shlex
 import tempfile
-import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -36,7 +35,7 @@ from engine import (
     refuse_other_versions,
     write_files,
 )
-from vector_files import TESTS, VECTORS, runs, write_lines
+from vector_files import VECTORS, runs, write_lines
 
 TIME = 1.5
 TEMPLATE = (
@@ -313,16 +312,16 @@ def _answers_of_parts() -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _transparent() -> dict[str, Any]:
     """A picture that vLLM has to convert, of those that the tests of headers read."""
-    lines = (VECTORS / "images" / "files.jsonl").read_text(encoding="utf-8").splitlines()
-    urls = {line["name"]: line["url"] for line in map(json.loads, lines)}
-    return {"type": "image_url", "image_url": {"url": urls["png-rgba"]}}
+    from image_vectors import file_urls
+
+    return {"type": "image_url", "image_url": {"url": file_urls()["png-rgba"]}}
 
 
 def _video() -> str:
     """Thirty frames of 32x16 pixels, of those that the tests of headers read."""
-    lines = (TESTS / "videos" / "files.jsonl").read_text(encoding="utf-8").splitlines()
-    files = {line["name"]: line["file"] for line in map(json.loads, lines)}
-    data = zlib.decompress(base64.b64decode(files["sound-shorter"]))
+    from media_files import media_files
+
+    data = media_files("videos")["sound-shorter"].data
     return "data:video/mp4;base64," + base64.b64encode(data).decode()
 
 

@@ -44,6 +44,11 @@ def request_of(case: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in case.items() if name not in ANSWER_FIELDS}
 
 
+def expanded(runs: Sequence[tuple[int, int]]) -> list[int]:
+    """The token IDs of which a vector has each with how often it stands there in a row."""
+    return [token_id for token_id, count in runs for _ in range(count)]
+
+
 def differences(
     answer: Mapping[str, Any], expected: Mapping[str, Any], decode: Decode | None = None
 ) -> dict[str, str]:
@@ -62,7 +67,7 @@ def differences(
         return {"exact": f"inexact ({why}), but the engine answers"}
     wrong: dict[str, str] = {}
     if "token_ids" in answer:
-        theirs = [token_id for token_id, count in expected["token_runs"] for _ in range(count)]
+        theirs = expanded(expected["token_runs"])
         if answer["token_ids"] != theirs:
             wrong["token_ids"] = first_difference(answer["token_ids"], theirs, decode)
     ranges = sorted(map(_plain, expected["placeholders"]), key=lambda p: int(p["offset"]))

@@ -6,7 +6,14 @@ import functools
 import json
 from typing import Any
 
-from comparison import differences, first_difference, hash_difference, request_of, with_files
+from comparison import (
+    differences,
+    first_difference,
+    hash_difference,
+    read_lines,
+    request_of,
+    with_files,
+)
 from paths import VECTORS
 
 from mmroute import Normalizer
@@ -24,8 +31,7 @@ HASH_SEED = "0"  # of the xxhash algorithms; see tools/engine.py
 @functools.cache
 def file_urls() -> dict[str, str]:
     """The data URLs of all image files, by the names that requests have for them."""
-    lines = map(json.loads, FILES.read_text(encoding="utf-8").splitlines())
-    return {line["name"]: line["url"] for line in lines}
+    return {line["name"]: line["url"] for line in read_lines(FILES)}
 
 
 def wrong_parts(normalizer: Normalizer, case: dict[str, Any]) -> dict[str, str]:

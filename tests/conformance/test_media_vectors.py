@@ -8,13 +8,13 @@ header does not tell what is decoded.
 from __future__ import annotations
 
 import base64
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from comparison import expanded, read_vectors
 
 from mmroute import Reason, Routing
 from mmroute.answering.pipeline import answer
@@ -61,7 +61,7 @@ def problem_of(routing: Routing, expect: dict[str, Any]) -> str:
         return "" if right else f"{routing.reason}: {routing.message}"
     if "refused" in expect:
         return f"the engine refuses: {expect['refused'][:80]}"
-    if routing.token_ids.tolist() != [i for i, n in expect["token_runs"] for _ in range(n)]:
+    if routing.token_ids.tolist() != expanded(expect["token_runs"]):
         return "other token IDs"
     found: dict[str, list[tuple[int, int]]] = {}
     for place in routing.placeholders:
@@ -84,7 +84,7 @@ if FILES:
     @pytest.mark.models
     @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
     def test_media_vectors(path: Path) -> None:
-        meta, *cases = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+        meta, cases = read_vectors(path)
         root = os.environ.get("MMROUTE_MEDIA_ROOT")
         assert root is not None, "vectors of videos and audio need MMROUTE_MEDIA_ROOT"
         directory = Path(root) / meta["model_dir"]

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from comparison import read_vectors, request_of, with_files
+from comparison import expanded, read_vectors, request_of, with_files
 from image_vectors import IMAGE_VECTORS, file_urls
 from kv_aware_routing import BLOCK_SIZE, hit_rate, shuffled_repeats
 
@@ -34,7 +34,7 @@ Prompts = list[tuple[Sequence[bytes], Sequence[bytes]]]
 
 def engine_hashes(expect: dict[str, Any]) -> list[bytes]:
     """vLLM 0.33.0 ``hash_block_tokens`` with its default algorithm, from its own answer."""
-    ids = [token for token, count in expect["token_runs"] for _ in range(count)]
+    ids = expanded(expect["token_runs"])
     hashes = [hashlib.sha256(pickle.dumps("vllm-none-hash", protocol=5)).digest()]
     for i, keys in enumerate(expect["block_extra_keys"]):
         tokens = tuple(ids[i * BLOCK_SIZE : (i + 1) * BLOCK_SIZE])

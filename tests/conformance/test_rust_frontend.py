@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import compare_frontends
 import pytest
+from comparison import expanded, read_lines
 from paths import VECTORS
 from rust_cases import TEMPLATE_MODEL
 from server_helpers import CHAT, serving
@@ -36,14 +36,14 @@ pytestmark = pytest.mark.conformance
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:
-    meta, *lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    meta, *lines = read_lines(path)
     assert meta["fingerprint"] == fingerprint(SMALL_MODELS[meta["model"]]())
     return lines
 
 
 def expected(line: dict[str, Any]) -> list[int] | None:
     runs = line["expect"].get("token_runs")
-    return None if runs is None else [token for token, count in runs for _ in range(count)]
+    return None if runs is None else expanded(runs)
 
 
 def asked(line: dict[str, Any]) -> dict[str, Any]:

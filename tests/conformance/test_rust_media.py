@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import pytest
+from comparison import read_lines
 from paths import VECTORS
 from rust_media_cases import MODELS, SIZES, files_of
 from small_models import fingerprint, write_model
@@ -51,8 +53,7 @@ pytestmark = pytest.mark.conformance
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:
-    _, *lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
-    return lines
+    return read_lines(path)[1:]
 
 
 def expected(line: dict[str, Any]) -> dict[str, Any] | None:
@@ -63,12 +64,7 @@ def expected(line: dict[str, Any]) -> dict[str, Any] | None:
 def answered(routing: Routing) -> dict[str, Any] | None:
     if not routing.exact:
         return None
-    runs: list[list[int]] = []
-    for token in routing.token_ids.tolist():
-        if runs and runs[-1][0] == token:
-            runs[-1][1] += 1
-        else:
-            runs.append([token, 1])
+    runs = [[token, len(list(run))] for token, run in groupby(routing.token_ids.tolist())]
     images = [
         [
             str(identity),

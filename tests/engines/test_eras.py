@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from comparison import with_files
+from comparison import read_lines, read_vectors, with_files
 from image_vectors import BLOCK_SIZE, HASH_SEED, file_urls
 from paths import VECTORS
 from small_models import SMALL_MODELS, fingerprint
@@ -32,7 +32,7 @@ OF_HASHES = ("mm_identifiers", "num_blocks", "last_block_hash")
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_answers_are_those_of_the_version(path: Path, small_model: Callable[[str], Path]) -> None:
-    meta, *lines = map(json.loads, path.read_text().splitlines())
+    meta, *lines = read_lines(path)
     assert meta["fingerprint"] == fingerprint(SMALL_MODELS[meta["model"]]())
     engine = f"vllm=={meta['versions'][0]}"
     normalizer = Normalizer.from_pretrained(
@@ -54,7 +54,7 @@ def test_answers_are_those_of_the_version(path: Path, small_model: Callable[[str
 @functools.cache
 def requests_of(name: str) -> dict[str, dict[str, Any]]:
     """The requests of a file of ``vectors/images``, by id."""
-    _, *cases = map(json.loads, (VECTORS / "images" / name).read_text().splitlines())
+    _, cases = read_vectors(VECTORS / "images" / name)
     urls = file_urls()
     return {case["id"]: with_files(case, urls) for case in cases}
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from comparison import read_vectors
+from comparison import expanded, read_vectors
 from paths import VECTORS
 from small_models import SMALL_MODELS, fingerprint
 
@@ -56,9 +56,8 @@ def test_answers_as_the_engine_started_so(
             assert not routing.exact, case["id"]
             continue
         expect = case["expect"]
-        ids = [value for value, count in expect["token_runs"] for _ in range(count)]
         assert routing.message == ""
-        assert routing.token_ids.tolist() == ids, case["id"]
+        assert routing.token_ids.tolist() == expanded(expect["token_runs"]), case["id"]
         ranges = [{"offset": p.offset, "length": p.length} for p in routing.placeholders]
         assert ranges == expect["placeholders"], case["id"]
         if any(identity is None for identity in routing.identities):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from comparison import expanded, read_vectors
+from paths import VECTORS
 from server_helpers import process
 from small_families import ALL_MODELS
 from small_models import SMALL_MODELS, fingerprint, write_model
@@ -17,7 +18,7 @@ from mmroute.answering.routing import Routing
 from mmroute.families.matching import known_families
 from mmroute.requests.lines import request_of
 
-VECTORS = sorted((Path(__file__).parents[1] / "conformance" / "vectors" / "sglang").glob("*.jsonl"))
+FILES = sorted((VECTORS / "sglang").glob("*.jsonl"))
 PAGE = 16
 COVERED = {"small-qwen2-vl", "small-qwen2.5-vl", "small-qwen3-vl", "small-gemma-3",
            "small-pixtral-hf"}  # fmt: skip
@@ -29,9 +30,9 @@ def load(name: str, directory: Path) -> Normalizer:
 
 
 @pytest.mark.conformance
-@pytest.mark.parametrize("path", VECTORS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_answers_are_the_engines(path: Path, tmp_path: Path) -> None:
-    meta, *cases = map(json.loads, path.read_text().splitlines())
+    meta, cases = read_vectors(path)
     assert meta["fingerprint"] == fingerprint(SMALL_MODELS[meta["model"]]())
     normalizer = load(meta["model"], tmp_path / "model")
     wrong = {
@@ -49,8 +50,7 @@ def compared(routing: Routing, case: dict[str, Any]) -> str:
         return "answered what the engine refuses" if routing.exact else ""
     if not routing.exact:
         return f"refused: {routing.message}"
-    ids = [token for token, count in expect["token_runs"] for _ in range(count)]
-    if routing.token_ids.tolist() != ids:
+    if routing.token_ids.tolist() != expanded(expect["token_runs"]):
         return f"IDs {routing.token_ids.tolist()}"
     if features_of(routing) != expect["features"]:
         return f"features {features_of(routing)}"
@@ -74,7 +74,7 @@ def features_of(routing: Routing) -> list[list[list[int]]]:
 
 
 def test_every_covered_family_has_vectors() -> None:
-    assert {path.stem for path in VECTORS} == COVERED
+    assert {path.stem for path in FILES} == COVERED
 
 
 def test_only_families_with_vectors_are_checked(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import operator
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +11,9 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from comparison import read_lines
 from media_files import png_url
+from paths import VECTORS
 
 from mmroute import ImageSize, InexactError, ModelError, Normalizer, Reason, Routing
 from mmroute.engines.known import find_engine
@@ -28,9 +29,8 @@ from mmroute.model_directory import find_model
 from mmroute.requests.items import IdentityForm, ImageFile
 from mmroute.requests.request import Lora
 
-VECTORS = Path(__file__).parents[1] / "conformance" / "vectors" / "versions" / "hashes.jsonl"
 PICTURE = png_url(64, 48)
-LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
+LINES = read_lines(VECTORS / "versions" / "hashes.jsonl")
 
 
 @pytest.mark.parametrize("line", LINES, ids=lambda line: line["version"])

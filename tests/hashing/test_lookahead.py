@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from comparison import read_lines
+from paths import VECTORS
 
 from mmroute import EngineSettings, ImageSize, InexactError, ModelError, Normalizer, Reason
 from mmroute.engines.vllm.speculation import hash_lookahead
@@ -24,8 +26,7 @@ from mmroute.hashing import (
 from mmroute.model_directory import ModelFiles
 from mmroute.requests.request import Lora
 
-VECTORS = Path(__file__).parents[1] / "conformance" / "vectors" / "block_hashes" / "lookahead.jsonl"
-LINES = [json.loads(line) for line in VECTORS.read_text(encoding="utf-8").splitlines()]
+LINES = read_lines(VECTORS / "block_hashes" / "lookahead.jsonl")
 BLOCKS = [line for line in LINES if line["kind"] == "blocks"]
 SETTINGS = [line for line in LINES if line["kind"] == "settings"]
 EAGLE = {"method": "eagle3", "model": "drafter", "num_speculative_tokens": 2}

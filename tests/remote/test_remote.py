@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import comparison
 import pytest
-from comparison import read_vectors
+from comparison import expanded, read_vectors
 from media_files import png_url
 from paths import VECTORS
 from remote_helpers import LINK, PART, QWEN, RANGE, connected, listening
@@ -87,8 +87,7 @@ def test_vectors(path: Path, served: str, normalizer: Callable[[str], Normalizer
             assert_same(found, local.normalize(**given))
             assert found.exact == ("refused" not in case["expect"]), case["id"]
             if found.exact:
-                runs = case["expect"]["token_runs"]
-                assert found.token_ids.tolist() == [t for t, n in runs for _ in range(n)]
+                assert found.token_ids.tolist() == expanded(case["expect"]["token_runs"])
                 placed = [(p["offset"], p["length"]) for p in case["expect"]["placeholders"]]
                 assert [(p.offset, p.length) for p in found.placeholders] == sorted(placed)
     assert asked > 70

@@ -10,6 +10,7 @@ from typing import Any, Final
 import httpx
 import pytest
 from cases import PLACEHOLDERS
+from comparison import read_lines
 from harmony_cases import HARMONY_MODEL, harmony_cases, harmony_model
 from paths import VECTORS
 from replayed import Posted
@@ -58,7 +59,7 @@ def cases_of(model: str) -> Sequence[ServerCase]:
 
 
 def recorded(model: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    meta, *lines = map(json.loads, (RECORDED / f"{model}.jsonl").read_text().splitlines())
+    meta, *lines = read_lines(RECORDED / f"{model}.jsonl")
     return meta["meta"], {line["name"]: line for line in lines}
 
 
