@@ -165,7 +165,7 @@ def _as_vllm(model: Path, file: Path) -> None:
     from mmroute.model_directory import find_model
     from mmroute.parity.oracles.vllm import VllmEngine
 
-    engine = VllmEngine(find_model(str(model)), block_size=_BLOCK)
+    engine = VllmEngine(find_model(str(model)))
     import vllm.v1.core.kv_cache_utils as kv
     from vllm.utils.hashing import get_hash_fn_by_name
     from vllm.v1.request import Request as CoreRequest

@@ -20,14 +20,9 @@ _URL: Final = png_url(40, 30)
 _OTHER_URL: Final = png_url(100, 60)
 _HEADER: Final = "x-anthropic-billing-header: cch=1;"
 _SCHEMA: Final = {"type": "object", "properties": {"a": {"type": "integer"}}}
-
-
-def _base64(url: str) -> dict[str, Any]:
-    return {"type": "base64", "media_type": "image/png", "data": url.partition(",")[2]}
-
-
 _TEXT: Final = {"type": "text", "text": "What is it?"}
-_IMAGE: Final = {"type": "image", "source": _base64(_URL)}
+_SOURCE: Final = {"type": "base64", "media_type": "image/png", "data": _URL.partition(",")[2]}
+_IMAGE: Final = {"type": "image", "source": _SOURCE}
 _USE: Final = {"type": "tool_use", "id": "toolu_12345", "name": "f", "input": {"a": "é", "b": 1}}
 _BLOCKS: Final[Sequence[Any]] = (
     _TEXT, _IMAGE, _USE, {"type": "text", "text": ""}, {"type": "text"}, {"type": "image"},

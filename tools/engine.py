@@ -161,7 +161,6 @@ class Engine:
         self._engine = VllmEngine(
             find_model(str(directory)),
             trust_remote_code=any(directory.glob("*.py")),
-            block_size=BLOCK_SIZE,
         )
         processor = self._engine.renderer.mm_processor
         if processor is not None:

@@ -159,13 +159,14 @@ def _has_own_argument(request: Posted) -> bool:
     return isinstance(kwargs, dict) and not _OWN_ARGUMENTS.isdisjoint(kwargs)
 
 
-def _is_tag(value: object, name: str) -> bool:
+def _is_tag(value: object) -> bool:
+    name = "structural_tag"
     return isinstance(value, dict) and (name in value or value.get("type") == name)
 
 
 def _has_tag(request: Posted) -> bool:
     names = ("response_format", "structured_outputs")
-    return any(_is_tag(request.fields.get(name), "structural_tag") for name in names)
+    return any(_is_tag(request.fields.get(name)) for name in names)
 
 
 def _has_other_item(request: Posted) -> bool:

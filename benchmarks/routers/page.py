@@ -111,7 +111,7 @@ def _scheduled(routers: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
             ratio(runs, 0),
             ratio(runs, 1),
             _spread([sum(run["hits"]) / sum(run["queries"]) for run in runs]),
-            f"{_mean(runs, 'milliseconds') / _mean(routers[_BASE], 'milliseconds'):.2f}",
+            f"{_milliseconds(runs) / _milliseconds(routers[_BASE]):.2f}",
             f"{max(run['megabytes'] for run in runs):.0f}",
             str(len(runs)),
         ]
@@ -129,8 +129,8 @@ def _fill(page: Path, tables: Mapping[str, str]) -> None:
     page.write_text(filled, encoding="utf-8")
 
 
-def _mean(runs: Sequence[Mapping[str, Any]], field: str) -> float:
-    return fmean(run[field] for run in runs)
+def _milliseconds(runs: Sequence[Mapping[str, Any]]) -> float:
+    return fmean(run["milliseconds"] for run in runs)
 
 
 def _mean_credits(runs: Sequence[Mapping[str, Any]]) -> list[float]:
@@ -201,11 +201,11 @@ def _verdict(_: float, wrong: float, missed: float) -> str:
 
 
 def _cost(found: Mapping[str, Any]) -> str:
-    base = _mean(found["routers"][_BASE], "milliseconds")
+    base = _milliseconds(found["routers"][_BASE])
 
     def row(name: str, runs: Sequence[Mapping[str, Any]]) -> list[str]:
         memory = runs[0]["megabytes"]
-        ratio = _mean(runs, "milliseconds") / base
+        ratio = _milliseconds(runs) / base
         return [name, f"{ratio:.2f}", "" if memory is None else f"{memory:.0f}"]
 
     rows = (row(*item) for item in found["routers"].items() if item[1])

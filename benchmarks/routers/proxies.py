@@ -161,9 +161,9 @@ def proxy(package: Package, fleet: Fleet) -> Iterator[Proxy]:
 
 
 @contextmanager
-def dynamo(package: Package, with_items: bool, fleet: Fleet) -> Iterator[Selector]:
+def dynamo(with_items: bool, fleet: Fleet) -> Iterator[Selector]:
     """Dynamo's selection service; `with_items`: it is told which images and videos there are."""
-    with _process(package, fleet) as (process, url):
+    with _process(DYNAMO, fleet) as (process, url):
         process.wait(url, "/workers")
         router = Selector(process, url, fleet, with_items)
         yield router

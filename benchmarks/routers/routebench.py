@@ -23,7 +23,7 @@ from typing import Any, Final, Protocol
 import rules
 from fleet import Engine, Fleet, RefusedError, UnannouncedError, Used, engines
 from page import write_page
-from proxies import DYNAMO, PACKAGES, dynamo, proxy
+from proxies import PACKAGES, dynamo, proxy
 from scores import Run, Sent, sum_up
 from simulated import simulation
 from traffic import Asked, Probe, make_probes, make_traffic
@@ -74,8 +74,8 @@ ROUTERS: Final[dict[str, Callable[[Fleet], AbstractContextManager[Router]]]] = {
     "llm-d's approximate rule": partial(in_process, rules.llm_d_approximate),
     "Ray Serve, prefix affinity": partial(in_process, rules.ray_prefix_affinity),
     **{name: partial(proxy, package) for name, package in PACKAGES.items()},
-    "Dynamo's selection service": partial(dynamo, DYNAMO, False),
-    "the same, told of items": partial(dynamo, DYNAMO, True),
+    "Dynamo's selection service": partial(dynamo, False),
+    "the same, told of items": partial(dynamo, True),
     "mmroute": partial(in_process, rules.mmroute),
 }
 

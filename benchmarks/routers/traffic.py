@@ -200,15 +200,14 @@ def _tool_turn(number: int, at: int, draw: random.Random) -> list[Message]:
     ]
 
 
-def make_probes(model: str, adapter: str | None = None, seed: int = 0) -> list[Probe]:
+def make_probes(model: str, adapter: str | None = None) -> list[Probe]:
     """The pairs, each with a beginning of its own.
 
     Args:
         model: the engine's name for the model.
         adapter: its name for a LoRA adapter; None leaves that pair out.
-        seed: the seed of the beginnings.
     """
-    draw = random.Random(f"probes {seed}")
+    draw = random.Random("probes 0")
     base = {"model": model, "max_tokens": 1, "temperature": 0}
     probes: list[Probe] = []
 

@@ -110,9 +110,9 @@ def zip_of(
     )
 
 
-def zip_messages(archive: bytes, size: int = 64 << 10, sha256: str | None = None) -> list[bytes]:
+def zip_messages(archive: bytes, size: int = 64 << 10) -> list[bytes]:
     """A zip as engines stream it."""
-    sha256 = hashlib.sha256(archive).hexdigest() if sha256 is None else sha256
+    sha256 = hashlib.sha256(archive).hexdigest()
     starts = range(0, len(archive), size)
     return [
         ZipChunk(
@@ -184,7 +184,7 @@ def files_worker(messages: Sequence[bytes]) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def serving(files: Mapping[str, bytes], directory: Path, port: int = 0) -> Iterator[str]:
+def serving(files: Mapping[str, bytes], directory: Path) -> Iterator[str]:
     """The address of mmroute's own server of these files."""
     directory.mkdir()
     sources, copies = directory / "sources", directory / "copies"
@@ -195,7 +195,7 @@ def serving(files: Mapping[str, bytes], directory: Path, port: int = 0) -> Itera
         paths[name] = sources / name
         paths[name].write_bytes(content)
     server = create_server("model", take_snapshot(paths, copies))
-    port = server.add_insecure_port(f"127.0.0.1:{port}")
+    port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     try:
         yield f"127.0.0.1:{port}"

@@ -94,7 +94,6 @@ class VllmEngine:
         files: ModelFiles,
         *,
         trust_remote_code: bool = False,
-        block_size: int = 16,
     ) -> None:
         """Let vLLM load a model's configuration, tokenizer and processor.
 
@@ -122,9 +121,7 @@ class VllmEngine:
                 trust_remote_code=trust_remote_code,
                 **options,
             )
-            vllm_config = VllmConfig(
-                model_config=config, cache_config=CacheConfig(block_size=block_size)
-            )
+            vllm_config = VllmConfig(model_config=config, cache_config=CacheConfig(block_size=16))
             self.renderer: Any = renderer_from_config(vllm_config)
             self.input_processor: Any = InputProcessor(vllm_config, self.renderer)
             self._online: Any = OnlineRenderer(
