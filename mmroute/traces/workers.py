@@ -24,6 +24,8 @@ _CHUNK_LINES: Final = 1000
 _CHUNK_BYTES: Final = 16 << 20  # lines may hold images
 _AHEAD: Final = 2  # tasks that wait for each process
 
+_CHUNKS: Final = msgspec.msgpack.Decoder(Chunk)
+
 _normalizers: Final[list[Normalizer | None]] = []  # this process's normalizer, once it is loaded
 
 
@@ -152,9 +154,8 @@ class ChunkFiles:
         first = list(itertools.islice(waiting, 2))
         if len(first) > 1:  # for one chunk, starting processes would take longer
             processes.start()
-        decoder = msgspec.msgpack.Decoder(Chunk)
         for path in processes.map(_write_chunk, tasks()):
-            yield path, decoder.decode(path.read_bytes())
+            yield path, _CHUNKS.decode(path.read_bytes())
 
     def keep_all(
         self, chunks: Iterable[Chunk], processes: Processes
@@ -186,6 +187,5 @@ def _write_chunk(normalizer: Normalizer | None, task: _Task) -> Path:
 
 def traced_requests(paths: Iterable[Path]) -> Iterator[TracedRequest]:
     """The requests in files of chunks."""
-    decoder = msgspec.msgpack.Decoder(Chunk)
     for path in paths:
-        yield from decoder.decode(path.read_bytes()).requests
+        yield from _CHUNKS.decode(path.read_bytes()).requests
