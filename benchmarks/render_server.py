@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -14,6 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import httpcore
+
+from mmroute.parity.prove.process import free_port
 
 _STARTS_WITHIN = 300.0  # seconds
 _STOPS_WITHIN = 15.0
@@ -94,9 +95,7 @@ def render_server(python: Path | None, model: str) -> Iterator[Server]:
     program = python.parent / "vllm"
     if not program.is_file():
         raise UnavailableError("there is no `vllm` beside the interpreter")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     command = [str(program), "launch", "render", model, "--served-model-name", NAME,
                "--host", "127.0.0.1", "--port", str(port)]  # fmt: skip
     with tempfile.TemporaryFile() as log:

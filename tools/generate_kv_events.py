@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from importlib.metadata import version
 from typing import Any
 
+import msgspec
 from engine import ENGINE_VERSION, refuse_other_versions
 from vector_files import VECTORS, write_lines
 
@@ -119,25 +120,22 @@ def _held(pool: Any, request: Any) -> int:
 
 
 def _encoded(batch: Any) -> dict[str, Any]:
-    import msgspec
     from vllm.distributed.kv_events import KVEventBatch
 
     payload = msgspec.msgpack.Encoder().encode(batch)
     decoded = msgspec.msgpack.decode(payload, type=KVEventBatch)
-    return {"payload": payload.hex(), "expect": _facts(decoded)}
+    return {"payload": payload.hex(), "expect": facts(decoded)}
 
 
-def _facts(value: Any) -> Any:
+def facts(value: Any) -> Any:
     """A decoded value as JSON: structs as objects with their type, bytes as hexadecimal."""
-    import msgspec
-
     if isinstance(value, msgspec.Struct):
-        fields = {name: _facts(v) for name, v in msgspec.structs.asdict(value).items()}
+        fields = {name: facts(v) for name, v in msgspec.structs.asdict(value).items()}
         return {"type": type(value).__name__, **fields}
     if isinstance(value, bytes):
         return {"bytes": value.hex()}
     if isinstance(value, list | tuple):
-        return [_facts(item) for item in value]
+        return [facts(item) for item in value]
     return value
 
 

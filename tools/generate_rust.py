@@ -13,7 +13,6 @@ from __future__ import annotations
 import http.client
 import importlib.util
 import json
-import socket
 import subprocess
 import tempfile
 import time
@@ -24,6 +23,8 @@ from typing import Any
 
 from engine import ENGINE_VERSION, refuse_other_versions
 from vector_files import VECTORS, runs, write_lines
+
+from mmroute.parity.prove.process import free_port
 
 FOLDER = VECTORS / "rust"
 CONTEXT = 4096
@@ -36,14 +37,6 @@ def binary() -> Path:
     assert spec is not None
     assert spec.submodule_search_locations
     return Path(spec.submodule_search_locations[0]) / "vllm-rs"
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
 
 
 class Frontend:

@@ -34,6 +34,8 @@ import zmq
 from engine import ENGINE_VERSION
 from vector_files import runs, write_lines
 
+from mmroute.parity.prove.process import free_port
+
 FOLDER: Final = generate_rust.FOLDER / "media"
 CONTEXT: Final = 8192
 _IDENTITY: Final = bytes(2)  # of the engine of rank 0
@@ -120,8 +122,8 @@ class Frontend(generate_rust.Frontend):
     """A running ``vllm-rs serve``, and the engine behind it."""
 
     def __init__(self, directory: Path, name: str) -> None:
-        handshake = generate_rust.free_port()
-        self.port = generate_rust.free_port()
+        handshake = free_port()
+        self.port = free_port()
         self.name = name
         self.process = subprocess.Popen(
             [

@@ -161,6 +161,13 @@ def worker(answers: Mapping[str, Answer]) -> Iterator[str]:
             for service, answer in answers.items()
         ]
     )
+    with _started(server) as address:
+        yield address
+
+
+@contextlib.contextmanager
+def _started(server: grpc.Server) -> Iterator[str]:
+    """The address of a server while it runs."""
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     try:
@@ -194,13 +201,8 @@ def serving(files: Mapping[str, bytes], directory: Path) -> Iterator[str]:
     for name, content in files.items():
         paths[name] = sources / name
         paths[name].write_bytes(content)
-    server = create_server("model", take_snapshot(paths, copies))
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    try:
-        yield f"127.0.0.1:{port}"
-    finally:
-        server.stop(None).wait()
+    with _started(create_server("model", take_snapshot(paths, copies))) as address:
+        yield address
 
 
 def hub(monkeypatch: pytest.MonkeyPatch, snapshot: Path) -> list[str]:

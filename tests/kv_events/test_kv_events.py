@@ -14,6 +14,7 @@ import msgspec
 import paths
 import pytest
 from comparison import read_vectors
+from generate_kv_events import facts
 
 from mmroute import EventsError, Reason
 from mmroute.kv_events import (
@@ -69,18 +70,6 @@ def test_vectors_are_of_the_version_the_module_names() -> None:
 def test_decodes_as_vllm_does(case: Json) -> None:
     batch = decode_events(bytes.fromhex(case["payload"]))
     assert {**facts(batch), "type": "KVEventBatch"} == case["expect"]
-
-
-def facts(value: Any) -> Any:
-    """As in vectors/generate_kv_events.py."""
-    if isinstance(value, msgspec.Struct):
-        fields = {name: facts(v) for name, v in msgspec.structs.asdict(value).items()}
-        return {"type": type(value).__name__, **fields}
-    if isinstance(value, bytes):
-        return {"bytes": value.hex()}
-    if isinstance(value, list | tuple):
-        return [facts(item) for item in value]
-    return value
 
 
 def test_all_fields() -> None:
