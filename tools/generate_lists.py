@@ -87,22 +87,36 @@ def template_parameters() -> dict[str, Any]:
 def multimodal_architectures() -> dict[str, Any]:
     """The multimodal architectures, and those whose layers have several kinds of state.
 
-    A class that needs a package which is not installed is not looked into.
+    A class that needs a package which is not installed is not looked into. Elsewhere than in its
+    own table, the class says whether a model takes items. Drafters are no models of requests, and
+    no configuration names the classes of the transformers backend.
     """
     from vllm.model_executor.models import registry
+    from vllm.model_executor.models.interfaces import supports_multimodal
 
-    found: dict[str, set[str]] = {"hybrid": set(), "not_imported": set()}
-    for name, (module, class_name) in registry._MULTIMODAL_MODELS.items():
+    tables = (
+        registry._TEXT_GENERATION_MODELS, registry._TRANSFORMERS_SUPPORTED_MODELS,
+        registry._EMBEDDING_MODELS, registry._LATE_INTERACTION_MODELS, registry._REWARD_MODELS,
+        registry._TOKEN_CLASSIFICATION_MODELS, registry._SEQUENCE_CLASSIFICATION_MODELS,
+        registry._MULTIMODAL_MODELS,  # last: the class of a model that also embeds is this one's
+    )  # fmt: skip
+    named = {name: found for table in tables for name, found in table.items()}
+    multimodal, hybrid, not_imported = {*registry._MULTIMODAL_MODELS}, set(), set()
+    for name, (module, class_name) in named.items():
         path = module if module.startswith("vllm.") else f"vllm.model_executor.models.{module}"
         try:
             model = getattr(importlib.import_module(path), class_name)
         except ImportError:
-            found["not_imported"].add(name)
-        else:
-            found["hybrid"].update([name] if getattr(model, "is_hybrid", False) else [])
+            not_imported.add(name)
+            continue
+        if supports_multimodal(model):
+            multimodal.add(name)
+        if name in multimodal and getattr(model, "is_hybrid", False):
+            hybrid.add(name)
     return {
-        "multimodal": sorted(registry._MULTIMODAL_MODELS),
-        **{kind: sorted(names) for kind, names in found.items()},
+        "multimodal": sorted(multimodal),
+        "hybrid": sorted(hybrid),
+        "not_imported": sorted(not_imported),
     }
 
 

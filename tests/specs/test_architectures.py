@@ -33,6 +33,19 @@ def test_every_architecture_is_covered_or_refused_for_one_reason() -> None:
         assert one.modalities or one.state is not State.EXACT
 
 
+def test_architectures_that_other_tables_of_the_engine_name_are_listed_too() -> None:
+    """Those that its transformers backend runs, second names, and models for pooling."""
+    listed = {one.name: one for one in architectures()}
+    for name, family in {
+        "HunYuanVLForConditionalGeneration": "hunyuan-vl",
+        "MuseGlimmerForCausalLM": "muse-glimmer",
+    }.items():
+        assert [spec.family for spec in listed[name].families] == [family]
+    refused = register().refused
+    assert listed["Emu3ForConditionalGeneration"].refusal == refused["not_restated"]
+    assert listed["ColPaliForRetrieval"].refusal == refused["pooling"]
+
+
 def test_the_pages_are_up_to_date() -> None:
     """After a change: python tools/generate_families.py."""
     assert PAGE.read_text(encoding="utf-8") == page()
