@@ -3,6 +3,7 @@
 Run it where vLLM is installed (a CPU is enough), from the repository's root:
 
     python tools/generate.py [MODEL ...]
+    python tools/generate.py --media [MODEL ...]    videos and audio
 """
 
 from __future__ import annotations
@@ -45,17 +46,31 @@ def with_files(case: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def main() -> None:
     """Write one file for each model named, or for all."""
-    from cases import FAMILY_PLACEHOLDERS, PLACEHOLDERS, cases, family_cases
+    from cases import FAMILY_PLACEHOLDERS, PLACEHOLDERS, cases, family_cases, media_cases
+    from small_families import MEDIA, MEDIA_ANSWERED, media_model
 
-    arguments = parser_of(__doc__, [*PLACEHOLDERS, *FAMILY_PLACEHOLDERS]).parse_args()
-    for model, engine, fingerprint in engines(arguments):
+    parser = parser_of(__doc__, ())
+    parser.add_argument("--media", action="store_true", help="ask for videos and audio")
+    arguments = parser.parse_args()
+    if arguments.media:
+        arguments.models = arguments.models or MEDIA_ANSWERED
+        answered = engines(arguments, media_model)
+    else:
+        arguments.models = arguments.models or [*PLACEHOLDERS, *FAMILY_PLACEHOLDERS]
+        answered = engines(arguments)
+    for model, engine, fingerprint in answered:
+        if arguments.media:
+            folder, requests = "media", media_cases(model, MEDIA[model])
+        elif model in FAMILY_PLACEHOLDERS:
+            folder, requests = "families", family_cases(model)
+        else:
+            folder, requests = "", cases(model)
         lines = [meta(model, fingerprint=fingerprint)]
-        family = model in FAMILY_PLACEHOLDERS
-        for case in family_cases(model) if family else cases(model):
+        for case in requests:
             if not case.get("images"):
                 case.pop("images", None)
             lines.append(case | {"expect": engine.answer(with_files(case))})
-        write_lines((VECTORS / "families" if family else VECTORS) / f"{model}.jsonl", lines)
+        write_lines(VECTORS / folder / f"{model}.jsonl", lines)
 
 
 if __name__ == "__main__":

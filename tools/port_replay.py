@@ -21,25 +21,31 @@ from vector_files import VECTORS
 
 
 def main() -> None:
-    """Replay one model's vectors."""
+    """Replay one model's vectors, and those of its videos and audio."""
+    from small_families import media_model
+
     arguments = parser_of(__doc__, ()).parse_args()
     (model,) = arguments.models
-    name = f"{model}.jsonl"
-    path = next(p for p in (VECTORS / name, VECTORS / "families" / name) if p.is_file())
-    cases = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()[1:]]
-    differing = defaultdict(list)
-    with tempfile.TemporaryDirectory() as directory:
-        try:
-            engine, _ = build_engine(model, Path(directory), arguments)
-        except Exception as error:  # noqa: BLE001 - the engine raises many types
-            print(json.dumps(failure(error)))
-            return
-        for case in cases:
-            expected, found = case.pop("expect"), engine.answer(with_files(case))
-            for field in expected.keys() | found.keys():
-                if expected.get(field) != found.get(field):
-                    differing[field].append(case["id"])
-    print(json.dumps({"requests": len(cases), "differing": differing}))
+    requests, differing = 0, defaultdict(list)
+    for folder in ("", "families", "media"):
+        path = VECTORS / folder / f"{model}.jsonl"
+        if not path.is_file():
+            continue
+        cases = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()[1:]]
+        requests += len(cases)
+        files = media_model(model) if folder == "media" else None
+        with tempfile.TemporaryDirectory() as directory:
+            try:
+                engine, _ = build_engine(model, Path(directory), arguments, files)
+            except Exception as error:  # noqa: BLE001 - the engine raises many types
+                print(json.dumps(failure(error)))
+                return
+            for case in cases:
+                expected, found = case.pop("expect"), engine.answer(with_files(case))
+                for field in expected.keys() | found.keys():
+                    if expected.get(field) != found.get(field):
+                        differing[field].append(case["id"])
+    print(json.dumps({"requests": requests, "differing": differing}))
 
 
 def failure(error: BaseException) -> dict[str, Any]:

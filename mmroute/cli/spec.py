@@ -100,6 +100,10 @@ def _new(arguments: argparse.Namespace) -> int:
     known = "no family fits the files" if best.problem else f"{best.family} agrees best"
     print(f"\nno good proposal: {known}; {GOOD:.0%} of the requests must be answered alike.")
     print(f"{proposal.missing[:1].upper()}{proposal.missing[1:]}.")
+    if proposal.written:
+        print("\nIn the place of an image the engine writes (TOKEN*N: N times the token):")
+    for (width, height), text in proposal.written.items():
+        print(f"  {width}x{height}: {text}")
     return _EXIT_FAILED
 
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+
+import tokenizers
 
 from mmroute.model_directory import ModelFiles
 from mmroute.parity.cases import Case, Outcome
 from mmroute.requests.items import Modality
 
+_REPEATED: Final = 3  # so many equal tokens are written as one and their number
+_SHOWN: Final = (160, 60)  # characters of the beginning and of the end
 _KEPT: Final = ("grid", "values", "accepts", "other_arguments", "checked_for_videos")
 
 
@@ -70,3 +75,32 @@ def _frame(outcome: Outcome) -> tuple[tuple[int, ...], ...] | None:
     if ids[start : start + count] != [fill] * count:
         return None
     return tuple(ids[:start]), (fill,), tuple(ids[start + count :])
+
+
+def in_words(files: ModelFiles, ids: Sequence[int]) -> str:
+    """The tokens of an item as text, in which ``TOKEN*64`` stands for 64 times the token.
+
+    Args:
+        files: the model's files. Without a ``tokenizer.json`` the IDs stand for the tokens.
+        ids: the tokens that the engine wrote in the item's place.
+    """
+    known = files.has("tokenizer.json")
+    decoder = tokenizers.Tokenizer.from_file(str(files.path("tokenizer.json"))) if known else None
+
+    def text(some: Sequence[int]) -> str:
+        if decoder is None:
+            return "".join(f"<{token}>" for token in some)
+        return repr(decoder.decode(some, skip_special_tokens=False))[1:-1]
+
+    parts: list[str] = []
+    single: list[int] = []
+    for token, run in itertools.groupby(ids):
+        count = len(list(run))
+        if count < _REPEATED:
+            single += [token] * count
+        else:
+            parts += [text(single), f"{text([token])}*{count}"]
+            single = []
+    written = "".join([*parts, text(single)])
+    head, tail = _SHOWN
+    return written if len(written) <= head + tail else f"{written[:head]} ... {written[-tail:]}"

@@ -9,6 +9,7 @@ point for the author. Agreement on sizes proves neither the tokenizer nor the te
 from __future__ import annotations
 
 import contextlib
+import itertools
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +26,7 @@ from mmroute.parity.comparison import our_outcome
 from mmroute.parity.media_cases import audio_cases, several_cases, video_cases
 from mmroute.requests.items import Modality
 from mmroute.reuse.fast_paths import REFERENCE_ONLY
-from mmroute.specs.own_tokens import own_tokens
+from mmroute.specs.own_tokens import in_words, own_tokens
 from mmroute.specs.toml_text import toml_text
 
 GOOD: Final = 0.9
@@ -86,10 +87,12 @@ class Proposal:
     Attributes:
         candidates: the candidates, with those first that answer most requests as the oracle does.
         lengths: the number of tokens of the oracle's first item, by its width and height.
+        written: the tokens of the shortest and of the longest of them, as text.
     """
 
     candidates: Sequence[Candidate]
     lengths: Mapping[tuple[int, int], int]
+    written: Mapping[tuple[int, int], str]
 
     @property
     def best(self) -> Candidate:
@@ -112,8 +115,8 @@ class Proposal:
         sizes = ", ".join(f"{w}x{h}: {n}" for (w, h), n in self.lengths.items())
         return (
             "no known family that fits counts the items as the engine does. Its grid is "
-            "another one, or is read from other fields. The engine's lengths are "
-            f"{sizes or 'unknown'}"
+            "another one, or is read from other fields. The engine's lengths, with the tokens "
+            f"that take no features, are {sizes or 'unknown'}"
         )
 
 
@@ -206,7 +209,12 @@ def propose(files: ModelFiles, oracle: Oracle, cases: Sequence[Case]) -> Proposa
             candidate = replace(candidate, text=note + toml_text(spec))
         candidates.append(candidate)
     candidates.sort(key=lambda c: (bool(c.problem), -c.equal, c.decided, -c.counted, c.family))
-    return Proposal(candidates, _item_lengths(decided))
+    items = _items(decided)
+    by_length = {len(ids): size for size, ids in sorted(items.items(), reverse=True)}
+    ends = dict.fromkeys((min(by_length), max(by_length))) if by_length else ()
+    written = {by_length[n]: in_words(files, items[by_length[n]]) for n in ends}
+    lengths = {size: len(ids) for size, ids in itertools.islice(items.items(), _SHOWN_LENGTHS)}
+    return Proposal(candidates, lengths, written)
 
 
 def _only_tokens_differ(candidate: Candidate) -> bool:
@@ -215,14 +223,17 @@ def _only_tokens_differ(candidate: Candidate) -> bool:
     return split or (not candidate.problem and candidate.counted >= candidate.equal)
 
 
-def _item_lengths(decided: Sequence[tuple[Case, Outcome]]) -> dict[tuple[int, int], int]:
-    """The number of tokens of an image by its size, from the requests with one image."""
+def _items(decided: Sequence[tuple[Case, Outcome]]) -> dict[tuple[int, int], list[int]]:
+    """The tokens of an image by its size, from the requests with one image."""
     by_size = {}
     for case, outcome in decided:
-        images, lengths = case.request.get("images", ()), _lengths(outcome)
-        if len(images) == 1 and lengths and "mm_processor_kwargs" not in case.request:
-            by_size[images[0]["width"], images[0]["height"]] = lengths[0]
-    return dict(list(by_size.items())[:_SHOWN_LENGTHS])
+        images = case.request.get("images", ())
+        alone = len(images) == 1 and "mm_processor_kwargs" not in case.request
+        if alone and outcome.ranges and outcome.token_ids is not None:
+            offset, length = outcome.ranges[0]
+            ids = outcome.token_ids[offset : offset + length].tolist()
+            by_size[images[0]["width"], images[0]["height"]] = ids
+    return by_size
 
 
 def _renamed(known: dict[str, Any], files: ModelFiles) -> dict[str, Any]:

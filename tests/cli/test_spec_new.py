@@ -209,6 +209,7 @@ def test_no_good_proposal(
     assert not out.exists()
     assert "no good proposal" in proposed.stdout
     assert "1x1: 777" in proposed.stdout
+    assert "\n  1x1: #*777\n" in proposed.stdout  # the vocabulary's text of 2
     table, _, _ = proposed.stdout.partition("\n\n")
     assert max(map(len, table.splitlines())) <= 72
 

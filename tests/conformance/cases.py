@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from mmroute.parity.media_cases import video_cases
@@ -155,11 +155,35 @@ _VIDEOS = (
     (64, 48, 1, 25), (64, 48, 2, 1), (100, 33, 5, 4), (30, 200, 31, 10), (320, 240, 33, 20),
     (48, 48, 64, 25),
 )  # fmt: skip
+# Long, large and thin ones, at the limits of frames and of volumes.
+_FURTHER_VIDEOS = (
+    (640, 360, 150, 25), (320, 240, 301, 10), (1280, 720, 17, 2), (1000, 7, 8, 4),
+    (64, 48, 3, 50), (64, 48, 100, 1),
+)  # fmt: skip
+_VIDEO_KWARGS: tuple[dict[str, Any], ...] = (
+    {"fps": 1},
+    {"num_frames": 6},
+    {"min_frames": 12},
+    {"max_frames": 5},
+    {"max_pixels": 65536},
+    {"size": {"shortest_edge": 4096, "longest_edge": 65536}},
+    {"videos_kwargs": {"size": {"shortest_edge": 4096, "longest_edge": 65536}}},
+    {"videos_kwargs": {"fps": 1.0}},
+    {"unknown": 3},
+)
+_VIDEO_READING: tuple[dict[str, Any], ...] = (
+    {"num_frames": 8},
+    {"num_frames": -1},
+    {"fps": 1},
+    {"fps": 3, "num_frames": 100},
+)
 # Samples and their rate.
 _RECORDINGS = (
     (1, 16000), (160, 16000), (399, 16000), (400, 16000), (641, 16000), (16000, 16000),
     (16161, 16000), (44101, 44100), (8081, 8000), (480001, 16000), (1000000, 16000),
 )  # fmt: skip
+# At the rate of the model, so that nothing is resampled.
+_OF_30_SECONDS = tuple(one for one in _RECORDINGS if one[1] == 16000 and one[0] <= 30 * 16000)
 _FAMILY_KWARGS: tuple[dict[str, Any], ...] = (
     {"unknown": 3},
     {"do_image_splitting": False},
@@ -277,33 +301,62 @@ def family_cases(model: str) -> Iterator[Case]:
         yield from _MEDIA_CASES[media]()
 
 
+# By the models whose arguments of videos are covered. LLaVA-OneVision first enlarges frames to such
+# a size, which takes gigabytes.
+_ARGUMENTS = {
+    **dict.fromkeys(
+        ("small-qwen2-vl", "small-qwen2.5-vl", "small-qwen3-vl", "small-qwen3.5", "small-internvl"),
+        _VIDEO_KWARGS,
+    ),
+    "small-llava-onevision": tuple(k for k in _VIDEO_KWARGS if "size" not in json.dumps(k)),
+}
+
+
+def media_cases(model: str, modalities: Collection[str]) -> Iterator[Case]:
+    """Videos and audio for a model whose template writes them."""
+    if "video" in modalities:
+        yield from _videos((*_VIDEOS, *_FURTHER_VIDEOS))
+        video = {"width": 200, "height": 120, "num_frames": 40, "fps": 5}
+        chat: Case = {"messages": [user(VIDEO, text("b"))], "videos": [video]}
+        for i, kwargs in enumerate(_ARGUMENTS.get(model, ())):
+            yield case(f"video-kwargs-{i}", "video", **chat, mm_processor_kwargs=kwargs)
+        for i, reading in enumerate(_VIDEO_READING if model in _ARGUMENTS else ()):
+            yield case(f"video-reading-{i}", "video", **chat, media_io_kwargs={"video": reading})
+        yield case("no-video", "video", messages=[user("a")])
+    if "audio" in modalities:
+        yield from _recordings(_OF_30_SECONDS)
+
+
 def _video_files() -> Iterator[Case]:
     for one in video_cases():
         if len(json.dumps(one.request)) < _LONGEST_VIDEO:
             yield case(one.id, "video", **one.request)
 
 
-def _videos() -> Iterator[Case]:
-    for width, height, frames, fps in _VIDEOS:
+def _videos(videos: Sequence[tuple[int, ...]] = _VIDEOS) -> Iterator[Case]:
+    for width, height, frames, fps in videos:
         video = {"width": width, "height": height, "num_frames": frames, "fps": fps}
         chat = [user(text("a"), VIDEO, text("b"))]
         yield case(f"video-{frames}-at-{fps}", "video", messages=chat, videos=[video])
+    width, height, frames, fps = _VIDEOS[-1]
+    video = {"width": width, "height": height, "num_frames": frames, "fps": fps}
     both = [user(IMAGE, VIDEO, IMAGE, text("b"))]
     two = sizes((60, 40), (200, 300))
     yield case("video-and-images", "video", messages=both, images=two, videos=[video])
     yield case("two-videos", "video", messages=[user(VIDEO, VIDEO)], videos=[video, video])
 
 
-def _recordings() -> Iterator[Case]:
-    for samples, rate in _RECORDINGS:
+def _recordings(recordings: Sequence[tuple[int, int]] = _RECORDINGS) -> Iterator[Case]:
+    for samples, rate in recordings:
         audio = {"num_samples": samples, "sampling_rate": rate}
         chat = [user(text("a"), AUDIO, text("b"))]
         yield case(f"audio-{samples}-at-{rate}", "audio", messages=chat, audios=[audio])
     three = [{"num_samples": n, "sampling_rate": 16000} for n in (8000, 32000, 9999)]
     turns = [user(AUDIO, text("x"), AUDIO), {"role": "assistant", "content": "a"}, user(AUDIO)]
     yield case("three-audios", "audio", messages=turns, audios=three)
-    yield case("audio-and-unknown", "audio", messages=chat, audios=[audio],
-               mm_processor_kwargs={"unknown": 3})  # fmt: skip
+    if recordings is _RECORDINGS:
+        yield case("audio-and-unknown", "audio", messages=chat, audios=[audio],
+                   mm_processor_kwargs={"unknown": 3})  # fmt: skip
     yield case("no-audio", "audio", messages=[user("a")])
 
 

@@ -19,7 +19,7 @@ from comparison import read_vectors
 from conformance import load_as_served, matrix, own_fingerprint
 from image_vectors import IMAGE_VECTORS, wrong_parts
 from paths import ROOT, VECTORS, real_models
-from small_families import FAMILY_MODELS
+from small_families import FAMILY_MODELS, MEDIA_ANSWERED, media_model
 from small_models import SMALL_MODELS, fingerprint, write_model
 
 from mmroute import Normalizer
@@ -31,6 +31,7 @@ pytestmark = pytest.mark.conformance
 MATRIX = ROOT / "docs" / "conformance.md"
 OWN_VECTORS = sorted(VECTORS.glob("*.jsonl"))
 FAMILY_VECTORS = sorted((VECTORS / "families").glob("*.jsonl"))
+MEDIA_VECTORS = sorted((VECTORS / "media").glob("*.jsonl"))
 
 
 # The engine makes a prompt of no messages: of marks alone.
@@ -38,7 +39,8 @@ REFUSED_HERE = {"small-deepseek-v4": ("empty",), "small-inkling": ("empty",)}
 
 
 def vector_name(path: Path) -> str:
-    return f"images-{path.stem}" if path in IMAGE_VECTORS else path.stem
+    folder = {"images": "images-", "media": "media-"}.get(path.parent.name, "")
+    return folder + path.stem
 
 
 def test_every_small_model_has_vectors() -> None:
@@ -46,17 +48,23 @@ def test_every_small_model_has_vectors() -> None:
 
 
 @pytest.fixture(scope="session")
-def results(normalizer: Callable[[str], Normalizer]) -> Callable[[Path], dict[str, dict[str, str]]]:
+def results(
+    normalizer: Callable[[str], Normalizer], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[Path], dict[str, dict[str, str]]]:
     """What is wrong with the answer to each case of a file; computed once."""
     known: dict[Path, dict[str, dict[str, str]]] = {}
 
     def of(path: Path) -> dict[str, dict[str, str]]:
         if path not in known:
             meta, cases = read_vectors(path)
-            assert meta["fingerprint"] == own_fingerprint(path.stem), (
-                "the vectors are of other files"
-            )
-            model = normalizer(path.stem)
+            if path in MEDIA_VECTORS:
+                files = media_model(path.stem)
+                expected = fingerprint(files)
+                directory = write_model(files, tmp_path_factory.mktemp("media") / path.stem)
+                model = Normalizer.from_pretrained(str(directory))
+            else:
+                expected, model = own_fingerprint(path.stem), normalizer(path.stem)
+            assert meta["fingerprint"] == expected, "the vectors are of other files"
             assert model.model.model_id == meta.get("model_id", model.model.model_id)
             assert meta["backend_version"] in model.model.family.checked["vllm"]
             known[path] = {case["id"]: wrong_parts(model, case) for case in cases}
@@ -65,11 +73,15 @@ def results(normalizer: Callable[[str], Normalizer]) -> Callable[[Path], dict[st
     return of
 
 
-@pytest.mark.parametrize("path", [*OWN_VECTORS, *IMAGE_VECTORS], ids=vector_name)
+@pytest.mark.parametrize("path", [*OWN_VECTORS, *IMAGE_VECTORS, *MEDIA_VECTORS], ids=vector_name)
 def test_own_vectors(path: Path, results: Callable[[Path], dict[str, dict[str, str]]]) -> None:
     """IDs and ranges; for requests with files also identities, extra keys and block hashes."""
     wrong = {case_id: found for case_id, found in results(path).items() if found}
     assert not wrong, json.dumps(wrong, indent=1)
+
+
+def test_every_small_model_with_media_of_its_template_has_vectors_of_them() -> None:
+    assert {path.stem for path in MEDIA_VECTORS} == set(MEDIA_ANSWERED)
 
 
 def test_every_small_family_has_vectors() -> None:
@@ -94,13 +106,16 @@ def test_the_matrix_in_the_documentation(
     results: Callable[[Path], dict[str, dict[str, str]]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What is printed here is what belongs there."""
-    table = matrix({path: results(path) for path in (*OWN_VECTORS, *IMAGE_VECTORS)})
+    paths = (*OWN_VECTORS, *IMAGE_VECTORS, *MEDIA_VECTORS)
+    table = matrix({path: results(path) for path in paths})
     with capsys.disabled():
         print(f"\n{table}")
     assert table in MATRIX.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("path", [*OWN_VECTORS, *FAMILY_VECTORS, *IMAGE_VECTORS], ids=vector_name)
+@pytest.mark.parametrize(
+    "path", [*OWN_VECTORS, *FAMILY_VECTORS, *IMAGE_VECTORS, *MEDIA_VECTORS], ids=vector_name
+)
 def test_vectors_follow_their_schema(path: Path) -> None:
     schema = json.loads((VECTORS / "schema.json").read_text())
     validator = jsonschema.Draft202012Validator(schema)

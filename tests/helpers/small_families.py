@@ -358,7 +358,7 @@ FAMILY_MODELS: Final[Mapping[str, Callable[[], Files]]] = {
 
 # What the chat templates of these get for items that they do not write by themselves.
 _VIDEO: Final = "<|vision_start|><|video_pad|><|vision_end|>"
-_MEDIA: Final[Mapping[str, Mapping[str, str]]] = {
+MEDIA: Final[Mapping[str, Mapping[str, str]]] = {
     "small-qwen2-vl": {"video": _VIDEO},
     "small-qwen2.5-vl": {"video": _VIDEO},
     "small-qwen3-vl": {"video": _VIDEO},
@@ -375,7 +375,18 @@ _MEDIA: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "small-qwen3-omni": {"video": _VIDEO, "audio": "<|audio_start|><|audio_pad|><|audio_end|>"},
 }
+MEDIA_ANSWERED: Final = [model for model in MEDIA if model != "small-glm-4.1v"]
+"""Without GLM-4.1V, whose files have no processor of videos: mmroute refuses them."""
 _TEXT: Final = "{%- elif 'text' in part -%}"
+# Models of these are published with a video processor of their own; the limits are none of theirs.
+_WITH_VIDEO_PROCESSOR: Final = ("small-qwen3-vl", "small-qwen3.5")
+_VIDEO_PROCESSOR: Final = {
+    "video_processor_type": "Qwen3VLVideoProcessor",
+    "patch_size": 16,
+    "temporal_patch_size": 2,
+    "merge_size": 2,
+    "size": {"shortest_edge": 20000, "longest_edge": 3000000},
+}
 
 
 ALL_MODELS: Final[Mapping[str, Callable[[], Files]]] = {**SMALL_MODELS, **FAMILY_MODELS}
@@ -383,9 +394,20 @@ ALL_MODELS: Final[Mapping[str, Callable[[], Files]]] = {**SMALL_MODELS, **FAMILY
 
 
 def media_model(name: str) -> Files:
-    """The files of a small model, with a template that writes all items."""
+    """The files of a small model that takes all its items.
+
+    Its template writes them, and its videos have a processor and a token.
+    """
     files = ALL_MODELS[name]()
-    for modality, written in _MEDIA.get(name, {}).items():
+    if name in _WITH_VIDEO_PROCESSOR:
+        ids = special_ids(files["tokenizer.json"])
+        files["config.json"] = files["config.json"] | {
+            "video_token_id": ids["<|video_pad|>"],
+            "vision_start_token_id": ids["<|vision_start|>"],
+            "vision_end_token_id": ids["<|vision_end|>"],
+        }
+        files["video_preprocessor_config.json"] = _VIDEO_PROCESSOR
+    for modality, written in MEDIA.get(name, {}).items():
         branch = f"{{%- elif part.type == '{modality}' -%}}{written}"
         for file in ("chat_template.json", "chat_template.jinja"):
             if file in files:

@@ -89,6 +89,8 @@ def _framed(before: TokenIds, fill: int, count: int, after: TokenIds) -> Replace
     runs = (False, len(before)), (True, count), (False, len(after))
     if before.size and count and after.size:
         return Replacement(token_ids, runs)
+    if not (before.size or after.size):
+        return Replacement(token_ids)
     return Replacement(token_ids, tuple(run for run in runs if run[1]))
 
 

@@ -38,7 +38,7 @@ _ANSWER_CHAT: Final = "/v1/chat/completions"
 _ANSWER_PROMPT: Final = "/v1/completions"
 _CHAT_FIELDS: Final = (
     "add_special_tokens", "add_generation_prompt", "continue_final_message",
-    "chat_template_kwargs", "tools", "mm_processor_kwargs",
+    "chat_template_kwargs", "tools", "mm_processor_kwargs", "media_io_kwargs",
 )  # fmt: skip
 _RENDER_FIELDS: Final = ("reasoning_effort", "documents")  # which vLLM's /tokenize ignores
 _OK: Final = 200

@@ -30,7 +30,7 @@ from mmroute.parity.oracles.pictures import pictures, with_pictures
 _CHAT_FIELDS: Final = (
     "add_special_tokens", "add_generation_prompt", "continue_final_message",
     "chat_template_kwargs", "tools", "reasoning_effort", "documents", "mm_processor_kwargs",
-    "truncate_prompt_tokens",
+    "media_io_kwargs", "truncate_prompt_tokens",
 )  # fmt: skip
 
 
@@ -171,11 +171,8 @@ class VllmEngine:
 
     def _rendered(self, request: Mapping[str, Any], prompt: Any, parameters: Any) -> Any:
         (tokenized,) = self.renderer.tokenize_prompts([prompt], parameters)
-        tokenized |= {
-            name: value
-            for name, value in given(request, "mm_processor_kwargs", "cache_salt").items()
-            if value
-        }
+        extras = given(request, "mm_processor_kwargs", "media_io_kwargs", "cache_salt")
+        tokenized |= {name: value for name, value in extras.items() if value}
         return self.renderer.process_for_engine(tokenized, time.time(), tok_params=parameters)
 
     def chat_prompt(self, request: Mapping[str, Any]) -> tuple[Any, Any]:
