@@ -157,7 +157,8 @@ def _unknown(name: object, registry: Registry) -> Iterator[tuple[str, str]]:
     if not isinstance(name, str) or name not in registry.entries:
         known = registry.entries
         hint = did_you_mean(str(name), known)
-        yield registry.kind, f"must be one of {', '.join(sorted(known))}{hint}"
+        listed = f"must be one of {', '.join(sorted(known))}{hint}"
+        yield registry.kind, f"{listed}; one of a package of your own must be installed before"
 
 
 def _field_problems(

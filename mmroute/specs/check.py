@@ -236,7 +236,8 @@ def _collisions(spec: FamilySpec) -> Iterator[SpecProblem]:
     try:
         known = known_families()
     except SpecError as error:
-        yield SpecProblem(_OTHERS, "", str(error))
+        remedy = "correct or uninstall it first, because this file is compared with every other"
+        yield SpecProblem(_OTHERS, "", f"{error}; {remedy}")
         return
     for other in known:
         if _is_installed(spec, other):

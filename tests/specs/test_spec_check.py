@@ -217,6 +217,14 @@ def test_a_broken_installed_spec_is_told(
     monkeypatch.setattr("mmroute.specs.check.known_families", fail)
     (found,) = check(OWN).problems
     assert "other.toml" in found.message
+    assert "correct or uninstall it first" in found.message
+
+
+def test_a_grid_that_is_not_known_may_be_of_a_package_that_is_not_installed(
+    check: Callable[..., SpecReport],
+) -> None:
+    (found,) = check(OWN.replace('"smart_resize"', '"own_tiles"')).problems
+    assert found.message.endswith("one of a package of your own must be installed before")
 
 
 def test_a_directory_is_resolved_by_the_spec(
