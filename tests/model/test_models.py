@@ -44,10 +44,10 @@ if (MODELS := real_models()) is not None:
         assert caught.value.reason is reason
 
 
-_AUDIO = "takes audio only, which vectors in the repository do not hold"
+_AUDIO = "takes audio only, and is compared with the engine for real directories"
 WITHOUT_SMALL_MODEL: Final = {
     "glm-5.3-flash": "vLLM refuses its configuration on a CPU",
-    "llava-next-video": "takes videos only, which vectors in the repository do not hold",
+    "llava-next-video": "takes videos only, and is compared with the engine for a real directory",
     "qwen2-audio": _AUDIO,
     "qwen3-asr": _AUDIO,
     "text-mistral": "its tokenizer is a file of mistral-common: see test_text_models.py",

@@ -96,7 +96,8 @@ def test_a_unix_socket_serves_many_models(
     assert [e["outcome"] for e in events if e["event"] == "request" and e["route"] == CHAT] == [
         "exact", "exact", "fallback",
     ]  # fmt: skip
-    assert events[0]["addresses"] == [str(path)]
+    (listening,) = (event for event in events if event["event"] == "listening")
+    assert listening["addresses"] == [str(path)]
     assert any("only a guess" in event.get("text", "") for event in events)
     assert [event["event"] for event in events[-2:]] == ["draining", "stopped"]
 
