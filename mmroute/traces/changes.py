@@ -18,7 +18,7 @@ from PIL import Image
 
 from mmroute.errors import quoted
 from mmroute.requests.items import Modality
-from mmroute.requests.request import Request
+from mmroute.requests.request import Lora, Request
 
 
 class Cause(StrEnum):
@@ -111,7 +111,8 @@ def changes(first: Request, second: Request) -> Iterator[Change]:
         else:
             same_item = cause is Cause.PROCESSOR_KWARGS
             text = f"`{name}` differs.{_NEVER_SHARED.get(name, '')}"
-            yield Change(cause, text, restored, quoted(old), quoted(new), same_item)
+            was, now = quoted(_as_in_a_line(old)), quoted(_as_in_a_line(new))
+            yield Change(cause, text, restored, was, now, same_item)
     for modality in Modality:
         yield from _item_changes(first, second, modality)
     if first.messages is not None and second.messages is not None:
@@ -127,6 +128,11 @@ def changes(first: Request, second: Request) -> Iterator[Change]:
 
 def _with(request: Request, name: str, value: Any) -> Request:
     return request._replace(**{name: value})
+
+
+def _as_in_a_line(value: object) -> object:
+    """A value as a request line has it."""
+    return {"lora_name": value.name, "lora_path": value.path} if isinstance(value, Lora) else value
 
 
 def _written(value: object) -> str:

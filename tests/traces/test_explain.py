@@ -135,6 +135,12 @@ def test_a_planted_cause_is_named(qwen: Normalizer, second: Request, cause: Caus
     assert found.text
 
 
+def test_an_adapter_is_shown_as_request_lines_have_it(qwen: Normalizer) -> None:
+    found = explained(qwen, FIRST, FIRST._replace(lora=Lora("sql", "/adapters/sql")))
+    assert found.was == "None"
+    assert found.now == "{'lora_name': 'sql', 'lora_path': '/adapters/sql'}"
+
+
 @pytest.mark.parametrize(
     ("engine_args", "was", "now"),
     [
