@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from pydantic import Field
 
@@ -21,6 +21,11 @@ _Target: TypeAlias = Literal[
     "vllm_generate", "vllm_generate_cached", "vllm_generate_metadata",
     "vllm_chat", "vllm_chat_cached", "vllm_chat_metadata",
 ]  # fmt: skip
+_GENERATE: Final[Mapping[str, Callable[..., dict[str, Any]]]] = {
+    "vllm_generate": forwarding.vllm_generate,
+    "vllm_generate_cached": forwarding.vllm_generate_cached,
+    "vllm_generate_metadata": forwarding.vllm_generate_metadata,
+}
 
 
 class ForwardRequest(ChatCompletionRequest):
@@ -49,13 +54,14 @@ class ForwardRequest(ChatCompletionRequest):
     def _body(self, routing: Routing, rendered: Mapping[str, Any]) -> dict[str, Any]:
         client = self.model_dump(exclude_unset=True, exclude={"forward_to", "held"})
         client = changed_parts(client, _with_written_url)
-        build: Callable[..., dict[str, Any]] = getattr(forwarding, self.forward_to)
-        if self.forward_to.startswith("vllm_generate"):
+        if generate := _GENERATE.get(self.forward_to):
             told = ("sampling_params", "output_mode", "parse_context")
-            return build(routing, client, **{name: rendered[name] for name in told})
-        if self.forward_to == "vllm_chat_cached":
-            return build(routing, client, frozenset(self.held))
-        return build(routing, client)
+            return generate(routing, client, **{name: rendered[name] for name in told})
+        if self.forward_to == "vllm_chat":
+            return forwarding.vllm_chat(routing, client)
+        if self.forward_to == "vllm_chat_metadata":
+            return forwarding.vllm_chat_metadata(routing, client)
+        return forwarding.vllm_chat_cached(routing, client, frozenset(self.held))
 
 
 def _with_written_url(part: Mapping[str, Any], _: int) -> Mapping[str, Any]:
