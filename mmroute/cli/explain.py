@@ -20,7 +20,7 @@ from mmroute.requests.request import Request
 from mmroute.traces.explain import Explanation, Side, explain
 from mmroute.traces.page import explanation_page
 from mmroute.traces.requests import comparable_hashes, num_same
-from mmroute.traces.sources import numbered_lines, requests_of
+from mmroute.traces.sources import numbered_lines, objects_of, requests_of
 
 _EPILOG = """\
 FIRST and SECOND are files of request lines, as `mmroute blocks` takes them. FILE:ID is the
@@ -116,8 +116,8 @@ def _model_of(source: str) -> object:
     path, wanted, line = _parts(source)
     if wanted is None and line is None:
         return None
-    values = (json_object(text) for at, text in numbered_lines(path) if line in (None, at))
-    return next(v.get("model") for v in values if wanted in (None, str(v.get("id"))))
+    _, value = next(objects_of(path, wanted, line))
+    return value.get("model")
 
 
 def _parts(source: str) -> tuple[str, str | None, int | None]:
