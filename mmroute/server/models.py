@@ -349,7 +349,7 @@ def reclaim() -> None:
     A model is full of cycles, and a quiet server may collect no garbage for a long time. Without
     ``malloc_trim``, glibc keeps the memory in the arena of each thread that loaded a model.
     """
-    gc.unfreeze()  # what `load` froze
+    gc.unfreeze()  # what `load` froze, or the last fork
     gc.collect()
     if sys.platform == "linux":
         with contextlib.suppress(AttributeError):  # another C library

@@ -64,7 +64,7 @@ class SharedModels:
         return False
 
     def before_fork(self) -> None:
-        """Bring threads and memory into a state that processes can share."""
+        """Bring threads and memory into a state that processes can share; nothing stays frozen."""
         self._models.close(wait=True)
         self._models.renew()
         self._models.warm()

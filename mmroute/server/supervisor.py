@@ -192,7 +192,6 @@ class _Supervisor:
         missing = set(range(len(self._connections))) - self._in_place.keys()
         if self._shared.busy or self._limit.stopping or not missing:
             return
-        gc.unfreeze()
         self._shared.before_fork()
         gc.freeze()  # otherwise garbage collection would copy the shared memory
         for slot in sorted(missing):
