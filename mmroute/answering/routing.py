@@ -306,7 +306,8 @@ class Routing:
             if not identity.value:
                 raise InexactError(
                     Reason.IMAGE_IDENTITY_UNKNOWN,
-                    f"image {placeholder.item + 1} has an empty uuid, of which there is no number",
+                    f"image {placeholder.item + 1} has an empty uuid, which has no hash; "
+                    "give another",
                 )
             pairs.append((placeholder, self.hashing.item_hash(identity.value)))
         return pairs
