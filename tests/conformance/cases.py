@@ -286,7 +286,7 @@ def family_cases(model: str) -> Iterator[Case]:
     """What a family does of its own: sizes, placeholders, processor options; or texts alone."""
     placeholder = FAMILY_PLACEHOLDERS[model]
     if placeholder is None and model in FAMILY_MEDIA:
-        yield from _recordings()
+        yield from _audio()
         return
     if placeholder is None:
         yield from _texts_alone(chats=model != "small-gpt-oss")
@@ -316,7 +316,7 @@ def media_cases(model: str, modalities: Collection[str]) -> Iterator[Case]:
     """Videos and audio for a model whose template writes them."""
     if "video" in modalities:
         yield from _videos((*_VIDEOS, *_FURTHER_VIDEOS))
-        video = {"width": 200, "height": 120, "num_frames": 40, "fps": 5}
+        video = _video(200, 120, 40, 5)
         chat: Case = {"messages": [user(VIDEO, text("b"))], "videos": [video]}
         for i, kwargs in enumerate(_ARGUMENTS.get(model, ())):
             yield case(f"video-kwargs-{i}", "video", **chat, mm_processor_kwargs=kwargs)
@@ -333,34 +333,43 @@ def _video_files() -> Iterator[Case]:
             yield case(one.id, "video", **one.request)
 
 
-def _videos(videos: Sequence[tuple[int, ...]] = _VIDEOS) -> Iterator[Case]:
+def _video(width: int, height: int, frames: int, fps: int) -> dict[str, int]:
+    return {"width": width, "height": height, "num_frames": frames, "fps": fps}
+
+
+def _videos(videos: Sequence[tuple[int, int, int, int]] = _VIDEOS) -> Iterator[Case]:
     for width, height, frames, fps in videos:
-        video = {"width": width, "height": height, "num_frames": frames, "fps": fps}
-        chat = [user(text("a"), VIDEO, text("b"))]
+        video, chat = _video(width, height, frames, fps), [user(text("a"), VIDEO, text("b"))]
         yield case(f"video-{frames}-at-{fps}", "video", messages=chat, videos=[video])
-    width, height, frames, fps = _VIDEOS[-1]
-    video = {"width": width, "height": height, "num_frames": frames, "fps": fps}
+    video = _video(*_VIDEOS[-1])
     both = [user(IMAGE, VIDEO, IMAGE, text("b"))]
     two = sizes((60, 40), (200, 300))
     yield case("video-and-images", "video", messages=both, images=two, videos=[video])
     yield case("two-videos", "video", messages=[user(VIDEO, VIDEO)], videos=[video, video])
 
 
-def _recordings(recordings: Sequence[tuple[int, int]] = _RECORDINGS) -> Iterator[Case]:
+def _recordings(recordings: Sequence[tuple[int, int]]) -> Iterator[Case]:
     for samples, rate in recordings:
-        audio = {"num_samples": samples, "sampling_rate": rate}
-        chat = [user(text("a"), AUDIO, text("b"))]
-        yield case(f"audio-{samples}-at-{rate}", "audio", messages=chat, audios=[audio])
+        yield _recording(f"audio-{samples}-at-{rate}", samples, rate)
     three = [{"num_samples": n, "sampling_rate": 16000} for n in (8000, 32000, 9999)]
     turns = [user(AUDIO, text("x"), AUDIO), {"role": "assistant", "content": "a"}, user(AUDIO)]
     yield case("three-audios", "audio", messages=turns, audios=three)
-    if recordings is _RECORDINGS:
-        yield case("audio-and-unknown", "audio", messages=chat, audios=[audio],
-                   mm_processor_kwargs={"unknown": 3})  # fmt: skip
     yield case("no-audio", "audio", messages=[user("a")])
 
 
-_MEDIA_CASES = {"video": _videos, "video file": _video_files, "audio": _recordings}
+def _recording(name: str, samples: int, rate: int, **more: Any) -> Case:
+    audio = {"num_samples": samples, "sampling_rate": rate}
+    chat = [user(text("a"), AUDIO, text("b"))]
+    return case(name, "audio", messages=chat, audios=[audio], **more)
+
+
+def _audio() -> Iterator[Case]:
+    yield from _recordings(_RECORDINGS)
+    unknown = {"unknown": 3}
+    yield _recording("audio-and-unknown", *_RECORDINGS[-1], mm_processor_kwargs=unknown)
+
+
+_MEDIA_CASES = {"video": _videos, "video file": _video_files, "audio": _audio}
 
 
 def _texts_alone(*, chats: bool) -> Iterator[Case]:
