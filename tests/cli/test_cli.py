@@ -101,8 +101,11 @@ def test_the_example_of_the_readme(tmp_path: Path) -> None:
 
 
 def test_resolve_shows_values_and_places(
-    small_model: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+    small_model: Callable[[str], Path],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)  # a narrow table breaks long places
     model = str(small_model("small-gemma-3"))
     assert main(["resolve", model, "--json"]) == 0
     resolved = json.loads(capsys.readouterr().out)
