@@ -11,6 +11,7 @@ from setuptools import Distribution, Extension
 
 _ROOT: Final = Path(__file__).parent.parent
 SOURCES: Final = {
+    "mmroute.chat.native._messages": ("messages.c",),
     "mmroute.hashing.native._chain": ("chain.c", "sha256.h", "xxhash.h"),
     "mmroute.kv_events.native._holders": ("holders.c", "holders.h"),
 }

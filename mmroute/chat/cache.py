@@ -1,44 +1,42 @@
 """A cache of rendered chats: only the new messages of a conversation are processed.
 
-Each request repeats its whole conversation. Its messages are compared, as bytes, with those of
-earlier requests. Messages that are the same are not checked and parsed again. They are not rendered
-and encoded again either, under two conditions: it is proved that the template writes them as
-before, and the tokenizer allows the text to be cut behind them.
+Each request repeats its whole conversation. Its messages are compared with those of an earlier
+request. Messages that are the same are not checked and parsed again. They are not rendered and
+encoded again either, under two conditions: it is proved that the template writes them as before,
+and the tokenizer allows the text to be cut behind them.
 """
 
 from __future__ import annotations
 
-import logging
 import marshal
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from itertools import accumulate, islice
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard
 
 import numpy as np
 
 from mmroute.chat.parts import MediaPart, Part
+from mmroute.chat.probe_chats import proved
 from mmroute.chat.rendered import Continued
 from mmroute.chat.resumable import Place, ResumableTemplate, State
-from mmroute.errors import InexactError, Reason
-from mmroute.reuse.prefix_cache import PrefixCache, PrefixHashes, num_shared
+from mmroute.chat.same_messages import dumped, num_same
+from mmroute.reuse.prefix_cache import RecentCache
 
 if TYPE_CHECKING:
     from mmroute.chat.template import ChatTemplate
     from mmroute.geometry import TokenIds
     from mmroute.requests.items import Modality
 
-_LOG: Final = logging.getLogger(__name__)
 _MIN_MESSAGES: Final = 24  # fewer are rendered in less time than a lookup takes
 _MOST: Final = 0.5  # of the messages
+_MOST_NEW: Final = 16  # messages behind those of a known chat
 _LONGEST_OVERLAP: Final = 1024  # characters
-_HEADER: Final = 5  # bytes that marshal writes before the messages: what follows, and how many
+_EDGE: Final = 32  # characters of a text that tell it from most others, with its length
 _BYTES_PER_MESSAGE: Final = 1024  # of Python objects, beside the texts
 _SCALARS: Final = frozenset({str, int, float, bool, type(None)})
-_ROLES: Final = {"s": "system", "u": "user", "a": "assistant", "t": "tool"}
 
 
 class _Cut(NamedTuple):
@@ -60,16 +58,18 @@ class _Cut(NamedTuple):
 _START: Final = _Cut((), 0, 0, "")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Known:
-    """A chat that was rendered and encoded.
+@dataclass(slots=True, eq=False)
+class _Chat:
+    """A chat that was rendered and encoded; or one without messages, for a chat requested once.
+
+    It grows while other threads read it, and nothing in it changes that stands for a message.
 
     Attributes:
         template: the template that rendered it.
         variables: all values beside the messages on which its text depends, as bytes.
-        messages: the messages as bytes, without their number. It is a view, because copying them
-            takes as long as hashing them.
-        ends: the position after each message in these bytes.
+        keys: the keys under which the cache may find it.
+        messages: a copy of the messages.
+        sizes: the sizes of all messages up to each of them, in bytes.
         conversation: the messages as the template got them.
         media: the parts that stand for an item, each after the number of its message.
         cuts: one for each message, and for the end; None where the prompt cannot be continued.
@@ -78,24 +78,54 @@ class _Known:
 
     template: ResumableTemplate
     variables: bytes
-    messages: memoryview
-    ends: Sequence[int]
-    conversation: Sequence[dict[str, Any]]
-    media: Sequence[tuple[int, MediaPart]]
-    cuts: Sequence[_Cut | None]
-    ids: TokenIds
+    keys: list[int]
+    messages: list[Any] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+    conversation: list[dict[str, Any]] = field(default_factory=list)
+    media: list[tuple[int, MediaPart]] = field(default_factory=list)
+    cuts: list[_Cut | None] = field(default_factory=list)
+    ids: TokenIds = field(default_factory=lambda: np.empty(0, np.uint32))
+
+    def branch(self, count: int) -> _Chat:
+        """A copy with so many of the messages, which no key leads to."""
+        return _Chat(
+            self.template,
+            self.variables,
+            [],
+            self.messages[:count],
+            self.sizes[:count],
+            self.conversation[:count],
+            [each for each in self.media if each[0] < count],
+            self.cuts[:count],
+            self.ids,
+        )
+
+    def extend(self, first: int, rest: _Chat) -> None:
+        """Add messages.
+
+        Args:
+            first: the index of the first message whose cut is new.
+            rest: the new messages, with the keys, the cuts and the prompt of the whole chat.
+        """
+        self.ids = rest.ids
+        self.cuts[first:] = rest.cuts
+        self.keys += rest.keys
+        self.media += rest.media
+        self.conversation += rest.conversation
+        self.sizes += rest.sizes
+        self.messages += rest.messages
 
 
-_Entry: TypeAlias = _Known | PrefixHashes
-"""A chat; or the hashes of its prefixes, for a chat that was requested once."""
-
-
-class ChatCache(PrefixCache[_Entry]):
-    """A prefix cache of the chats of one model. Safe to share between threads.
+class ChatCache(RecentCache[_Chat, int]):
+    """A cache of the chats of one model. Safe to share between threads.
 
     A chat is kept at its second request, which may have more messages. Keeping a chat takes nearly
     as long as answering it, and many chats are requested only once. The counters are in bytes of
     messages.
+
+    A chat is found by keys, each for a number of its leading messages. A key is made from the edges
+    of a few texts, so it leads to a candidate. The messages are compared, so a wrong candidate
+    costs time and changes no answer.
 
     Args:
         max_bytes: the limit for the size of all chats together.
@@ -104,6 +134,7 @@ class ChatCache(PrefixCache[_Entry]):
     def __init__(self, max_bytes: int) -> None:
         super().__init__(max_bytes)
         self._templates: dict[str, ResumableTemplate | None] = {}
+        self._by_key: dict[int, _Chat] = {}
 
     @staticmethod
     def is_long_enough(messages: object) -> TypeGuard[list[Any]]:
@@ -124,25 +155,63 @@ class ChatCache(PrefixCache[_Entry]):
         if resumable is None:
             return None
         try:
-            dumped, settings = _dumped(messages), _dumped(variables)
+            settings = dumped(variables)
         except ValueError:  # no plain data, or nested too deeply
             return None
-        salt = hash((id(resumable), settings))
-        body = memoryview(dumped)[_HEADER:]
-        found, hashes = self.find(body, salt=salt)
-        if not hashes:
+        salt = hash((id(resumable), settings, *map(_edges, messages[:2])))
+        found = self._find(salt, messages)
+        known = found
+        if known is None or known.variables != settings:
+            known = _Chat(resumable, settings, [])
+        count = num_same(known.messages, messages)
+        self.count(known.sizes[count - 1] if count else 0)
+        if (found is None or found.messages) and count / len(messages) < _MOST:
+            keys = [_key(salt, messages, len(messages))]
+            with self._lock:
+                self._add(_Chat(resumable, settings, keys), keys, _BYTES_PER_MESSAGE)
             return None
-        known = _Known(resumable, b"", body[:0], (), (), (), (None,), np.empty(0, np.uint32))
-        if isinstance(found, _Known) and found.template is resumable:
-            known = found if found.variables == settings else known
-        count = num_shared(known.ends, known.messages, dumped, _HEADER)
-        self.count(known.ends[count - 1] if count else 0)
-        # Whether the chat was there before: the beginning of all messages, or most of them.
-        seen = hashes[: len(found)] == found if isinstance(found, tuple) else False
-        if not (seen or count / len(messages) >= _MOST):
-            self.put(hashes, hashes, body, size=0)
-            return None
-        return ChatPrefix(count, self, known, hashes, variables, settings, messages, dumped)
+        return ChatPrefix(count, known, self, salt, variables, messages)
+
+    def _find(self, salt: int, messages: Sequence[Any]) -> _Chat | None:
+        """A chat that probably has most of these messages."""
+        last = len(messages)
+        for number in range(last, max(last - _MOST_NEW, 0), -1):
+            found = self._by_key.get(_key(salt, messages, number))
+            if found is not None:
+                with self._lock:
+                    if found in self._recent:
+                        self._recent.move_to_end(found)
+                return found
+        return None
+
+    def keep(self, prefix: ChatPrefix, rest: _Chat, size: int) -> None:
+        """Keep the chat of a request.
+
+        Args:
+            prefix: the known messages at its beginning.
+            rest: see `_Chat.extend`.
+            size: the size of the whole chat in bytes.
+        """
+        if size > self._max_bytes:
+            return
+        with self._lock:
+            chat = prefix.known
+            if prefix.count < len(chat.messages):
+                chat = chat.branch(prefix.count)
+            chat.extend(prefix.first, rest)
+            self._add(chat, rest.keys, size)
+
+    def _add(self, chat: _Chat, keys: Sequence[int], size: int) -> None:
+        self._bytes += size - self._recent.pop(chat, 0)
+        self._recent[chat] = size
+        for key in keys:
+            self._by_key[key] = chat
+        while self._bytes > self._max_bytes:
+            oldest, its_size = self._recent.popitem(last=False)
+            self._bytes -= its_size
+            for key in oldest.keys:
+                if self._by_key.get(key) is oldest:
+                    del self._by_key[key]
 
     def prepare(self, template: ChatTemplate) -> ResumableTemplate | None:
         """The template for chats that go on, proved; None where they must be rendered whole.
@@ -160,17 +229,17 @@ class ChatPrefix:
 
     Attributes:
         count: the number of known messages.
+        known: the chat that they were compared with.
+        first: the first message that is rendered.
     """
 
     count: int
-    _cache: PrefixCache[_Entry]
-    _known: _Known
-    _hashes: PrefixHashes
+    known: _Chat
+    _cache: ChatCache
+    _salt: int
     _variables: Mapping[str, Any]
-    _settings: bytes
-    _messages: Sequence[Any]
-    _dumped: bytes
-    _first: int = 0
+    _messages: list[Any]
+    first: int = 0
     _cut: _Cut = _START
     _places: Sequence[Place | None] = ()
     _conversation: Sequence[dict[str, Any]] = ()
@@ -179,14 +248,14 @@ class ChatPrefix:
     def media(self) -> dict[Modality, list[MediaPart]]:
         """The parts of the known messages that stand for an item, by modality, in new lists."""
         media: dict[Modality, list[MediaPart]] = {}
-        for number, part in self._known.media:
+        for number, part in self.known.media:
             if number < self.count:
                 media.setdefault(part.modality, []).append(part)
         return media
 
     def conversation(self) -> list[dict[str, Any]]:
         """The known messages as the template gets them, in a new list. They must not be changed."""
-        return list(self._known.conversation[: self.count])
+        return list(self.known.conversation[: self.count])
 
     def render(
         self, conversation: Sequence[dict[str, Any]], contents: Sequence[Sequence[Part]]
@@ -200,25 +269,24 @@ class ChatPrefix:
         Raises:
             InexactError: as `mmroute.chat.template.pieces_of`.
         """
-        template = self._known.template
+        template = self.known.template
         first = template.first_new(self.count)
-        cut = self._known.cuts[first] if first else None
+        cut = self.known.cuts[first] if first else None
         if cut is not None:
-            self._first, self._cut = first, cut
+            self.first, self._cut = first, cut
         self._conversation, self._contents = conversation, contents
         text, self._places = template.render(
-            conversation, self._variables, self._first, self._cut.state
+            conversation, self._variables, self.first, self._cut.state
         )
         rest = self._cut.overlap + text
         return Continued(rest, self._cut.characters, partial(self._prompt, rest))
 
     def _prompt(self, text: str, ids: TokenIds, ends: Sequence[tuple[int, int]]) -> TokenIds:
         """The prompt of the chat, after it is put into the cache."""
-        prompt = np.concatenate((self._known.ids[: self._cut.ids], ids))
+        prompt = np.concatenate((self.known.ids[: self._cut.ids], ids))
         prompt.setflags(write=False)
         new = self._messages[self.count :]
-        same_variables = self._settings == self._known.variables
-        if new and _is_plain(new) and (same_variables or _is_plain(self._variables)):
+        if new and _is_plain(new) and (self.count or _is_plain(self._variables)):
             cuts = [place and self._cut_at(place, text, ends) for place in self._places]
             self._keep(new, cuts, prompt)
         return prompt
@@ -232,115 +300,53 @@ class ChatPrefix:
         overlap = text[characters:at]
         return _Cut(place.state, before.ids + ids, before.characters + characters, overlap)
 
-    def _keep(self, messages: Sequence[Any], cuts: Sequence[_Cut | None], prompt: TokenIds) -> None:
-        known, count = self._known, self.count
-        lengths = [len(_dumped(message)) for message in messages]
-        ends = accumulate(lengths, initial=known.ends[count - 1] if count else 0)
+    def _keep(self, new: list[Any], cuts: list[_Cut | None], prompt: TokenIds) -> None:
+        known, count = self.known, self.count
         # Copied, because what a client sent may be changed by it later.
-        copied = marshal.loads(_dumped(self._conversation[count:]))  # noqa: S302 - written here
-        media = [
-            (number, part._replace(source={}, extra={}))
-            for number, parts in enumerate(self._contents, count)
-            for part in parts
-            if isinstance(part, MediaPart)
-        ]
-        kept = _Known(
+        copy = marshal.dumps((new, list(self._conversation[count:])))
+        messages, conversation = marshal.loads(copy)  # noqa: S302 - written here
+        size = len(copy) + (known.sizes[count - 1] if count else 0)
+        total = len(self._messages)
+        rest = _Chat(
             known.template,
-            self._settings,
-            memoryview(self._dumped)[_HEADER:],
-            [*known.ends[:count], *islice(ends, 1, None)],
-            [*known.conversation[:count], *copied],
-            [*[each for each in known.media if each[0] < count], *media],
-            [*known.cuts[: self._first], *cuts],
+            known.variables,
+            [_key(self._salt, self._messages, number) for number in range(count + 1, total + 1)],
+            messages,
+            [size] * len(new),
+            conversation,
+            [
+                (number, part._replace(source={}, extra={}))
+                for number, parts in enumerate(self._contents, count)
+                for part in parts
+                if isinstance(part, MediaPart)
+            ],
+            cuts,
             prompt,
         )
-        size = 2 * len(self._dumped) + prompt.nbytes + _BYTES_PER_MESSAGE * len(kept.ends)
-        self._cache.put(kept, self._hashes, kept.messages, size=size)
+        size += prompt.nbytes + _BYTES_PER_MESSAGE * (1 + total)
+        self._cache.keep(self, rest, size)
 
 
-def proved(template: ChatTemplate) -> ResumableTemplate | None:
-    """The resumable template, if it writes all probe chats like the original; else None."""
-    resumable = ResumableTemplate.of(template.source)
-    if resumable is None:
-        return None
-    for roles in ("suauaua", "uauauau", "utatuaattuu", "uusuaasu"):  # a template may refuse some
-        conversation = [
-            _probe(_ROLES[role], number, template.content_format)
-            for number, role in enumerate(roles)
-        ]
-        for known in range(1, len(conversation)):
-            if not _agree(template, resumable, conversation, known):
-                _LOG.warning("%s is rendered whole: a probe chat went wrong", template.origin)
-                return None
-    return resumable
+def _edges(message: object) -> tuple[object, ...]:
+    """Values that tell a message from most others."""
+    content = message.get("content") if type(message) is dict else None
+    if type(content) is list and content and type(content[-1]) is dict:
+        content = content[-1].get("text")
+    if type(content) is not str:
+        return ()
+    return len(content), content[:_EDGE], content[-_EDGE:]
 
 
-def _probe(role: str, number: int, content_format: str) -> dict[str, Any]:
-    text = f" {role} {number} "
-    if role == "tool":
-        return {"role": role, "content": text, "tool_call_id": f"call-{number}"}
-    images = [{"type": "image"}] * (number % 3 if role == "user" else 0)
-    parts = [*images, {"type": "text", "text": text}]
-    message: dict[str, Any] = {
-        "role": role,
-        "content": parts if content_format == "openai" else text,
-    }
-    if role == "assistant" and not number % 3:
-        function = {"name": "look", "arguments": {"at": number}}
-        message["tool_calls"] = [{"id": f"call-{number}", "type": "function", "function": function}]
-    return message
-
-
-def _agree(
-    template: ChatTemplate,
-    resumable: ResumableTemplate,
-    conversation: Sequence[dict[str, Any]],
-    known: int,
-) -> bool:
-    """Whether a chat has the same text if it is rendered whole, and if it is resumed."""
-    tokens = {"bos_token": "<s>", "eos_token": "</s>"}
-    variables = {**tokens, "add_generation_prompt": True}
-
-    def whole() -> str:
-        return template.render(
-            conversation, variables=tokens, add_generation_prompt=True, continue_final_message=False
-        )
-
-    def resumed() -> str:
-        return before + resumable.render(conversation, variables, first, state)[0]
-
-    try:
-        text, places = resumable.render([*conversation[:known], conversation[0]], variables)
-    except InexactError:
-        return True  # no chat goes on behind one without a text
-    first = resumable.first_new(known)
-    place = places[first] if first else None
-    before, state = ("", ()) if place is None else (text[: place.at], place.state)
-    first = 0 if place is None else first
-    return _text_or_refusal(whole) == _text_or_refusal(resumed)
-
-
-def _text_or_refusal(render: Callable[[], str]) -> str | Reason:
-    try:
-        return render()
-    except InexactError as error:
-        return error.reason
-
-
-def _dumped(value: Any) -> bytes:
-    """Bytes that tell values apart by their types and the order of their keys.
-
-    Raises:
-        ValueError: the value is no plain data, or nested too deeply.
-    """
-    # Version 0 writes equal values alike, whether they are one object or several.
-    return marshal.dumps(value, 0)
+def _key(salt: int, messages: Sequence[Any], number: int) -> int:
+    """The key for a number of leading messages."""
+    before, last = messages[max(number - 2, 0)], messages[number - 1]
+    return hash((salt, number, _edges(before), _edges(last)))
 
 
 def _is_plain(value: object) -> bool:
     """Whether a value has only types of JSON.
 
-    `_dumped` writes any object with a buffer, such as an array, as the same kind of bytes.
+    `marshal` writes any object with a buffer, such as an array, as the same kind of bytes.
     """
     waiting = [value]
     for each in waiting:  # grows while it is walked

@@ -23,7 +23,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final, Generic, TypeAlias, TypeVar, overload
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import xxhash
 
@@ -82,6 +82,19 @@ class RecentCache(Generic[Key, Value]):
             return CacheStats(
                 self._hits, self._misses, self._reused, len(self._recent), self._bytes
             )
+
+    def count(self, reused: int) -> None:
+        """Count a lookup, as a hit if a part of the entry was reused.
+
+        Args:
+            reused: the number of reused characters or bytes.
+        """
+        with self._lock:
+            if reused:
+                self._hits += 1
+                self._reused += reused
+            else:
+                self._misses += 1
 
     def renew_lock(self) -> None:
         """Replace the lock by one that no thread holds, for a forked process."""
@@ -146,19 +159,6 @@ class PrefixCache(RecentCache[_Slot[Entry], None], Generic[Entry]):
                     return slot.value, hashes
         return None, hashes
 
-    def count(self, reused: int) -> None:
-        """Count a lookup, as a hit if a part of the entry was reused.
-
-        Args:
-            reused: the number of reused characters or bytes.
-        """
-        with self._lock:
-            if reused:
-                self._hits += 1
-                self._reused += reused
-            else:
-                self._misses += 1
-
     def put(
         self, value: Entry, hashes: PrefixHashes, data: str | bytes | memoryview, *, size: int
     ) -> None:
@@ -210,32 +210,27 @@ def _lengths() -> tuple[int, ...]:
     return tuple(lengths)
 
 
-@overload
-def num_shared(ends: Sequence[int], known: str, data: str) -> int: ...
-@overload
-def num_shared(ends: Sequence[int], known: memoryview, data: bytes, offset: int) -> int: ...
-def num_shared(ends: Sequence[int], known: Any, data: Any, offset: int = 0) -> int:
+def num_shared(ends: Sequence[int], known: str, text: str) -> int:
     """The number of prefixes of a known text that another text has as well.
 
     Most texts share all prefixes or most of them, and comparing is faster than hashing.
 
     Args:
         ends: the lengths of prefixes of `known`, from the shortest to the longest.
-        known: the known text, or a view of known bytes.
-        data: the other text, or the other bytes.
-        offset: the index in `data` at which the comparison begins.
+        known: the known text.
+        text: the other text.
 
     >>> num_shared((4, 8, 12), "abcdefghijkl", "abcdefghXYZW")
     2
     """
     count = len(ends)
-    if data.startswith(known, offset):
+    if text.startswith(known):
         return count
     low = done = 0
     while low < count:
         middle = (low + count + 1) // 2
         end = ends[middle - 1]
-        if data.startswith(known[done:end], offset + done):
+        if text.startswith(known[done:end], done):
             low, done = middle, end
         else:
             count = middle - 1

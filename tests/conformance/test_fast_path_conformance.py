@@ -22,6 +22,7 @@ from test_conformance import LARGE_VECTORS, OWN_VECTORS, vector_name
 
 from mmroute import Normalizer
 from mmroute.chat import cache as chat_cache
+from mmroute.chat.probe_chats import proved
 from mmroute.errors import ModelError, Reason
 from mmroute.hashing import cache as hash_cache
 from mmroute.images import known_files
@@ -93,7 +94,7 @@ def differences(normalizer: Normalizer, cases: list[dict[str, Any]], *, times: i
 def has_chats(normalizer: Normalizer) -> bool:
     """Whether chats of the model can be kept."""
     templates = (normalizer.model.chat.templates or {}).values()
-    return any(chat_cache.proved(template) is not None for template in templates)
+    return any(proved(template) is not None for template in templates)
 
 
 @pytest.mark.parametrize("path", [*OWN_VECTORS, *IMAGE_VECTORS], ids=vector_name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from compiled import built
 from hypothesis import given
 from hypothesis import strategies as st
-from native_build import build_extensions
 
 from mmroute.geometry import TokenIds
 from mmroute.hashing import Algorithm, ExtraKey, ExtraKeys, HashedItem, chain, extra_keys, none_hash
@@ -22,23 +21,14 @@ from tools import needs
 
 pytestmark = [pytest.mark.process, needs("cc", "the extension is optional")]
 
+MODULE = "mmroute.hashing.native._chain"
 ALGORITHMS = list(Algorithm)
 SEED = "0"
 
 
 @pytest.fixture(scope="module")
 def extension(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
-    return built(tmp_path_factory.mktemp("extension"))
-
-
-def built(folder: Path) -> ModuleType:
-    (path,) = build_extensions(folder, "mmroute.hashing.native._chain")
-    spec = importlib.util.spec_from_file_location("_chain", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return built(tmp_path_factory.mktemp("extension"), MODULE)
 
 
 @pytest.fixture(autouse=True)
@@ -162,7 +152,7 @@ def test_processors_without_instructions_for_sha256(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CFLAGS", "-DMMROUTE_PORTABLE_SHA256")
-    monkeypatch.setattr(chain, "_chain", built(tmp_path))
+    monkeypatch.setattr(chain, "_chain", built(tmp_path, MODULE))
     ids, parent = np.arange(2**31 - 130, 2**31 - 1, dtype=np.uint32), bytes(range(32))
     for size in range(1, 65):  # every padding of pages of one to five blocks of SHA-256
         pages = ids[: 2 * size], size, parent

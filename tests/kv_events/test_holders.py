@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import random
 import struct
 import sys
@@ -12,9 +11,9 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from compiled import built
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from native_build import build_extensions
 
 from mmroute.kv_events import BlockIndex, holders
 from mmroute.kv_events.holders import MAX_SLOTS, PythonTable, low_bits
@@ -22,20 +21,13 @@ from tools import needs
 
 pytestmark = [pytest.mark.process, needs("cc", "the extension is optional")]
 
-MODULE = "mmroute.kv_events.native._holders"
 SLOTS = [0, 1, 2, 63, 64, 65, 500, MAX_SLOTS - 1]
 ALL = array("H", SLOTS).tobytes()
 
 
 @pytest.fixture(scope="module")
 def extension(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
-    (path,) = build_extensions(tmp_path_factory.mktemp("extension"), MODULE)
-    spec = importlib.util.spec_from_file_location("_holders", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return built(tmp_path_factory.mktemp("extension"), "mmroute.kv_events.native._holders")
 
 
 hashes = st.one_of(

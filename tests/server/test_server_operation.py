@@ -31,6 +31,7 @@ from waiting import until
 from mmroute import ModelError, Normalizer, Reason
 from mmroute.api.vllm import LoadedModel
 from mmroute.chat import cache
+from mmroute.chat.probe_chats import proved
 from mmroute.server import ModelSource, ServerSettings, create_app
 from mmroute.server.logs import JsonLines
 from mmroute.server.models import Models
@@ -68,7 +69,7 @@ def test_the_first_request_waits_for_nothing(
     small_model: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads, templates = [], []
-    encode, encode_cut, prove = HfTokenizer.encode, HfTokenizer.encode_cut, cache.proved
+    encode, encode_cut, prove = HfTokenizer.encode, HfTokenizer.encode_cut, proved
 
     def encoding(*args: Any, **kwargs: Any) -> Any:
         threads.append(threading.get_ident())

@@ -1,0 +1,3 @@
+from typing import Any
+
+def num_same(known: list[Any], messages: list[Any], /) -> int: ...
