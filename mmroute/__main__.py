@@ -19,9 +19,12 @@ def run() -> None:
     It does not free its memory either, which takes 0.2 s for a vocabulary.
     """
     gc.set_threshold(_OBJECTS)
-    from mmroute.cli import main  # importing it is what makes most objects
+    try:
+        from mmroute.cli import main  # importing it is what makes most objects
 
-    status = main()
+        status = main()
+    except KeyboardInterrupt:  # `main` catches it once it runs
+        status = 130
     atexit._run_exitfuncs()  # noqa: SLF001 - Python has no public name for it
     for stream in filter(None, (sys.stdout, sys.stderr)):
         with contextlib.suppress(OSError):  # the command has told of it
