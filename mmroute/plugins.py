@@ -1,12 +1,13 @@
-"""The entries that other packages add to tables of this package, through entry points."""
+"""Tables of names that other packages add to, through entry points."""
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.metadata
-from collections.abc import Collection
-from functools import cache
+from collections.abc import Collection, Mapping
+from functools import cache, cached_property
 from importlib.metadata import EntryPoint, EntryPoints
-from typing import Any
+from typing import Any, Final, get_type_hints
 
 from mmroute.errors import SpecError
 
@@ -52,6 +53,69 @@ def load(point: EntryPoint) -> Any:
 def owner(point: EntryPoint) -> str:
     """The name of the distribution that has an entry point, for messages."""
     return point.dist.name if point.dist else "an installed package"
+
+
+@dataclasses.dataclass(frozen=True)
+class Registry:
+    """Dataclasses that a spec names: those of one of our packages, and of installed ones.
+
+    One is imported when the first model needs it.
+
+    Attributes:
+        kind: what they are, in one word such as ``grid``.
+        package: the package that holds ours.
+        own: name in a spec -> ``module:Class`` of this package.
+    """
+
+    kind: str
+    package: str
+    own: Mapping[str, str]
+
+    @property
+    def entry_points(self) -> str:
+        """Entry point group of other packages: name in a spec -> ``module:Class``."""
+        return f"mmroute.{self.kind}s"
+
+    @cached_property
+    def entries(self) -> Mapping[str, EntryPoint]:
+        """The entries that a spec may name.
+
+        Raises:
+            SpecError: an entry of an installed package has a name that is taken.
+        """
+        own = {
+            name: EntryPoint(name, f"{self.package}.{where}", self.entry_points)
+            for name, where in self.own.items()
+        }
+        return own | installed(self.entry_points, own)
+
+    def find(self, name: str) -> Any:
+        """The dataclass of a name in a family spec.
+
+        Raises:
+            SpecError: as `entries`; an installed package's class cannot be imported.
+        """
+        return load(self.entries[name])
+
+    def types(self, name: str) -> Mapping[str, Any]:
+        """The types of its fields.
+
+        Raises:
+            SpecError: as `find`.
+        """
+        return _types(self.find(name))
+
+    def fields(self, name: str) -> Mapping[str, bool]:
+        """The fields that it is made of: name -> whether it must be given.
+
+        Raises:
+            SpecError: as `find`.
+        """
+        fields = dataclasses.fields(self.find(name))
+        return {f.name: f.default is dataclasses.MISSING for f in fields if f.init}
+
+
+_types: Final = cache(get_type_hints)  # slow, and asked for each load of a model
 
 
 @cache

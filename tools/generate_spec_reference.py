@@ -30,7 +30,7 @@ from mmroute.geometry.argument import Argument, Kind, Where
 from mmroute.geometry.arguments import Others
 from mmroute.geometry.registry import GRIDS, LAYOUTS
 from mmroute.model_directory import FieldRef
-from mmroute.placement.rules import placement_rules
+from mmroute.placement.rules import PLACEMENTS
 
 PAGE: Final = Path(__file__).parents[1] / "docs" / "spec-reference.md"
 _HEAD: Final = """\
@@ -92,8 +92,8 @@ def page() -> str:
             parts += ["", f"### `{name}`", "", first.partition("\n\n")[0].replace("\n", " "), ""]
             parts += _table(found, words=registry is LAYOUTS, shared=shared)
     rules: dict[str, list[str]] = {}
-    for name, rule in sorted(placement_rules().items()):
-        rules.setdefault(_line(inspect.getdoc(rule) or ""), []).append(f"`{name}`")
+    for name in sorted(PLACEMENTS.own):
+        rules.setdefault(_line(inspect.getdoc(PLACEMENTS.find(name)) or ""), []).append(f"`{name}`")
     rows = [f"| {', '.join(names)} | {meaning} |" for meaning, names in rules.items()]
     parts += ["", "## Placements: `placement`", "", "| rule | meaning |", "| --- | --- |", *rows]
     return "\n".join(parts) + "\n"

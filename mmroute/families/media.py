@@ -13,7 +13,8 @@ from mmroute.families.lookup import Ref, Strict, Value
 from mmroute.geometry.argument import Argument
 from mmroute.geometry.arguments import Arguments, Others
 from mmroute.geometry.metadata import FIELD_TYPES, OF_GRIDS, VALUES, FieldRule
-from mmroute.geometry.registry import GRIDS, LAYOUTS, Registry
+from mmroute.geometry.registry import GRIDS, LAYOUTS
+from mmroute.plugins import Registry
 from mmroute.requests.items import IdentityFlag, IdentityForm, Modality
 
 

@@ -22,7 +22,7 @@ from mmroute.families.lookup import Lookup, Ref, Strict, TokenLookup, Value, one
 from mmroute.families.media import MediaSpec, media_problems
 from mmroute.families.overlays import overlaid
 from mmroute.model_directory import JsonValue, ModelFiles
-from mmroute.placement.rules import placement_rules
+from mmroute.placement.rules import PLACEMENTS
 from mmroute.requests.items import IdentityForm, Modality
 from mmroute.tokenizers.engine_classes import FILE, AddedTokens
 from mmroute.tokenizers.pipelines import PIPELINES
@@ -35,7 +35,7 @@ _Part = TypeVar("_Part", bound="FamilyHead")
 
 
 def _known_placement(name: str) -> str:
-    return one_of(placement_rules())(name)
+    return one_of(PLACEMENTS.entries)(name)
 
 
 class NumberedTokens(Strict):

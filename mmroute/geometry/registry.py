@@ -1,17 +1,11 @@
-"""All grids and layouts by name: the ones of this package, and those of installed packages.
-
-One is imported when the first model needs it.
-"""
+"""All grids and layouts by name: the ones of this package, and those of installed packages."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
-from functools import cache, cached_property
-from importlib.metadata import EntryPoint
-from typing import Any, Final, get_type_hints
+from typing import Final
 
-from mmroute.plugins import installed, load
+from mmroute.plugins import Registry
 
 _GRIDS: Final[Mapping[str, str]] = {
     "anyres": "anyres:AnyRes",
@@ -73,64 +67,5 @@ _LAYOUTS: Final[Mapping[str, str]] = {
     "two_views": "rows:TwoViews",
 }
 
-
-@dataclasses.dataclass(frozen=True)
-class Registry:
-    """The grids, or the layouts.
-
-    Attributes:
-        kind: ``grid`` or ``layout``.
-        own: name in a spec -> ``module:Class`` of this package.
-    """
-
-    kind: str
-    own: Mapping[str, str]
-
-    @property
-    def entry_points(self) -> str:
-        """Entry point group of other packages: name in a spec -> ``module:Class``."""
-        return f"mmroute.{self.kind}s"
-
-    @cached_property
-    def entries(self) -> Mapping[str, EntryPoint]:
-        """The entries that a spec may name.
-
-        Raises:
-            SpecError: an entry of an installed package has a name that is taken.
-        """
-        own = {
-            name: EntryPoint(name, f"mmroute.geometry.{self.kind}s.{where}", self.entry_points)
-            for name, where in self.own.items()
-        }
-        return own | installed(self.entry_points, own)
-
-    def find(self, name: str) -> Any:
-        """The dataclass of a name in a family spec.
-
-        Raises:
-            SpecError: as `entries`; an installed package's class cannot be imported.
-        """
-        return load(self.entries[name])
-
-    def types(self, name: str) -> Mapping[str, Any]:
-        """The types of its fields.
-
-        Raises:
-            SpecError: as `find`.
-        """
-        return _types(self.find(name))
-
-    def fields(self, name: str) -> Mapping[str, bool]:
-        """The fields that a spec gives: name -> whether it must give it.
-
-        Raises:
-            SpecError: as `find`.
-        """
-        fields = dataclasses.fields(self.find(name))
-        return {f.name: f.default is dataclasses.MISSING for f in fields if f.init}
-
-
-_types: Final = cache(get_type_hints)  # slow, and asked for each load of a model
-
-GRIDS: Final = Registry("grid", _GRIDS)
-LAYOUTS: Final = Registry("layout", _LAYOUTS)
+GRIDS: Final = Registry("grid", "mmroute.geometry.grids", _GRIDS)
+LAYOUTS: Final = Registry("layout", "mmroute.geometry.layouts", _LAYOUTS)

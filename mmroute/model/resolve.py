@@ -23,7 +23,7 @@ from mmroute.model.resolved import ResolvedModel
 from mmroute.model.tokens import resolve_tokens
 from mmroute.model.values import Values
 from mmroute.model_directory import ModelFiles, find_model
-from mmroute.placement.rules import placement_rules
+from mmroute.placement.rules import placement_of
 from mmroute.reuse.fast_paths import EncoderChoice, FastPaths
 from mmroute.tokenizers import Tokenizer
 from mmroute.tokenizers.engine_classes import FILE
@@ -159,7 +159,7 @@ class _Resolver:
         ).resolve(max_model_len)
         if self.family.media:
             self.values.note("placement", self.family.placement, "family spec")
-        placement = placement_rules()[self.family.placement].build(tokenizer, tokens)
+        placement = placement_of(self.family.placement, tokenizer, tokens)
         named = dataclasses.replace(self.settings, model=model_id or self.files.name)
         geometries = {modality: rules.geometry for modality, rules in media.items()}
         chat = engine.load_chat(ChatSource(self.files, self.family, tokenizer, geometries, named))

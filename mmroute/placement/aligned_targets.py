@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -16,7 +16,6 @@ from mmroute.placement.expansion import (
     match_targets,
     too_few,
 )
-from mmroute.tokenizers import Tokenizer
 
 _ALIGNMENT: Final = 4
 
@@ -34,10 +33,6 @@ class AlignedTargets:
 
     keeps_prefix: ClassVar = True
     pad: int
-
-    @classmethod
-    def build(cls, _tokenizer: Tokenizer, tokens: Mapping[str, int]) -> AlignedTargets:
-        return cls(tokens["pad"])
 
     def expand(self, ids: TokenIds, insertions: Sequence[Insertion]) -> Expansion:
         matches = match_targets(ids, insertions)

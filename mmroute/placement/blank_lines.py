@@ -9,8 +9,8 @@ Source: vLLM ``model_executor/models/gemma3_mm.py``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -34,31 +34,27 @@ class MergedBlankLines:
     """Placement by token ID, after which line breaks are merged.
 
     Attributes:
-        newlines: the IDs of the tokens for one, two, three and four line breaks.
         tokenizer: the model's tokenizer, needed if token IDs show too few placeholders.
+        newlines: the IDs of the tokens for one, two, three and four line breaks.
+
+    Raises:
+        ModelError: `special_token_split`: one to four line breaks are not one token each.
     """
 
     keeps_prefix: ClassVar = False
-    newlines: tuple[int, int, int, int]
     tokenizer: Tokenizer
+    newlines: tuple[int, int, int, int] = field(init=False)
 
-    @classmethod
-    def build(cls, tokenizer: Tokenizer, _tokens: Mapping[str, int]) -> MergedBlankLines:
-        """Look up the tokens of line breaks.
-
-        Raises:
-            ModelError: `special_token_split`: one to four line breaks are not one token each.
-        """
-        newlines = [tokenizer.token_id("\n" * count) for count in range(1, 5)]
-        one, two, three, four = newlines
-        if one is None or two is None or three is None or four is None:
+    def __post_init__(self) -> None:
+        newlines = [self.tokenizer.token_id("\n" * count) for count in range(1, 5)]
+        if None in newlines:
             count = newlines.index(None) + 1
             raise ModelError(
                 Reason.SPECIAL_TOKEN_SPLIT,
                 f"{count} line breaks must be one token of the vocabulary, and are not. Check that "
                 "tokenizer.json belongs to this model.",
             )
-        return cls((one, two, three, four), tokenizer)
+        object.__setattr__(self, "newlines", tuple(newlines))
 
     def expand(self, ids: TokenIds, insertions: Sequence[Insertion]) -> Expansion:
         matches = match_targets(ids, insertions)

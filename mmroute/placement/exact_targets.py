@@ -6,7 +6,7 @@ Source: SGLang ``srt/multimodal/processors/base_processor.py`` (`load_mm_data`,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NoReturn
 
@@ -24,48 +24,33 @@ from mmroute.tokenizers import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
-class ExactRule:
-    """Placement by targets for SGLang, which refuses a prompt with more or fewer than its images.
-
-    Attributes:
-        words: texts that the engine or its processor reads as placeholders of some kind.
-        in_text: whether replacements hold ordinary text, whose tokens merge with the text around.
-    """
-
-    words: tuple[str, ...] = ()
-    in_text: bool = False
-
-    def build(self, tokenizer: Tokenizer, tokens: Mapping[str, int]) -> ExactTargets:
-        around = (tokens["before"], tokens["after"]) if "before" in tokens else None
-        features = tokens["image"] if self.in_text else None
-        return ExactTargets(tokenizer, around, tokens.get("video"), features, self.words)
-
-
-@dataclass(frozen=True, slots=True)
 class ExactTargets:
-    """Placement of images in prompts that have one placeholder for each.
+    """Placement by targets for SGLang, which refuses a prompt with more or fewer than its images.
 
     Ranges begin with the first feature and end with the last.
 
     Attributes:
+        in_text: whether the prompt is expanded as text.
+        words: texts that the engine or its processor reads as placeholders of some kind.
         tokenizer: the model's tokenizer.
-        around: the tokens that must stand before and after each placeholder; None for no check.
-        refused: a token that a prompt with images must not have; None for no such token.
-        features: the token ID of a feature if the prompt is expanded as text; None if it is
-            expanded as token IDs.
-        words: texts that a prompt with images must not have.
+        image: the token of an image's features.
+        video: a token that a prompt with images must not have; None for no such token.
+        before: the token that must stand before each placeholder; None for no check.
+        after: the token that must stand after each placeholder, where `before` is checked.
     """
 
     keeps_prefix: ClassVar = False
+    in_text: ClassVar = False
+    words: ClassVar[tuple[str, ...]] = ()
     tokenizer: Tokenizer
-    around: tuple[int, int] | None
-    refused: int | None
-    features: int | None
-    words: tuple[str, ...]
+    image: int
+    video: int | None = None
+    before: int | None = None
+    after: int | None = None
 
     def expand(self, ids: TokenIds, insertions: Sequence[Insertion]) -> Expansion:
         self._check(ids, insertions)
-        if self.features is None:
+        if not self.in_text:
             matches = match_targets(ids, insertions)
             expansion = splice(ids, matches, insertions)
             return expansion._replace(placeholders=tuple(map(_trimmed, expansion.placeholders)))
@@ -77,12 +62,15 @@ class ExactTargets:
         (places,) = (ids == target).nonzero()
         if len(places) != len(insertions):
             _refuse(f"the prompt has {len(places)} placeholders for {len(insertions)} images")
-        if self.around is not None:
-            before, after = self.around
+        if self.before is not None:
             inside = places[0] > 0 and places[-1] < len(ids) - 1
-            if not inside or (ids[places - 1] != before).any() or (ids[places + 1] != after).any():
+            if (
+                not inside
+                or (ids[places - 1] != self.before).any()
+                or (ids[places + 1] != self.after).any()
+            ):
                 _refuse("a placeholder lacks the tokens that must stand before and after it")
-        if self.refused is not None and (ids == self.refused).any():
+        if self.video is not None and (ids == self.video).any():
             _refuse("the prompt has a placeholder of another modality")
         if self.words:
             text = self.tokenizer.decode(ids.tolist())
@@ -94,7 +82,7 @@ class ExactTargets:
         self, ids: TokenIds, insertions: Sequence[Insertion]
     ) -> Iterator[PlaceholderRange]:
         """The range of each image's features."""
-        (places,) = (ids == self.features).nonzero()
+        (places,) = (ids == self.image).nonzero()
         if len(places) != sum(insertion.replacement.num_embeds for insertion in insertions):
             _refuse("the prompt has tokens of features that belong to no image")
         start = 0
@@ -105,6 +93,27 @@ class ExactTargets:
                 _refuse("the features of an image do not stand together")
             yield PlaceholderRange(insertion.item, first, count, None, insertion.modality)
             start += count
+
+
+class ExactPads(ExactTargets):
+    """Placement for SGLang, which wants exactly one pad for each image: Qwen's models."""
+
+    __slots__ = ()
+    words = ("<image>", "<|placeholder|>")
+
+
+class ExactRows(ExactTargets):
+    """As `exact_pads`, for images that have rows of tokens: Pixtral."""
+
+    __slots__ = ()
+    words = ("<placeholder>",)
+
+
+class ExactInText(ExactTargets):
+    """As `exact_pads`, for replacements with text whose tokens merge with what is around."""
+
+    __slots__ = ()
+    in_text = True
 
 
 def _trimmed(placed: PlaceholderRange) -> PlaceholderRange:

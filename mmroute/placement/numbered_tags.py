@@ -9,8 +9,8 @@ Source: vLLM ``model_executor/models/phi3v.py``.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import ClassVar, Final
 
@@ -30,20 +30,20 @@ class NumberedTags:
 
     Attributes:
         tokenizer: the model's tokenizer.
+        image: the token of an image's features.
         dropped_start: two IDs; if the expanded prompt begins with them, the engine drops the
             second.
     """
 
     keeps_prefix: ClassVar = False
     tokenizer: Tokenizer
-    dropped_start: tuple[int, ...]
+    image: int
+    dropped_start: tuple[int, ...] = field(init=False)
 
-    @classmethod
-    def build(cls, tokenizer: Tokenizer, tokens: Mapping[str, int]) -> NumberedTags:
-        """Make the rule for one model; it encodes `dropped_start` once."""
-        image_token = tokenizer.decode([tokens["image"]])
-        start = tokenizer.encode(f"<s> {image_token}", add_special_tokens=False)
-        return cls(tokenizer, tuple(start.tolist()))
+    def __post_init__(self) -> None:
+        image_token = self.tokenizer.decode([self.image])
+        start = self.tokenizer.encode(f"<s> {image_token}", add_special_tokens=False)
+        object.__setattr__(self, "dropped_start", tuple(start.tolist()))
 
     def expand(self, ids: TokenIds, insertions: Sequence[Insertion]) -> Expansion:
         prompt = self._encode_anew(ids.tolist())

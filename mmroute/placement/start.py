@@ -6,7 +6,7 @@ Source: vLLM ``multimodal/processing/processor.py`` (`PromptIndexTargets`),
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,7 +14,6 @@ import numpy as np
 
 from mmroute.geometry import TokenIds
 from mmroute.placement.expansion import Expansion, Insertion, splice, too_few
-from mmroute.tokenizers import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,16 +21,11 @@ class AtStart:
     """Placement in front of the prompt, or behind the target with which it must begin.
 
     Attributes:
-        ending: the token that is put at the end of a prompt with an item, unless it is there; the
-            spec's token of this name.
+        ending: the token that is put at the end of a prompt with an item, unless it is there.
     """
 
     keeps_prefix: ClassVar = False
     ending: int | None = None
-
-    @classmethod
-    def build(cls, _tokenizer: Tokenizer, tokens: Mapping[str, int]) -> AtStart:
-        return cls(tokens.get("ending"))
 
     def expand(self, ids: TokenIds, insertions: Sequence[Insertion]) -> Expansion:
         start = len(insertions[0].target)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -34,10 +34,6 @@ class Targets:
     keeps_prefix: ClassVar = True
     tokenizer: Tokenizer
 
-    @classmethod
-    def build(cls, tokenizer: Tokenizer, _tokens: Mapping[str, int]) -> Targets:
-        return cls(tokenizer)
-
     def expand(self, ids: TokenIds, insertions: Sequence[Insertion]) -> Expansion:
         matches = match_targets(ids, insertions)
         if len(matches) == len(insertions):
@@ -61,10 +57,6 @@ class TargetsInText:
     keeps_prefix: ClassVar = False
     tokenizer: Tokenizer
 
-    @classmethod
-    def build(cls, tokenizer: Tokenizer, _tokens: Mapping[str, int]) -> TargetsInText:
-        return cls(tokenizer)
-
     def expand(self, ids: TokenIds, insertions: Sequence[Insertion]) -> Expansion:
         matches = match_targets(ids, insertions)
         if len(matches) == len(insertions):
@@ -75,28 +67,22 @@ class TargetsInText:
 
 
 @dataclass(frozen=True, slots=True)
-class TargetsAfterFirst:
+class TargetsAfterFirst(Targets):
     """`Targets` in a prompt that is made to begin with one token: Molmo 2.
 
     Attributes:
-        targets: the rule for the rest.
-        first: this token; the spec's token of the name.
+        first: this token.
 
     Source: vLLM ``model_executor/models/molmo2.py`` (`_postprocess_prompt`).
     """
 
     keeps_prefix: ClassVar = False
-    targets: Targets
     first: int
-
-    @classmethod
-    def build(cls, tokenizer: Tokenizer, tokens: Mapping[str, int]) -> TargetsAfterFirst:
-        return cls(Targets.build(tokenizer, tokens), tokens["first"])
 
     def expand(self, ids: TokenIds, insertions: Sequence[Insertion]) -> Expansion:
         if not len(ids) or ids[0] != self.first:
             ids = np.insert(ids, 0, self.first)
-        return self.targets.expand(ids, insertions)
+        return Targets.expand(self, ids, insertions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +94,6 @@ class TargetsAlone:
 
     keeps_prefix: ClassVar = True
 
-    @classmethod
-    def build(cls, _tokenizer: Tokenizer, _tokens: Mapping[str, int]) -> TargetsAlone:
-        return cls()
-
     def expand(self, ids: TokenIds, insertions: Sequence[Insertion]) -> Expansion:
         matches = match_targets(ids, insertions)
         if len(matches) < len(insertions):
@@ -120,7 +102,7 @@ class TargetsAlone:
 
 
 @dataclass(frozen=True, slots=True)
-class AudioBesideVideo:
+class AudioBesideVideo(Targets):
     """`Targets` for models that can also use the sound of a video as an audio.
 
     For a video in its cache, the engine does not know whether its sound was used as an audio. It
@@ -129,13 +111,6 @@ class AudioBesideVideo:
     Source: vLLM ``model_executor/models/qwen2_5_omni_thinker.py``
     (`_maybe_apply_prompt_updates`).
     """
-
-    keeps_prefix: ClassVar = True
-    targets: Targets
-
-    @classmethod
-    def build(cls, tokenizer: Tokenizer, tokens: Mapping[str, int]) -> AudioBesideVideo:
-        return cls(Targets.build(tokenizer, tokens))
 
     def expand(self, ids: TokenIds, insertions: Sequence[Insertion]) -> Expansion:
         targets = [
@@ -149,7 +124,7 @@ class AudioBesideVideo:
                 "the engine makes of them depends on the videos in its cache. Send no "
                 "placeholders in texts.",
             )
-        return self.targets.expand(ids, insertions)
+        return Targets.expand(self, ids, insertions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +135,6 @@ class RenderedByTokenizer:
     """
 
     keeps_prefix: ClassVar = False
-
-    @classmethod
-    def build(cls, _tokenizer: Tokenizer, _tokens: Mapping[str, int]) -> RenderedByTokenizer:
-        return cls()
 
     def expand(self, ids: TokenIds, insertions: Sequence[Insertion]) -> Expansion:
         return Expansion(ids, find_replacements(ids, insertions))
