@@ -44,6 +44,7 @@ _GRIDS: Final[Mapping[str, str]] = {
     "shared_budget": "shared_budget:SharedBudget",
     "slices": "slices:Slices",
     "smart_resize": "smart_resize:SmartResize",
+    "stitched_crops": "stitched_crops:StitchedCrops",
     "strided_audio": "strided_audio:StridedAudio",
     "thumbnail_tiles": "thumbnail_tiles:ThumbnailTiles",
     "token_budget": "token_budget:TokenBudget",
