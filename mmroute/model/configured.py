@@ -14,7 +14,7 @@ from mmroute.chat import Chat
 from mmroute.engines.frontends import Frontend
 from mmroute.engines.hashes import Hashes
 from mmroute.engines.profile import EngineProfile
-from mmroute.engines.settings import EngineSettings
+from mmroute.engines.settings import OWN_TOKENIZER_MODES, EngineSettings
 from mmroute.errors import InexactError, ModelError, Reason, malformed, shortened
 from mmroute.families.spec import FamilySpec
 from mmroute.geometry import AnyGeometry, Overrides
@@ -29,9 +29,6 @@ _NOT_DEFAULTS: Final = frozenset({
     "max_length", "messages", "model_config", "padding", "reasoning_effort",
     "return_assistant_tokens_mask", "return_dict", "return_tensors", "sanitize_control_tokens",
     "self", "tokenize", "tokenizer", "tokenizer_kwargs", "tools", "truncation",
-})  # fmt: skip
-_TOKENIZER_MODES: Final = frozenset({
-    "deepseek_v32", "deepseek_v4", "deepseek_v41", "inkling", "kimi_k3", "mistral",
 })  # fmt: skip
 # A text with one of these is a template; any other names a file.
 _OF_TEMPLATES: Final = frozenset("{}\n")
@@ -84,7 +81,7 @@ def check_tokenizer_mode(settings: EngineSettings, family: FamilySpec) -> None:
         ModelError: `unsupported_engine_setting`.
     """
     own = "mistral" if family.tokenizer.has_chat_encoder else family.chat.renderer
-    named = ("auto", own if own in _TOKENIZER_MODES else "hf")
+    named = ("auto", own if own in OWN_TOKENIZER_MODES else "hf")
     if settings.frontend is not Frontend.RUST and settings.tokenizer_mode not in named:
         raise _unsupported(
             f"--tokenizer-mode {settings.tokenizer_mode}",

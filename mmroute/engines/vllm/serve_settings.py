@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from mmroute.engines.frontends import Frontend
+from mmroute.engines.settings import OWN_TOKENIZER_MODES
 from mmroute.engines.vllm.identity import HASHERS
 from mmroute.engines.vllm.serve_command import ServeCommand, Value, parse_command, wrong
 from mmroute.errors import ModelError, Reason, did_you_mean, quoted
@@ -38,16 +39,7 @@ _REFUSED: Final[Mapping[str, tuple[object, ...]]] = {
     "reasoning-effort-map": _NOTHING,
     "runner": ("auto", "generate"),
     "skip-tokenizer-init": (False,),
-    "tokenizer-mode": (
-        "auto",
-        "deepseek_v32",
-        "deepseek_v4",
-        "deepseek_v41",
-        "hf",
-        "inkling",
-        "kimi_k3",
-        "mistral",
-    ),
+    "tokenizer-mode": ("auto", "hf", *OWN_TOKENIZER_MODES),
     "tokenizer-revision": (),
     "video-pruning-rate": ("0", "0.0"),
 }
