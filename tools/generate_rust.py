@@ -13,6 +13,7 @@ from __future__ import annotations
 import http.client
 import importlib.util
 import json
+import re
 import subprocess
 import tempfile
 import time
@@ -83,7 +84,8 @@ class Frontend:
         status, reply = self.request("POST", api, body)
         if status != 200:
             message = reply.get("error", {}).get("message") if isinstance(reply, dict) else reply
-            return {"refused": f"{status} {message}"[:120]}
+            message = re.sub("cmpl-[0-9a-f]+", "cmpl-ID", f"{status} {message}")  # it is random
+            return {"refused": message[:120]}
         (rendered,) = reply if isinstance(reply, list) else [reply]
         return {"token_runs": runs(rendered["token_ids"])}
 
