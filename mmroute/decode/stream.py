@@ -8,14 +8,13 @@ import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Literal, Protocol, TypeVar
 
-from mmroute.geometry import TokenIds
+from mmroute.geometry import MAX_TOKEN_ID, TokenIds
 from mmroute.tokenizers.pieces import Pieces, PieceTexts
 
 FlushErrors = Literal["replace", "drop"]
 """What to do at the end with bytes of an incomplete character: replace by U+FFFD, or drop."""
 
 _REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
-_LARGEST_ID: Final = 2**32 - 1
 # The most tokens of an incomplete character: three bytes, each of them a token.
 _MAX_REST: Final = 3
 # The most tokens that are held and decoded again with each new one. A text may end with U+FFFD
@@ -144,7 +143,7 @@ class DecodeStream:
 
     def _decode_next(self, token_id: int) -> str:
         token_id = operator.index(token_id)
-        if not 0 <= token_id <= _LARGEST_ID:
+        if not 0 <= token_id <= MAX_TOKEN_ID:
             raise ValueError(f"{token_id} is not a token ID: IDs are from 0 to 2**32 - 1")
         if token_id > self._tokenizer.max_token_id:
             return ""

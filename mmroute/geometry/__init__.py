@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from mmroute.geometry.any_geometry import AnyGeometry
 from mmroute.geometry.replacement import (
+    MAX_TOKEN_ID,
     EmbedRuns,
     ModelContext,
     Overrides,
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from mmroute.geometry.layout import Layout
 
 __all__ = [
-    "AnyGeometry", "CachePlan", "Count", "EmbedRuns", "Geometry", "Grid", "Layout", "ModelContext",
-    "Overrides", "Replacement", "TokenIds", "as_token_ids",
+    "MAX_TOKEN_ID", "AnyGeometry", "CachePlan", "Count", "EmbedRuns", "Geometry", "Grid", "Layout",
+    "ModelContext", "Overrides", "Replacement", "TokenIds", "as_token_ids",
 ]  # fmt: skip
 
 # What only loading a model needs is imported when it is asked for.

@@ -20,6 +20,7 @@ TokenIds: TypeAlias = "npt.NDArray[np.uint32]"
 EmbedRuns: TypeAlias = tuple[tuple[bool, int], ...]
 """Run lengths of `is_embed`: (True, n) for n feature positions, (False, n) for n others."""
 
+MAX_TOKEN_ID: Final = 2**32 - 1
 _MOST_TOKENS: Final = 1 << 23
 
 

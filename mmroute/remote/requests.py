@@ -13,6 +13,7 @@ from mmroute.answering.media import left_over, with_uuid
 from mmroute.chat import MediaPart
 from mmroute.engines.vllm.messages import parse_chat
 from mmroute.errors import InexactError, Reason, invalid, json_type, quoted
+from mmroute.geometry import MAX_TOKEN_ID
 from mmroute.images.data_url import is_data_url
 from mmroute.requests.items import Image, ImageFile, Modality
 from mmroute.requests.request import Message, Request, integers
@@ -22,7 +23,6 @@ COMPLETION: Final = "/v1/completions/render"
 # With this query `mmroute serve` checks that token IDs are in the vocabulary, as the engine does
 # and the engine's renderer does not. No prompt has a block of that size, so nothing is hashed.
 _IN_VOCABULARY: Final = f"?block_size={1 << 20}"
-_MAX_ID: Final = 2**32 - 1
 _OPTIONAL: Final = (
     "tools", "reasoning_effort", "documents", "chat_template_kwargs", "mm_processor_kwargs",
     "truncate_prompt_tokens",
@@ -84,10 +84,10 @@ def prompt_request(model: str, request: Request) -> RenderRequest:
         ids = integers("prompt_token_ids", request.prompt_token_ids)
         if not ids:
             raise InexactError(Reason.EMPTY_PROMPT, "the prompt has no token")
-        if not 0 <= min(ids) <= max(ids) <= _MAX_ID:
+        if not 0 <= min(ids) <= max(ids) <= MAX_TOKEN_ID:
             raise InexactError(
                 Reason.TOKEN_OUT_OF_VOCABULARY,
-                f"prompt_token_ids must be 0 to {_MAX_ID}, found {quoted(min(ids))} to "
+                f"prompt_token_ids must be 0 to {MAX_TOKEN_ID}, found {quoted(min(ids))} to "
                 f"{quoted(max(ids))}",
             )
         return RenderRequest(f"{COMPLETION}{_IN_VOCABULARY}", _json({**body, "prompt": ids}))

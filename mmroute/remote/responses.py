@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from mmroute.errors import InexactError, Reason
-from mmroute.geometry import TokenIds
+from mmroute.geometry import MAX_TOKEN_ID, TokenIds
 from mmroute.net.transport import Reply
 from mmroute.placement import PlaceholderRange
 from mmroute.remote.requests import COMPLETION, RenderRequest
@@ -35,7 +35,7 @@ _REFUSALS: Final = frozenset({
 })  # fmt: skip
 _IMAGE: Final = "image"
 
-_TokenId: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
+_TokenId: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=MAX_TOKEN_ID)]
 _Index: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 _Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-from mmroute.geometry import TokenIds
+from mmroute.geometry import MAX_TOKEN_ID, TokenIds
 from mmroute.tokenizers.pieces import Pieces
-
-_ALL_IDS: Final = 1 << 32  # the size assumed for a tokenizer without `vocab_size`
 
 
 class Codec(Protocol):
@@ -67,7 +65,7 @@ class OwnCodec:
 
     @property
     def vocab_size(self) -> int:
-        size: int = getattr(self.own, "vocab_size", _ALL_IDS)
+        size: int = getattr(self.own, "vocab_size", MAX_TOKEN_ID + 1)
         return size
 
     @property

@@ -16,7 +16,6 @@ from mmroute.api.vllm.call import Call, Reply
 from mmroute.api.vllm.cost import Cost, cost_of_prompts
 from mmroute.api.vllm.errors import bad_request, of_reason
 from mmroute.api.vllm.fields import (
-    MAX_TOKEN_ID,
     GenerationRequest,
     RequestedOutput,
     TokenIdList,
@@ -28,6 +27,7 @@ from mmroute.api.vllm.sampling import check_output_budget
 from mmroute.api.vllm.truncation import truncated_ids, truncated_text
 from mmroute.engines.frontends import Frontend
 from mmroute.errors import Reason, quoted
+from mmroute.geometry import MAX_TOKEN_ID
 from mmroute.requests.request import Request
 
 Prompt: TypeAlias = str | list[int]

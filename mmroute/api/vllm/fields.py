@@ -35,7 +35,6 @@ CONSTRAINTS: Final = ("json", "regex", "choice", "grammar", "json_object", "stru
 _FEWEST_REPETITIONS: Final = 2
 _FIRST_MESSAGE: Final = "ChatCompletionDeveloperMessageParam"  # whose errors vLLM reports
 MAX_INT64: Final = 2**63 - 1
-MAX_TOKEN_ID: Final = 2**32 - 1
 Int64: TypeAlias = Annotated[int, Field(ge=-(2**63), le=MAX_INT64)]
 Integers: TypeAlias = Annotated[list[int], Field(fail_fast=True)]
 _Texts: TypeAlias = Annotated[list[str], Field(fail_fast=True)]

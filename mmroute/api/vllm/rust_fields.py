@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, Strict, StrictBool, StrictStr
 
-from mmroute.api.vllm.fields import MAX_INT64, MAX_TOKEN_ID, RepetitionDetectionParams
+from mmroute.api.vllm.fields import MAX_INT64, RepetitionDetectionParams
 
 _MAX_INT32: Final = 2**31 - 1
 
@@ -36,7 +36,8 @@ def _check_repetitions(value: object) -> object:
     return value
 
 
-_Unsigned: TypeAlias = _integer(0, MAX_TOKEN_ID)  # type: ignore[valid-type]  # it is one
+_MAX_UINT32: Final = 2**32 - 1
+_Unsigned: TypeAlias = _integer(0, _MAX_UINT32)  # type: ignore[valid-type]  # it is one
 _Integer: TypeAlias = _integer(-_MAX_INT32 - 1, _MAX_INT32)  # type: ignore[valid-type]  # it is one
 _Ids: TypeAlias = Annotated[list[_Unsigned], Field(fail_fast=True)]
 _Penalty: TypeAlias = _number(ge=-2, le=2)  # type: ignore[valid-type]  # it is one
@@ -50,7 +51,7 @@ _SHARED: Final[Mapping[str, Any]] = {
     "temperature": _number(ge=0, le=2) | None,
     "top_p": _number(gt=0, le=1) | None,
     "use_beam_search": Literal[False],
-    "top_k": _integer(-1, MAX_TOKEN_ID) | None,
+    "top_k": _integer(-1, _MAX_UINT32) | None,
     "min_p": _number(ge=0, le=1) | None,
     "length_penalty": _number(ge=1, le=1),
     "stop_token_ids": _Ids | None,
@@ -70,7 +71,7 @@ _SHARED: Final[Mapping[str, Any]] = {
     "return_tokens_as_token_ids": StrictBool | None,
     "return_token_ids": StrictBool | None,
     "return_weight_versions": Literal[False] | None,
-    "stream_interval": _integer(1, MAX_TOKEN_ID) | None,
+    "stream_interval": _integer(1, _MAX_UINT32) | None,
     "n": _integer(0, 1) | None,
     "add_special_tokens": StrictBool,
 }
@@ -79,8 +80,8 @@ RUST_FIELDS: Final[Mapping[str, Mapping[str, Any]]] = {
         **_SHARED,
         "logprobs": StrictBool | None,
         "top_logprobs": _integer(-1, _MAX_INT32) | None,
-        "max_tokens": _integer(1, MAX_TOKEN_ID) | None,
-        "max_completion_tokens": _integer(1, MAX_TOKEN_ID) | None,
+        "max_tokens": _integer(1, _MAX_UINT32) | None,
+        "max_completion_tokens": _integer(1, _MAX_UINT32) | None,
         "n": _integer(1, 1) | None,
         "repetition_penalty": _number(gt=0, le=2) | None,
         "include_reasoning": StrictBool,

@@ -19,12 +19,12 @@ from mmroute.api.vllm.cost import Cost, cost_of_chat
 from mmroute.api.vllm.errors import bad_request, require
 from mmroute.api.vllm.fields import (
     MAX_INT64,
-    MAX_TOKEN_ID,
     ChatCompletionToolsParam,
     Open,
     check_messages,
 )
 from mmroute.api.vllm.request_checks import before_fields, check_generation_prompt
+from mmroute.geometry import MAX_TOKEN_ID
 from mmroute.requests.request import Request
 
 _PROMPTS: Final = frozenset({"prompt", "messages"})

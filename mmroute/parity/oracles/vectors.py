@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from mmroute.engines.known import engine_names
 from mmroute.engines.running import running_engine
 from mmroute.errors import Reason, problem
+from mmroute.geometry import MAX_TOKEN_ID
 from mmroute.health.self_check import Check
 from mmroute.model.resolved import ResolvedModel
 from mmroute.parity.cases import Case, Oracle, Outcome, UndecidedError, json_objects
@@ -28,7 +29,7 @@ from mmroute.requests.request import Request
 
 _MAX_CHECKED: Final = 12
 _Count = Annotated[int, Field(ge=0)]
-_TokenId = Annotated[int, Field(ge=0, lt=1 << 32)]
+_TokenId = Annotated[int, Field(ge=0, le=MAX_TOKEN_ID)]
 _REQUEST_FIELDS = frozenset(Request._fields)
 
 

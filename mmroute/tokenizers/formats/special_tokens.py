@@ -14,6 +14,7 @@ from typing import Final
 import tokenizers
 
 from mmroute.errors import ModelError, Reason, malformed
+from mmroute.geometry import MAX_TOKEN_ID
 from mmroute.model_directory import JsonValue, ModelFiles
 
 _CONFIG: Final = "tokenizer_config.json"
@@ -23,7 +24,6 @@ _FLAGS: Final = ("single_word", "lstrip", "rstrip", "normalized", "special")
 _ADDED: Final = "added_tokens_decoder"
 _EXTRA: Final = "extra_special_tokens"
 _ADDITIONAL: Final = "additional_special_tokens"  # its older name
-MAX_TOKEN_ID: Final = 2**32 - 1
 
 
 @dataclass(frozen=True, slots=True)

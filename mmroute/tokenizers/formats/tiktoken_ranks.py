@@ -24,11 +24,10 @@ import numpy as np
 import tiktoken
 
 from mmroute.errors import ModelError, Reason, malformed
-from mmroute.geometry import TokenIds
+from mmroute.geometry import MAX_TOKEN_ID, TokenIds
 from mmroute.model_directory import ModelFiles
 from mmroute.tokenizers.codec import Loaded
 from mmroute.tokenizers.formats.special_tokens import (
-    MAX_TOKEN_ID,
     SpecialTokens,
     read_special_tokens,
 )
