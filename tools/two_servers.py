@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import httpx
-from server_helpers import free_port
+
+from mmroute.parity.prove.process import free_port
 
 START_DATE: Final = "2026-01-02"
 """What vLLM writes for today into chats of gpt-oss."""

@@ -16,11 +16,12 @@ import msgspec
 import pytest
 import zmq
 from paths import ROOT
-from server_helpers import free_port, process, wait_until_healthy
+from server_helpers import process, wait_until_healthy
 
 from mmroute.bundle.archive import take_snapshot
 from mmroute.bundle.server import create_server
 from mmroute.kv_events import WorkerRank
+from mmroute.parity.prove.process import free_port
 
 pytestmark = pytest.mark.process
 

@@ -18,9 +18,10 @@ from typing import Any, Final
 import httpx
 import pytest
 from paths import ROOT, VECTORS
-from server_helpers import free_port, picture, process, wait_until_healthy
+from server_helpers import picture, process, wait_until_healthy
 
 from mmroute.model_directory import EMBEDDED_MODEL
+from mmroute.parity.prove.process import free_port
 
 pytestmark = pytest.mark.process
 

@@ -13,8 +13,10 @@ from typing import Final
 
 import httpx
 import pytest
-from server_helpers import free_port, process, wait_until_healthy
+from server_helpers import process, wait_until_healthy
 from two_models import router
+
+from mmroute.parity.prove.process import free_port
 
 pytestmark = pytest.mark.process
 

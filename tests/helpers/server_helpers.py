@@ -7,7 +7,6 @@ import contextlib
 import http.server
 import json
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -21,6 +20,7 @@ from media_files import png_url
 from starlette.testclient import TestClient
 from waiting import until
 
+from mmroute.parity.prove.process import free_port
 from mmroute.server.app import create_app
 from mmroute.server.loading import ModelSource
 from mmroute.server.models import Models
@@ -136,14 +136,6 @@ class _FakeHandler(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, *_: Any) -> None:
         pass
-
-
-def free_port() -> int:
-    """A port nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @contextlib.contextmanager

@@ -18,7 +18,6 @@ from scripted_publisher import Worker
 from server_helpers import (
     CHAT,
     error_of,
-    free_port,
     log_lines,
     metric,
     running,
@@ -31,6 +30,7 @@ from waiting import until
 from mmroute import EngineSettings
 from mmroute.cli import main
 from mmroute.kv_events import BlockStored, EventBatch
+from mmroute.parity.prove.process import free_port
 from mmroute.server import ModelSource
 
 pytestmark = pytest.mark.process

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 from scripted_server import ScriptedServer
-from server_helpers import free_port, metric, process, serving
+from server_helpers import metric, process, serving
 from waiting import until
 
 from mmroute.model_directory import EMBEDDED_MODEL
+from mmroute.parity.prove.process import free_port
 from mmroute.server.loading import ModelSource
 from mmroute.server.settings import InexactPolicy, ServerSettings
 

@@ -20,10 +20,11 @@ from typing import Any, Final
 
 import httpx
 import pytest
-from server_helpers import CHAT, HI, TOKENIZE, free_port, log_lines, running, wait_until_healthy
+from server_helpers import CHAT, HI, TOKENIZE, log_lines, running, wait_until_healthy
 from waiting import until
 
 from mmroute import Normalizer
+from mmroute.parity.prove.process import free_port
 from mmroute.server.front.merged_metrics import SharedPages, shared_directory
 from mmroute.server.supervisor import heard
 

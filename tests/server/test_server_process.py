@@ -27,7 +27,6 @@ from server_helpers import (
     HI,
     TOKENIZE,
     FakeRender,
-    free_port,
     log_lines,
     process,
     running,
@@ -38,6 +37,7 @@ from waiting import until
 from mmroute import Normalizer
 from mmroute.cli import main
 from mmroute.model_directory import EMBEDDED_MODEL
+from mmroute.parity.prove.process import free_port
 from mmroute.server.front.listening import Listen, open_sockets
 from tools import needs
 

@@ -26,9 +26,10 @@ from server_helpers import (
     MESSAGES,
     RESPONSES,
     TOKENIZE,
-    free_port,
     wait_until_healthy,
 )
+
+from mmroute.parity.prove.process import free_port
 
 BYTES: Final = 1_000_000
 LONGEST: Final = 0.050  # seconds
