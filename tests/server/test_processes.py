@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import re
@@ -20,11 +19,10 @@ from typing import Any, Final
 
 import httpx
 import pytest
-from server_helpers import CHAT, HI, TOKENIZE, log_lines, running, wait_until_healthy
+from server_helpers import CHAT, HI, TOKENIZE, children, log_lines, running, settled
 from waiting import until
 
 from mmroute import Normalizer
-from mmroute.parity.prove.process import free_port
 from mmroute.server.front.merged_metrics import SharedPages, shared_directory
 from mmroute.server.supervisor import heard
 
@@ -170,47 +168,6 @@ def test_no_request_without_a_key_adds_a_label_in_any_process(fleet: Fleet) -> N
     assert routes <= {"none", "/admin/models", "/admin/models/", *known}
 
 
-# A server whose event loop hangs as soon as the models are loaded.
-HANGING: Final = """
-import sys
-from mmroute.cli import main
-from mmroute.server.front.connections import Front
-
-def hang(self):
-    print("hangs", file=sys.stderr, flush=True)
-    while True:
-        pass
-
-Front.connection = hang
-sys.exit(main(["serve", *sys.argv[1:]]))
-"""
-
-
-@pytest.mark.process
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_the_only_process_ends_though_it_hangs(
-    small_model: Callable[[str], Path], tmp_path: Path, number: int
-) -> None:
-    port, log = free_port(), tmp_path / "log"
-    directory, seconds = str(small_model("small-qwen2.5-vl")), "--drain-seconds=0.1"
-    command = [sys.executable, "-c", HANGING, directory, "--port", str(port)]
-    with log.open("wb") as stderr:
-        server = subprocess.Popen([*command, seconds, "--grace-seconds=0.1"], stderr=stderr)
-    try:
-        deadline = time.monotonic() + 60
-        while b"hangs" not in log.read_bytes():
-            assert time.monotonic() < deadline, log.read_text()
-            with contextlib.suppress(OSError):
-                socket.create_connection(("127.0.0.1", port), 1).close()
-            time.sleep(0.1)
-        server.send_signal(number)
-        assert server.wait(30) == 1
-    finally:
-        server.kill()
-        server.wait(30)
-    assert " in hang\n" in log.read_text()  # it says where
-
-
 # A supervisor that is told to stop after it has decided to fork.
 STOPPED: Final = """
 import os
@@ -246,36 +203,6 @@ def test_a_signal_before_a_fork_leaves_it_out() -> None:
     assert ended.stdout == "None\n"
 
 
-# The server, which gives up a process after three seconds.
-IMPATIENT: Final = """
-import sys
-from mmroute.cli import main
-from mmroute.server import supervisor
-
-supervisor._MOST_LOOKS = 3
-sys.exit(main(["serve", *sys.argv[1:]]))
-"""
-
-
-@pytest.fixture
-def impatient(
-    small_model: Callable[[str], Path], tmp_path: Path
-) -> Iterator[tuple[subprocess.Popen[bytes], int, Path]]:
-    port, log = free_port(), tmp_path / "log"
-    directory, seconds = str(small_model("small-qwen2.5-vl")), "--drain-seconds=0.1"
-    command = [sys.executable, "-c", IMPATIENT, directory, "--port", str(port), "--processes", "2"]
-    with log.open("wb") as stderr:
-        server = subprocess.Popen([*command, seconds, "--grace-seconds=0.1"], stderr=stderr)
-    try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
-            wait_until_healthy(client, server, log)
-        yield server, port, log
-    finally:
-        for pid in [] if server.poll() is not None else [*forked(server.pid), server.pid]:
-            os.kill(pid, signal.SIGKILL)
-        server.wait(30)
-
-
 @pytest.mark.process
 def test_a_forked_process_has_its_own_memory_before_its_first_request(
     small_model: Callable[[str], Path], tmp_path: Path
@@ -295,43 +222,6 @@ def test_a_forked_process_has_its_own_memory_before_its_first_request(
 def page_faults(pid: int) -> int:
     """The pages that a process has copied or mapped so far."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[7])
-
-
-@pytest.mark.process
-def test_a_process_that_hangs_is_replaced(
-    impatient: tuple[subprocess.Popen[bytes], int, Path],
-) -> None:
-    server, _, log = impatient
-    before = settled(server, COUNT)
-    os.kill(before[0], signal.SIGSTOP)
-    until(lambda: before[0] not in forked(server.pid) and len(forked(server.pid)) >= COUNT)
-    assert before[1] in forked(server.pid)  # which turns its event loop
-    hanging = [line for line in log_lines(log.read_text()) if line["event"] == "process hangs"]
-    assert [line["pid"] for line in hanging] == [before[0]]
-
-
-@pytest.mark.process
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_process_that_hangs_does_not_keep_the_server(
-    impatient: tuple[subprocess.Popen[bytes], int, Path], number: int
-) -> None:
-    server, _, log = impatient
-    os.kill(settled(server, COUNT)[0], signal.SIGSTOP)
-    server.send_signal(number)
-    assert server.wait(60) == (130 if number == signal.SIGINT else 0), log.read_text()
-
-
-@pytest.mark.process
-@pytest.mark.parametrize("count", ["1", "2"])
-def test_an_interrupted_server_says_so_by_its_status(
-    small_model: Callable[[str], Path], tmp_path: Path, count: str
-) -> None:
-    directory, log = str(small_model("small-qwen2.5-vl")), tmp_path / "log"
-    with running(directory, "--processes", count, log=log) as (server, _):
-        server.send_signal(signal.SIGINT)
-        assert server.wait(20) == 130
-    assert "Traceback" not in log.read_text()
-    assert log.read_text().endswith("interrupted\n")
 
 
 @pytest.mark.process
@@ -365,21 +255,6 @@ def test_what_killed_servers_left_is_removed_by_the_next_one(
     with shared_directory() as own:
         assert sorted(tmp_path.iterdir()) == sorted([living, other, own])
     assert sorted(tmp_path.iterdir()) == [living, other]
-
-
-def forked(pid: int) -> list[int]:
-    return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def settled(server: subprocess.Popen[bytes], count: int) -> list[int]:
-    """The processes that answer, once those from before the models were loaded have ended."""
-    until(lambda: len(forked(server.pid)) == count)
-    return forked(server.pid)
-
-
-def children(pid: int) -> list[int]:
-    """The processes of the server that a process has started."""
-    return [p for p in forked(pid) if "serve" in Path(f"/proc/{p}/cmdline").read_text()]
 
 
 def counted(page: str) -> float:
