@@ -5,6 +5,10 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
+OWN_TOKENIZER_MODES: Final = (
+    "deepseek_v32", "deepseek_v4", "deepseek_v41", "inkling", "kimi_k3", "mistral",
+)  # fmt: skip
+"""The values of vLLM's ``--tokenizer-mode`` that name a tokenizer or a chat renderer of its own."""
 SGLANG_RUST_REFUSED: Final = (
     "SGLANG_RUST_SERVER: SGLang's Rust server is not covered. It renders, tokenizes and counts "
     "images by other code than its Python server, which runs where the variable is not set, and "

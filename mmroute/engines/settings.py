@@ -20,10 +20,6 @@ _OF_HASHES: Final = (
     "context_parallel", "identity_algorithm", "lora_in_identities", "loras", "hashes_refused",
     "without_effect",
 )  # fmt: skip
-OWN_TOKENIZER_MODES: Final = (
-    "deepseek_v32", "deepseek_v4", "deepseek_v41", "inkling", "kimi_k3", "mistral",
-)  # fmt: skip
-"""The values of ``--tokenizer-mode`` that name a chat renderer without a template."""
 _OF_ANSWERS: Final = ("tool_parser", "reasoning_parser")
 
 

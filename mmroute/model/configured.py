@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from mmroute.chat import Chat
-from mmroute.engines.frontends import Frontend
+from mmroute.engines.frontends import OWN_TOKENIZER_MODES, Frontend
 from mmroute.engines.hashes import Hashes
 from mmroute.engines.profile import EngineProfile
-from mmroute.engines.settings import OWN_TOKENIZER_MODES, EngineSettings
+from mmroute.engines.settings import EngineSettings
 from mmroute.errors import InexactError, ModelError, Reason, malformed, shortened
 from mmroute.families.spec import FamilySpec
 from mmroute.geometry import AnyGeometry, Overrides

@@ -10,8 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from mmroute.engines.frontends import Frontend
-from mmroute.engines.settings import OWN_TOKENIZER_MODES
+from mmroute.engines.frontends import OWN_TOKENIZER_MODES, Frontend
 from mmroute.engines.vllm.identity import HASHERS
 from mmroute.engines.vllm.serve_command import ServeCommand, Value, parse_command, wrong
 from mmroute.errors import ModelError, Reason, did_you_mean, quoted
