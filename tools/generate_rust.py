@@ -84,7 +84,7 @@ class Frontend:
         status, reply = self.request("POST", api, body)
         if status != 200:
             message = reply.get("error", {}).get("message") if isinstance(reply, dict) else reply
-            message = re.sub("cmpl-[0-9a-f]+", "cmpl-ID", f"{status} {message}")  # it is random
+            message = re.sub("cmpl-[0-9a-f]+", "cmpl-0", f"{status} {message}")  # it is random
             return {"refused": message[:120]}
         (rendered,) = reply if isinstance(reply, list) else [reply]
         return {"token_runs": runs(rendered["token_ids"])}
