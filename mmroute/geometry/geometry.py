@@ -41,10 +41,11 @@ class Geometry:
     _count: Callable[[ImageSize], Count] | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        counts = None
+        count_one = None
         if self.accepts.modality is Modality.IMAGE and isinstance(self.grid, OneByOne):
-            counts = self.grid.count
-        object.__setattr__(self, "_count", counts)
+            counts: object = type(self.grid).counts
+            count_one = self.grid.count if counts is OneByOne.counts else None
+        object.__setattr__(self, "_count", count_one)
 
     def max_embeds(self, plan: CachePlan) -> int:
         return self.grid.max_embeds(plan)

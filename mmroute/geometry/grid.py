@@ -89,7 +89,10 @@ AnyGrid: TypeAlias = Grid[Any]
 
 
 class OneByOne(ABC, Generic[_Size]):
-    """A grid that counts each item for itself, whatever the others are."""
+    """A grid that counts each item for itself, whatever the others are.
+
+    One that looks at the others as well has a `counts` of its own.
+    """
 
     __slots__ = ()
 

@@ -22,8 +22,8 @@ _MOST_CUT: Final = 2  # images of a request of DeepSeek-VL2
 
 
 @dataclass(frozen=True, slots=True)
-class _CutImages:
-    """Images in one view and in crops.
+class ViewAndCrops(OneByOne[ImageSize]):
+    """Counts a view of the whole image, its crops and a separator together.
 
     Attributes:
         base_tokens: the number of feature positions along one side of the view.
@@ -37,6 +37,10 @@ class _CutImages:
     crop_tokens: int
     crop_size: int
     row_ends: bool = True
+
+    def max_embeds(self, _: CachePlan) -> int:
+        """The engine's largest image is four crops."""
+        return self.count(ImageSize(2 * self.crop_size, 2 * self.crop_size)).total
 
     @property
     def view(self) -> Count:
@@ -59,16 +63,7 @@ class _CutImages:
 
 
 @dataclass(frozen=True, slots=True)
-class ViewAndCrops(_CutImages, OneByOne[ImageSize]):
-    """Counts a view of the whole image, its crops and a separator together."""
-
-    def max_embeds(self, _: CachePlan) -> int:
-        """The engine's largest image is four crops."""
-        return self.count(ImageSize(2 * self.crop_size, 2 * self.crop_size)).total
-
-
-@dataclass(frozen=True, slots=True)
-class CropsOfOne(_CutImages):
+class CropsOfOne(ViewAndCrops):
     """Cuts an image into crops if it is alone in its request: Unlimited-OCR."""
 
     _most_crops: ClassVar = 32
