@@ -77,15 +77,20 @@ def _frame(outcome: Outcome) -> tuple[tuple[int, ...], ...] | None:
     return tuple(ids[:start]), (fill,), tuple(ids[start + count :])
 
 
-def in_words(files: ModelFiles, ids: Sequence[int]) -> str:
+def decoder_of(files: ModelFiles) -> tokenizers.Tokenizer | None:
+    """The tokenizer of a model as its file has it; None without a ``tokenizer.json``."""
+    if not files.has("tokenizer.json"):
+        return None
+    return tokenizers.Tokenizer.from_file(str(files.path("tokenizer.json")))
+
+
+def in_words(decoder: tokenizers.Tokenizer | None, ids: Sequence[int]) -> str:
     """The tokens of an item as text, in which ``TOKEN*64`` stands for 64 times the token.
 
     Args:
-        files: the model's files. Without a ``tokenizer.json`` the IDs stand for the tokens.
+        decoder: the model's tokenizer; None: the IDs stand for the tokens.
         ids: the tokens that the engine wrote in the item's place.
     """
-    known = files.has("tokenizer.json")
-    decoder = tokenizers.Tokenizer.from_file(str(files.path("tokenizer.json"))) if known else None
 
     def text(some: Sequence[int]) -> str:
         if decoder is None:

@@ -26,7 +26,7 @@ from mmroute.parity.comparison import our_outcome
 from mmroute.parity.media_cases import audio_cases, several_cases, video_cases
 from mmroute.requests.items import Modality
 from mmroute.reuse.fast_paths import REFERENCE_ONLY
-from mmroute.specs.own_tokens import in_words, own_tokens
+from mmroute.specs.own_tokens import decoder_of, in_words, own_tokens
 from mmroute.specs.toml_text import toml_text
 
 GOOD: Final = 0.9
@@ -87,7 +87,8 @@ class Proposal:
     Attributes:
         candidates: the candidates, with those first that answer most requests as the oracle does.
         lengths: the number of tokens of the oracle's first item, by its width and height.
-        written: the tokens of the shortest and of the longest of them, as text.
+        written: the tokens of the shortest and of the longest of them, as text; none if the best
+            candidate is good.
     """
 
     candidates: Sequence[Candidate]
@@ -211,8 +212,11 @@ def propose(files: ModelFiles, oracle: Oracle, cases: Sequence[Case]) -> Proposa
     candidates.sort(key=lambda c: (bool(c.problem), -c.equal, c.decided, -c.counted, c.family))
     items = _items(decided)
     by_length = {len(ids): size for size, ids in sorted(items.items(), reverse=True)}
-    ends = dict.fromkeys((min(by_length), max(by_length))) if by_length else ()
-    written = {by_length[n]: in_words(files, items[by_length[n]]) for n in ends}
+    written = {}
+    if by_length and not candidates[0].good:
+        decoder = decoder_of(files)
+        for size in (by_length[min(by_length)], by_length[max(by_length)]):
+            written[size] = in_words(decoder, items[size])
     lengths = {size: len(ids) for size, ids in itertools.islice(items.items(), _SHOWN_LENGTHS)}
     return Proposal(candidates, lengths, written)
 
