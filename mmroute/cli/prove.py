@@ -17,7 +17,7 @@ from mmroute.cli.arguments import Commands, add_command, output_file, require_ex
 from mmroute.cli.engine_options import adopted_backend, model_arguments
 from mmroute.cli.output import failed, say, show_progress
 from mmroute.cli.validate import EXIT_UNDECIDED, own_cases, print_report, report_arguments
-from mmroute.cli.validate_events import compared, report_of, resolved
+from mmroute.cli.validate_events import compared, proposed_settings, resolved
 from mmroute.engines.vllm.serve_command import ServeCommand, parse_command
 from mmroute.net.remote import Remote
 from mmroute.net.transport import Transport
@@ -32,7 +32,7 @@ from mmroute.parity.prove.environment import (
 )
 from mmroute.parity.prove.process import Engine
 from mmroute.parity.prove.start import Started, start_engine
-from mmroute.parity.report import Report
+from mmroute.parity.report import Report, report_of
 
 _UNHEARD: Final = (
     "The engine announced no block, so only token IDs were compared: it does not cache prefixes. "
@@ -173,14 +173,20 @@ def _compared(arguments: argparse.Namespace, started: Started) -> Report:
         alone=True,
         running=oracle.running,
     )
-    report = report_of(arguments, model, found, engine.url, oracle.running)
     hung = [
         f"The engine did not answer {case} within {arguments.wait:g} s (--wait), and was ended. "
         f"Leave out options one by one, or that request. {engine.log_end()}"
         for case in unanswered
     ]
     unheard = [] if found.heard or hung or engine.ended else [_UNHEARD]
-    report = replace(report, modalities=tuple(model.media))
+    report = report_of(
+        model,
+        engine.url,
+        found.findings,
+        oracle.running,
+        proposal=proposed_settings(arguments, found),
+        modalities=tuple(model.media),
+    )
     own_rules = report.parity is False and not arguments.router_args
     rules = [_SAME_SETTINGS.format(family=report.family)] if own_rules else []
     return replace(report, notes=(*hung, *unheard, *rules))

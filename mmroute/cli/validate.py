@@ -19,12 +19,12 @@ from mmroute.errors import BlockSizeWarning, ModelIdWarning
 from mmroute.health.self_check import check_model
 from mmroute.model.resolved import ResolvedModel
 from mmroute.parity.cases import Case
-from mmroute.parity.comparison import compare, with_foreign_template
+from mmroute.parity.comparison import compare
 from mmroute.parity.oracles import find_oracle
 from mmroute.parity.oracles.transformers import known_differences
 from mmroute.parity.oracles.vectors import VectorsOracle, write_vectors
 from mmroute.parity.page import as_page
-from mmroute.parity.report import Report, as_json, as_lines
+from mmroute.parity.report import Report, as_json, as_lines, report_of
 from mmroute.parity.suite import built_in_cases, cases_from_file, random_cases
 
 _EXIT_MISMATCH: Final = 1
@@ -133,22 +133,18 @@ def _compared(arguments: argparse.Namespace) -> int:
     else:
         cases = list(own_cases(arguments, normalizer.model))
     family = normalizer.model.family.family
-    running = oracle.running
     findings = with_progress(
         compare(normalizer.model, oracle, cases),
         "requests compared",
         total=len(cases),
         watched=sys.stderr.isatty(),
     )
-    report = Report(
-        model=normalizer.model.name,
-        family=family,
-        oracle=f"{oracle.name} {oracle.version}".strip(),
-        findings=with_foreign_template(list(findings)),
-        tokenizer=normalizer.model.tokenizer,
+    report = report_of(
+        normalizer.model,
+        f"{oracle.name} {oracle.version}".strip(),
+        list(findings),
+        oracle.running,
         known_differences=known_differences(family) if arguments.against == "transformers" else (),
-        engine="" if running is None else str(running),
-        warning="" if running is None else running.warning(normalizer.model.engine),
         modalities=tuple(normalizer.model.media),
     )
     if arguments.write_vectors is not None:

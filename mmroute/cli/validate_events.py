@@ -19,10 +19,10 @@ from mmroute.errors import MmrouteError, Reason
 from mmroute.model.resolve import resolve_model
 from mmroute.model.resolved import ResolvedModel
 from mmroute.parity.cases import Case
-from mmroute.parity.comparison import Finding, Verdict, with_foreign_template
+from mmroute.parity.comparison import Finding, Verdict
 from mmroute.parity.events.comparison import Announced, compare_announced, compare_watched, proposal
 from mmroute.parity.events.recordings import read_recording, recorded
-from mmroute.parity.report import Report
+from mmroute.parity.report import Report, report_of
 
 _SERVERS: Final = ("http://", "https://")
 _VARIABLE: Final = re.compile(r"[A-Z_]+=")
@@ -99,7 +99,9 @@ def events_report(arguments: argparse.Namespace, cases: _Cases) -> Report:
             f"{arguments.events} announced no whole prompt. Was the engine started with "
             "--kv-events-config, and did it get requests meanwhile?",
         )
-    return report_of(arguments, model, found, f"events of {arguments.events}", running)
+    proposed = proposed_settings(arguments, found)
+    oracle = f"events of {arguments.events}"
+    return report_of(model, oracle, found.findings, running, proposal=proposed)
 
 
 class Compared(NamedTuple):
@@ -154,26 +156,6 @@ def _keeping(items: Iterable[Announced], into: list[Announced]) -> Iterator[Anno
         yield item
 
 
-def report_of(
-    arguments: argparse.Namespace,
-    model: ResolvedModel,
-    found: Compared,
-    oracle: str,
-    running: RunningEngine | None,
-) -> Report:
-    """The report of what was found, with the settings that would remove the differences."""
-    return Report(
-        model=model.name,
-        family=model.family.family,
-        oracle=oracle,
-        findings=with_foreign_template(found.findings),
-        tokenizer=model.tokenizer,
-        engine="" if running is None else str(running),
-        warning="" if running is None else running.warning(model.engine),
-        proposal=_proposed(arguments, found),
-    )
-
-
 def _sent(
     arguments: argparse.Namespace, cases: _Cases, model: ResolvedModel
 ) -> tuple[RunningEngine, Iterable[Announced]]:
@@ -206,7 +188,7 @@ def resolved(arguments: argparse.Namespace, changes: tuple[str, ...] = ()) -> Re
     )
 
 
-def _proposed(arguments: argparse.Namespace, compared: Compared) -> str:
+def proposed_settings(arguments: argparse.Namespace, compared: Compared) -> str:
     """A sentence with the settings to give, and with their effect; empty if there are none."""
     changes: tuple[str, ...] = ()
     findings = list(compared.findings)

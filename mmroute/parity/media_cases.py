@@ -15,6 +15,7 @@ from PIL import Image
 from mmroute.model.resolved import ResolvedModel
 from mmroute.parity.cases import Case
 from mmroute.parity.conversations import part, user
+from mmroute.parity.oracles.pictures import data_url
 from mmroute.requests.items import Modality
 
 _QUESTION: Final = "What happens here?"
@@ -61,7 +62,7 @@ def _several(name: str, items: Sequence[Mapping[str, Any]]) -> Case:
 def item_part(modality: Modality, number: int) -> dict[str, Any]:
     """An item as a part of a message, each number another one."""
     if modality is Modality.IMAGE:
-        url = png_url(*_IMAGES[number % len(_IMAGES)])
+        url = data_url(*_IMAGES[number % len(_IMAGES)])
     elif modality is Modality.VIDEO:
         url = gif_url(*_VIDEOS[_PLAIN_VIDEOS + number % 3])
     else:
@@ -101,13 +102,6 @@ def gif_url(width: int, height: int, frames: int, delay: int) -> str:
     file = io.BytesIO()
     first.save(file, "GIF", save_all=True, append_images=others, duration=delay * 10, loop=0)
     return f"data:image/gif;base64,{base64.b64encode(file.getvalue()).decode()}"
-
-
-def png_url(width: int, height: int) -> str:
-    """A black picture as a data URL."""
-    file = io.BytesIO()
-    Image.new("RGB", (width, height)).save(file, "PNG")
-    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
 def _jpeg(width: int, height: int) -> str:

@@ -9,9 +9,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from mmroute.engines.running import RunningEngine
 from mmroute.geometry import TokenIds
+from mmroute.model.resolved import ResolvedModel
 from mmroute.parity.causes import text_of
-from mmroute.parity.comparison import Finding, Verdict
+from mmroute.parity.comparison import Finding, Verdict, with_foreign_template
 from mmroute.requests.items import Modality
 from mmroute.tokenizers import Tokenizer
 
@@ -81,6 +83,26 @@ class Report:
         return tuple(modality for modality in self.modalities if modality not in compared)
 
 
+def report_of(
+    model: ResolvedModel,
+    oracle: str,
+    findings: Sequence[Finding],
+    running: RunningEngine | None,
+    **more: Any,
+) -> Report:
+    """The report of a comparison with an engine that runs, or None; `more` are further fields."""
+    return Report(
+        model=model.name,
+        family=model.family.family,
+        oracle=oracle,
+        findings=with_foreign_template(findings),
+        tokenizer=model.tokenizer,
+        engine="" if running is None else str(running),
+        warning="" if running is None else running.warning(model.engine),
+        **more,
+    )
+
+
 def as_json(report: Report) -> dict[str, Any]:
     """The report for programs."""
     return {
@@ -115,7 +137,7 @@ def as_lines(report: Report) -> Iterator[str]:
     width = max([len("KIND"), *map(len, kinds)])
     yield "  ".join([f"{'KIND':{width}}", *(verdict.upper() for verdict in Verdict)])
     for kind, of_kind in kinds.items():
-        cells = (f"{of_kind.get(v.value) or '.':>{len(v)}}" for v in Verdict)
+        cells = (f"{of_kind[v.value] or '.':>{len(v)}}" for v in Verdict)
         yield "  ".join([f"{kind:{width}}", *cells])
     for title, findings in groups_of(report.findings):
         yield ""
@@ -157,12 +179,11 @@ def verdict_of(report: Report) -> str:
     return "; ".join(parts)
 
 
-def by_kind(findings: Sequence[Finding]) -> dict[str, dict[str, int]]:
+def by_kind(findings: Sequence[Finding]) -> dict[str, Counter[str]]:
     """The number of findings of each verdict, by the kind of their case."""
-    kinds: dict[str, dict[str, int]] = {}
+    kinds: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for finding in findings:
-        of_kind = kinds.setdefault(finding.case.kind, {})
-        of_kind[finding.verdict.value] = of_kind.get(finding.verdict.value, 0) + 1
+        kinds[finding.case.kind][finding.verdict.value] += 1
     return kinds
 
 
