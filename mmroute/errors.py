@@ -219,6 +219,18 @@ def item_refused(item: object, why: str) -> InexactError:
     return InexactError(Reason.ITEM_REFUSED, f"the engine refuses {item}: {why}")
 
 
+def argument_refused(name: str, value: object, wanted: str) -> InexactError:
+    """The error for an argument of a processor that the engine refuses, or that was not observed.
+
+    Args:
+        name: the place of the argument, such as ``mm_processor_kwargs.size``.
+        value: the value.
+        wanted: what it must be.
+    """
+    what = f"{name}: found {quoted(value)}, must be {wanted}"
+    return InexactError(Reason.UNSUPPORTED_PROCESSOR_KWARGS, what)
+
+
 def malformed(message: str) -> ModelError:
     """The error for a file that does not have the form that it must have."""
     return ModelError(Reason.MALFORMED_FILE, message)

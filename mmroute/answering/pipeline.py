@@ -24,7 +24,14 @@ from mmroute.answering.prompt_ids import (
 from mmroute.answering.routing import Routing, SizedItems
 from mmroute.answering.stages import Stage, Stopwatch
 from mmroute.chat import Continued
-from mmroute.errors import InexactError, Reason, image_refused, invalid, item_refused, quoted
+from mmroute.errors import (
+    InexactError,
+    Reason,
+    argument_refused,
+    image_refused,
+    invalid,
+    item_refused,
+)
 from mmroute.geometry import AnyGeometry, Overrides, TokenIds
 from mmroute.placement import Expansion, Insertion
 from mmroute.requests.items import AudioLength, ImageSize, Items, Modality, VideoSize
@@ -172,11 +179,8 @@ def geometry_of(model: ResolvedModel, request: Request, modality: Modality) -> A
         # The engine's processor checks them even if there is no image.
         images = model.media.get(Modality.IMAGE)
         if images is None:
-            raise InexactError(
-                Reason.UNSUPPORTED_PROCESSOR_KWARGS,
-                f"mm_processor_kwargs.images_kwargs: found {quoted(images_kwargs)}, must be absent "
-                "for a model of which no images are covered",
-            )
+            wanted = "absent for a model of which no images are covered"
+            raise argument_refused("mm_processor_kwargs.images_kwargs", images_kwargs, wanted)
         images.overridden(Overrides({"images_kwargs": images_kwargs}, {}))
     return rules.overridden(Overrides(processor, media_io.get(modality, {})))
 

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from mmroute.errors import InexactError, Reason, item_refused, quoted
+from mmroute.errors import InexactError, Reason, argument_refused, item_refused
 from mmroute.requests.items import VideoSize
 
 
@@ -125,20 +125,21 @@ def sampling_of(sampler: Sampler, media_io: Mapping[str, Any]) -> Sampling:
     """
     options = {}
     for name, value in media_io.items():
+        place = f"media_io_kwargs.video.{name}"
         if name in _NOT_IGNORED:
-            raise _unsupported(name, value, f"one of {', '.join(sorted(_FIELDS[sampler]))}")
+            raise argument_refused(place, value, f"one of {', '.join(sorted(_FIELDS[sampler]))}")
         if name == "frame_recovery":
             if not isinstance(value, bool):
-                raise _unsupported(name, value, "true or false")
+                raise argument_refused(place, value, "true or false")
             options[name] = value
         if name not in _FIELDS[sampler]:
             continue
         options[name] = value
         if name == "fps":
             if type(value) not in (int, float) or not 0 < value <= _MAX_FPS:
-                raise _unsupported(name, value, f"a positive number up to {_MAX_FPS}")
+                raise argument_refused(place, value, f"a positive number up to {_MAX_FPS}")
         elif not (type(value) is int and (value > 0 or (name == "num_frames" and value == -1))):
-            raise _unsupported(name, value, "a positive integer")
+            raise argument_refused(place, value, "a positive integer")
     return Sampling(**options)
 
 
@@ -181,13 +182,6 @@ def sample(sampler: Sampler, video: VideoSize, sampling: Sampling) -> Frames:
         "opencv_dynamic" if dynamic else "opencv",
         len(indices) == video.num_frames,
         sampler is not Sampler.QWEN2_VL or _rounds_alike(video.num_frames, fps, sampling),
-    )
-
-
-def _unsupported(name: str, value: object, wanted: str) -> InexactError:
-    return InexactError(
-        Reason.UNSUPPORTED_PROCESSOR_KWARGS,
-        f"media_io_kwargs.video.{name}: found {quoted(value)}, must be {wanted}",
     )
 
 

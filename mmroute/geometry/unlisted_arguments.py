@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from mmroute.errors import InexactError, Reason, quoted
+from mmroute.errors import InexactError, argument_refused
 from mmroute.geometry.known_arguments import HARMFUL, HARMLESS_WHEN_FLAT, TYPED_NAMES
 from mmroute.geometry.loader_names import CONFIG_FIELDS, OF_LOADERS
 
@@ -18,10 +18,7 @@ _IDS: Final = ("_token_id", "_token_index")
 
 def refused(name: str, value: object, wanted: str) -> InexactError:
     """The error for a value that the engine refuses, or that was not observed."""
-    return InexactError(
-        Reason.UNSUPPORTED_PROCESSOR_KWARGS,
-        f"mm_processor_kwargs.{name}: found {quoted(value)}, must be {wanted}",
-    )
+    return argument_refused(f"mm_processor_kwargs.{name}", value, wanted)
 
 
 def check_unread(kwargs: Mapping[str, Any]) -> None:

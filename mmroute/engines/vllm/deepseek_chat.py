@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from mmroute.chat.conversation import ParsedChat
 from mmroute.engines.vllm.deepseek import v32
-from mmroute.engines.vllm.deepseek.dsml import IMAGE, V32_PREAMBLE, V32_TAGS, Call, Markup
+from mmroute.engines.vllm.deepseek.dsml import IMAGE, ROLES, V32_PREAMBLE, V32_TAGS, Call, Markup
 from mmroute.engines.vllm.deepseek.efforts import V4_EFFORTS, v41_effort
 from mmroute.engines.vllm.deepseek.turns import (
     Block,
@@ -42,7 +42,6 @@ _V4, _V41 = dialects(_to_json)
 # They make the engine fail, are refused by its server, or have it encode the text elsewhere.
 _REFUSED: Final = frozenset({"chat_template", "conversation", "messages", "self", "tokenize"})
 _TOGGLES: Final = ("thinking", "enable_thinking")
-_V41_ROLES: Final = ("system", "developer", "user", "assistant", "tool")
 _V41_TEXTS: Final = ("text", "input_text", "output_text")
 _V41_IMAGES: Final = ("image", "image_url")
 
@@ -141,7 +140,7 @@ def _v41_prompt(chat: ParsedChat, kwargs: Mapping[str, Any], functions: Sequence
 
 def _v41_turn(message: Mapping[str, Any], numbers: Iterator[int]) -> Turn:
     """The turn of a message as the client sent it: the engine reads its parts again, by itself."""
-    if message["role"] not in _V41_ROLES:
+    if message["role"] not in ROLES:
         raise invalid(f"this model takes no message of the role {quoted(message['role'])}")
     if message.get("content_blocks") is not None:
         raise InexactError(

@@ -65,12 +65,17 @@ class MiniMaxResize(MergedPatches):
         elif self.max_long_side is None:
             check_aspect(height, width)
             enlarges = self.enlarges and min(height, width) < _MIN_SHORT_SIDE
-            grid = self._enlarged(height, width) if enlarges else self._by_area(height, width)
+            grid = self._enlarged(height, width) if enlarges else self.by_area(height, width)
         else:
             grid = self._by_long_side(height, width, self.max_long_side)
         return Count(*grid)
 
-    def _by_area(self, height: int, width: int) -> tuple[int, int]:
+    def by_area(self, height: int, width: int) -> tuple[int, int]:
+        """Rows and columns of tokens after a resize by area.
+
+        Raises:
+            InexactError: `image_refused`.
+        """
         return smart_resize(
             height,
             width,
@@ -84,7 +89,7 @@ class MiniMaxResize(MergedPatches):
     def _enlarged(self, height: int, width: int) -> tuple[int, int]:
         scale = _MIN_SHORT_SIDE / min(height, width)
         height, width = (math.floor(side * scale + 0.5) for side in (height, width))
-        grid = self._by_area(height, width)
+        grid = self.by_area(height, width)
         fits = math.prod(grid) * self.factor**2 <= self.max_pixels
         if fits and max(grid) <= MAX_ASPECT * min(grid):
             return grid
@@ -95,7 +100,7 @@ class MiniMaxResize(MergedPatches):
             math.ceil(side / excess) if side == short else math.floor(side / excess)
             for side in (height, width)
         )
-        return self._by_area(height, width)
+        return self.by_area(height, width)
 
     def _by_long_side(self, height: int, width: int, longest: int) -> tuple[int, int]:
         check_aspect(height, width)
@@ -162,12 +167,5 @@ class MiniMaxVideo(MergedFrames):
 
     def _grid(self, height: int, width: int) -> tuple[int, int]:
         check_aspect(height, width)
-        return smart_resize(
-            height,
-            width,
-            factor=self.factor,
-            min_pixels=_MIN_PIXELS,
-            max_pixels=self.max_pixels,
-            least_rounded=1,
-            least_shrunk=0,
-        )
+        images = MiniMaxResize(self.patch_size, self.merge_size, self.max_pixels)
+        return images.by_area(height, width)

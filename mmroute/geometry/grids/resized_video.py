@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 import numpy as np
 
-from mmroute.errors import InexactError, Reason, item_refused, quoted
+from mmroute.errors import InexactError, Reason, argument_refused, item_refused
 from mmroute.geometry.frame_sampling import Frames, Sampler
 from mmroute.geometry.grid import CachePlan, Count, MergedFrames
 from mmroute.geometry.grids.smart_resize import enlarge_to_factor, smart_resize
@@ -133,10 +133,7 @@ class ResizedVideo(MergedFrames):
         elif self.min_frames <= self.num_frames <= min(self.max_frames, total):
             count = self.num_frames
         else:
-            raise InexactError(
-                Reason.UNSUPPORTED_PROCESSOR_KWARGS,
-                f"mm_processor_kwargs.num_frames: found {quoted(self.num_frames)}, must be "
-                f"{self.min_frames} to {total} for {video}",
-            )
+            least_to_most = f"{self.min_frames} to {total} for {video}"
+            raise argument_refused("mm_processor_kwargs.num_frames", self.num_frames, least_to_most)
         chosen = np.linspace(0, total - 1, count).round().astype(int).tolist()
         return [index / frames.fps for index in chosen]

@@ -20,6 +20,8 @@ END_THINK: Final = "</think>"
 IMAGE: Final = "<\uff5cdeepseek_image\uff5c>"
 _TAG: Final = "\uff5cDSML\uff5c"
 
+ROLES: Final = ("system", "developer", "user", "assistant", "tool")
+"""The roles of messages that the models take."""
 V32_TAGS: Final = ("function_calls", "invoke", "parameter")
 V4_TAGS: Final = ("tool_calls", "invoke", "parameter")
 V41_TAGS: Final = (" calls", " invoke", " parameter")

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from mmroute.chat.conversation import ParsedChat
 from mmroute.engines.vllm.deepseek import v32
-from mmroute.engines.vllm.deepseek.dsml import IMAGE, V32_PREAMBLE, V32_TAGS, Call, Markup
+from mmroute.engines.vllm.deepseek.dsml import IMAGE, ROLES, V32_PREAMBLE, V32_TAGS, Call, Markup
 from mmroute.engines.vllm.deepseek.efforts import V4_EFFORTS, v41_effort
 from mmroute.engines.vllm.deepseek.turns import (
     Block,
@@ -41,7 +41,6 @@ from mmroute.requests.request import Request
 
 _V32: Final = Markup(*V32_TAGS, V32_PREAMBLE, tojson)
 _V4, _V41 = dialects(tojson)
-_ROLES: Final = ("system", "developer", "user", "assistant", "tool")
 _HIGH: Final = Reasoning(True, "high")
 _FUNCTION: Final = ("name", "description", "parameters", "strict")
 """The fields of a function that the prompt shows."""
@@ -64,7 +63,7 @@ class RustDeepSeekChat(OwnChat):
     def render(self, chat: ParsedChat, items: Items, request: Request) -> str:
         messages = messages_of(chat)
         for message in messages:
-            if message.role not in _ROLES:
+            if message.role not in ROLES:
                 raise invalid(f"this model takes no message of the role {quoted(message.role)}")
             if message.images:
                 raise InexactError(
