@@ -32,12 +32,13 @@ from mmroute.errors import (
     invalid,
     item_refused,
 )
-from mmroute.geometry import AnyGeometry, Overrides, TokenIds
+from mmroute.geometry import Overrides, TokenIds
 from mmroute.placement import Expansion, Insertion
 from mmroute.requests.items import AudioLength, ImageSize, Items, Modality, VideoSize
 from mmroute.requests.request import Request
 
 if TYPE_CHECKING:
+    from mmroute.geometry import Geometry
     from mmroute.model.resolved import MediaRules, ResolvedModel
     from mmroute.net.links import ImageLinks
 
@@ -164,7 +165,7 @@ def expand(model: ResolvedModel, prepared: Prepared) -> Expansion:
     return expansion
 
 
-def geometry_of(model: ResolvedModel, request: Request, modality: Modality) -> AnyGeometry:
+def geometry_of(model: ResolvedModel, request: Request, modality: Modality) -> Geometry:
     """The geometry of a modality under the request's overrides.
 
     Raises:

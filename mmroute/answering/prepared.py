@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from mmroute.geometry import AnyGeometry, TokenIds
+from mmroute.geometry import TokenIds
 from mmroute.placement import Insertion
 from mmroute.requests.items import Items, Modality
 from mmroute.requests.request import Request
 
-Geometries: TypeAlias = Mapping[Modality, AnyGeometry]
+if TYPE_CHECKING:
+    from mmroute.geometry import Geometry
+
+Geometries: TypeAlias = "Mapping[Modality, Geometry]"
 """The geometry of each modality of a request."""
 
 Sizes: TypeAlias = Mapping[Modality, Sequence[Any]]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from mmroute.answering.placed_items import PlacedItem, nameless
 from mmroute.engines.hashes import Hashes, HashSettings, RefusedHashes
 from mmroute.errors import InexactError, NoTokenIdsError, Reason
-from mmroute.geometry import AnyGeometry, ModelContext, TokenIds
+from mmroute.geometry import ModelContext, TokenIds
 from mmroute.geometry.metadata import ItemMetadata
 from mmroute.hashing import (
     BlockHashes,
@@ -26,9 +26,10 @@ from mmroute.placement import PlaceholderRange
 from mmroute.requests.items import Identity, IdentitySource, Modality
 from mmroute.requests.request import Lora
 
-SizedItems: TypeAlias = tuple[
-    ModelContext, *tuple[tuple[Modality, AnyGeometry, Sequence[Any]], ...]
-]
+if TYPE_CHECKING:
+    from mmroute.geometry import Geometry
+
+SizedItems: TypeAlias = "tuple[ModelContext, *tuple[tuple[Modality, Geometry, Sequence[Any]], ...]]"
 """What counts the items of a request, and by modality their sizes, from which metadata follow.
 
 It is one tuple, because a router keeps many routings.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mmroute.chat import Chat
     from mmroute.engines.settings import EngineSettings
     from mmroute.families.spec import FamilySpec
-    from mmroute.geometry import AnyGeometry, Overrides
+    from mmroute.geometry import Geometry, Overrides
     from mmroute.geometry.frame_sampling import Frames
     from mmroute.model_directory import ModelFiles
     from mmroute.requests.request import Request
@@ -68,7 +68,7 @@ class ChatSource(NamedTuple):
     files: ModelFiles
     family: FamilySpec
     tokenizer: Tokenizer
-    geometries: Mapping[Modality, AnyGeometry]
+    geometries: Mapping[Modality, Geometry]
     settings: EngineSettings
 
 

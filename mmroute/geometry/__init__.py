@@ -6,7 +6,6 @@ change the grid's numbers (``accepts``).
 
 from typing import TYPE_CHECKING
 
-from mmroute.geometry.any_geometry import AnyGeometry
 from mmroute.geometry.replacement import (
     MAX_TOKEN_ID,
     EmbedRuns,
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from mmroute.geometry.layout import Layout
 
 __all__ = [
-    "MAX_TOKEN_ID", "AnyGeometry", "CachePlan", "Count", "EmbedRuns", "Geometry", "Grid", "Layout",
+    "MAX_TOKEN_ID", "CachePlan", "Count", "EmbedRuns", "Geometry", "Grid", "Layout",
     "ModelContext", "Overrides", "Replacement", "TokenIds", "as_token_ids",
 ]  # fmt: skip
 

@@ -1,4 +1,7 @@
-"""Makes the replacements of items of one modality: a grid counts, a layout makes tokens."""
+"""Makes the replacements of items of one modality: a grid counts, a layout makes tokens.
+
+Pure: no I/O.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from mmroute.geometry.grid import AnyGrid, CachePlan, Count, OneByOne, SampledVi
 from mmroute.geometry.layout import Layout
 from mmroute.geometry.metadata import FieldRule, ItemMetadata, Source, metadata_of
 from mmroute.geometry.replacement import ModelContext, Overrides, Replacement
-from mmroute.requests.items import ImageSize, Item, Modality, VideoSize
+from mmroute.requests.items import ImageSize, Modality, VideoSize
 
 _MOST_SIZES: Final = 4096
 
@@ -48,9 +51,15 @@ class Geometry:
         object.__setattr__(self, "_count", count_one)
 
     def max_embeds(self, plan: CachePlan) -> int:
+        """The number of features of the largest item for which the engine plans its cache."""
         return self.grid.max_embeds(plan)
 
     def with_overrides(self, overrides: Overrides) -> Geometry:
+        """The geometry under a request's overrides.
+
+        Raises:
+            InexactError: `unsupported_processor_kwargs`.
+        """
         kwargs = overrides.processor
         if self.accepts.modality is Modality.AUDIO:
             kwargs = {**kwargs, **overrides.media_io}  # none of which was observed
@@ -73,10 +82,20 @@ class Geometry:
         )
 
     def replacements(self, items: Sequence[Any], context: ModelContext) -> Iterator[Replacement]:
+        """Yield the replacement of each item.
+
+        Raises:
+            InexactError: as `mmroute.geometry.grid.Grid` and `mmroute.geometry.layout.Layout`.
+        """
         counts = self._counts(items, context)
         return map(self.layout.replacement, counts, items, count(), repeat(context))
 
     def metadata(self, items: Sequence[Any], context: ModelContext) -> list[ItemMetadata]:
+        """The fields of each item that the engine's processor has beside tensors.
+
+        Raises:
+            InexactError: `metadata_unknown` where they were not compared with the engine's.
+        """
         if self.fields is None:
             raise InexactError(
                 Reason.METADATA_UNKNOWN,
@@ -110,14 +129,19 @@ class Geometry:
             yield found
 
     def frames(self, video: VideoSize) -> Frames:
-        if not isinstance(self.grid, SampledVideos):
+        """The frames of a video that the engine decodes. Identities cover them.
+
+        Raises:
+            InexactError: `item_refused` if it decodes none; `video_not_predictable`.
+        """
+        if not isinstance(self.grid, SampledVideos | RefusedItems):
             raise TypeError(f"{type(self.grid).__name__} counts no videos")
         return self.grid.frames(video)
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedItems:
-    """Refuses every item. The model still answers requests without items.
+    """A grid that refuses every item. The model still answers requests without items.
 
     Attributes:
         why: the message, with the engine's setting that was not observed, and the remedy.
@@ -129,17 +153,8 @@ class RefusedItems:
         """The least possible number, so that no cache is planned larger than the engine's."""
         return 1
 
-    def with_overrides(self, _: Overrides) -> RefusedItems:
-        return self
-
-    def replacements(self, items: Sequence[Item], context: ModelContext) -> Iterator[Replacement]:
-        self._refuse()
-
-    def metadata(self, _: Sequence[Item], __: ModelContext) -> NoReturn:
-        self._refuse()
+    def counts(self, _: Sequence[Any], __: ModelContext) -> NoReturn:
+        raise InexactError(Reason.UNSUPPORTED_ENGINE_SETTING, self.why)
 
     def frames(self, _: VideoSize) -> NoReturn:
-        self._refuse()
-
-    def _refuse(self) -> NoReturn:
         raise InexactError(Reason.UNSUPPORTED_ENGINE_SETTING, self.why)

@@ -17,7 +17,7 @@ from mmroute.engines.profile import EngineProfile
 from mmroute.engines.settings import EngineSettings
 from mmroute.errors import InexactError, ModelError, Reason, malformed, shortened
 from mmroute.families.spec import FamilySpec
-from mmroute.geometry import AnyGeometry, Overrides
+from mmroute.geometry import Overrides
 from mmroute.geometry.geometry import Geometry, RefusedItems
 from mmroute.model.values import Values
 from mmroute.model_directory import ModelFiles
@@ -157,10 +157,10 @@ def configured_context(settings: EngineSettings, longest: int) -> int:
 
 def overriding(
     own: Geometry, engine: EngineProfile, settings: EngineSettings
-) -> Callable[[Overrides], AnyGeometry]:
+) -> Callable[[Overrides], Geometry]:
     """A model's geometry under the overrides of requests to an engine with these settings."""
 
-    def changed(overrides: Overrides) -> AnyGeometry:
+    def changed(overrides: Overrides) -> Geometry:
         processor_kwargs = own.accepts.with_edges(overrides.processor)
         processor = engine.processor_kwargs(settings.mm_processor_kwargs, processor_kwargs)
         if not processor and not overrides.media_io:
@@ -168,10 +168,10 @@ def overriding(
         return own.with_overrides(Overrides(processor, overrides.media_io))
 
     @lru_cache(maxsize=_MOST_OVERRIDES)
-    def known(written: bytes) -> AnyGeometry:
+    def known(written: bytes) -> Geometry:
         return changed(Overrides(*marshal.loads(written)))  # noqa: S302  # written below
 
-    def overridden(overrides: Overrides) -> AnyGeometry:
+    def overridden(overrides: Overrides) -> Geometry:
         """Most requests repeat the overrides of others. Written down, true differs from 1."""
         pair: Any = overrides.processor, overrides.media_io
         try:
@@ -184,20 +184,21 @@ def overriding(
 
 
 def configured_geometry(
-    overridden: Callable[[Overrides], AnyGeometry], modality: Modality, settings: EngineSettings
-) -> AnyGeometry:
+    own: Geometry, overridden: Callable[[Overrides], Geometry], settings: EngineSettings
+) -> Geometry:
     """The geometry of requests without overrides of their own.
 
     Settings that were not observed with videos or audio leave a model that answers without them.
 
     Args:
-        overridden: the geometry under the overrides of requests.
-        modality: the modality of its items.
+        own: the model's geometry.
+        overridden: the same under the overrides of requests.
         settings: the settings that the engine was started with.
 
     Raises:
         ModelError: `unsupported_engine_setting`: what they change of images was not observed.
     """
+    modality = own.accepts.modality
     media_io = settings.media_io_kwargs.get(modality, {})
     try:
         overridden(Overrides({}, media_io))  # chats have these, and prompts have not
@@ -206,7 +207,7 @@ def configured_geometry(
         options = "--mm-processor-kwargs or --media-io-kwargs"
         if modality is Modality.IMAGE:
             raise _unsupported(options, str(inexact)) from inexact
-        return RefusedItems(f"{options}: {inexact}")
+        return replace(own, grid=RefusedItems(f"{options}: {inexact}"))
 
 
 def configured_hashing(

@@ -16,7 +16,7 @@ from mmroute.errors import InexactError, ModelError, Reason, quoted
 from mmroute.families.lookup import Lookup
 from mmroute.families.media import MediaSpec
 from mmroute.families.spec import FamilySpec
-from mmroute.geometry import AnyGeometry, CachePlan, Geometry
+from mmroute.geometry import CachePlan, Geometry
 from mmroute.geometry.grid import AnyGrid
 from mmroute.geometry.registry import GRIDS, LAYOUTS
 from mmroute.model.configured import configured_geometry, overriding
@@ -95,7 +95,7 @@ class MediaResolver:
         own = self._geometry(modality, spec)
         overridden = overriding(own, self.engine, self.settings)
         target = self._target(spec)
-        geometry = configured_geometry(overridden, modality, self.settings)
+        geometry = configured_geometry(own, overridden, self.settings)
         max_embeds = self._max_embeds(modality, geometry, plan)
         self.values.within = ""
         most = self.engine.most(modality)
@@ -138,7 +138,7 @@ class MediaResolver:
                 f"{self.family.family}.",
             )
 
-    def _max_embeds(self, modality: Modality, geometry: AnyGeometry, plan: CachePlan) -> int:
+    def _max_embeds(self, modality: Modality, geometry: Geometry, plan: CachePlan) -> int:
         """Count the largest item once: values that make no sense together fail here."""
         try:
             count = geometry.max_embeds(plan)
@@ -149,7 +149,7 @@ class MediaResolver:
         self.values.note(f"max_features_per_{modality}", count, "the grid")
         return count
 
-    def _senseless(self, modality: Modality, geometry: AnyGeometry, why: str) -> ModelError:
+    def _senseless(self, modality: Modality, geometry: Geometry, why: str) -> ModelError:
         return ModelError(
             Reason.INVALID_CONFIG_FIELD,
             f"{self.files.name}: its {modality} values make no sense together: {why}: {geometry}.",

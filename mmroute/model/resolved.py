@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 from mmroute.engines.hashes import Hashes
 from mmroute.engines.settings import EngineSettings
-from mmroute.geometry import AnyGeometry, ModelContext, Overrides, TokenIds
+from mmroute.geometry import ModelContext, Overrides, TokenIds
 from mmroute.requests.items import IdentityFlag, IdentityForm, Modality
 
 if TYPE_CHECKING:
     from mmroute.chat import Chat
     from mmroute.engines.profile import EngineProfile
     from mmroute.families.spec import FamilySpec
+    from mmroute.geometry import Geometry
     from mmroute.model_directory import JsonValue
     from mmroute.placement import Placement
     from mmroute.tokenizers import Tokenizer
@@ -52,8 +53,8 @@ class MediaRules:
         identity_flag: a further value that the engine hashes with every item; None for none.
     """
 
-    geometry: AnyGeometry
-    overridden: Callable[[Overrides], AnyGeometry]
+    geometry: Geometry
+    overridden: Callable[[Overrides], Geometry]
     target: tuple[int, ...]
     max_embeds: int
     max_items: int

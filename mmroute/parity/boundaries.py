@@ -14,7 +14,7 @@ from itertools import islice, pairwise
 from typing import Final, TypeAlias
 
 from mmroute.errors import InexactError
-from mmroute.geometry import AnyGeometry, ModelContext
+from mmroute.geometry import Geometry, ModelContext
 from mmroute.requests.items import ImageSize
 
 _Size: TypeAlias = tuple[int, int]
@@ -64,7 +64,7 @@ _ALWAYS: Final[tuple[tuple[str, _Size], ...]] = (
 )
 
 
-def boundary_sizes(geometry: AnyGeometry, context: ModelContext) -> list[tuple[str, ImageSize]]:
+def boundary_sizes(geometry: Geometry, context: ModelContext) -> list[tuple[str, ImageSize]]:
     """Sizes on both sides of a geometry's boundaries; each once, with the first kind that finds it.
 
     There are four kinds. ``limits`` are the first and the last change while both sides grow in

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from mmroute.errors import InexactError
-from mmroute.geometry import AnyGeometry, Geometry, ModelContext, Overrides
+from mmroute.geometry import Geometry, ModelContext, Overrides
 from mmroute.requests.items import ImageSize
 
 # Sides, patches, tiles and areas of known models; 28 * 28 is the area of a token in Qwen's models.
@@ -24,15 +24,13 @@ _LIMITS: Final = ("max_", "min_")
 
 
 def processor_arguments(
-    geometry: AnyGeometry, images: Sequence[ImageSize], context: ModelContext, wanted: int
+    geometry: Geometry, images: Sequence[ImageSize], context: ModelContext, wanted: int
 ) -> Iterator[Mapping[str, Any]]:
     """Arguments with which all images together have `wanted` tokens.
 
     They are among the arguments that the family's spec lists for the processor. Limits come first,
     because operators set them most often.
     """
-    if not isinstance(geometry, Geometry):
-        return
     changing = [(name, one.sets[0]) for name, one in geometry.accepts.named.items() if one.sets]
     for name, field in sorted(changing, key=lambda pair: not pair[0].startswith(_LIMITS)):
         for value in _values(getattr(geometry.grid, field)):
@@ -42,7 +40,7 @@ def processor_arguments(
                 break
 
 
-def total(geometry: AnyGeometry, images: Sequence[ImageSize], context: ModelContext) -> int | None:
+def total(geometry: Geometry, images: Sequence[ImageSize], context: ModelContext) -> int | None:
     """The number of tokens of all images together; None if one is refused."""
     try:
         replacements = list(geometry.replacements(images, context))
@@ -51,7 +49,7 @@ def total(geometry: AnyGeometry, images: Sequence[ImageSize], context: ModelCont
     return sum(len(replacement.token_ids) for replacement in replacements)
 
 
-def _with(geometry: Geometry, name: str, value: object) -> AnyGeometry | None:
+def _with(geometry: Geometry, name: str, value: object) -> Geometry | None:
     try:
         return geometry.with_overrides(Overrides({name: value}, {}))
     except (InexactError, ArithmeticError):

@@ -8,10 +8,10 @@ import importlib.metadata
 import itertools
 import json
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 from paths import VECTORS
@@ -20,7 +20,7 @@ from small_text_families import TEXT_FAMILIES
 
 from mmroute import EngineSettings, Normalizer
 from mmroute.errors import MmrouteError
-from mmroute.geometry import CachePlan, ModelContext, Replacement, TokenIds
+from mmroute.geometry import CachePlan, Count, ModelContext, TokenIds
 from mmroute.hashing import chain
 from mmroute.health import self_check
 from mmroute.health.self_check import HealthReport, check_model, load_and_check
@@ -321,23 +321,12 @@ def test_an_answer_that_changes_is_found(normalizer: Callable[[str], Normalizer]
         def max_embeds(self, plan: CachePlan) -> int:
             return geometry.max_embeds(plan)
 
-        def with_overrides(self, _: object) -> Growing:
-            return self
-
-        def replacements(
-            self, items: Sequence[ImageSize], context: ModelContext
-        ) -> Iterator[Replacement]:
+        def counts(self, items: Sequence[ImageSize], context: ModelContext) -> Iterable[Count]:
             more = next(turn)
             larger = [ImageSize(s.width + 28 * more, s.height) for s in items]
-            return geometry.replacements(larger, context)
+            return geometry.grid.counts(larger, context)
 
-        def metadata(self, *_: object) -> NoReturn:
-            raise AssertionError("no metadata is asked")
-
-        def frames(self, _: object) -> NoReturn:
-            raise AssertionError("no video is asked")
-
-    changed = dataclasses.replace(rules, geometry=Growing())
+    changed = dataclasses.replace(rules, geometry=dataclasses.replace(geometry, grid=Growing()))
     report = broken(loaded, media={Modality.IMAGE: changed})
     assert "chat with 1 image has two different answers" in detail(report, "requests")
 

@@ -10,30 +10,30 @@ from typing import Any
 import pytest
 
 from mmroute.errors import InexactError
-from mmroute.geometry import AnyGeometry, Geometry, Overrides
+from mmroute.geometry import Geometry, Overrides
 from mmroute.model.resolve import resolve_model
 from mmroute.requests.items import Modality
 
 
 @pytest.fixture
-def overridden(small_model: Callable[[str], Path]) -> Callable[..., AnyGeometry]:
+def overridden(small_model: Callable[[str], Path]) -> Callable[..., Geometry]:
     """The image geometry of a small Qwen2.5-VL under ``mm_processor_kwargs``."""
     model = resolve_model(str(small_model("small-qwen2.5-vl")))
 
-    def under(**kwargs: Any) -> AnyGeometry:
+    def under(**kwargs: Any) -> Geometry:
         return model.media[Modality.IMAGE].overridden(Overrides(kwargs, {}))
 
     return under
 
 
-def test_same_overrides_have_one_geometry(overridden: Callable[..., AnyGeometry]) -> None:
+def test_same_overrides_have_one_geometry(overridden: Callable[..., Geometry]) -> None:
     assert overridden(max_pixels=501760) is overridden(max_pixels=501760)
     assert overridden(max_pixels=501760) != overridden(max_pixels=401408)
 
 
 @pytest.mark.parametrize("alike", [True, 1.0])
 def test_equal_values_of_other_types_are_others(
-    overridden: Callable[..., AnyGeometry], alike: object
+    overridden: Callable[..., Geometry], alike: object
 ) -> None:
     overridden(images_kwargs={"patch_size": 1})
     with pytest.raises(InexactError):
@@ -44,7 +44,7 @@ def test_equal_values_of_other_types_are_others(
     "unread", [{"made_up": "long" * 1000}, {"images_kwargs": MappingProxyType({})}]
 )
 def test_what_is_not_kept_counts_alike(
-    overridden: Callable[..., AnyGeometry], unread: dict[str, Any]
+    overridden: Callable[..., Geometry], unread: dict[str, Any]
 ) -> None:
     other, plain = overridden(max_pixels=501760, **unread), overridden(max_pixels=501760)
     assert isinstance(other, Geometry)
