@@ -19,15 +19,15 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from pydantic import Base64Bytes, BaseModel, ValidationError
+from pydantic import Base64Bytes, BaseModel
 
 from mmroute.engines.frontends import Frontend
 from mmroute.engines.running import RunningEngine, running_engine
-from mmroute.errors import EventsError, Reason, problem
+from mmroute.errors import EventsError, Reason
 from mmroute.kv_events import decode_events
 from mmroute.parity.cases import Case, Served, json_objects
 from mmroute.parity.events.comparison import Announced
-from mmroute.parity.oracles.common import OracleError
+from mmroute.parity.oracles.common import OracleError, validated
 
 
 class _Line(BaseModel):
@@ -72,13 +72,10 @@ def read_recording(path: Path) -> tuple[RunningEngine | None, list[Announced]]:
     for _, where, value in json_objects(path):
         try:
             if value.get("kind") == "meta":
-                running = _Meta.model_validate(value).running()
+                running = validated(_Meta, value, where).running()
                 continue
-            read = _Line.model_validate(value)
+            read = validated(_Line, value, where)
             batches = tuple(map(decode_events, read.events))
-        except ValidationError as error:
-            wrong = "; ".join(map(problem, error.errors()))
-            raise OracleError(f"{where}: {wrong}", Reason.MALFORMED_FILE) from error
         except EventsError as error:
             raise OracleError(f"{where}: {error}", Reason.MALFORMED_FILE) from error
         case = Case(read.id, "recorded", read.request)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
+from pydantic import BaseModel, ValidationError
 
-from mmroute.errors import MmrouteError, Reason
+from mmroute.errors import MmrouteError, Reason, problem
 from mmroute.parity.cases import Outcome, Range, UndecidedError
+
+_Model = TypeVar("_Model", bound=BaseModel)
 
 _LONGEST_REFUSAL: Final = 160
 _ADDRESS: Final = re.compile(r" at 0x[0-9A-Fa-f]+")
@@ -20,6 +23,19 @@ class OracleError(MmrouteError):
 
     def __init__(self, message: str, reason: Reason = Reason.ORACLE_UNAVAILABLE) -> None:
         super().__init__(reason, message)
+
+
+def validated(model: type[_Model], value: Mapping[str, Any], where: str) -> _Model:
+    """An object of a file, with its fields checked.
+
+    Raises:
+        OracleError: `malformed_file`, with the place and the fields.
+    """
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        wrong = "; ".join(map(problem, error.errors()))
+        raise OracleError(f"{where}: {wrong}", Reason.MALFORMED_FILE) from error
 
 
 def answered(token_ids: Iterable[int], ranges: Iterable[Range] | None) -> Outcome:

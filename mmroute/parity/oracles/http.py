@@ -7,13 +7,14 @@ returns no ranges, and the render routes only with ``--enable-scale-out``. Sourc
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from mmroute.engines.frontends import Frontend
 from mmroute.errors import InexactError
@@ -139,11 +140,8 @@ class HttpOracle:
         reply = self._post(path, body)
         if reply.status != _OK:
             return Served(self._not_ok(path, reply).refusal)
-        try:
-            answer = _Answer.model_validate(reply.body)
-        except ValidationError as error:
-            raise self._garbage(path, error) from error
-        return answer.served()
+        with self._reading(path):
+            return _Answer.model_validate(reply.body).served()
 
     def _chat(self, request: Mapping[str, Any]) -> Outcome:
         body = _chat_body(request) | given(request, *_RENDER_FIELDS)
@@ -169,15 +167,13 @@ class HttpOracle:
         if reply.status != _OK:
             return self._not_ok(path, reply)
         rendered = reply.body[0] if isinstance(reply.body, list) and reply.body else reply.body
-        try:
+        with self._reading(path):
             return answered(_ids(rendered["token_ids"]), ())
-        except (TypeError, KeyError, ValueError) as error:
-            raise self._garbage(path, error) from error
 
     def _rendered(self, reply: Reply) -> Outcome:
         if reply.status != _OK:
             return self._not_ok(_RENDER, reply)
-        try:
+        with self._reading(_RENDER):
             features = reply.body["features"] or {}
             placed: dict[Range, str | None] = {}
             for modality, listed in (features.get("mm_placeholders") or {}).items():
@@ -188,18 +184,14 @@ class HttpOracle:
             named = [placed[where] for where in ranges]
             identities = None if None in named else tuple(map(str, named))
             return replace(answered(_ids(reply.body["token_ids"]), ranges), identities=identities)
-        except (TypeError, KeyError, ValueError, AttributeError, OverflowError) as error:
-            raise self._garbage(_RENDER, error) from error
 
     def _tokenize(self, body: dict[str, Any], *, images: bool = False) -> Outcome:
         reply = self._post(_TOKENIZE, body)
         if reply.status != _OK:
             return self._not_ok(_TOKENIZE, reply)
-        try:
+        with self._reading(_TOKENIZE):
             ids, limit = _ids(reply.body["tokens"]), reply.body.get("max_model_len")
             found = answered(ids, None if images else ())
-        except (TypeError, KeyError, ValueError, AttributeError, OverflowError) as error:
-            raise self._garbage(_TOKENIZE, error) from error
         # This route does not make the engine's later checks.
         if not ids:
             return refused("the prompt is empty")
@@ -219,8 +211,14 @@ class HttpOracle:
             f"{self.name}{path} answered with status {reply.status}: {message[:_MAX_SHOWN]}{hint}"
         )
 
-    def _garbage(self, path: str, error: Exception) -> UndecidedError:
-        return UndecidedError(f"{self.name}{path} answered with something else: {error!r}")
+    @contextlib.contextmanager
+    def _reading(self, path: str) -> Iterator[None]:
+        """A context in which an answer is read, which may be no engine's."""
+        try:
+            yield
+        except (TypeError, KeyError, ValueError, AttributeError, OverflowError) as error:
+            what = f"{self.name}{path} answered with something else: {error!r}"
+            raise UndecidedError(what) from error
 
     def _model(self, served: Mapping[str, ServedModel], wanted: str | None) -> str:
         names = [name for name, model in served.items() if model.parent is None]

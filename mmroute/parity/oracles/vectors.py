@@ -11,19 +11,19 @@ import json
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self, TypeVar
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from mmroute.engines.known import engine_names
 from mmroute.engines.running import running_engine
-from mmroute.errors import Reason, problem
+from mmroute.errors import Reason
 from mmroute.geometry import MAX_TOKEN_ID
 from mmroute.health.self_check import Check
 from mmroute.model.resolved import ResolvedModel
 from mmroute.parity.cases import Case, Oracle, Outcome, UndecidedError, json_objects
 from mmroute.parity.comparison import our_outcome
-from mmroute.parity.oracles.common import OracleError, answered, refused
+from mmroute.parity.oracles.common import OracleError, answered, refused, validated
 from mmroute.parity.report import Report
 from mmroute.requests.request import Request
 
@@ -80,9 +80,6 @@ class _Vector(_Line):
     expect: _Expected
 
 
-_Any = TypeVar("_Any", bound=_Line)
-
-
 class VectorsOracle:
     """Looks up the recorded answer to a case by its ID.
 
@@ -102,7 +99,7 @@ class VectorsOracle:
         """
         lines = json_objects(path)
         _, where, first = next(lines)
-        meta = _validated(_Meta, first, where)
+        meta = validated(_Meta, first, where)
         self.name = path.name
         self.version = f"{meta.backend} {meta.backend_version}"
         self.running = None
@@ -112,9 +109,10 @@ class VectorsOracle:
         self._cases: dict[str, Case] = {}
         self._answers: dict[str, Outcome] = {}
         for _, where, value in lines:
-            vector = _validated(_Vector, value, where)
+            vector = validated(_Vector, value, where)
             if vector.id in self._cases:
-                raise _malformed(where, f"id: {vector.id!r} occurs twice")
+                what = f"{where}: id: {vector.id!r} occurs twice"
+                raise OracleError(what, Reason.MALFORMED_FILE)
             request = {name: each for name, each in value.items() if name in _REQUEST_FIELDS}
             kind = vector.tags[0] if vector.tags else "untagged"
             self._cases[vector.id] = Case(vector.id, kind, request)
@@ -132,17 +130,6 @@ class VectorsOracle:
         if known.request != case.request:
             raise UndecidedError(f"{self.name} has another request of this id")
         return self._answers[case.id]
-
-
-def _validated(model: type[_Any], value: Mapping[str, Any], where: str) -> _Any:
-    try:
-        return model.model_validate(value)
-    except ValidationError as error:
-        raise _malformed(where, "; ".join(map(problem, error.errors()))) from error
-
-
-def _malformed(where: str, what: str) -> OracleError:
-    return OracleError(f"{where}: {what}", Reason.MALFORMED_FILE)
 
 
 def write_vectors(
