@@ -13,7 +13,7 @@ import tomllib
 from collections.abc import Mapping
 from functools import cache
 from importlib import resources
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from mmroute.engines.known import find_engine
 from mmroute.engines.vllm.profile import VLLM
@@ -41,22 +41,15 @@ OWN_ROUTES: Final = {
 """Path of a route that vLLM does not have -> vLLM's path whose requests have the same fields."""
 
 
-class Differences(NamedTuple):
-    """The differences between the requests of a route and those of the newest release.
+def differences(
+    path: str, release: Release
+) -> tuple[frozenset[str], frozenset[str], dict[str, Any]]:
+    """The differences between the requests of a route in a release and in the newest one.
 
-    Attributes:
-        unknown: the fields that the release ignores.
-        refused: the fields that the release reads, and mmroute does not.
-        changed: the fields of another type, with their defaults.
+    Returns:
+        The fields that the release ignores, those that it reads and mmroute does not, and those of
+        another type, with their defaults.
     """
-
-    unknown: frozenset[str]
-    refused: frozenset[str]
-    changed: Mapping[str, Any]
-
-
-def differences(path: str, release: Release) -> Differences:
-    """The differences between the requests of a route in a release and in the newest one."""
     path = OWN_ROUTES.get(path, path)
     unknown, refused = set[str](), set[str]()
     for name, (first, *end) in _known().get(path, {}).items():
@@ -68,7 +61,7 @@ def differences(path: str, release: Release) -> Differences:
     for before, fields in _OTHERWISE.get(path, {}).items():
         if release < before:
             changed |= fields
-    return Differences(frozenset(unknown), frozenset(refused), changed)
+    return frozenset(unknown), frozenset(refused), changed
 
 
 @cache

@@ -84,11 +84,11 @@ def schema_of(
         release: the release of vLLM whose fields a body may have.
         frontend: the frontend whose types these fields have.
     """
-    kind, found = ROUTES[path].request, differences(path, release)
-    changed = dict(found.changed)
+    kind = ROUTES[path].request
+    unknown, refused, changed = differences(path, release)
     if frontend is Frontend.RUST:
         for name, given in RUST_FIELDS.get(OWN_ROUTES.get(path, path), {}).items():
             changed[name] = (given, kind.model_fields[name].default)
     if changed:
         kind = create_model(kind.__name__, __base__=kind, **changed)
-    return Schema(kind, found.unknown, found.refused)
+    return Schema(kind, unknown, refused)

@@ -72,14 +72,24 @@ class SpecialTokens:
         Raises:
             ModelError: `special_token_split`.
         """
-        for token_id, token in self.with_ids:
-            actual = backend.token_to_id(token.content)
-            if actual != token_id:
-                raise ModelError(
-                    Reason.SPECIAL_TOKEN_SPLIT,
-                    f"{files.path(_CONFIG)}: {_ADDED} gives {token.content!r} the ID {token_id}, "
-                    f"but added to this vocabulary it gets {actual}.",
-                )
+        ids = ((token_id, token.content) for token_id, token in self.with_ids)
+        check_ids(backend, ids, f"{files.path(_CONFIG)}: {_ADDED}")
+
+
+def check_ids(backend: tokenizers.Tokenizer, ids: Iterable[tuple[object, str]], where: str) -> None:
+    """Refuse a tokenizer in which a token has another ID than the place gives it.
+
+    Raises:
+        ModelError: `special_token_split`.
+    """
+    for token_id, text in ids:
+        actual = backend.token_to_id(text)
+        if actual != token_id:
+            raise ModelError(
+                Reason.SPECIAL_TOKEN_SPLIT,
+                f"{where} gives {text!r} the ID {token_id}, but added to this vocabulary it gets "
+                f"{actual}.",
+            )
 
 
 def read_special_tokens(

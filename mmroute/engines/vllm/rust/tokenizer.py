@@ -20,6 +20,7 @@ from mmroute.reuse.fast_paths import EncoderStats, FastPaths
 from mmroute.tokenizers.encoder_choice import choose_encoder
 from mmroute.tokenizers.encoders import Encoder, ReferenceEncoder
 from mmroute.tokenizers.formats.hf_tokenizer import HfTokenizer
+from mmroute.tokenizers.formats.special_tokens import check_ids
 from mmroute.tokenizers.formats.tokenizer_json import backend_of
 from mmroute.tokenizers.pieces import joins_pieces
 
@@ -65,7 +66,7 @@ def load_tokenizer(files: ModelFiles, fast_paths: FastPaths) -> HfTokenizer | Mi
     added = _added_tokens(files, declared)
     declared["added_tokens"] = added
     backend = backend_of(files, declared)
-    _check_ids(files, backend, added)
+    check_ids(backend, ((token["id"], token["content"]) for token in added), files.name)
     names = _named_tokens(files)
     bos = names.get("bos_token")
     return HfTokenizer(
@@ -160,19 +161,6 @@ def _added_token(files: ModelFiles, token_id: object, entry: object) -> dict[str
         raise malformed(f"{files.name} has an added token without a text: {quoted(entry)}")
     flags = {name: bool(entry.get(name, False)) for name in _FLAGS}
     return {"id": token_id, "content": content, **flags}
-
-
-def _check_ids(
-    files: ModelFiles, backend: tokenizers.Tokenizer, added: list[dict[str, Any]]
-) -> None:
-    for token in added:
-        actual = backend.token_to_id(token["content"])
-        if actual != token["id"]:
-            raise ModelError(
-                Reason.SPECIAL_TOKEN_SPLIT,
-                f"{files.name}: {token['content']!r} is to have the ID {token['id']}, but added to "
-                f"this vocabulary it gets {actual}.",
-            )
 
 
 def _named_tokens(files: ModelFiles) -> dict[str, str]:
