@@ -212,6 +212,10 @@ class FamilySpec(FamilyHead):
                 modality, table, self.tokens, placement=self.placement
             ):
                 raise ValueError(f"{modality}.{place}: {message}")
+        fields = PLACEMENTS.fields(self.placement)
+        for name in fields.keys() - self.tokens.keys() - {"tokenizer"}:
+            if fields[name]:
+                raise ValueError(f"placement: {self.placement} needs {name!r} in [tokens]")
         for key, laid in self.engine.items():
             _engine_versions(key)
             self._under(laid)

@@ -91,6 +91,9 @@ MISTAKES = {
     "a placement rule": (
         'title = "', 'placement = "target"\ntitle = "', "placement", "did you mean 'targets'?",
     ),
+    "a placement rule that needs a token": (
+        'title = "', 'placement = "aligned_targets"\ntitle = "', "the file", "needs 'pad' in",
+    ),
     "a pipeline": (
         "[image]", '[tokenizer.pipelines]\n"*" = "fil"\n[image]',
         "tokenizer.pipelines.*", "did you mean 'file'?",
