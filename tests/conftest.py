@@ -97,6 +97,12 @@ def private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return directory
 
 
+@pytest.fixture
+def memory_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers search no memory for removed models: that of all tests takes a second each time."""
+    monkeypatch.setattr("mmroute.server.models.reclaim", lambda: None)
+
+
 STARTS: Final = frozenset({"subprocess.Popen", "os.fork", "socket.bind", "multiprocessing.start"})
 running: list[pytest.Item] = []
 
@@ -115,7 +121,8 @@ def logs_are_those_of_the_test() -> Iterator[None]:
     yield
     for logger, (handlers, level, propagate) in zip(loggers, before, strict=True):
         logger.handlers, logger.propagate = handlers, propagate
-        logger.setLevel(level)
+        if logger.level != level:  # to set it makes all loggers forget what they keep
+            logger.setLevel(level)
 
 
 @pytest.fixture(scope="session", autouse=True)

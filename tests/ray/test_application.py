@@ -43,6 +43,7 @@ def models(*configs: dict[str, Any]) -> dict[str, Any]:
     return {"models": list(configs)}
 
 
+@pytest.mark.usefixtures("memory_is_kept")
 def test_models_come_and_go_while_it_runs(
     told: dict[tuple[str, str], float], small_model: Callable[[str], Path]
 ) -> None:

@@ -20,7 +20,9 @@ from waiting import until
 
 from mmroute import EngineSettings, Normalizer, Reason
 from mmroute.server import ModelSource, ServerSettings, create_app, loading
-from mmroute.server.models import Models
+from mmroute.server.models import Models, reclaim
+
+pytestmark = pytest.mark.usefixtures("memory_is_kept")
 
 MODELS: Final = "/admin/models"
 KEY: Final = {"authorization": "Bearer secret"}
@@ -289,6 +291,7 @@ def test_a_model_is_replaced_in_one_step(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """And what it held is free."""
+    monkeypatch.setattr("mmroute.server.models.reclaim", reclaim)
     held = weakref.ref(first.entry("first"))
     directory, gate, load = str(small_model("small-qwen2.5-vl")), threading.Event(), loading.load
 
