@@ -21,8 +21,10 @@ def form(written: str, block_size: int | None = 4) -> BlockForm:
     return BlockForm("sha256", block_size, None, HashForm(written))
 
 
-def test_dynamo_looks_up_pad_values_and_the_adapter() -> None:
-    routing = Normalizer.from_pretrained(EMBEDDED_MODEL).normalize(
+def test_dynamo_looks_up_pad_values_and_the_adapter(
+    normalizer: Callable[[str], Normalizer],
+) -> None:
+    routing = normalizer(EMBEDDED_MODEL).normalize(
         messages=CHAT, images=[ImageSize(64, 48, uuid="cat")], lora=Lora("sql", "/sql")
     )
     padded = routing.pad_value_ids()
@@ -37,17 +39,15 @@ def test_dynamo_looks_up_pad_values_and_the_adapter() -> None:
     )
 
 
-def test_integers_are_those_of_events() -> None:
-    routing = Normalizer.from_pretrained(EMBEDDED_MODEL).normalize(prompt="a b c d e f g h")
+def test_integers_are_those_of_events(normalizer: Callable[[str], Normalizer]) -> None:
+    routing = normalizer(EMBEDDED_MODEL).normalize(prompt="a b c d e f g h")
     hashes = routing.block_hashes(block_size=4)
     assert form("int").of(routing) == {"block_hashes": hashes.event_ints()}
     assert form("hex").of(routing) == {"block_hashes": hashes.hex()}
 
 
-def test_no_form_hides_what_is_not_known() -> None:
-    routing = Normalizer.from_pretrained(EMBEDDED_MODEL).normalize(
-        messages=CHAT, images=[ImageSize(64, 48)]
-    )
+def test_no_form_hides_what_is_not_known(normalizer: Callable[[str], Normalizer]) -> None:
+    routing = normalizer(EMBEDDED_MODEL).normalize(messages=CHAT, images=[ImageSize(64, 48)])
     for written in HashForm:
         with pytest.raises(InexactError) as caught:
             form(written).of(routing)

@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 from small_models import SMALL_MODELS
 
+from mmroute import Normalizer
 from mmroute.errors import ModelError
 from mmroute.model.resolve import resolve_model
+from mmroute.model.resolved import ResolvedModel
 from mmroute.model_directory import TOKENIZER_FILES, find_model
 from mmroute.parity.comparison import our_outcome
 from mmroute.parity.prove.shrinking import shrink, shrunk_config, shrunk_params, why_large
@@ -29,8 +31,8 @@ def copy_of(model: str | Path, into: Path) -> Path:
     return into / "copy"
 
 
-def assert_same_answers(model: str | Path, copy: Path) -> None:
-    first, second = resolve_model(str(model)), resolve_model(str(copy))
+def assert_same_answers(first: ResolvedModel, copy: Path) -> None:
+    second = resolve_model(str(copy))
     for case in built_in_cases(first)[::EVERY]:
         ours, theirs = our_outcome(first, case), our_outcome(second, case)
         assert ours.refusal is None or theirs.refusal is not None, case.id
@@ -42,10 +44,12 @@ def assert_same_answers(model: str | Path, copy: Path) -> None:
 
 @pytest.mark.parametrize("name", SMALL_MODELS)
 def test_a_copy_has_the_same_ids(
-    name: str, small_model: Callable[[str], Path], tmp_path: Path
+    name: str,
+    small_model: Callable[[str], Path],
+    normalizer: Callable[[str], Normalizer],
+    tmp_path: Path,
 ) -> None:
-    model = small_model(name)
-    assert_same_answers(model, copy_of(model, tmp_path))
+    assert_same_answers(normalizer(name).model, copy_of(small_model(name), tmp_path))
 
 
 def directories() -> list[Path]:
@@ -59,7 +63,7 @@ def directories() -> list[Path]:
 @pytest.mark.parametrize("model", directories(), ids=lambda path: path.name)
 def test_a_real_directory_has_a_small_copy_with_the_same_ids(model: Path, tmp_path: Path) -> None:
     copy = copy_of(model, tmp_path)
-    assert_same_answers(model, copy)
+    assert_same_answers(resolve_model(str(model)), copy)
     written = next(copy / n for n in ("config.json", "params.json") if (copy / n).exists())
     config = json.loads(written.read_text(encoding="utf-8"))
     shrunken = config.get("thinker_config", config)
