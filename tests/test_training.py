@@ -47,7 +47,7 @@ def test_ranges_are_those_that_a_search_for_the_marks_of_turns_finds(normalizer:
     opening = encode("<|im_start|>assistant", add_special_tokens=False).tolist()
     (closing,) = encode("<|im_end|>", add_special_tokens=False).tolist()
     draw = random.Random(35)
-    for _ in range(150):
+    for _ in range(50):
         messages: list[Any] = []
         sizes: list[ImageSize] = []
         for _ in range(draw.randint(1, 5)):

@@ -43,12 +43,12 @@ def test_many_answers_are_the_single_ones_in_order(
     threads: int | None, normalizer: Callable[[str], Normalizer]
 ) -> None:
     model = normalizer(MODEL)
-    requests = [request(number) for number in range(300)]
+    requests = [request(number) for number in range(100)]
     expected = [answer(model.normalize(**each)) for each in requests]
     found = [answer(each) for each in model.normalize_many(iter(requests), threads=threads)]
     assert found == expected
-    assert len({str(each) for each in expected}) > 250
-    assert sum(each[0] == Reason.PLACEHOLDER_COUNT_MISMATCH for each in expected) > 40
+    assert len({str(each) for each in expected}) > 80
+    assert sum(each[0] == Reason.PLACEHOLDER_COUNT_MISMATCH for each in expected) > 13
 
 
 def test_as_many_threads_as_cores_where_they_do_not_wait_for_each_other(

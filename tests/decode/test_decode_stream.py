@@ -30,7 +30,7 @@ from mmroute.decode import DecodeStream, Sequence, TokenDecoder
 from mmroute.tokenizers.formats.hf_tokenizer import HfTokenizer
 from mmroute.tokenizers.pieces import PieceTexts
 
-RUNS = 100
+RUNS = 40
 BOTH = pytest.mark.parametrize("pieces", [True, False], ids=["looked up", "decoded"])
 
 

@@ -186,7 +186,7 @@ def test_a_head_that_resembles_the_last_one_is_read_as_the_first_of_a_connection
         "Upgrade: h2c\r\nConnection: upgrade", "Content-Length: 5", "X: \r\n y", "Host: b", "X: ",
     ]  # fmt: skip
     followed = 0
-    for _ in range(10_000):
+    for _ in range(3_000):
         fields = ["Host: a", rng.choice(others)]
         name = rng.choice(["Content-Length", "content-length", "X", "X: Content-Length", " "])
         fields.insert(rng.randrange(3), name + rng.choice([": ", ":"]) + "LENGTH")
@@ -200,7 +200,7 @@ def test_a_head_that_resembles_the_last_one_is_read_as_the_first_of_a_connection
         followed += 1
         raw = head.replace("LENGTH", rng.choice(lengths)).encode("latin-1") + b"yyyyy"
         assert read(parser, raw) == read(RequestParser(1 << 10), raw)
-    assert followed > 1000
+    assert followed > 300
 
 
 def in_thread(front: Front, raw: bytes) -> Awaitable[None]:

@@ -72,7 +72,7 @@ def test_reuse_never_changes_ids(name: str, small_model: Callable[[str], Path]) 
     tokens = [token.content for token in tokenizer.get_added_tokens_decoder().values()]
     shared, _ = reusing(tokenizer, max_bytes=ROOM)
     draw = random.Random(2026)
-    for _ in range(40):
+    for _ in range(20):
         for text in conversation(draw, tokens):
             assert encoded(shared, text) == plainly(tokenizer, text), text
 
@@ -95,7 +95,7 @@ def test_a_full_cache_still_gives_the_right_ids(
 ) -> None:
     tokenizer = backend_of(small_model(name))
     shared, encoder = reusing(tokenizer, max_bytes=8 * ROOM)
-    texts = chats([*boundaries_of(tokenizer).values()], 1, 400)
+    texts = chats([*boundaries_of(tokenizer).values()], 1, 200)
     for text in texts:
         assert encoded(shared, text) == plainly(tokenizer, text)
     stats = reuse_of(shared)
@@ -121,7 +121,7 @@ def test_many_threads_share_what_is_kept(engine: str, small_model: Callable[[str
         max_bytes=8 * ROOM,
         min_chars=1,
     )
-    texts = [text for seed in range(8) for text in chats([*boundaries.values()], seed % 4, 100)]
+    texts = [text for seed in range(8) for text in chats([*boundaries.values()], seed % 4, 50)]
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda text: encoded(shared, text), texts, chunksize=1))
     assert found == [plainly(tokenizer.backend, text) for text in texts]
