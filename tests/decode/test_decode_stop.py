@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable
-from typing import Any
 
 import generate_decode
 import numpy as np
@@ -17,7 +16,6 @@ from decode_cases import output_of
 from decode_helpers import REPLACEMENT, Words, tokenizer_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from paths import real_models
 
 from mmroute import Normalizer
 from mmroute.decode import (
@@ -26,7 +24,6 @@ from mmroute.decode import (
     StopSequenceDecoder,
     StopString,
     StopToken,
-    TokenDecoder,
 )
 
 VECTORS = paths.VECTORS / "decode"
@@ -131,51 +128,10 @@ def words(conditions: StopConditions, *token_ids: int, skip: bool = False) -> li
     return [decoder.process_token(token_id) for token_id in token_ids]
 
 
-def test_a_hidden_stop_token() -> None:
-    ended = StopOutput("", stopped=True, matched=EOS)
-    assert words(StopConditions(tokens=(StopToken(EOS),)), HELLO, EOS, WORLD) == [
-        StopOutput("Hello"), ended, ended,
-    ]  # fmt: skip
-
-
-def test_a_visible_stop_token() -> None:
-    conditions = StopConditions(tokens=(StopToken(EOS, visible=True),))
-    assert words(conditions, EOS) == [StopOutput("<eos>", stopped=True, matched=EOS)]
-    assert words(conditions, EOS, skip=True) == [StopOutput("", stopped=True, matched=EOS)]
-
-
-def test_eos_is_no_match() -> None:
-    conditions = StopConditions(tokens=(StopToken(EOS, is_eos=True), StopToken(EOS)))
-    assert words(conditions, EOS) == [StopOutput("", stopped=True, matched=None)]
-
-
-def test_a_hidden_stop_string() -> None:
-    conditions = StopConditions((StopString("Hello world"),))
-    ended = StopOutput("", stopped=True, matched="Hello world")
-    assert words(conditions, HELLO, WORLD, TEST) == [StopOutput(""), ended, ended]
-    assert words(conditions, TEST, HELLO, WORLD) == [
-        StopOutput(""), StopOutput(""), StopOutput("test ", stopped=True, matched="Hello world"),
-    ]  # fmt: skip
-
-
-def test_a_visible_stop_string_is_not_waited_for() -> None:
-    conditions = StopConditions((StopString("Hello world", visible=True),))
-    assert words(conditions, HELLO, WORLD) == [
-        StopOutput("Hello"), StopOutput(" world", stopped=True, matched="Hello world"),
-    ]  # fmt: skip
-
-
 def test_visible_and_hidden_stops_together() -> None:
     conditions = StopConditions((StopString("o w", visible=True), StopString("rld")))
     assert words(conditions, HELLO, WORLD) == [
         StopOutput("Hel"), StopOutput("lo w", stopped=True, matched="o w"),
-    ]  # fmt: skip
-
-
-def test_a_stop_token_lets_go_what_was_held() -> None:
-    conditions = StopConditions((StopString("NEVER_MATCH"),), (StopToken(EOS),))
-    assert words(conditions, HELLO, EOS) == [
-        StopOutput(""), StopOutput("Hello", stopped=True, matched=EOS),
     ]  # fmt: skip
 
 
@@ -184,14 +140,6 @@ def test_the_text_of_a_visible_stop_token_may_complete_a_stop_string() -> None:
         (StopString("<eos>", visible=True),), (StopToken(EOS, visible=True),)
     )
     assert words(conditions, EOS) == [StopOutput("<eos>", stopped=True, matched="<eos>")]
-
-
-def test_flush_gives_what_was_held() -> None:
-    decoder = StopSequenceDecoder(Words(), StopConditions.of(stop=["NEVER_MATCH"]))
-    assert decoder.process_token(HELLO) == StopOutput("")
-    assert (decoder.text, decoder.stopped) == ("", False)
-    assert decoder.flush() == StopOutput("Hello")
-    assert decoder.text == "Hello"
 
 
 def test_flush_after_a_stop_repeats_the_match() -> None:
@@ -256,59 +204,3 @@ def test_a_number_that_is_no_id_does_not_count() -> None:
     with pytest.raises(ValueError, match="not a token ID"):
         decoder.process_tokens([97, -1])
     assert (decoder.token_ids, decoder.text) == ([97], "a")
-
-
-@pytest.mark.parametrize("stop", [" ×", "Δ", "°", " (∆", " –", "€", "中", "🚀", "💡"])  # noqa: RUF001 - are what is tried
-def test_stops_of_several_bytes(stop: str) -> None:
-    decoder = StopSequenceDecoder(tokenizer_of("tiktoken"), StopConditions.of(stop=[stop]))
-    output = decoder.process_tokens(f"aéb{stop}c".encode())
-    assert output == StopOutput("aéb", stopped=True, matched=stop)
-
-
-if (ROOT := real_models()) is not None:
-    IDS = [9707, 1879, 11, 45537, 1588]  # "Hello world, STOP here"
-    PARTY = [87, 11162, 236, 231, 379]  # "x 🎉 y"
-
-    @pytest.fixture(scope="module")
-    def qwen() -> TokenDecoder:
-        assert ROOT is not None
-        return Normalizer.from_pretrained(ROOT / "qwen2.5-vl-3b-instruct").model.tokenizer
-
-    def outcome(
-        tokenizer: TokenDecoder, ids: list[int], size: int = 1, **case: Any
-    ) -> tuple[list[str], object, int]:
-        answer = output_of(tokenizer, {
-            "prompt_token_ids": [], "stop": [], "stop_token_ids": [], "eos_token_id": None,
-            "include_stop_str_in_output": False, "min_tokens": 0, "skip_special_tokens": True,
-            "steps": [ids[at : at + size] for at in range(0, len(ids), size)], **case,
-        })  # fmt: skip
-        return answer["deltas"], answer["stop_reason"], len(answer["token_ids"])
-
-    @pytest.mark.models
-    def test_the_observed_stops_of_a_real_tokenizer(qwen: TokenDecoder) -> None:
-        def stopped(*stops: str, size: int = 1, **case: Any) -> tuple[list[str], object, int]:
-            return outcome(qwen, IDS, size, stop=list(stops), **case)
-
-        include = {"include_stop_str_in_output": True}
-        assert stopped("STOP") == (["He", "llo wo", "r", "ld, "], "STOP", 4)
-        assert stopped("STOP", **include) == (["Hello", " world", ",", " STOP"], "STOP", 4)
-        assert stopped(" wor") == (["He", "llo"], " wor", 2)
-        assert stopped(" wor", **include) == (["Hello", " wor"], " wor", 2)
-        assert stopped("here", "world", size=5) == (["Hello "], "world", 2)
-        assert stopped("lo world", "world", size=5) == (["Hel"], "lo world", 2)
-        assert stopped("world", "lo world", size=5) == (["Hello "], "world", 2)
-        assert stopped("XXXXXX") == (["", "Hello ", "w", "orld,", " STOP here"], None, 5)
-        assert stopped("world", min_tokens=1)[1] == "world"
-        assert stopped("world", min_tokens=2)[1] is None
-        assert stopped("world", min_tokens=3)[1] is None
-        assert outcome(qwen, PARTY, stop=["🎉"]) == (["x", "", "", " "], "🎉", 4)
-
-    @pytest.mark.models
-    def test_the_observed_stop_tokens_of_a_real_tokenizer(qwen: TokenDecoder) -> None:
-        def ended(**case: Any) -> tuple[list[str], object, int]:
-            return outcome(qwen, [13048, 151645], stop_token_ids=[151645], **case)
-
-        include = {"include_stop_str_in_output": True}
-        assert ended() == (["Hi", ""], 151645, 2)
-        assert ended(**include) == (["Hi", ""], 151645, 2)
-        assert ended(**include, skip_special_tokens=False) == (["Hi", "<|im_end|>"], 151645, 2)

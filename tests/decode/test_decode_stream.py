@@ -18,7 +18,6 @@ from decode_helpers import (
     TAKE_BACK,
     BackendDecoder,
     TiktokenDecoder,
-    Words,
     tokenizer_of,
 )
 from paths import real_models
@@ -305,13 +304,6 @@ def test_what_the_decoder_takes_back() -> None:
     assert decoded == REPLACEMENT * 5 + "A"
 
 
-def test_the_streams_of_sgl_router() -> None:
-    words = Words()
-    assert DecodeStream(words, prompt_token_ids=[1, 2]).step(3) == " test"
-    stream = DecodeStream(words, prompt_token_ids=[1])
-    assert [stream.step(2), stream.step(3), stream.flush()] == [" world", " test", ""]
-
-
 def test_a_sequence() -> None:
     sequence = Sequence(tokenizer_of("llama"), prompt_token_ids=[1, A])
     run = [3 + byte for byte in "🎉".encode()]
@@ -329,12 +321,6 @@ def test_a_sequence() -> None:
     sequence.clear()
     assert (sequence.text, sequence.token_ids, len(sequence)) == ("", [], 0)
     assert sequence.append_token(A) == "A"
-
-
-def test_the_sequences_of_sgl_router() -> None:
-    sequence = Sequence(Words())
-    assert [sequence.append_token(1), sequence.append_token(2)] == ["Hello", " world"]
-    assert sequence.text == "Hello world"
 
 
 # Which tokens are special (each case was seen so in transformers 5.20.2, as vLLM 0.33.0 loads it)
