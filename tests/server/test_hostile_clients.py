@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import http.server
 import json
-import re
 import socket
 import threading
 import time
@@ -281,17 +280,6 @@ def test_a_second_head_is_not_waited_for_either(server_port: int) -> None:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize(
-    ("begin", "status"),
-    [(b"GET /", b"414"), (HEAD + b"X-A: ", b"431"), (HEAD + b"X-A: b\r\n", b"431")],
-)
-def test_an_endless_head_ends(server_port: int, begin: bytes, status: bytes) -> None:
-    with connected(server_port) as connection:
-        connection.sendall(begin + b"a" * 500_000)
-        assert connection.recv(4096).startswith(b"HTTP/1.1 %b " % status)
-
-
-@pytest.mark.process
 def test_who_sends_too_much_is_told_so(server_port: int) -> None:
     """And not reset, before it has read that."""
     with connected(server_port) as connection:
@@ -357,51 +345,6 @@ def test_queued_work_of_clients_that_have_gone_is_dropped(server_port: int) -> N
 
 
 @pytest.mark.process
-def test_requests_in_one_piece_are_answered_in_their_order(server_port: int) -> None:
-    asked = [json.dumps({"prompt": "a " * n}).encode() for n in (1, 9000, 2, 3)]
-    requests = [HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body for body in asked]
-    with connected(server_port) as connection:
-        connection.sendall(
-            b"".join(requests) + b"GET /none HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-        )
-        received = b""
-        while part := connection.recv(65536):
-            received += part
-    counts = [int(found) for found in re.findall(rb'"count":(\d+)', received)]
-    assert len(counts) == len(asked)
-    assert counts[0] < counts[2] < counts[3] < counts[1]
-    assert b"HTTP/1.1 404 " in received
-
-
-@pytest.mark.process
-def test_no_tunnel_stays_open(server_port: int) -> None:
-    with connected(server_port) as connection:
-        connection.settimeout(10)
-        connection.sendall(b"CONNECT /tokenize HTTP/1.1\r\nHost: example.com\r\n\r\n")
-        received = b""
-        while part := connection.recv(4096):
-            received += part
-    assert received.startswith(b"HTTP/1.1 4")
-
-
-@pytest.mark.process
-def test_a_wish_for_another_protocol_is_passed_over(server_port: int) -> None:
-    """Java's client has it in its first request, and sends the next ones over the connection."""
-    body = b'{"prompt": "a"}'
-    wish = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAA\r\n"
-    request = HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body
-    wishing = request.replace(b"\r\n", b"\r\n" + wish, 1)
-    with connected(server_port) as connection:
-        for sent in (wishing[:-5], wishing[-5:] + wishing + request):
-            connection.sendall(sent)
-        connection.shutdown(socket.SHUT_WR)
-        received = b""
-        while part := connection.recv(4096):
-            received += part
-    assert received.count(b"HTTP/1.1 200 ") == received.count(b'"count":1') == 3
-
-
-@pytest.mark.process
 def test_answers_that_nobody_reads_are_dropped(server_port: int) -> None:
     with reading_nothing(server_port) as connection, pytest.raises(ConnectionError):
         until(lambda: connection.sendall(b"a"))  # it fails once the server has dropped it
@@ -428,38 +371,3 @@ def test_probes_are_answered_beside_connections_that_stay(server_port: int, sent
         assert httpx.get(f"http://127.0.0.1:{server_port}/livez").status_code == httpx.codes.OK
         assert sample(server_port, "mmroute_connections") >= 12
     until(lambda: sample(server_port, "mmroute_connections") <= 1)
-
-
-@pytest.mark.process
-@pytest.mark.parametrize("size", [100, 17_000, 260_000, 270_000])
-@pytest.mark.parametrize("step", [1000, 1 << 20])
-def test_a_body_is_one_however_it_arrives(server_port: int, size: int, step: int) -> None:
-    """Two requests, the second one right behind the first; in pieces, and in chunks."""
-    bodies = [json.dumps({"prompt": letter * size}).encode() for letter in "ab"]
-    whole = b"".join(HEAD + b"Content-Length: %d\r\n\r\n%b" % (len(body), body) for body in bodies)
-    for body in bodies:
-        whole += HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
-        for at in range(0, len(body), 5000):
-            whole += b"%x\r\n%b\r\n" % (len(body[at : at + 5000]), body[at : at + 5000])
-        whole += b"0\r\n\r\n"
-    with connected(server_port) as connection:
-        for at in range(0, len(whole), step):
-            connection.sendall(whole[at : at + step])
-        with connection.makefile("rb") as answers:
-            found = []
-            for _ in range(4):
-                length = 0
-                while (line := answers.readline()) != b"\r\n":
-                    name, _, value = line.partition(b":")
-                    length = int(value) if name.lower() == b"content-length" else length
-                found.append(json.loads(answers.read(length))["tokens"])
-    own = [
-        httpx.post(
-            f"http://127.0.0.1:{server_port}{TOKENIZE}",
-            content=body,
-            headers={"content-type": "application/json"},
-        ).json()["tokens"]
-        for body in bodies
-    ]
-    assert found == own * 2
-    assert own[0] != own[1]

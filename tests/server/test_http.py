@@ -94,7 +94,7 @@ def a_request(rng: random.Random) -> tuple[bytes, bytes, bool]:
         path = rng.choice(["/livez", "/nope", "/tokenize", "/version?x", "/%2e%2e/a", "//"])
         head = f"{method} {path} HTTP/1.1\r\nHost: a\r\nX: {rng.random()}\r\n\r\n".encode()
         return head, head, method == "HEAD"
-    prompt = "".join(rng.choices('ab c"\\\n\r\n\x00é😀0', k=rng.choice([0, 3, 30, 400])))
+    prompt = "".join(rng.choices('ab c"\\\n\r\n\x00é😀0', k=rng.choice([0, 3, 30, 400, 9000])))
     body = json.dumps({"prompt": prompt}, ensure_ascii=rng.random() < 0.5).encode()
     if rng.random() < 0.1:
         body = body[:-1]  # no JSON

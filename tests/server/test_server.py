@@ -24,7 +24,7 @@ from server_helpers import (
     serving,
     user,
 )
-from small_models import write_model
+from small_models import Files, write_model
 from small_text_families import TEXT_FAMILIES
 from starlette.testclient import TestClient
 
@@ -116,6 +116,17 @@ def test_metadata_is_sent_in_place_of_tensors(small_model: Callable[[str], Path]
         assert b"image_grid_thw" in base64.b64decode(item)
         without = client.post(CHAT, json={"messages": messages, "mm_payload": "none"}).json()
         assert without["features"]["mm_metadata"] is None
+
+
+def test_sampling_has_the_defaults_of_the_model(changed_model: Callable[..., Path]) -> None:
+    def change(files: Files) -> None:
+        files["generation_config.json"] = {"repetition_penalty": 1.05, "temperature": 0.000001}
+
+    source = ModelSource(str(changed_model("small-qwen2.5-vl", change)), ("a",))
+    with serving([source]) as client:
+        sampling = client.post(CHAT, json={"messages": HI}).json()["sampling_params"]
+    # The lower bound of temperatures is vLLM's.
+    assert (sampling["repetition_penalty"], sampling["temperature"]) == (1.05, 0.01)
 
 
 @pytest.mark.parametrize("algorithm", ["sha256", "sha256_cbor"])
@@ -219,6 +230,10 @@ def test_every_name_is_listed_and_answers(client: TestClient) -> None:
         assert client.post(TOKENIZE, json={"prompt": "this", "model": name}).json() == first
     other = client.post(TOKENIZE, json={"prompt": "this", "model": "embedded"}).json()
     assert other != first
+    nobody = client.post(TOKENIZE, json={"prompt": "this", "model": "nobody"})
+    aliases = ", ".join([*names, "embedded"])
+    told = f"The model `nobody` does not exist. Valid aliases: {aliases}."
+    assert nobody.json()["error"]["message"] == told
 
 
 def test_answers_are_not_made_out_of_token_ids(client: TestClient) -> None:
