@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import grpc
 import pytest
@@ -21,7 +21,7 @@ from bundle_helpers import (
     zip_of,
 )
 
-from mmroute import ImageSize, ModelError, Normalizer, Reason
+from mmroute import ModelError, Reason
 from mmroute.bundle import Bundle, FleetError, fetch_bundle, fetch_fleet
 from mmroute.bundle.services import FILES_SERVICE
 from mmroute.tokenizers.fingerprint import fingerprint
@@ -172,17 +172,3 @@ def test_a_worker_killed_at_any_chunk_hands_over(
             with worker({service: answer}) as dead, fetch_fleet("m", [dead, healthy]) as bundle:
                 assert (bundle.worker, content(bundle)) == (healthy, b"old")
             assert list(private.iterdir()) == []
-
-
-@pytest.mark.process
-def test_a_normalizer_from_a_fleet(small_model: Callable[[str], Path], tmp_path: Path) -> None:
-    directory = small_model("small-qwen2.5-vl")
-    contents = {path.name: path.read_bytes() for path in directory.iterdir()}
-    request: dict[str, Any] = {
-        "messages": [{"role": "user", "content": [{"type": "image"}]}],
-        "images": [ImageSize(640, 480)],
-    }
-    expected = Normalizer.from_pretrained(directory, model_id="org/m").normalize(**request)
-    with fleet(tmp_path, contents, contents) as workers, fetch_fleet("org/m", workers) as bundle:
-        normalizer = Normalizer.from_pretrained(bundle.root, model_id="org/m")
-    assert normalizer.normalize(**request).token_ids.tolist() == expected.token_ids.tolist()

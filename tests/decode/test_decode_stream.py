@@ -447,18 +447,3 @@ if (ROOT := real_models()) is not None:
     ) -> None:
         stream = DecodeStream(real(name), prompt_token_ids=prompt)
         assert list(map(stream.step, ids)) == pieces
-
-    @pytest.mark.models
-    def test_the_end_of_a_cut_output() -> None:
-        stream = DecodeStream(real(QWEN))
-        assert stream.step_batch([87, 11162, 236]) == "x"
-        assert stream.flush() == " \ufffd"
-        stream = DecodeStream(real(QWEN))
-        assert [stream.step_batch([87, 11162, 236]), stream.step_batch([231, 379])] == [
-            "x",
-            " 🎉 y",
-        ]
-        stream = DecodeStream(real(QWEN))
-        assert [stream.step_batch([64, 5691]), stream.flush()] == ["a", "\ufffd"]
-        kept = DecodeStream(real(QWEN), skip_special_tokens=False)
-        assert list(map(kept.step, [9707, 151645, 1879])) == ["Hello", "<|im_end|>", " world"]

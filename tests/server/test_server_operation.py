@@ -96,19 +96,6 @@ def test_the_first_request_waits_for_nothing(
     assert len(templates) == proofs > 0
 
 
-def test_a_model_that_cannot_be_loaded(
-    small_model: Callable[[str], Path], changed_model: Callable[..., Path]
-) -> None:
-    broken = changed_model("small-qwen2.5-vl", lambda files: files.pop("config.json"))
-    sources = [ModelSource(str(small_model("small-qwen2.5-vl")), ("a",)),
-               ModelSource(str(broken), ("b",))]  # fmt: skip
-    failures: list[str] = []
-    with TestClient(create_app(Models(sources), on_failure=failures.append)) as client:
-        until(lambda: failures)
-        assert client.get("/health").status_code == 503
-    assert failures[0].split(":")[0] in set(Reason)
-
-
 def test_an_unhealthy_model_is_not_served(
     small_model: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import pytest
 import tokenizers
-from paths import real_models
 from reuse_helpers import hostile_texts, plainly
 from small_models import SMALL_MODELS
 
@@ -127,29 +126,6 @@ def test_every_encoder_gives_the_ids_of_the_reference(
                 ids = model.model.tokenizer.encode(text, add_special_tokens=special)
                 assert ids.dtype == np.dtype(np.uint32)
                 assert ids.tolist() == right, text
-
-
-if (ROOT := real_models()) is not None:
-
-    @pytest.mark.models
-    @pytest.mark.parametrize(
-        ("name", "engine"),
-        [
-            ("qwen2.5-vl-3b-instruct", "fastokens"),
-            # Its Metaspace pre-tokenizer is more than fastokens has.
-            ("llava-next-video-7b-32k-hf-finetune", "tokenizers"),
-        ],
-    )
-    def test_the_encoder_of_a_real_model(name: str, engine: str) -> None:
-        assert ROOT is not None
-        normalizer = Normalizer.from_pretrained(ROOT / name)
-        assert encoder_stats(normalizer).engine.startswith(engine)
-        decoder = tokenizer_of(normalizer).backend.get_added_tokens_decoder()
-        tokens = [token.content for token in decoder.values()]
-        for text in islice(hostile_texts(random.Random(2026), tokens), 200):
-            for special in (False, True):
-                ids = normalizer.model.tokenizer.encode(text, add_special_tokens=special)
-                assert ids.tolist() == reference_ids(normalizer, text, special=special), text
 
 
 # What stands in fastokens' way
