@@ -18,9 +18,7 @@ from generate_kv_events import facts
 
 from mmroute import EventsError, Reason
 from mmroute.kv_events import (
-    AllBlocksCleared,
     BlockIndex,
-    BlockRemoved,
     BlockStored,
     EventBatch,
     WorkerRank,
@@ -70,38 +68,6 @@ def test_vectors_are_of_the_version_the_module_names() -> None:
 def test_decodes_as_vllm_does(case: Json) -> None:
     batch = decode_events(bytes.fromhex(case["payload"]))
     assert {**facts(batch), "type": "KVEventBatch"} == case["expect"]
-
-
-def test_all_fields() -> None:
-    optional: Json = {
-        "extra_keys": [["adapter", ["image", -4]], None], "group_idx": 2,
-        "kv_cache_spec_kind": "sliding_window", "kv_cache_spec_sliding_window": 512,
-        "locality": "LOCAL", "ownership": "tier", "session_id": "s",
-        "lookahead_token_ids": [[1], []],
-    }  # fmt: skip
-    batch = decode_events(payload(stored(b"x", 2**64 - 1, token_ids=[7], **optional), rank=3))
-    (event,) = batch.events
-    assert isinstance(event, BlockStored)
-    assert event.block_hashes == (b"x", 2**64 - 1)
-    assert event.token_ids == (7,)
-    assert event.extra_keys == (("adapter", ["image", -4]), None)
-    assert (event.group_idx, event.kv_cache_spec_sliding_window) == (2, 512)
-    assert (event.locality, event.ownership, event.session_id) == ("LOCAL", "tier", "s")
-    assert event.lookahead_token_ids == ((1,), ())
-    assert batch.data_parallel_rank == 3
-
-
-def test_defaults() -> None:
-    batch = decode_events(payload(stored(b"x"), removed(5), CLEARED, rank=None))
-    assert batch == EventBatch(
-        1.5,
-        (
-            BlockStored((b"x",), None, (), 16, None, "GPU", None),
-            BlockRemoved((5,), "GPU"),
-            AllBlocksCleared(),
-        ),
-    )
-    assert batch.data_parallel_rank is None
 
 
 def test_unknown_fields_are_ignored() -> None:
@@ -166,7 +132,7 @@ def only_our_error(data: bytes) -> None:
 
 def test_random_bytes() -> None:
     draw = random.Random(1)
-    for _ in range(1000):
+    for _ in range(300):
         only_our_error(draw.randbytes(draw.randrange(200)))
 
 
@@ -175,7 +141,7 @@ REAL = [bytes.fromhex(case["payload"]) for case in VECTORS]
 
 def test_mutated_payloads() -> None:
     draw = random.Random(2)
-    for _ in range(1000):
+    for _ in range(300):
         mutated = bytearray(draw.choice(REAL))
         for _ in range(draw.randint(1, 4)):
             start = draw.randint(0, len(mutated))
@@ -292,7 +258,7 @@ ACTIONS = ["stored"] * 5 + ["removed"] * 5 + ["cleared", "remove_worker"]
 
 def test_agrees_with_a_bag_of_copies() -> None:
     """The model is one bag of (worker, rank, medium, group, hash), asked block by block."""
-    for seed in range(200):
+    for seed in range(100):
         check_with_a_bag(random.Random(seed))
 
 

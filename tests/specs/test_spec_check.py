@@ -177,12 +177,17 @@ def test_all_mistakes_are_named_at_once(check: Callable[..., SpecReport]) -> Non
 
 def test_every_mistake_the_package_refuses_is_found(check: Callable[..., SpecReport]) -> None:
     """What stops a package's spec at load never passes the check before."""
-    for right, wrong, *_ in MISTAKES.values():
+    refused: dict[str, str] = {}
+    for name, (right, wrong, *_) in MISTAKES.items():
         text = OWN.replace(right, wrong)
         try:
             load_spec(text, "acme_vl.toml")
-        except SpecError:
+        except SpecError as error:
+            refused[name] = str(error)
             assert not check(text).valid
+    assert len(refused) > 20
+    assert all(message.startswith("acme_vl.toml: ") for message in refused.values())
+    assert "did you mean 'smart_resize'?" in refused["a grid"]
 
 
 def test_a_match_that_is_another_family_s(check: Callable[..., SpecReport]) -> None:
