@@ -25,6 +25,7 @@ from mmroute.errors import EventsError
 from mmroute.hashing import event_extra_keys
 from mmroute.kv_events import BlockStored, EventBatch, decode_events
 from mmroute.model.resolve import resolve_model
+from mmroute.model.resolved import ResolvedModel
 from mmroute.parity.cases import Case, Outcome, Served
 from mmroute.parity.causes import Cause, Diagnosis
 from mmroute.parity.comparison import Finding, Verdict
@@ -53,6 +54,11 @@ def recorded(setting: str) -> list[Announced]:
     ]
 
 
+def request_of(setting: str, name: str) -> Announced:
+    (one,) = [one for one in recorded(setting) if one.case.id.endswith(name)]
+    return one
+
+
 def recorded_with(setting: str) -> str:
     """The command line of the engine."""
     return str(next(case["arguments"] for case in CASES if case["setting"] == setting))
@@ -66,6 +72,13 @@ def findings(small_model: Callable[[str], Path]) -> Callable[..., list[Finding]]
         return list(compare_announced(model, recorded(setting)))
 
     return compared
+
+
+@pytest.fixture(scope="module")
+def resolved(small_model: Callable[[str], Path]) -> ResolvedModel:
+    """The model as an engine without options has it."""
+    settings = EngineSettings.from_args(f"vllm serve {MODEL}")
+    return resolve_model(str(small_model(MODEL)), engine_settings=settings)
 
 
 RIGHT = sorted({case["setting"]: case["arguments"] for case in CASES}.items())
@@ -143,7 +156,7 @@ def test_an_algorithm_without_its_seed_is_found_and_named(
 def test_another_era_is_found_and_named(small_model: Callable[[str], Path]) -> None:
     """The first block under a salt was hashed otherwise before vLLM 0.31."""
     model = resolve_model(str(small_model(MODEL)), backend="vllm==0.30.0")
-    (one,) = [one for one in recorded("defaults") if one.case.id.endswith("salted text")]
+    one = request_of("defaults", "salted text")
     (found,) = compare_announced(model, [one])
     assert found.diagnosis is not None
     assert found.diagnosis.cause.value == "layout"
@@ -151,26 +164,22 @@ def test_another_era_is_found_and_named(small_model: Callable[[str], Path]) -> N
 
 
 def test_a_forgotten_adapter_is_found_and_named(
-    small_model: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+    resolved: ResolvedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mmroute.parity.events.hashings._SEEDS", FEW_SEEDS)
-    settings = EngineSettings.from_args(f"vllm serve {MODEL}")
-    model = resolve_model(str(small_model(MODEL)), engine_settings=settings)
-    (one,) = [one for one in recorded("adapters") if one.case.id.endswith("adapter")]
+    one = request_of("adapters", "adapter")
     for lora, named in ((None, "'sql'"), ({"lora_name": "sql", "lora_path": "/old"}, "path")):
         case = Case("a", "recorded", {**one.case.request, "lora": lora})
-        (found,) = compare_announced(model, [Announced(case, one.batches)])
+        (found,) = compare_announced(resolved, [Announced(case, one.batches)])
         assert found.diagnosis is not None
         assert found.diagnosis.cause.value == "lora"
         assert named in found.diagnosis.explanation
 
 
-def test_another_salt_is_found_and_named(small_model: Callable[[str], Path]) -> None:
-    settings = EngineSettings.from_args(f"vllm serve {MODEL}")
-    model = resolve_model(str(small_model(MODEL)), engine_settings=settings)
-    (one,) = [one for one in recorded("defaults") if one.case.id.endswith("salted text")]
+def test_another_salt_is_found_and_named(resolved: ResolvedModel) -> None:
+    one = request_of("defaults", "salted text")
     case = Case("a", "recorded", {**one.case.request, "cache_salt": "other"})
-    (found,) = compare_announced(model, [Announced(case, one.batches)])
+    (found,) = compare_announced(resolved, [Announced(case, one.batches)])
     assert found.diagnosis is not None
     assert found.diagnosis.cause.value == "cache_salt"
 
@@ -187,19 +196,17 @@ def test_events_without_extra_keys(
     setting: str,
     causes: set[str],
     wrong: set[str],
-    small_model: Callable[[str], Path],
+    resolved: ResolvedModel,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What the hashes cover beside the tokens is predicted then."""
     monkeypatch.setattr("mmroute.parity.events.hashings._SEEDS", FEW_SEEDS)
-    settings = EngineSettings.from_args(f"vllm serve {MODEL}")
-    model = resolve_model(str(small_model(MODEL)), engine_settings=settings)
     untold = [
         Announced(one.case, tuple(map(without_extra_keys, one.batches)), one.served)
         for one in recorded(setting)
         if one.batches
     ]
-    found = list(compare_announced(model, untold))
+    found = list(compare_announced(resolved, untold))
     assert {f.diagnosis.cause.value for f in found if f.diagnosis} == causes
     assert {f.case.id.split(": ")[1] for f in found if f.verdict is Verdict.SILENT} == wrong
 
@@ -225,15 +232,11 @@ def test_watching_tells_how_blocks_are_hashed(small_model: Callable[[str], Path]
     assert {f.verdict for f in compare_watched(told, batches)} == {Verdict.EQUAL}
 
 
-def test_blocks_that_were_announced_before_are_equal_too(
-    small_model: Callable[[str], Path],
-) -> None:
-    settings = EngineSettings.from_args(f"vllm serve {MODEL}")
-    model = resolve_model(str(small_model(MODEL)), engine_settings=settings)
+def test_blocks_that_were_announced_before_are_equal_too(resolved: ResolvedModel) -> None:
     (first, *_) = recorded("defaults")
-    found = list(compare_announced(model, [first, Announced(first.case)]))
+    found = list(compare_announced(resolved, [first, Announced(first.case)]))
     assert [f.verdict for f in found] == [Verdict.EQUAL, Verdict.EQUAL]
-    (unheard,) = compare_announced(model, [Announced(first.case)])
+    (unheard,) = compare_announced(resolved, [Announced(first.case)])
     assert unheard.verdict is Verdict.UNDECIDED
     assert "none of its blocks" in unheard.note
 

@@ -20,8 +20,6 @@ from command_line import Finished, run
 from PIL import Image
 from stand_in_engine import stand_in_python
 
-from mmroute.parity.oracles.pictures import data_url
-
 MODEL = "small-qwen2.5-vl"
 STRING = "org/small-qwen2.5-vl"
 ENGINE = f"PYTHONHASHSEED=0 vllm serve {STRING} --max-model-len 4096"
@@ -99,23 +97,6 @@ def test_what_a_router_is_told_wrongly_is_found_and_named(
     assert "3 of 3 would be equal" in report["proposal"]
 
 
-def test_a_picture_that_was_cached_is_not_taken_for_another_of_its_size(
-    model: str, python: str, tmp_path: Path
-) -> None:
-    """Under another seed no hash leads to its blocks, and both pictures have the same tokens."""
-    lines = []
-    for number, name in enumerate(("one", "two", "one", "two")):
-        picture = {"type": "image_url", "image_url": {"url": data_url(112, 84)}, "uuid": name}
-        content = [picture, {"type": "text", "text": "What? " * 40}]
-        lines.append({"id": str(number), "messages": [{"role": "user", "content": content}]})
-    path = tmp_path / "pictures.jsonl"
-    path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
-    told = f"PYTHONHASHSEED=7 vllm serve {STRING} --block-size 32"
-    given = ("--cases", str(path), "--router-args", told, "--json")
-    result = run("prove", model, "--python", python, "--engine-args", ENGINE, *given)
-    assert {found["cause"] for found in json.loads(result.stdout)["findings"]} == {"seed"}
-
-
 def test_a_recording_names_the_model_string_too(
     model: str, prove: Callable[..., Finished], tmp_path: Path
 ) -> None:
@@ -129,29 +110,42 @@ def test_a_recording_names_the_model_string_too(
     assert "3 of 3 would be equal" in proposed
 
 
-def test_a_cached_picture_names_the_model_string_too(
-    model: str, python: str, tmp_path: Path
-) -> None:
-    """Its blocks are known by their tokens alone, which both pictures have."""
-    pictures = [{"type": "image_url", "image_url": {"url": _picture(color)}} for color in (20, 90)]
-    text = {"type": "text", "text": "What? " * 40}
-    lines = [
-        {"id": str(number), "messages": [{"role": "user", "content": [pictures[number % 2], text]}]}
-        for number in range(4)
-    ]
-    path = tmp_path / "pictures.jsonl"
-    path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
-    told = "PYTHONHASHSEED=0 vllm serve org/other --block-size 32"
-    given = ("--cases", str(path), "--router-args", told, "--json")
-    result = run("prove", model, "--python", python, "--engine-args", ENGINE, *given)
-    causes = [found["cause"] for found in json.loads(result.stdout)["findings"]]
-    assert causes == ["model_string"] * 4
-
-
 def _picture(color: int) -> str:
     stream = io.BytesIO()
     Image.new("RGB", (112, 84), (color, color, color)).save(stream, "PNG")
     return f"data:image/png;base64,{base64.b64encode(stream.getvalue()).decode()}"
+
+
+# Four requests of two pictures in turn, by what tells the pictures apart.
+BY_CONTENT = [{"type": "image_url", "image_url": {"url": _picture(color)}} for color in (20, 90)]
+BY_NAME = [{**BY_CONTENT[0], "uuid": name} for name in ("one", "two")]
+
+
+@pytest.mark.parametrize(
+    ("pictures", "told", "cause"),
+    [
+        (BY_NAME, f"PYTHONHASHSEED=7 vllm serve {STRING}", "seed"),
+        (BY_CONTENT, "PYTHONHASHSEED=0 vllm serve org/other", "model_string"),
+    ],
+    ids=["names", "contents"],
+)
+def test_a_cached_picture_is_not_taken_for_another_of_its_size(
+    pictures: list[dict[str, object]],
+    told: str,
+    cause: str,
+    prove: Callable[..., Finished],
+    tmp_path: Path,
+) -> None:
+    """No hash leads to its blocks, and both pictures have the same tokens."""
+    text = {"type": "text", "text": "What? " * 40}
+    contents = [[pictures[number % 2], text] for number in range(4)]
+    lines = [{"messages": [{"role": "user", "content": content}]} for content in contents]
+    path = tmp_path / "pictures.jsonl"
+    path.write_text("\n".join(json.dumps({"id": f"{n}", **line}) for n, line in enumerate(lines)))
+    told += " --block-size 32"
+    result = prove("--cases", str(path), "--engine-args", ENGINE, "--router-args", told)
+    causes = [found["cause"] for found in json.loads(result.stdout)["findings"]]
+    assert causes == [cause] * 4
 
 
 MIN_PIXELS = {"min_pixels": 200_704}
