@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import io
 import struct
 import zlib
@@ -22,6 +23,7 @@ XMP = (
 SCHEME = "file:"
 
 
+@functools.cache
 def image_files() -> dict[str, bytes]:
     """One small file of every kind, by name."""
     return {**_jpeg(), **_png(), **_others(), **_broken()}

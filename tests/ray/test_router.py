@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from paths import ROOT
 from ray.serve._private.common import DeploymentHandleSource, DeploymentID, ReplicaID
 from scripted_publisher import Worker
+from workload import Prompt as Pictured
 from workload import TokenIdRouter, pictures
 
 from mmroute import EngineSettings, Normalizer
@@ -27,9 +29,18 @@ pytestmark = pytest.mark.process
 
 BLOCK_SIZE = 16
 MODEL = "pixtral-12b-2409"
-NORMALIZER = Normalizer.from_pretrained(MODEL)
-FIRST, SECOND = pictures(NORMALIZER, 2)
 TEXT = {"prompt": "word " * 100}
+
+
+@cache
+def loaded() -> Normalizer:
+    return Normalizer.from_pretrained(MODEL)
+
+
+@cache
+def picture(number: int) -> Pictured:
+    """One of two, of one size, in a prompt."""
+    return pictures(loaded(), 2)[number]
 
 
 def events(name: str, hashes: Sequence[int]) -> bytes:
@@ -144,24 +155,24 @@ def test_the_deployment_of_the_page(publisher: Worker) -> None:
     fleet = Fleet(publisher, config.get_request_router_class(), **options)
     fleet.a.routing_stats = engine.func_or_class().record_routing_stats()
     fleet.update([fleet.a, fleet.b])
-    until(lambda: fleet.picks(chat(FIRST)) == {"a"})
-    _, pending = fleet.pick(chat(FIRST))
+    until(lambda: fleet.picks(chat(picture(0))) == {"a"})
+    _, pending = fleet.pick(chat(picture(0)))
     assert len(pending.kwargs["prompt_token_ids"]) > 0
 
 
 def test_a_prompt_goes_where_its_blocks_are_and_another_picture_does_not(publisher: Worker) -> None:
-    publisher.publish(events("BlockStored", FIRST.blocks))
+    publisher.publish(events("BlockStored", picture(0).blocks))
     fleet = Fleet(publisher)
-    first = NORMALIZER.normalize(messages=FIRST.messages).block_hashes(block_size=BLOCK_SIZE)
-    second = NORMALIZER.normalize(messages=SECOND.messages).block_hashes(block_size=BLOCK_SIZE)
+    first = loaded().normalize(messages=picture(0).messages).block_hashes(block_size=BLOCK_SIZE)
+    second = loaded().normalize(messages=picture(1).messages).block_hashes(block_size=BLOCK_SIZE)
     until(lambda: fleet.held(first)["a"] == len(first))
     assert fleet.held(second)["a"] <= 1  # the words before the picture
-    assert fleet.picks(chat(FIRST)) == {"a"}
-    assert fleet.picks(SimpleNamespace(messages=FIRST.messages)) == {"a"}
-    assert fleet.picks(chat(SECOND)) == {"a", "b"}
-    publisher.publish(events("BlockRemoved", FIRST.blocks))
+    assert fleet.picks(chat(picture(0))) == {"a"}
+    assert fleet.picks(SimpleNamespace(messages=picture(0).messages)) == {"a"}
+    assert fleet.picks(chat(picture(1))) == {"a", "b"}
+    publisher.publish(events("BlockRemoved", picture(0).blocks))
     until(lambda: fleet.held(first)["a"] == 0)
-    assert fleet.picks(chat(FIRST)) == {"a", "b"}
+    assert fleet.picks(chat(picture(0))) == {"a", "b"}
 
 
 @pytest.mark.parametrize("told", [None, 4 * BLOCK_SIZE])
@@ -173,53 +184,53 @@ def test_the_events_tell_the_block_size(publisher: Worker, told: int | None) -> 
     fleet.router._block_size = None
     fleet.update([fleet.a, fleet.b])
     assert fleet.router._block_size == told
-    publisher.publish(events("BlockStored", FIRST.blocks))
-    until(lambda: fleet.picks(chat(FIRST)) == {"a"})
+    publisher.publish(events("BlockStored", picture(0).blocks))
+    until(lambda: fleet.picks(chat(picture(0))) == {"a"})
 
 
 def test_by_token_ids_alone_another_picture_of_the_size_looks_cached(publisher: Worker) -> None:
-    assert FIRST.by_ids == SECOND.by_ids
-    publisher.publish(events("BlockStored", FIRST.by_ids))
+    assert picture(0).by_ids == picture(1).by_ids
+    publisher.publish(events("BlockStored", picture(0).by_ids))
     fleet = Fleet(publisher, TokenIdRouter)
-    until(lambda: fleet.picks(chat(SECOND)) == {"a"})
+    until(lambda: fleet.picks(chat(picture(1))) == {"a"})
 
 
 def test_blocks_are_expected_where_their_prompt_went_for_a_while(publisher: Worker) -> None:
     fleet = Fleet(publisher, expect_seconds=0.5, encoder_cache=0)
-    name, pending = fleet.pick(chat(FIRST))
-    assert {fleet.pick(chat(FIRST))[0] for _ in range(5)} == {name}
+    name, pending = fleet.pick(chat(picture(0)))
+    assert {fleet.pick(chat(picture(0)))[0] for _ in range(5)} == {name}
     for number in range(fleet.requests):  # it was full, and Ray took the other one
         pending.metadata.internal_request_id = str(number + 1)
         other = fleet.b if name == "a" else fleet.a
         fleet.router.on_request_routed(pending, other.replica_id, None)
-    assert fleet.pick(chat(FIRST))[0] == other.replica_id.unique_id
+    assert fleet.pick(chat(picture(0)))[0] == other.replica_id.unique_id
     until(lambda: not fleet.router._caches.sent(other.replica_id.unique_id))
-    assert fleet.picks(chat(FIRST)) == {"a", "b"}
+    assert fleet.picks(chat(picture(0))) == {"a", "b"}
 
 
 def test_a_picture_goes_where_it_was_encoded(publisher: Worker) -> None:
-    publisher.publish(events("BlockStored", FIRST.blocks))
+    publisher.publish(events("BlockStored", picture(0).blocks))
     fleet = Fleet(publisher, expect_seconds=0)
-    until(lambda: fleet.picks(chat(FIRST)) == {"a"})
-    assert fleet.picks(chat(SECOND)) == {"a", "b"}
-    _, pending = fleet.pick(chat(SECOND))
+    until(lambda: fleet.picks(chat(picture(0))) == {"a"})
+    assert fleet.picks(chat(picture(1))) == {"a", "b"}
+    _, pending = fleet.pick(chat(picture(1)))
     fleet.router.on_request_routed(pending, fleet.b.replica_id, None)
-    assert fleet.picks(chat(SECOND)) == {"b"}
+    assert fleet.picks(chat(picture(1))) == {"b"}
 
 
 def test_a_busy_replica_is_passed_over(publisher: Worker) -> None:
-    publisher.publish(events("BlockStored", FIRST.blocks))
-    prompt = Prompt.of(NORMALIZER.normalize(messages=FIRST.messages), BLOCK_SIZE)
+    publisher.publish(events("BlockStored", picture(0).blocks))
+    prompt = Prompt.of(loaded().normalize(messages=picture(0).messages), BLOCK_SIZE)
     nothing, all_of_it = WorkerState(), WorkerState(held=Blocks(1000), at_hand=Blocks(1000))
     worth = cost(prompt, nothing).total - cost(prompt, all_of_it).total
     assert worth > prompt.items[0].features * 1.9  # neither computed nor encoded
     fleet = Fleet(publisher, request_tokens=worth / 3.5)
-    until(lambda: fleet.picks(chat(FIRST)) == {"a"})
+    until(lambda: fleet.picks(chat(picture(0))) == {"a"})
     fleet.router.replica_queue_len_cache.update(fleet.b.replica_id, 1)
     fleet.router.replica_queue_len_cache.update(fleet.a.replica_id, 4)
-    assert fleet.picks(chat(FIRST)) == {"a"}
+    assert fleet.picks(chat(picture(0))) == {"a"}
     fleet.router.replica_queue_len_cache.update(fleet.a.replica_id, 5)
-    assert fleet.picks(chat(FIRST)) == {"b"}
+    assert fleet.picks(chat(picture(0))) == {"b"}
 
 
 @pytest.mark.parametrize(
@@ -245,36 +256,36 @@ def test_without_an_exact_answer_load_decides(argument: Any, publisher: Worker) 
 
 def test_a_request_takes_its_token_ids_along(publisher: Worker) -> None:
     fleet = Fleet(publisher, token_ids_kwarg="prompt_token_ids")
-    _, pending = fleet.pick(chat(FIRST))
-    routing = NORMALIZER.normalize(messages=FIRST.messages)
+    _, pending = fleet.pick(chat(picture(0)))
+    routing = loaded().normalize(messages=picture(0).messages)
     assert pending.kwargs["prompt_token_ids"].tolist() == routing.unexpanded_token_ids.tolist()
 
 
 def test_what_the_ingress_found_is_not_computed_again(publisher: Worker) -> None:
-    publisher.publish(events("BlockStored", FIRST.blocks))
+    publisher.publish(events("BlockStored", picture(0).blocks))
     fleet = Fleet(publisher)
     fleet.router._reader = None
-    routing = NORMALIZER.normalize(messages=FIRST.messages)
+    routing = loaded().normalize(messages=picture(0).messages)
     ids = PromptIds(routing.token_ids.tolist(), routing, forwardable=False)
     until(lambda: fleet.pick(**{TOKEN_IDS_KWARG: ids})[0] == "a")
 
 
 def test_a_replica_that_is_gone_is_forgotten(publisher: Worker) -> None:
-    publisher.publish(events("BlockStored", FIRST.blocks))
+    publisher.publish(events("BlockStored", picture(0).blocks))
     fleet = Fleet(publisher)
-    until(lambda: fleet.picks(chat(FIRST)) == {"a"})
-    fleet.pick(chat(FIRST))
+    until(lambda: fleet.picks(chat(picture(0))) == {"a"})
+    fleet.pick(chat(picture(0)))
     fleet.update([fleet.b])
-    hashes = NORMALIZER.normalize(messages=FIRST.messages).block_hashes(block_size=BLOCK_SIZE)
+    hashes = loaded().normalize(messages=picture(0).messages).block_hashes(block_size=BLOCK_SIZE)
     assert not fleet.held(hashes).get("a")
     until(lambda: not fleet.router._caches._index.longest_prefixes(hashes))
 
 
 def test_what_was_not_looked_at_for_long_counts_for_nothing(publisher: Worker) -> None:
-    publisher.publish(events("BlockStored", FIRST.blocks))
+    publisher.publish(events("BlockStored", picture(0).blocks))
     caches = ReplicaCaches(max_staleness=60, expect_seconds=60)
     caches.follow({"a": Endpoints(publisher.endpoint, publisher.replay_endpoint)})
-    hashes = NORMALIZER.normalize(messages=FIRST.messages).block_hashes(block_size=BLOCK_SIZE)
+    hashes = loaded().normalize(messages=picture(0).messages).block_hashes(block_size=BLOCK_SIZE)
     until(lambda: caches.longest_prefixes(hashes)["a"])
     caches._max_staleness = -1
     assert not caches.longest_prefixes(hashes)["a"]
