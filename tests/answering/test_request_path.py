@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from image_cases import data_url, image_files
 from small_models import SMALL_MODELS
@@ -230,7 +230,6 @@ LINE = st.fixed_dictionaries(
     algorithm=st.sampled_from(Algorithm),
     name=st.sampled_from(["small-qwen2.5-vl", "pixtral-12b-2409", "small-llava-1.5"]),
 )
-@settings(max_examples=20)
 def test_no_json_raises(
     line: Any, algorithm: Algorithm, name: str, normalizer: Callable[[str], Normalizer]
 ) -> None:

@@ -273,7 +273,7 @@ def test_json_of_any_depth_gets_an_answer_or_an_error(
 ) -> None:
     """How deep is too deep depends on Python, and is not the same for reading and for writing."""
     headers, found = {"content-type": "application/json"}, set()
-    for depth in (*range(800, 1000, 10), 5_000, 20_000, 50_000, 200_000):
+    for depth in (*range(800, 1000, 25), 5_000, 20_000, 50_000, 200_000):
         inner = '[{"a":' * (depth // 2) + "1" + "}]" * (depth // 2)
         raw = json.dumps(body).replace('"INNER"', inner).encode()
         found.add(client.post(path, content=raw, headers=headers).status_code)

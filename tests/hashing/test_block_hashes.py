@@ -105,7 +105,7 @@ def cbored(parent: bytes, ids: TokenIds, keys: BlockKeys) -> bytes:
 
 
 @given(blocks())
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_encoders_write_what_pickle_and_cbor2_write(
     case: tuple[int, TokenIds, tuple[BlockKeys, ...]],
 ) -> None:

@@ -87,10 +87,10 @@ def test_every_answer_is_the_same(
         chat(names, "a", mm_processor_kwargs={"max_pixels": 40_000}),
         chat(names, "a"),
     ]
-    long = chat(names, "a")
-    long["messages"] *= 24
+    if len(names) > 1:
+        asked.append({**chat(names, "a"), "messages": chat(names, "a")["messages"] * 24})
     requests = [
-        *(posted(CHAT, body) for body in (*asked, *asked, long, long)),
+        *(posted(CHAT, body) for body in (*asked, *asked)),
         posted(TOKENIZE, chat(names, "a")),
     ]
     answers = (answers_to(client, requests) for client in clients)

@@ -41,6 +41,15 @@ def client(first: Models) -> Iterator[TestClient]:
         yield client
 
 
+@pytest.fixture(scope="module")
+def unchanged(small_model: Callable[[str], Path]) -> Iterator[TestClient]:
+    """A client for tests that change no model."""
+    source = ModelSource(str(small_model("small-llava-1.5")), ("first",))
+    with serving([source], ADMIN) as client:
+        client.headers.update(KEY)
+        yield client
+
+
 def wait_for(client: TestClient, name: str) -> dict[str, Any]:
     until(lambda: client.get(f"{MODELS}/{name}").json()["status"] != "loading")
     found: dict[str, Any] = client.get(f"{MODELS}/{name}").json()
@@ -193,10 +202,10 @@ def test_a_model_that_fails_says_why_and_may_be_tried_again(
     ],
 )
 def test_what_cannot_be_added(
-    client: TestClient, body: dict[str, Any], found: tuple[int, str, str]
+    unchanged: TestClient, body: dict[str, Any], found: tuple[int, str, str]
 ) -> None:
-    assert error_of(client.post(MODELS, json=body)) == found
-    assert len(client.get(MODELS).json()["data"]) == 1
+    assert error_of(unchanged.post(MODELS, json=body)) == found
+    assert len(unchanged.get(MODELS).json()["data"]) == 1
 
 
 def test_another_model_takes_the_names_of_one_that_failed(
@@ -258,8 +267,8 @@ def test_who_names_no_model_never_gets_another_one(
     assert ask(client, None).json()["token_ids"] == before
 
 
-def test_the_document_has_these_routes_where_they_are(client: TestClient) -> None:
-    paths = client.get("/openapi.json").json()["paths"]
+def test_the_document_has_these_routes_where_they_are(unchanged: TestClient) -> None:
+    paths = unchanged.get("/openapi.json").json()["paths"]
     assert {"/admin/models", "/admin/models/{name}"} <= set(paths)
     added = paths["/admin/models"]["post"]["responses"].keys()
     assert {"202", "400", "401", "409"} <= added
@@ -277,11 +286,11 @@ def test_the_last_model_may_go(client: TestClient) -> None:
     assert client.get("/health").status_code == httpx.codes.SERVICE_UNAVAILABLE
 
 
-def test_an_empty_name_is_no_model(client: TestClient) -> None:
+def test_an_empty_name_is_no_model(unchanged: TestClient) -> None:
     for method in ("GET", "DELETE", "PUT"):
-        answer = client.request(method, f"{MODELS}/", json={"model": "x"})
+        answer = unchanged.request(method, f"{MODELS}/", json={"model": "x"})
         assert error_of(answer) == (404, "NotFoundError", "model")
-    assert ask(client, None).status_code == httpx.codes.OK
+    assert ask(unchanged, None).status_code == httpx.codes.OK
 
 
 def test_a_model_is_replaced_in_one_step(

@@ -136,7 +136,7 @@ def client(small_model: Callable[[str], Path]) -> Iterator[TestClient]:
         yield found
 
 
-@settings(max_examples=25, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(
     path=st.sampled_from([TOKENIZE, DETOKENIZE, CHAT, COMPLETION, MESSAGES, RESPONSES]),
     body=_NEARLY_RIGHT | _ANYTHING,

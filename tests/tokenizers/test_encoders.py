@@ -28,6 +28,8 @@ from mmroute.tokenizers.formats.hf_tokenizer import HfTokenizer
 
 MODEL = "small-qwen2-vl"
 PRIVATE = "what is in the picture of my cat"
+# Their tokenizer.json is that of another small model.
+SAME_VOCABULARY = {"small-qwen3-vl", "small-llava-next", "small-mistral3", "small-phi-3.5-vision"}
 LONG = f"<|im_start|>user\n{PRIVATE}<|im_end|>\n" * 20
 
 
@@ -110,7 +112,7 @@ def loaded(small_model: Callable[[str], Path]) -> Callable[[str, str], Normalize
     return load
 
 
-@pytest.mark.parametrize("name", SMALL_MODELS)
+@pytest.mark.parametrize("name", sorted(SMALL_MODELS.keys() - SAME_VOCABULARY))
 def test_every_encoder_gives_the_ids_of_the_reference(
     name: str,
     normalizer: Callable[[str], Normalizer],

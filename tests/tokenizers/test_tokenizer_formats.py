@@ -127,7 +127,8 @@ def test_vocab_and_merges_are_what_transformers_reads(
     ours = load_tokenizer(directory)
     assert ours.format == "vocab.json"
     assert ours.vocab_size == len(reference)
-    every = 1 if config.keys() == {"tokenizer_class"} else 10  # what else there is, is put around
+    # What else there is, is put around.
+    every = 1 if config == {"tokenizer_class": "Qwen2Tokenizer"} else 10
     for special in (False, True):
         encode = functools.partial(reference.encode, add_special_tokens=special)
         same_ids(ours, encode, special=special, every=every)
@@ -273,7 +274,8 @@ def test_mistral_models_are_what_mistral_common_reads(path: Path) -> None:
     reference: Any = MistralTokenizer.from_file(str(path)).instruct_tokenizer.tokenizer
     ours = load_tokenizer(path)
     assert ours.format == "mistral sentencepiece"
-    same_ids(ours, lambda text: reference.encode(text, bos=False, eos=False))
+    every = 1 if path == SPM else 10  # the others have other vocabularies, and no other code
+    same_ids(ours, lambda text: reference.encode(text, bos=False, eos=False), every=every)
     same_ids(ours, lambda text: reference.encode(text, bos=True, eos=False), special=True)
     same_texts(ours, reference.decode, skip_special_tokens=True)
 
