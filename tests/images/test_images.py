@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import cProfile
 import io
-import itertools
 import resource
 import struct
-import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -223,18 +221,9 @@ SLOW = {
 
 def calls_of(function: Callable[[], object]) -> int:
     """How many functions are called meanwhile, of Python and of C."""
-    calls = itertools.count()
-
-    def count(_frame: FrameType, event: str, _argument: Any) -> None:
-        if event in {"call", "c_call"}:
-            next(calls)
-
-    sys.setprofile(count)
-    try:
-        function()
-    finally:
-        sys.setprofile(None)
-    return next(calls)
+    profile = cProfile.Profile()
+    profile.runcall(function)
+    return sum(entry.callcount for entry in profile.getstats())
 
 
 @pytest.mark.parametrize("name", SLOW)

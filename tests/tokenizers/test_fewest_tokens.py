@@ -64,22 +64,22 @@ KINDS = {"letter": "a", "letters": string.ascii_lowercase, "digits": "0123456789
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_long_text_is_refused_before_it_is_encoded(
-    kind: str, small_model: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+    kind: str, normalizer: Callable[[str], Normalizer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    normalizer = Normalizer.from_pretrained(small_model("small-qwen2.5-vl"))
+    model = normalizer("small-qwen2.5-vl")
 
     def encode(*_: Any, **__: Any) -> Any:
         raise AssertionError("it was encoded")
 
-    monkeypatch.setattr(type(normalizer.model.tokenizer), "encode", encode)
+    monkeypatch.setattr(type(model.model.tokenizer), "encode", encode)
     text = KINDS[kind] * ((2 << 20) // len(KINDS[kind]))
     image = {"type": "image_url", "image_url": {"url": png_url(64, 64)}}
     messages = [{"role": "user", "content": [{"type": "text", "text": text}]}]
     beside = [{"role": "user", "content": [image, {"type": "text", "text": text}]}]
     for routing in (
-        normalizer.normalize(prompt=text),
-        normalizer.normalize(messages=messages),
-        normalizer.normalize(messages=beside),
+        model.normalize(prompt=text),
+        model.normalize(messages=messages),
+        model.normalize(messages=beside),
     ):
         assert routing.reason is Reason.PROMPT_TOO_LONG
         assert "at least" in routing.message
