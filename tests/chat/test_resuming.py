@@ -133,7 +133,7 @@ def differ(source: str) -> bool:
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_chats_that_go_on_have_the_prompts_of_whole_ones(name: str) -> None:
     chat, kept = chat_of(TEMPLATES[name]), ChatCache(1 << 20)
-    for request in requests(random.Random(1), 400):
+    for request in requests(random.Random(1), 500):
         assert prompt(chat, request, kept) == prompt(chat, request), request.messages
     assert kept.stats().hits > 100
 
