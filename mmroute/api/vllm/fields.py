@@ -225,7 +225,7 @@ class RequestedOutput(NamedTuple):
     only_echo: bool = False
 
 
-class GenerationRequest(BaseModel):
+class GenerationRequest(BaseModel, defer_build=True):
     """The fields that chats and completions share."""
 
     model: str | None = None

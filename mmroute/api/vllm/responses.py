@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from mmroute.engines.vllm.harmony_chat import HarmonyChat
 
 
-class ResponsesRequest(BaseModel):
+class ResponsesRequest(BaseModel, defer_build=True):
     """Body of ``/v1/responses/render``."""
 
     background: bool | None = False

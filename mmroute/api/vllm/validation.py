@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from typing import Any, Final, Generic, TypeVar, get_args
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import SchemaValidator
 
 from mmroute.api.vllm.errors import ApiError, invalid_body, of_reason
@@ -45,7 +45,11 @@ class Schema(Generic[T]):
     def __init__(
         self, kind: Any, unknown: frozenset[str] = _NO_FIELDS, refused: frozenset[str] = _NO_FIELDS
     ) -> None:
+        # The largest classes defer their schemas to this place, where a server waits anyway.
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            kind.model_rebuild(_types_namespace={})
         adapter: TypeAdapter[T] = TypeAdapter(kind)
+        adapter.rebuild(_types_namespace={})
         self._core_schema = adapter.core_schema
         self._validator = adapter.validator  # without pydantic's own checks of arguments
         self._unknown = unknown
