@@ -110,7 +110,9 @@ class Normalizer:
             "fast_paths": fast_paths,
             "engine_settings": engine_settings,
         }
-        resolved = resolve_model(**source)
+        if self_check:  # it waits for the encoder
+            fast_paths = replace(fast_paths, at_once=True)
+        resolved = resolve_model(**source | {"fast_paths": fast_paths})
         if self_check:
             _self_check(resolved)
         return cls(

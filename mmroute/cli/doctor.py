@@ -17,6 +17,7 @@ from mmroute.engines.known import behind_frontend, find_engine
 from mmroute.engines.running import RunningEngine
 from mmroute.health.self_check import Check, HealthReport, load_and_check
 from mmroute.parity.oracles.vectors import check_recorded
+from mmroute.reuse.fast_paths import FastPaths
 
 _EXIT_UNHEALTHY: Final = 1
 _EPILOG = """\
@@ -57,6 +58,7 @@ def _doctor(arguments: argparse.Namespace) -> int:
         backend=arguments.backend,
         model_id=arguments.model_id,
         revision=arguments.revision,
+        fast_paths=FastPaths(at_once=True),
         engine_settings=settings,
     )
     if arguments.engine is not None and report.family is not None:

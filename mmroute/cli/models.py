@@ -15,6 +15,7 @@ from mmroute.engines.vllm.rust.families import SERVED
 from mmroute.engines.vllm.rust.profile import VLLM_RUST
 from mmroute.families.matching import known_families
 from mmroute.families.spec import OWN_PACKAGE
+from mmroute.reuse.fast_paths import FastPaths
 from mmroute.specs.architectures import Architecture, architectures
 
 _ENCODERS = ("tokenizers", "mistral-common")  # token IDs depend on their versions, too
@@ -47,7 +48,7 @@ def add_families(commands: Commands) -> None:
 
 
 def _resolve(arguments: argparse.Namespace) -> int:
-    normalizer = load_normalizer(arguments)
+    normalizer = load_normalizer(arguments, fast_paths=FastPaths(at_once=True))
     model, encoder = normalizer.model, normalizer.stats().encoder
     head = {
         "model": model.name,

@@ -24,6 +24,7 @@ from mmroute.cli.engine_options import (
 from mmroute.cli.output import EXIT_FAILURE, failed, print_table, say, show_progress
 from mmroute.errors import InexactError, Reason
 from mmroute.normalizer import Normalizer
+from mmroute.reuse.fast_paths import FastPaths
 from mmroute.traces.analysis import analyse, read_trace
 from mmroute.traces.page import trace_page
 from mmroute.traces.report import Table, as_dict, cache_table, facts, loss_table, policy_table
@@ -119,8 +120,9 @@ def _trace(arguments: argparse.Namespace) -> int:
         arguments.parser.error("--ray keeps no --checkpoint")
     if arguments.ray:
         require_extra("ray", "ray")
-    normalizer = None if arguments.model is None else load_normalizer(arguments)
-    if normalizer is not None:
+    normalizer = None
+    if arguments.model is not None:
+        normalizer = load_normalizer(arguments, fast_paths=FastPaths(at_once=True))
         normalizer.stats()  # wait for its encoder, so that the first requests do not pay for it
     try:
         with contextlib.ExitStack() as stack:

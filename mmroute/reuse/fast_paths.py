@@ -37,6 +37,9 @@ class FastPaths:
             new messages are checked and rendered; 0 for no cache.
         image_cache_bytes: the size of the cache of images in data URLs, by which an image that
             comes again is neither decoded nor hashed; 0 for no cache.
+        at_once: whether the encoder is chosen while the model is loaded, and not when much text
+            came. It is for a process that waits for the choice (`Normalizer.stats`) before it
+            answers.
 
     Raises:
         ValueError: a value is none of these.
@@ -47,6 +50,7 @@ class FastPaths:
     hash_cache_bytes: int = 64 * _MEBIBYTE
     chat_cache_bytes: int = 64 * _MEBIBYTE
     image_cache_bytes: int = 64 * _MEBIBYTE
+    at_once: bool = False
 
     def __post_init__(self) -> None:
         known = [choice.value for choice in EncoderChoice]
@@ -61,7 +65,7 @@ class FastPaths:
                 raise ValueError(f"{name} must be a number of bytes or 0, found {quoted(value)}")
 
 
-REFERENCE_ONLY: Final = FastPaths(EncoderChoice.TOKENIZERS, **dict.fromkeys(_BYTES, 0))
+REFERENCE_ONLY: Final = FastPaths(EncoderChoice.TOKENIZERS, 0, 0, 0, 0)
 """For a model that encodes only a few texts, as choosing a faster encoder takes seconds."""
 
 

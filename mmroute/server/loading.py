@@ -108,14 +108,10 @@ def load(
         model_id=source.model_id,
         revision=source.revision,
         links=links,
-        fast_paths=fast_paths,
+        fast_paths=replace(fast_paths or FastPaths(), at_once=True),
         engine_settings=source.engine_settings,
     )
-    _check_health(normalizer.model, source)
-    encoder = normalizer.stats().encoder  # waits until it is chosen
     model = normalizer.model
-    normalizer = replace(normalizer, caches=normalizer.caches._replace(images=files), watch=watch)
-    loaded = LoadedModel.of(normalizer, source.names[0], source.engine_settings)
     # Otherwise the first request would wait: for a route's schema, for Pillow, for proofs.
     for path in ROUTES:
         schema_of(path, release_of(source.backend), source.engine_settings.frontend)
@@ -124,6 +120,10 @@ def load(
     if normalizer.caches.chats is not None:
         for template in (model.chat.templates or {}).values():
             normalizer.caches.chats.prepare(template)
+    _check_health(model, source)
+    encoder = normalizer.stats().encoder  # waits until it is chosen
+    normalizer = replace(normalizer, caches=normalizer.caches._replace(images=files), watch=watch)
+    loaded = LoadedModel.of(normalizer, source.names[0], source.engine_settings)
     fields = {
         "model": source.model,
         "model_id": model.model_id,

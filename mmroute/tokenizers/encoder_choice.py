@@ -9,7 +9,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -22,6 +22,7 @@ from mmroute.tokenizers.caching_encoder import CachingEncoder, boundary_tokens, 
 from mmroute.tokenizers.encoders import Encoder, FastEncoder, ReferenceEncoder
 from mmroute.tokenizers.probe_texts import probe_texts
 
+T = TypeVar("T")
 _LOG: Final = logging.getLogger(__name__)
 # The shortest texts that are cached, in characters. Encoding them takes 0.3 and 0.03 ms.
 _MIN_CACHED_REFERENCE: Final = 1024
@@ -35,8 +36,45 @@ class _UnfitError(Exception):
     """fastokens cannot be used for this tokenizer; the message says why."""
 
 
+class Ahead(NamedTuple):
+    """fastokens, which is being loaded while the reference is.
+
+    Attributes:
+        tokens: the added tokens that it is loaded with, as in ``tokenizer.json``.
+        loading: the `fastokens.Tokenizer`, when it is loaded.
+    """
+
+    tokens: list[dict[str, Any]]
+    loading: Future[Any]
+
+
+def load_ahead(
+    declared: Mapping[str, Any],
+    foreseen: Mapping[int, tokenizers.AddedToken],
+    fast_paths: FastPaths,
+) -> Ahead | None:
+    """Begin to load fastokens in a thread, if the encoder is chosen at once.
+
+    Args:
+        declared: the JSON that the reference will be made from.
+        foreseen: the added tokens that the reference will have, by ID. If it has others in the end,
+            fastokens is loaded a second time.
+        fast_paths: the encoder that the caller wants.
+    """
+    if not fast_paths.at_once or fast_paths.encoder == EncoderChoice.TOKENIZERS:
+        return None
+    tokens = _listed(foreseen)
+    try:
+        return Ahead(tokens, _load(declared, tokens))
+    except _UnfitError:
+        return None  # `choose_encoder` says why
+
+
 def choose_encoder(
-    backend: tokenizers.Tokenizer, declared: Mapping[str, Any], fast_paths: FastPaths
+    backend: tokenizers.Tokenizer,
+    declared: Mapping[str, Any],
+    fast_paths: FastPaths,
+    ahead: Ahead | None = None,
 ) -> Encoder:
     """The fastest encoder that has the reference's IDs; until it has proved that, the reference.
 
@@ -44,21 +82,25 @@ def choose_encoder(
         backend: the reference tokenizer, with all its added tokens.
         declared: the JSON that `backend` was made from, perhaps without some added tokens.
         fast_paths: the encoder that the caller wants, and the size of the text cache.
+        ahead: the result of `load_ahead`.
 
     Raises:
         ModelError: `fast_encoder_unavailable` if nothing but fastokens will do.
     """
+    choose = functools.partial(_choose, backend, declared, fast_paths, ahead)
     if fast_paths.encoder == EncoderChoice.FASTOKENS:
-        return _choose(backend, declared, fast_paths)
-    choose = functools.partial(_choose, backend, declared, fast_paths)
-    return PendingEncoder(choose, ReferenceEncoder(backend, "the others are not ready"))
+        return choose()
+    pending = PendingEncoder(choose, ReferenceEncoder(backend, "the others are not ready"))
+    if fast_paths.at_once:
+        pending.begin()
+    return pending
 
 
 class PendingEncoder:
     """The reference encoder, until another encoder is chosen.
 
-    The choice takes longer than loading a model, and begins with `chosen`, or with more text than
-    a process has that ends after a request or two.
+    The choice takes longer than loading a model, and begins with `begin` or `chosen`, or with more
+    text than a process has that ends after a request or two.
 
     Args:
         choose: returns the choice. It is called once, in a thread.
@@ -89,7 +131,7 @@ class PendingEncoder:
     def chosen(self) -> Encoder:
         """The chosen encoder; waits until it is chosen."""
         if self._chosen is None:
-            self._begin()
+            self.begin()
             forked = os.getpid() != self._process and not self._choosing.done()
             self._chosen = self._reference if forked else self._result()
         return self._chosen
@@ -97,24 +139,16 @@ class PendingEncoder:
     def _present(self, text: str) -> Encoder:
         self._characters += len(text)
         if self._characters > _MOST_WITHOUT_A_CHOICE:
-            self._begin()
+            self.begin()
         return self.chosen() if self._choosing.done() else self._reference
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
+        """Begin to choose, if that has not begun."""
         self._process = self._process or os.getpid()
         if self._once.acquire(blocking=False):
-            try:
-                threading.Thread(target=self._make, name="mmroute-encoder").start()
-            except RuntimeError as error:  # there are too many threads
-                self._choosing.set_exception(error)
-
-    def _make(self) -> None:
-        try:
             choose = self._choose
             del self._choose  # it holds the tokenizer's JSON
-            self._choosing.set_result(choose())
-        except BaseException as error:  # noqa: BLE001 - it is raised where somebody waits
-            self._choosing.set_exception(error)
+            _run_in_thread(choose, self._choosing)
 
     def _result(self) -> Encoder:
         try:
@@ -126,14 +160,30 @@ class PendingEncoder:
             return self._reference
 
 
+def _run_in_thread(work: Callable[[], T], done: Future[T]) -> None:
+    def run() -> None:
+        try:
+            done.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - it is raised where somebody waits
+            done.set_exception(error)
+
+    try:
+        threading.Thread(target=run, name="mmroute-encoder").start()
+    except RuntimeError as error:  # there are too many threads
+        done.set_exception(error)
+
+
 def _choose(
-    backend: tokenizers.Tokenizer, declared: Mapping[str, Any], fast_paths: FastPaths
+    backend: tokenizers.Tokenizer,
+    declared: Mapping[str, Any],
+    fast_paths: FastPaths,
+    ahead: Ahead | None,
 ) -> Encoder:
     reference = ReferenceEncoder(backend, "by choice")
     encoder: Encoder = reference
     if fast_paths.encoder != EncoderChoice.TOKENIZERS:
         try:
-            encoder = _proved(backend, declared)
+            encoder = _proved(backend, declared, ahead)
         except _UnfitError as unfit:
             if fast_paths.encoder == EncoderChoice.FASTOKENS:
                 raise ModelError(Reason.FAST_ENCODER_UNAVAILABLE, f"{unfit}.") from unfit
@@ -152,41 +202,62 @@ def _choose(
     )
 
 
-def _proved(backend: tokenizers.Tokenizer, declared: Mapping[str, Any]) -> FastEncoder:
+def _proved(
+    backend: tokenizers.Tokenizer, declared: Mapping[str, Any], ahead: Ahead | None
+) -> FastEncoder:
     """fastokens, if it has the reference's IDs for all probe texts."""
-    added = dict(sorted(backend.get_added_tokens_decoder().items()))
+    tokens = _listed(backend.get_added_tokens_decoder())
+    foreseen = ahead is not None and ahead.tokens == tokens
+    loading = ahead.loading if ahead is not None and foreseen else _load(declared, tokens)
+    texts = list(probe_texts([token["content"] for token in tokens]))
+    right = [
+        (text, special, backend.encode(text, add_special_tokens=special).ids)
+        for text in texts
+        for special in (False, True)
+    ]
     try:
-        import fastokens  # an optional dependency
-
-        fast = fastokens.Tokenizer.from_json_str(_serialized(declared, added))
-        fast.encode("a b")  # the first call prepares the rest
-    except ImportError:
-        raise _UnfitError("fastokens is not installed") from None
+        fast = loading.result()
     except BaseException as error:  # fastokens raises many types for what it does not support
         raise _UnfitError(f"{_engine()} cannot load this tokenizer: {error}") from error
-    count = 0
-    for text in probe_texts([token.content for token in added.values()]):
-        count += 1
-        for special in (False, True):
-            right = backend.encode(text, add_special_tokens=special).ids
-            try:
-                ids, _ = fast.encode_batch_flat([text], add_special_tokens=special)
-            except BaseException as error:  # a panic of its Rust code is no Exception
-                raise _UnfitError(f"{_engine()} declines {quoted(text)}: {error}") from error
-            if np.frombuffer(ids, "<u4").tolist() != right:
-                _LOG.warning("%s has other IDs than tokenizers for %r", _engine(), text)
-                raise _UnfitError(f"{_engine()} has other IDs for the probe text {quoted(text)}")
-    why = f"has the IDs of tokenizers {tokenizers.__version__} for {count} probe texts"
+    for text, special, expected in right:
+        try:
+            ids, _ = fast.encode_batch_flat([text], add_special_tokens=special)
+        except BaseException as error:  # a panic of its Rust code is no Exception
+            raise _UnfitError(f"{_engine()} declines {quoted(text)}: {error}") from error
+        if np.frombuffer(ids, "<u4").tolist() != expected:
+            _LOG.warning("%s has other IDs than tokenizers for %r", _engine(), text)
+            raise _UnfitError(f"{_engine()} has other IDs for the probe text {quoted(text)}")
+    why = f"has the IDs of tokenizers {tokenizers.__version__} for {len(texts)} probe texts"
     return FastEncoder(fast, ReferenceEncoder(backend, "by choice"), _engine(), why)
 
 
-def _serialized(declared: Mapping[str, Any], added: Mapping[int, tokenizers.AddedToken]) -> str:
-    """The tokenizer as JSON, with the tokens that were added to the reference since it was read."""
-    tokens = [
+def _load(declared: Mapping[str, Any], tokens: list[dict[str, Any]]) -> Future[Any]:
+    """Load fastokens in a thread, with these added tokens.
+
+    It lets other threads run, and `tokenizers` does not. So the thread has nothing to do before it.
+    """
+    loading: Future[Any] = Future()
+    try:
+        import fastokens  # an optional dependency
+    except ImportError:
+        raise _UnfitError("fastokens is not installed") from None
+    serialized = msgspec.json.encode({**declared, "added_tokens": tokens}).decode()
+
+    def load() -> Any:
+        fast = fastokens.Tokenizer.from_json_str(serialized)
+        fast.encode("a b")  # the first call prepares the rest
+        return fast
+
+    _run_in_thread(load, loading)
+    return loading
+
+
+def _listed(added: Mapping[int, tokenizers.AddedToken]) -> list[dict[str, Any]]:
+    """Added tokens as tokenizer.json lists them."""
+    return [
         {"id": token_id, **{flag: getattr(token, flag) for flag in _FLAGS}}
-        for token_id, token in added.items()
+        for token_id, token in sorted(added.items())
     ]
-    return msgspec.json.encode({**declared, "added_tokens": tokens}).decode()
 
 
 def _engine() -> str:

@@ -20,6 +20,7 @@ from mmroute.chat.template import ChatTemplate
 from mmroute.model_directory import EMBEDDED_MODEL, JsonValue, ModelFiles, find_model
 from mmroute.tokenizers import encoder_choice
 from mmroute.tokenizers.caching_encoder import may_be_cut
+from mmroute.tokenizers.encoder_choice import Ahead
 from mmroute.tokenizers.encoders import Encoder, FastEncoder, ReferenceEncoder
 from mmroute.tokenizers.formats import mistral
 from mmroute.tokenizers.formats.mistral import MistralTokenizer
@@ -84,12 +85,14 @@ def encoders_are_proved_once() -> Iterator[None]:
     proved: dict[str, FastEncoder] = {}
     cut: dict[tuple[str, int], bool] = {}
 
-    def proved_once(backend: tokenizers.Tokenizer, declared: Mapping[str, Any]) -> FastEncoder:
+    def proved_once(
+        backend: tokenizers.Tokenizer, declared: Mapping[str, Any], ahead: Ahead | None
+    ) -> FastEncoder:
         if sys.modules.get("fastokens") is not library:
-            return prove(backend, declared)
+            return prove(backend, declared, ahead)
         key = backend.to_str()
         if key not in proved:
-            proved[key] = prove(backend, declared)
+            proved[key] = prove(backend, declared, ahead)
         return proved[key]
 
     def cut_once(encoder: Encoder, boundaries: Mapping[int, str]) -> bool:

@@ -62,20 +62,25 @@ class FakeFastokens:
         lies: whether a text gets a wrong ID.
         fails: whether a text makes it raise.
         texts: what it was asked to encode.
+        loads: the JSON of each load.
     """
 
     def __init__(self) -> None:
         self.lies: Callable[[str], bool] = lambda _: False
         self.fails: Callable[[str], bool] = lambda _: False
         self.texts: list[str] = []
+        self.loads: list[str] = []
         self._backend: Any = None
 
-    def from_json_str(self, serialized: str) -> FakeFastokens:
-        self._backend = tokenizers.Tokenizer.from_str(serialized)
-        return self
+    def from_json_str(self, serialized: str) -> Any:
+        self.loads.append(serialized)
+        backend = tokenizers.Tokenizer.from_str(serialized)
 
-    def encode(self, text: str) -> Any:
-        return self._backend.encode(text)
+        def encode_batch_flat(texts: list[str], *, add_special_tokens: bool) -> Any:
+            self._backend = backend
+            return self.encode_batch_flat(texts, add_special_tokens=add_special_tokens)
+
+        return SimpleNamespace(encode=backend.encode, encode_batch_flat=encode_batch_flat)
 
     def encode_batch_flat(self, texts: list[str], *, add_special_tokens: bool) -> Any:
         self.texts += texts
@@ -130,16 +135,54 @@ def test_every_encoder_gives_the_ids_of_the_reference(
                 assert ids.tolist() == right, text
 
 
+# An encoder that is loaded beside the reference
+
+AT_ONCE = FastPaths(at_once=True)
+
+
+@pytest.mark.parametrize("name", SMALL_MODELS)
+def test_fastokens_is_loaded_once_with_all_added_tokens(
+    name: str, small_model: Callable[[str], Path], fake: FakeFastokens
+) -> None:
+    normalizer = Normalizer.from_pretrained(small_model(name), fast_paths=AT_ONCE)
+    assert encoder_stats(normalizer).engine.startswith("fastokens")
+    assert len(fake.loads) == 1
+
+
+def test_tokens_without_an_id_in_the_files_are_loaded_too(
+    changed_model: Callable[..., Path], fake: FakeFastokens
+) -> None:
+    def add(files: Any) -> None:
+        files["tokenizer_config.json"]["extra_special_tokens"] = ["<|new|>"]
+
+    normalizer = Normalizer.from_pretrained(changed_model(MODEL, add), fast_paths=AT_ONCE)
+    assert encoder_stats(normalizer).engine.startswith("fastokens")
+    assert len(fake.loads) == 2  # the first time it had other tokens than the reference
+    text = "a <|new|> b" * 2000
+    assert ids_of(normalizer, text) == reference_ids(normalizer, text)
+    assert text in fake.texts
+
+
+def test_the_reference_alone_is_not_loaded_beside_another(
+    small_model: Callable[[str], Path], fake: FakeFastokens
+) -> None:
+    fast_paths = FastPaths(encoder="tokenizers", at_once=True)
+    normalizer = Normalizer.from_pretrained(small_model(MODEL), fast_paths=fast_paths)
+    assert encoder_stats(normalizer).engine.startswith("tokenizers")
+    assert not fake.loads
+
+
 # What stands in fastokens' way
 
 
 def check_unfit(directory: Path, why: str, text: str = LONG) -> None:
     """Automatically the reference encodes, and says why; where fastokens must, nobody does."""
-    normalizer = Normalizer.from_pretrained(directory)
-    assert ids_of(normalizer, text) == reference_ids(normalizer, text)
-    stats = encoder_stats(normalizer)
-    assert stats.engine == f"tokenizers {tokenizers.__version__}"
-    assert why in stats.why
+    for at_once in (False, True):
+        normalizer = Normalizer.from_pretrained(directory, fast_paths=FastPaths(at_once=at_once))
+        assert ids_of(normalizer, text) == reference_ids(normalizer, text)
+        stats = encoder_stats(normalizer)
+        assert stats.engine == f"tokenizers {tokenizers.__version__}"
+        assert why in stats.why
     with pytest.raises(ModelError) as error:
         Normalizer.from_pretrained(directory, fast_paths=FastPaths(encoder="fastokens"))
     assert error.value.reason == Reason.FAST_ENCODER_UNAVAILABLE
@@ -185,7 +228,7 @@ def test_tokens_that_only_the_configuration_has_are_proved_too(
     """Without them an image placeholder would be a few ordinary tokens."""
     whole = fake.from_json_str
 
-    def without_image_pad(serialized: str) -> FakeFastokens:
+    def without_image_pad(serialized: str) -> Any:
         declared = json.loads(serialized)
         tokens = declared["added_tokens"]
         declared["added_tokens"] = [t for t in tokens if t["content"] != "<|image_pad|>"]

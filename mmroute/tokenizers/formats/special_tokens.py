@@ -50,6 +50,17 @@ class SpecialTokens:
         """The texts of all special tokens, each once."""
         return tuple(dict.fromkeys(token.content for token in (*self.named.values(), *self.extra)))
 
+    @property
+    def foreseen(self) -> dict[int, tokenizers.AddedToken]:
+        """The tokens that a tokenizer has after `add_to`, if the configuration gives all an ID."""
+        named = {token.content for token in self.named.values()}
+        tokens = {}
+        for token_id, token in self.with_ids:
+            flags = {flag: getattr(token, flag) for flag in _FLAGS}
+            flags["special"] = token.special or token.content in named
+            tokens[token_id] = tokenizers.AddedToken(token.content, **flags)
+        return tokens
+
     def add_to(self, backend: tokenizers.Tokenizer) -> None:
         """Add the tokens as transformers does: these calls, in this order.
 

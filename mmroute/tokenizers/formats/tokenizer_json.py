@@ -12,7 +12,7 @@ from mmroute.errors import ModelError, Reason, malformed
 from mmroute.model_directory import JsonValue, ModelFiles
 from mmroute.reuse.fast_paths import REFERENCE_ONLY, FastPaths
 from mmroute.tokenizers.codec import Loaded
-from mmroute.tokenizers.encoder_choice import choose_encoder
+from mmroute.tokenizers.encoder_choice import choose_encoder, load_ahead
 from mmroute.tokenizers.engine_classes import NOTHING_ADDED, AddedTokens, engine_class
 from mmroute.tokenizers.formats.hf_tokenizer import HfTokenizer
 from mmroute.tokenizers.formats.special_tokens import SpecialTokens, read_special_tokens
@@ -148,6 +148,7 @@ def _build(
 ) -> HfTokenizer:
     special = read_special_tokens(files, None if pipeline is None else pipeline.defaults)
     declared = _declared(files, pipeline, special)
+    ahead = load_ahead(declared, special.foreseen, fast_paths)
     backend = backend_of(files, declared)
     special.add_to(backend)
     if pipeline is not None and pipeline.resets_flags:
@@ -158,7 +159,7 @@ def _build(
     bos = special.names.get("bos_token")
     return HfTokenizer(
         backend=backend,
-        encoder=choose_encoder(backend, declared, fast_paths),
+        encoder=choose_encoder(backend, declared, fast_paths, ahead),
         bos_token_id=backend.token_to_id(bos) if bos is not None else None,
         named_tokens=special.texts,
         template_tokens=special.names,
