@@ -13,6 +13,7 @@ from mmroute.engines.known import engine_names, find_engine
 from mmroute.engines.running import RunningEngine
 from mmroute.engines.settings import EngineSettings
 from mmroute.errors import ModelError, Reason, did_you_mean
+from mmroute.garbage import not_searched
 from mmroute.normalizer import Normalizer
 
 MODEL_HELP = (
@@ -190,6 +191,7 @@ def _warn_of_misspelt(without_effect: Sequence[str]) -> None:
             say(f"warning: {name} is no variable that mmroute knows{hint}")
 
 
+@not_searched()
 def load_normalizer(
     arguments: argparse.Namespace, settings: EngineSettings | None = None, **more: Any
 ) -> Normalizer:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -14,6 +13,7 @@ from mmroute.api.vllm import ROUTES, LoadedModel, release_of, schema_of
 from mmroute.engines.known import find_engine
 from mmroute.engines.settings import EngineSettings
 from mmroute.errors import ModelError, Reason
+from mmroute.garbage import not_searched
 from mmroute.health.self_check import check_model
 from mmroute.images.known_files import KnownFiles
 from mmroute.model.resolved import ResolvedModel
@@ -71,6 +71,7 @@ class ModelSource:
         return *self.names, *self.engine_settings.loras
 
 
+@not_searched()
 def load(
     source: ModelSource,
     links: ImageLinks | None,
@@ -133,7 +134,6 @@ def load(
         "seconds": round(time.perf_counter() - began, 3),
     }
     _LOG.info("model loaded", extra={"fields": fields})
-    gc.freeze()  # or a full collection walks the vocabularies, and answers nobody for 0.2 s
     return loaded
 
 
