@@ -52,12 +52,7 @@ def read_fragments(layout: Layout, track: int, *, after: int) -> Samples | None:
     Raises:
         InexactError: `video_not_predictable`.
     """
-    runs: list[_Run] = []
-    defaults = _defaults(layout.movie, track)
-    for at, fragment in layout.fragments:
-        for run in _runs(at, fragment, track, defaults, after):
-            after = run.time + int(run.columns[0].sum())
-            runs.append(run)
+    runs = list(_runs(layout, track, after))
     if not runs:
         return None
     durations, sizes, flags, delays = np.concatenate([run.columns for run in runs], axis=1)
@@ -124,42 +119,34 @@ def _defaults(movie: Box, track: int) -> tuple[int, ...]:
     raise not_predictable("it has fragments of a track without defaults (a box 'trex')")
 
 
-def _runs(
-    at: int, fragment: Box, track: int, defaults: tuple[int, ...], after: int
-) -> Iterator[_Run]:
-    """The runs of one track in a fragment.
-
-    Args:
-        at: the offset of the fragment in the file.
-        fragment: the box ``moof``.
-        track: the ID of the track.
-        defaults: the duration, size and flags of samples that do not tell their own.
-        after: when the samples of the fragments before it end.
-    """
-    parts = fragment.all(b"traf")
-    for number, part in enumerate(parts):
-        header = part.only(b"tfhd")
-        flags, found = header.unpack("II")
-        if found != track:
-            continue
-        if flags & _BASE:
-            (base,) = header.unpack("Q", 8)
-        elif flags & _FROM_MOOF or not number:
-            base = at
-        else:
-            raise not_predictable("a fragment's data begin where those of another track end")
-        place = 8 + 8 * bool(flags & _BASE) + 4 * bool(flags & _DESCRIPTION)
-        values = list(defaults)
-        for column, flag in enumerate(_DEFAULTS):
-            if flags & flag:
-                (values[column],) = header.unpack("I", place)
-                place += 4
-        for times in part.all(b"tfdt"):
-            (after,) = times.unpack("Q" if times.unpack("B")[0] == 1 else "I", 4)
-        for box in part.all(b"trun"):
-            run = _run(box, base, values, after)
-            after = run.time + int(run.columns[0].sum())
-            yield run
+def _runs(layout: Layout, track: int, after: int) -> Iterator[_Run]:
+    """The runs of one track in all fragments, as `read_fragments`."""
+    defaults = _defaults(layout.movie, track)
+    for at, fragment in layout.fragments:
+        time = after
+        for number, part in enumerate(fragment.all(b"traf")):
+            header = part.only(b"tfhd")
+            flags, found = header.unpack("II")
+            if found != track:
+                continue
+            if flags & _BASE:
+                (base,) = header.unpack("Q", 8)
+            elif flags & _FROM_MOOF or not number:
+                base = at
+            else:
+                raise not_predictable("a fragment's data begin where those of another track end")
+            place = 8 + 8 * bool(flags & _BASE) + 4 * bool(flags & _DESCRIPTION)
+            values = list(defaults)
+            for column, flag in enumerate(_DEFAULTS):
+                if flags & flag:
+                    (values[column],) = header.unpack("I", place)
+                    place += 4
+            for times in part.all(b"tfdt"):
+                (time,) = times.unpack("Q" if times.unpack("B")[0] == 1 else "I", 4)
+            for box in part.all(b"trun"):
+                run = _run(box, base, values, time)
+                time = after = time + int(run.columns[0].sum())
+                yield run
 
 
 def _run(box: Box, base: int, defaults: list[int], time: int) -> _Run:

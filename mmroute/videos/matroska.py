@@ -123,11 +123,8 @@ def read_matroska(data: bytes) -> VideoSize:
 
 
 def _video_track(tracks: _Elements) -> _Elements:
-    videos = []
-    for data in tracks.get(_TRACK, []):
-        track = _children(data)
-        if _unsigned(track, _TRACK_TYPE) == _VIDEO_TRACK:
-            videos.append(track)
+    found = map(_children, tracks.get(_TRACK, []))
+    videos = [track for track in found if _unsigned(track, _TRACK_TYPE) == _VIDEO_TRACK]
     if len(videos) != 1:
         raise not_predictable(f"{len(videos)} video tracks")
     return videos[0]
@@ -275,17 +272,11 @@ def _blocks(segment: memoryview) -> Iterator[tuple[int, int, memoryview]]:
 
 def _children(data: memoryview) -> _Elements:
     children: _Elements = {}
-    for name, content in _walk(data):
-        children.setdefault(name, []).append(content)
-    return children
-
-
-def _walk(data: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """The ID and content of each element."""
     at = 0
     while at < len(data):
         name, start, at = _element(data, at)
-        yield name, data[start:at]
+        children.setdefault(name, []).append(data[start:at])
+    return children
 
 
 def _element(data: memoryview, at: int, *, may_be_cut: bool = False) -> tuple[int, int, int]:

@@ -9,10 +9,8 @@ from typing import BinaryIO, Final
 from mmroute.errors import InexactError, Reason
 from mmroute.images.data_url import MediaSource, read_source
 from mmroute.requests.items import Video, VideoFile, VideoSize, checked_uuid
-from mmroute.videos import avi, mpegts
-from mmroute.videos.gif import SIGNATURES, read_gif
+from mmroute.videos import avi, gif, matroska, mpegts
 from mmroute.videos.header import not_predictable
-from mmroute.videos.matroska import SIGNATURE, read_matroska
 from mmroute.videos.mp4 import FIRST_BOXES, read_mp4
 from mmroute.videos.still import JPEG, PNG, read_still
 
@@ -77,25 +75,23 @@ def read_video_header(file: BinaryIO) -> VideoSize:
     """
     size = file.seek(0, io.SEEK_END)
     file.seek(0)
-    head = file.read(_HEAD)
-    if head[4:] in FIRST_BOXES:
+    head = file.read(mpegts.PACKET + 1)
+    if head[4:_HEAD] in FIRST_BOXES:
         return read_mp4(file, size)
-    if head.startswith(SIGNATURE):
-        file.seek(0)
-        return read_matroska(file.read())
     if head.startswith(avi.SIGNATURE):
         return avi.read_avi(file, size)
-    if head.startswith(SIGNATURES):
-        file.seek(0)
-        return read_gif(file.read())
-    if head.startswith((PNG, JPEG)):
-        file.seek(0)
-        return read_still(file.read())
+    if head.startswith(matroska.SIGNATURE):
+        read = matroska.read_matroska
+    elif head.startswith(gif.SIGNATURES):
+        read = gif.read_gif
+    elif head.startswith((PNG, JPEG)):
+        read = read_still
+    elif head[:: mpegts.PACKET] == mpegts.SIGNATURES:
+        read = mpegts.read_mpegts
+    else:
+        raise not_predictable(
+            "it is none of MP4, MOV, WebM, Matroska, AVI, MPEG-TS, GIF, PNG and JPEG, but begins "
+            f"{head[:_HEAD]!r}"
+        )
     file.seek(0)
-    if file.read(mpegts.PACKET + 1)[:: mpegts.PACKET] == mpegts.SIGNATURES:
-        file.seek(0)
-        return mpegts.read_mpegts(file.read())
-    raise not_predictable(
-        "it is none of MP4, MOV, WebM, Matroska, AVI, MPEG-TS, GIF, PNG and JPEG, but begins "
-        f"{head!r}"
-    )
+    return read(file.read())
