@@ -84,12 +84,13 @@ def _by_name(name: str) -> LoadedTokenizer | None:
     own = _of_ones_own(name)
     if own is not None:
         return LoadedTokenizer(name, Loaded("own", own))
-    encoding = _openai_encoding(name)
-    if encoding is None:
+    # A hub name has a slash; importing tiktoken for it would be for nothing.
+    if "/" in name or not find_spec("tiktoken"):
         return None
-    from mmroute.tokenizers.formats.tiktoken_ranks import load_openai_encoding
+    from mmroute.tokenizers.formats.tiktoken_ranks import load_openai_encoding, openai_encoding
 
-    return LoadedTokenizer(name, load_openai_encoding(encoding))
+    encoding = openai_encoding(name)
+    return None if encoding is None else LoadedTokenizer(name, load_openai_encoding(encoding))
 
 
 def _from_file(name: str, path: Path) -> LoadedTokenizer:
@@ -234,15 +235,6 @@ def _of_ones_own(name: str) -> Codec | None:
             Reason.UNSUPPORTED_TOKENIZER, f"{target} is no tokenizer: it has no {missing[0]}."
         )
     return OwnCodec(made)
-
-
-def _openai_encoding(name: str) -> str | None:
-    # A hub name has a slash; importing tiktoken for it would be for nothing.
-    if "/" in name or not find_spec("tiktoken"):
-        return None
-    from mmroute.tokenizers.formats.tiktoken_ranks import openai_encoding
-
-    return openai_encoding(name)
 
 
 def _also_looked_for(name: str) -> str:

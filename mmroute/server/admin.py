@@ -19,7 +19,6 @@ from mmroute.engines.settings import EngineSettings
 from mmroute.errors import ModelError, quoted
 from mmroute.server.endpoints import Endpoints, Job
 from mmroute.server.entry import Entry, ModelStatus
-from mmroute.server.errors import error_response
 from mmroute.server.exchange import Exchange, Route, readable
 from mmroute.server.front.http import Response, json_response
 from mmroute.server.loading import ModelSource
@@ -87,10 +86,7 @@ class AdminRoutes:
         return json_response({"data": [_shown(entry) for entry in self._models.entries()]})
 
     def _of_one(self, act: Callable[[str], Entry], exchange: Exchange) -> Response:
-        try:
-            return json_response(_shown(act(exchange.head.path.removeprefix(_ONE_MODEL))))
-        except ApiError as error:
-            return error_response(error)
+        return json_response(_shown(act(exchange.head.path.removeprefix(_ONE_MODEL))))
 
     def _add(self, request: AddModelRequest, _path: str) -> Response:
         """Begin to load a model, and answer 202 until it is loaded.

@@ -9,11 +9,10 @@ from typing import Any
 
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from mmroute.api.vllm import ApiError
 from mmroute.health.tested_versions import version_of
 from mmroute.server.capacity import Capacity
 from mmroute.server.entry import ModelStatus
-from mmroute.server.errors import error_response, query_parameters
+from mmroute.server.errors import query_parameters
 from mmroute.server.exchange import Exchange
 from mmroute.server.front.http import Response, json_response
 from mmroute.server.front.stopping import Drain
@@ -74,11 +73,8 @@ class Pages:
         return Response(200 if self._models.ready and not self._drain.begun else 503)
 
     def _readiness(self, exchange: Exchange) -> Response:
-        try:
-            name = _model_name(exchange)
-            entries = [self._models.entry(name)] if name else self._models.entries()
-        except ApiError as error:
-            return error_response(error)
+        name = _model_name(exchange)
+        entries = [self._models.entry(name)] if name else self._models.entries()
         ready = entries[0].loaded is not None if name else self._models.ready
         statuses = {entry.source.names[0]: entry.status.value for entry in entries}
         status = 200 if ready and not self._drain.begun else 503
@@ -88,10 +84,7 @@ class Pages:
         return Response(200, self._metrics.page(), media_type=CONTENT_TYPE_LATEST)
 
     def _tokenizer(self, exchange: Exchange) -> Response:
-        try:
-            return json_response(self._models.find(_model_name(exchange)).tokenizer_info)
-        except ApiError as error:
-            return error_response(error)
+        return json_response(self._models.find(_model_name(exchange)).tokenizer_info)
 
 
 def _model_name(exchange: Exchange) -> str:

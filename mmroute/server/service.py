@@ -129,19 +129,17 @@ class Service:
         """The response to a request whose body is complete, or a function that returns it later."""
         try:
             return exchange.route.answer(exchange)
-        except RecursionError:
-            return self._endpoints.refuse(exchange, _too_deep())
-        except Exception:  # noqa: BLE001 - one request must not end the others
-            return _failed(exchange)
+        except ApiError as error:  # of a page
+            return error_response(error)
+        except Exception as error:  # noqa: BLE001 - one request must not end the others
+            return self._failed(exchange, error)
 
     async def wait(self, exchange: Exchange, answer: Deferred) -> Response:
         """The response of a function that `answer` returned."""
         try:
             return await answer()
-        except RecursionError:
-            return self._endpoints.refuse(exchange, _too_deep())
-        except Exception:  # noqa: BLE001 - likewise
-            return _failed(exchange)
+        except Exception as error:  # noqa: BLE001 - likewise
+            return self._failed(exchange, error)
 
     def expect(self, exchange: Exchange) -> Response | None:
         """The response to a request whose head announces too long a body; None for any other."""
@@ -198,6 +196,14 @@ class Service:
                     return
         log_request(entry, route, head.method, status, seconds)
 
+    def _failed(self, exchange: Exchange, error: Exception) -> Response:
+        if isinstance(error, RecursionError):  # JSON that could be parsed, and not be written
+            too_deep = bad_request("the request is nested too deeply")
+            return self._endpoints.refuse(exchange, too_deep)
+        _LOG.exception("failed", extra={"fields": {"request_id": exchange.entry.request_id}})
+        message = "Internal error; the log has the request ID and the place."
+        return error_response(ApiError(_FAILURE, "InternalServerError", message))
+
     def _route(self, head: Head) -> Route:
         if self._keys and not self._may_ask(head):
             return _always(head.path if head.path in self._routes else "none", _UNAUTHORIZED)
@@ -243,17 +249,6 @@ async def _load(models: Models, on_failure: Callable[[str], object] | None) -> N
         return
     models.warm()
     _LOG.info("ready")
-
-
-def _failed(exchange: Exchange) -> Response:
-    _LOG.exception("failed", extra={"fields": {"request_id": exchange.entry.request_id}})
-    message = "Internal error; the log has the request ID and the place."
-    return error_response(ApiError(_FAILURE, "InternalServerError", message))
-
-
-def _too_deep() -> ApiError:
-    """The error for JSON that could be parsed, and is nested too deeply to be written."""
-    return bad_request("the request is nested too deeply")
 
 
 def _always(name: str, response: Response) -> Route:
