@@ -17,6 +17,7 @@ from mmroute.requests.items import AudioLength
 from mmroute.videos.boxes import Box, Layout, read_layout
 from mmroute.videos.edits import read_edits
 from mmroute.videos.mp4 import handler, time_scale, with_fragments
+from mmroute.videos.mpegts import AAC_RATES
 from mmroute.videos.rationals import rescaled
 from mmroute.videos.samples import read_samples
 
@@ -31,9 +32,6 @@ _LOW_COMPLEXITY: Final = 2
 _REPLICATION: Final = 5  # the band replication that doubles the rate
 _EXTENSION: Final = 0x2B7
 _LOWEST_CERTAIN_RATE: Final = 24_001  # below, a stream may double its rate without telling so
-_RATES: Final = (
-    96000, 88200, 64000, 48000, 44100, 32000, 24000, 22050, 16000, 12000, 11025, 8000, 7350
-)  # fmt: skip
 
 
 class _Aac(NamedTuple):
@@ -146,11 +144,11 @@ def _aac(configuration: bytes) -> _Aac:
     """Rate and channels of AAC that is certain to keep its rate."""
     bits = "".join(f"{byte:08b}" for byte in configuration)
     kind, rate_index, channels = int(bits[:5], 2), int(bits[5:9], 2), int(bits[9:13], 2)
-    if kind != _LOW_COMPLEXITY or rate_index >= len(_RATES) or not 0 < channels < 7:  # noqa: PLR2004
+    if kind != _LOW_COMPLEXITY or rate_index >= len(AAC_RATES) or not 0 < channels < 7:  # noqa: PLR2004
         raise not_predictable(f"AAC of kind {kind}, with {channels} channels")
     if bits[13:16] != "000":  # frames of 960 samples, a core, an extension
         raise not_predictable("AAC with frames of another length")
-    rate, rest = _RATES[rate_index], bits[16:]
+    rate, rest = AAC_RATES[rate_index], bits[16:]
     told = rest[:16] == f"{_EXTENSION:011b}{_REPLICATION:05b}"
     if (told and rest[16:17] != "0") or (not told and rate < _LOWEST_CERTAIN_RATE):
         raise not_predictable(f"AAC at {rate} samples a second, which may double its rate")

@@ -106,23 +106,17 @@ def _codec(packet: bytes) -> _Codec:
 
 
 def _pages(file: BinaryIO, size: int) -> Iterator[_Page]:
-    at = 0
-    while not at or at < size:
-        page = _page(file, at, size)
-        yield page
-        at = page.end
-
-
-def _page(file: BinaryIO, at: int, size: int) -> _Page:
-    file.seek(at)
-    head = file.read(_PAGE.size)
-    if len(head) < _PAGE.size or head[:4] != SIGNATURE:
-        raise not_predictable("it has bytes between its pages")
-    _, _, flags, position, serial, _, _, count = _PAGE.unpack(head)
-    segments = file.read(count)
-    start = at + _PAGE.size + count
-    packets = sum(length < _CONTINUES for length in segments)
-    page = _Page(flags, position, serial, packets, start, start + sum(segments))
-    if page.end > size:
-        raise not_predictable("it ends within a page")
-    return page
+    end = 0
+    while not end or end < size:
+        file.seek(end)
+        head = file.read(_PAGE.size)
+        if len(head) < _PAGE.size or head[:4] != SIGNATURE:
+            raise not_predictable("it has bytes between its pages")
+        _, _, flags, position, serial, _, _, count = _PAGE.unpack(head)
+        segments = file.read(count)
+        start = end + _PAGE.size + count
+        end = start + sum(segments)
+        if end > size:
+            raise not_predictable("it ends within a page")
+        packets = sum(length < _CONTINUES for length in segments)
+        yield _Page(flags, position, serial, packets, start, end)

@@ -12,14 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from mmroute.errors import ModelError, Reason, SpecError
-from mmroute.families.spec import (
-    OWN_PACKAGE,
-    FamilyHead,
-    FamilySpec,
-    check_spec,
-    load_spec,
-    read_spec,
-)
+from mmroute.families.spec import OWN_PACKAGE, FamilyHead, FamilySpec, load_spec, read_table
 from mmroute.model_directory import ModelFiles
 from mmroute.plugins import entry_points, owner
 
@@ -96,9 +89,9 @@ def _head(text: str, name: str) -> FamilyHead:
         SpecError: it is malformed.
     """
     try:
-        return check_spec(FamilyHead, read_spec(_OTHER_TABLE.split(text, 1)[0], name), name)
+        return read_table(FamilyHead, _OTHER_TABLE.split(text, 1)[0], name)
     except SpecError:  # parts of the head stand elsewhere, or the whole file has the error
-        return check_spec(FamilyHead, read_spec(text, name), name)
+        return read_table(FamilyHead, text, name)
 
 
 @cache

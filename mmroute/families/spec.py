@@ -266,34 +266,21 @@ def _contain(versions: str, version: str) -> bool:
     return SpecifierSet(versions).contains(version, prereleases=True)
 
 
-def read_spec(text: str, origin: str) -> Mapping[str, Any]:
-    """The tables of one family spec.
+def read_table(kind: type[_Part], text: str, origin: str) -> _Part:
+    """A family spec, or its head, from TOML.
 
     Raises:
-        SpecError: the text is not TOML. The message names the file.
+        SpecError: the text is not TOML, or a field is wrong. The message names the file, the field,
+            and what was found.
     """
     try:
-        return tomllib.loads(text)
+        return kind.model_validate(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
         raise SpecError(f"{origin} is not TOML: {error}") from error
-
-
-def check_spec(kind: type[_Part], tables: Mapping[str, Any], origin: str) -> _Part:
-    """A family spec, or its head, from its tables.
-
-    Raises:
-        SpecError: a field is wrong. The message names the file, the field, and what was found.
-    """
-    try:
-        return kind.model_validate(tables)
     except ValidationError as error:
         raise SpecError(f"{origin}: {'; '.join(map(problem, error.errors()))}") from error
 
 
 def load_spec(text: str, origin: str) -> FamilySpec:
-    """Read one family spec.
-
-    Raises:
-        SpecError: as `read_spec` and `check_spec`.
-    """
-    return check_spec(FamilySpec, read_spec(text, origin), origin)
+    """Read one family spec; raises as `read_table`."""
+    return read_table(FamilySpec, text, origin)

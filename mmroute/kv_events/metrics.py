@@ -10,13 +10,13 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from mmroute.kv_events.block_index import BlockIndex
-from mmroute.kv_events.health import WorkerHealth
 
 if TYPE_CHECKING:
     from mmroute.kv_events.subscriber import Subscriber  # pyzmq, an extra
 
 __all__ = ["HealthCollector"]
 
+_WORKER: Final = "mmroute_index_worker_"
 _COUNTERS: Final[Mapping[str, str]] = {
     "batches": "Batches of events that were entered",
     "gaps": "How often batches of a worker were lost, and all of its blocks forgotten",
@@ -53,12 +53,16 @@ class HealthCollector(Collector):
             yield GaugeMetricFamily(f"mmroute_index_{name}", text, value)
         silence = _worker_gauge("silence_seconds", "Seconds since a worker was heard of last")
         lag = _worker_gauge("lag_seconds", "Seconds from the making of the last batch to its entry")
+        counters = {
+            name: CounterMetricFamily(f"{_WORKER}{name}", text, labels=("worker",))
+            for name, text in _COUNTERS.items()
+        }
         for worker, known in health.workers.items():
             silence.add_metric((worker,), now - known.heard_at)
             lag.add_metric((worker,), known.lag)
-        yield from (silence, lag)
-        for name, text in _COUNTERS.items():
-            yield _worker_counter(name, text, health.workers)
+            for name, counter in counters.items():
+                counter.add_metric((worker,), getattr(known, name))
+        yield from (silence, lag, *counters.values())
         connected = _worker_gauge("connected", "Publishers that the subscriber is connected to")
         replays = _worker_gauge("replays_answered", "Whether the worker answers replays")
         for worker, subscriber in list(self._subscribers.items()):
@@ -70,13 +74,4 @@ class HealthCollector(Collector):
 
 
 def _worker_gauge(name: str, text: str) -> GaugeMetricFamily:
-    return GaugeMetricFamily(f"mmroute_index_worker_{name}", text, labels=("worker",))
-
-
-def _worker_counter(
-    name: str, text: str, workers: Mapping[str, WorkerHealth]
-) -> CounterMetricFamily:
-    family = CounterMetricFamily(f"mmroute_index_worker_{name}", text, labels=("worker",))
-    for worker, known in workers.items():
-        family.add_metric((worker,), getattr(known, name))
-    return family
+    return GaugeMetricFamily(f"{_WORKER}{name}", text, labels=("worker",))

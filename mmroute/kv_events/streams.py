@@ -95,13 +95,6 @@ Message: TypeAlias = Received | Lost | Restarted
 """What a subscriber gives."""
 
 
-class _Arrived(NamedTuple):
-    source: Source
-    sequence: int
-    payload: bytes
-    changes: Changes | EventBatch
-
-
 @dataclass(slots=True)
 class _Stream:
     """One publisher's sequence numbers."""
@@ -111,7 +104,7 @@ class _Stream:
     next: int = 0
     last_time: float = float("-inf")
 
-    def put(self, new: _Arrived) -> Iterator[Message]:
+    def put(self, new: Received) -> Iterator[Message]:
         """A message, of which those before it are not to be had if they are missing."""
         if new.sequence < self.next:
             # A message that comes again was made before the last one, one of a new process after.
@@ -122,7 +115,7 @@ class _Stream:
             why = "they were not received, and no replay has them"
             yield Lost(self.source, self.next, new.sequence - 1, why, self.endpoint)
         self.next, self.last_time = new.sequence + 1, new.changes.ts
-        yield Received(self.source, new.sequence, new.changes, new.payload)
+        yield new
 
     def restarted(self) -> Restarted:
         """Begin again."""
@@ -140,16 +133,17 @@ class Streams:
             messages are dropped, and asked for again.
         taken: for each publisher the place up to which another subscriber took its batches.
         endpoint: the address of the events, for messages.
+        is_replaying: whether a replay was asked for, and has not ended.
     """
 
     replays: bool = False
     most_waiting: int = 64 << 20
     taken: Mapping[Source, Position] = field(default_factory=dict)
     endpoint: str = ""
+    is_replaying: bool = field(default=False, init=False)
     _streams: dict[Source, _Stream] = field(default_factory=dict)
-    _waiting: list[_Arrived] = field(default_factory=list)
+    _waiting: list[Received] = field(default_factory=list)
     _waiting_bytes: int = 0
-    _asking: bool = False
     _asked: int = 0
     _request: int | None = None
     _has_given: bool = False
@@ -169,14 +163,9 @@ class Streams:
         number, self._request = self._request, None
         return None if number is None else number.to_bytes(_NUMBER_BYTES, "big")
 
-    @property
-    def is_replaying(self) -> bool:
-        """Whether a replay was asked for, and has not ended."""
-        return self._asking
-
     def check(self) -> None:
         """Ask for what comes after the last batch, in a silence that may hide a lost one."""
-        if self.replays and not self._asking:
+        if self.replays and not self.is_replaying:
             self._ask(max((stream.next for stream in self._streams.values()), default=0))
 
     def received(self, frames: Sequence[bytes]) -> Iterator[Message]:
@@ -184,7 +173,7 @@ class Streams:
         new = self._arrived(frames)
         if isinstance(new, Lost):
             yield new
-        elif self._asking:
+        elif self.is_replaying:
             self._wait(new)
         elif self.replays and new.sequence > self._stream(new.source).next:
             self._wait(new)
@@ -199,7 +188,7 @@ class Streams:
 
     def replayed(self, frames: Sequence[bytes]) -> Iterator[Message]:
         """The messages that a part of a replay makes ready, in their order."""
-        if not self._asking or self._request is not None:
+        if not self.is_replaying or self._request is not None:
             return  # of a replay that is of no use any more
         if frames[1:2] == [_END]:
             known = [stream for stream in self._streams.values() if stream.next]
@@ -234,7 +223,7 @@ class Streams:
 
     def ended(self) -> Iterator[Message]:
         """The messages that waited for the end of a replay."""
-        self._asking = False
+        self.is_replaying = False
         waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
         for at, new in enumerate(waiting):
             stream = self._stream(new.source)
@@ -250,7 +239,7 @@ class Streams:
     def _stream(self, source: Source) -> _Stream:
         return self._streams.setdefault(source, _Stream(source, self.endpoint))
 
-    def _wait(self, new: _Arrived) -> None:
+    def _wait(self, new: Received) -> None:
         if self._waiting_bytes < self.most_waiting:
             self._waiting.append(new)
             self._waiting_bytes += len(new.payload)
@@ -262,10 +251,10 @@ class Streams:
 
     def _ask(self, number: int) -> None:
         # The last batch that is known comes along: by it a new process is told from the old one.
-        self._asking, self._asked, self._gives = True, number, False
+        self.is_replaying, self._asked, self._gives = True, number, False
         self._request = max(0, number - 1)
 
-    def _arrived(self, frames: Sequence[bytes]) -> _Arrived | Lost:
+    def _arrived(self, frames: Sequence[bytes]) -> Received | Lost:
         if len(frames) != _FRAMES or len(frames[1]) != _NUMBER_BYTES:
             why = f"a message of {len(frames)} frames, where vLLM's publisher sends {_FRAMES}"
             return Lost(Source("", 0), 0, 0, why, self.endpoint)
@@ -275,7 +264,7 @@ class Streams:
         except EventsError as error:
             return self._unreadable(topic, number, str(error))
         source = Source(topic, changes.data_parallel_rank or 0)
-        return _Arrived(source, number, frames[2], changes)
+        return Received(source, number, changes, frames[2])
 
     def _unreadable(self, topic: str, number: int, why: str) -> Lost:
         of_topic = (stream for stream in self._streams.values() if stream.source.topic == topic)

@@ -28,6 +28,9 @@ SIGNATURES: Final = b"GG"
 """The first bytes of two packets."""
 PACKET: Final = 188
 """The bytes of a packet."""
+AAC_RATES: Final = (96000, 88200, 64000, 48000, 44100, 32000, 24000, 22050, 16000, 12000, 11025,
+                    8000, 7350)  # fmt: skip
+"""Samples a second, by the number that stands for them in the headers of AAC."""
 
 _CLOCK: Final = 90_000  # time units per second
 _SECOND: Final = 1_000_000  # microseconds
@@ -40,9 +43,7 @@ _MAX_PACKETS: Final = 1 << 20
 _AAC: Final = 0x0F
 _MPEG_1: Final = 0xF8
 _MPEG_RATES: Final = 44100, 48000, 32000
-_AAC_RATES: Final = (96000, 88200, 64000, 48000, 44100, 32000, 24000, 22050, 16000, 12000, 11025,
-                     8000, 7350)  # fmt: skip
-_SOUNDS: Final = {_AAC: (1024, _AAC_RATES), 0x03: (1152, _MPEG_RATES), 0x04: (1152, _MPEG_RATES)}
+_SOUNDS: Final = {_AAC: (1024, AAC_RATES), 0x03: (1152, _MPEG_RATES), 0x04: (1152, _MPEG_RATES)}
 """The samples of a frame, and the rates by their number in its header."""
 _PES_HEAD: Final = 19  # bytes of a packet's head with both times
 _SOUND_SYNC: Final = 0xFF
