@@ -25,7 +25,6 @@ _SAMPLES: Final = 1024  # of a frame
 _FEWEST: Final = 2
 _ENTRY: Final = 28  # bytes of the description of sound, before its boxes
 _LONGER_ENTRY: Final = {0: 0, 1: 16}  # bytes that come to it, by the version of QuickTime
-_MOVIE_HEADER_SCALE: Final = {0: 12, 1: 20}  # where the time scale is, by version
 _STREAM, _DECODER, _CONFIGURATION = 3, 4, 5  # tags of descriptors
 _AAC: Final = 0x40
 _LOW_COMPLEXITY: Final = 2
@@ -95,7 +94,7 @@ def _read_track(track: Box, layout: Layout) -> AudioLength:
 
 def _movie_scale(movie: Box) -> int:
     header = movie.only(b"mvhd")
-    return max(header.unpack("I", _MOVIE_HEADER_SCALE.get(header.unpack("B")[0], 12))[0], 1)
+    return max(header.unpack("I", 20 if header.is_wide else 12)[0], 1)
 
 
 def _codec(descriptions: Box) -> _Aac:

@@ -1,13 +1,11 @@
 """Loads a model and carries out commands, which are lines of JSON. Any build of mmroute can run it.
 
-It imports only the public names of mmroute, so that an older build can run it.
+It imports the public names of mmroute and its stopwatch alone, so that an older build can run it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import gc
-import importlib
 import json
 import os
 import sys
@@ -21,9 +19,9 @@ from typing import Any, Final
 import xxhash
 
 import mmroute
+from mmroute.answering.stages import Stopwatch
 
 _ITEMS: Final = {"images": "ImageSize", "videos": "VideoSize", "audios": "AudioLength"}
-_STOPWATCHES: Final = ("answering.stages", "stages")  # the modules that have it, by build
 
 
 def main(import_seconds: float) -> None:
@@ -76,10 +74,8 @@ class Answering:
         self._load = load
         self._hashing = hashing
         self._normalizer = load()
-        self._watched: Any = None
-        if hasattr(self._normalizer, "watch"):  # older builds have no watches of this kind
-            self._watch = _stopwatch()
-            self._watched = replace(self._normalizer, watch=self._watch)
+        self._watch = Stopwatch()
+        self._watched = replace(self._normalizer, watch=self._watch)
         self._prepared: list[dict[str, Any]] = []
 
     def load_again(self) -> int:
@@ -110,9 +106,8 @@ class Answering:
             The measurements, with times in nanoseconds; or the refusal.
         """
         fields = _fields(request)
-        normalizer = self._normalizer
-        if watched and self._watched:
-            normalizer = self._watched
+        normalizer = self._watched if watched else self._normalizer
+        if watched:
             self._watch.start()
         cpu, wall = time.process_time_ns(), time.perf_counter_ns()
         routing = normalizer.normalize(**fields)
@@ -122,7 +117,7 @@ class Answering:
         measured: dict[str, Any] = {
             "wall": wall,
             "cpu": cpu,
-            "stages": self._watch.spent() if normalizer is self._watched else None,
+            "stages": self._watch.spent() if watched else None,
             "token_ids": len(routing.token_ids),
             "items": len(routing.placeholders),
             "digest": _digest(routing),
@@ -158,13 +153,6 @@ class Answering:
         """Keep the garbage collector from scanning the objects that exist now."""
         gc.collect()
         gc.freeze()
-
-
-def _stopwatch() -> Any:
-    for name in _STOPWATCHES:
-        with contextlib.suppress(ModuleNotFoundError):
-            return importlib.import_module(f"mmroute.{name}").Stopwatch()
-    raise ModuleNotFoundError(" and ".join(_STOPWATCHES))
 
 
 def _fields(request: Mapping[str, Any]) -> dict[str, Any]:

@@ -178,13 +178,12 @@ class BlockHashRouter(RequestRouter):  # type: ignore[misc]  # Ray has no types 
         """The state of each replica, in the order of the candidates."""
         held = self._caches.longest_prefixes(hashes)
         at_hand = self._caches.longest_prefixes(hashes, medium="GPU")
-        names = {replica: _name(replica) for replica in candidates}
-        return {
-            replica: WorkerState(
-                held[name], at_hand[name], load[replica], self._caches.encoder(name)
-            )
-            for replica, name in names.items()
-        }
+        states = {}
+        for replica in candidates:
+            name = _name(replica)
+            encoded = self._caches.encoder(name)
+            states[replica] = WorkerState(held[name], at_hand[name], load[replica], encoded)
+        return states
 
     def _routing(self, pending: PendingRequest) -> Routing:
         """The routing from the ingress, or else that of the body.
@@ -208,14 +207,11 @@ class BlockHashRouter(RequestRouter):  # type: ignore[misc]  # Ray has no types 
     def _follow(self) -> None:
         replicas: dict[str, Endpoints | None] = {}
         for replica in self.curr_replicas.values():
-            reported = replica.routing_stats.get(EVENTS_KEY)
-            replicas[_name(replica)] = (
-                None
-                if reported is None
-                else Endpoints(reported["endpoint"], reported.get("replay_endpoint"))
-            )
+            reported, endpoints = replica.routing_stats.get(EVENTS_KEY), None
             if reported is not None:
+                endpoints = Endpoints(reported["endpoint"], reported.get("replay_endpoint"))
                 self._block_size = reported.get("block_size")
+            replicas[_name(replica)] = endpoints
         self._caches.follow(replicas)
 
 

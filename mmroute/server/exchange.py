@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from mmroute.server.capacity import Reservation
@@ -21,23 +22,19 @@ Deferred: TypeAlias = Callable[[], Awaitable[Response]]
 Answer: TypeAlias = Response | Deferred
 
 
+@dataclass(frozen=True, slots=True)
 class Route:
     """The function that answers one path and method.
 
-    Args:
+    Attributes:
         name: the name of the route in metrics and logs.
         answer: the function to call when the body is complete.
         takes_body: whether the function needs the body.
     """
 
-    __slots__ = ("answer", "name", "takes_body")
-
-    def __init__(
-        self, name: str, answer: Callable[[Exchange], Answer], *, takes_body: bool = False
-    ) -> None:
-        self.name = name
-        self.answer = answer
-        self.takes_body = takes_body
+    name: str
+    answer: Callable[[Exchange], Answer]
+    takes_body: bool = False
 
 
 def readable(route: Route) -> dict[str, Route]:

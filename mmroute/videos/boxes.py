@@ -64,6 +64,11 @@ class Box:
             at += length
         raise not_predictable(f"more than {_MAX_CHILDREN} boxes in one")
 
+    @property
+    def is_wide(self) -> bool:
+        """Whether its times have 64 bits and not 32, which is version 1 of most boxes."""
+        return self.unpack("B")[0] == 1
+
     def unpack(self, form: str, offset: int = 0) -> tuple[int, ...]:
         """Big-endian integers at an offset."""
         if self.end - self.start < offset + struct.calcsize(">" + form):

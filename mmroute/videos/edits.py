@@ -44,7 +44,7 @@ def read_edits(track: Box) -> list[Edit]:
     if len(lists) > 1:
         raise not_predictable(f"{len(lists)} edit lists")
     box = lists[0].only(b"elst")
-    form, row = ("QqI", 20) if box.unpack("B")[0] == 1 else ("IiI", 12)
+    form, row = ("QqI", 20) if box.is_wide else ("IiI", 12)
     (count,) = box.unpack("I", 4)
     if count > _MAX_EDITS:
         raise not_predictable(f"an edit list of {count} entries")

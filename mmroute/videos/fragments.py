@@ -101,7 +101,7 @@ def _indexed(index: Box) -> tuple[int, int, Integers]:
 
     A row has the size in bytes, and the length in time units.
     """
-    form, rows_at = ("QQ", 28) if index.unpack("B")[0] == 1 else ("II", 20)
+    form, rows_at = ("QQ", 28) if index.is_wide else ("II", 20)
     time, offset = index.unpack(form, 12)
     return time, offset, index.table(3, offset=rows_at)
 
@@ -142,7 +142,7 @@ def _runs(layout: Layout, track: int, after: int) -> Iterator[_Run]:
                     (values[column],) = header.unpack("I", place)
                     place += 4
             for times in part.all(b"tfdt"):
-                (time,) = times.unpack("Q" if times.unpack("B")[0] == 1 else "I", 4)
+                (time,) = times.unpack("Q" if times.is_wide else "I", 4)
             for box in part.all(b"trun"):
                 run = _run(box, base, values, time)
                 time = after = time + int(run.columns[0].sum())

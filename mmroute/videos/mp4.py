@@ -264,7 +264,7 @@ def _claims(tracks: list[Box], layout: Layout, fps: float) -> set[int]:
 
 def _track_id(track: Box) -> int:
     header = track.only(b"tkhd")
-    return header.unpack("I", 20 if header.unpack("B")[0] == 1 else 12)[0]
+    return header.unpack("I", 20 if header.is_wide else 12)[0]
 
 
 def handler(track: Box) -> bytes:
@@ -288,15 +288,14 @@ def _has_cover(movie: Box) -> bool:
 
 def _movie_scale(header: Box) -> int:
     """The time units per second of edit lists."""
-    longer = header.unpack("B")[0] == 1
-    if _matrix(header, 48 if longer else 36) != (_ONE, 0, 0, _ONE):
+    if _matrix(header, 48 if header.is_wide else 36) != (_ONE, 0, 0, _ONE):
         raise not_predictable("the movie is turned as a whole")
-    return _positive(header.unpack("I", 20 if longer else 12)[0])
+    return _positive(header.unpack("I", 20 if header.is_wide else 12)[0])
 
 
 def _turned(track_header: Box) -> bool:
     """Whether width and height change places when the video is shown."""
-    matrix = _matrix(track_header, 52 if track_header.unpack("B")[0] == 1 else 40)
+    matrix = _matrix(track_header, 52 if track_header.is_wide else 40)
     if matrix not in _KEEPS | _SWAPS:
         raise not_predictable(
             "the picture is mirrored, scaled or turned by less than a right angle"
@@ -313,9 +312,8 @@ def _matrix(box: Box, offset: int) -> tuple[int, ...]:
 
 def time_scale(track: Box) -> int:
     """The time units per second of a track."""
-    media_header = track.only(b"mdia", b"mdhd")
-    longer = media_header.unpack("B")[0] == 1
-    return _positive(media_header.unpack("I", 20 if longer else 12)[0])
+    header = track.only(b"mdia", b"mdhd")
+    return _positive(header.unpack("I", 20 if header.is_wide else 12)[0])
 
 
 def _positive(scale: int) -> int:
