@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,7 +35,7 @@ class Inexact:
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """Requests of one kind. It can be sent to another process.
+    """Requests of one kind.
 
     Attributes:
         name: the name by which the mix is chosen.
@@ -108,21 +107,16 @@ def _message(role: str, seed: str) -> Mapping[str, str]:
     return {"role": role, "content": english(chooser, _WORDS_OF_A_MESSAGE)}
 
 
-def _before_turn(turns: int) -> Sequence[Mapping[str, Any]]:
-    return [conversation(0, turns - 1)]
-
-
-def _next_turn(turns: int, seed: int) -> Mapping[str, Any]:
-    # The messages are new objects, as if a server had just read them.
-    turned: Mapping[str, Any] = json.loads(json.dumps(conversation(0, turns, branch=seed)))
-    return turned
-
-
 def conversation_mix(name: str, turns: int) -> Mix:
     """A mix of the last turn of such a chat; each request has another last turn."""
     size = f"{2000 * turns:,} characters"
     says = f"turn {turns} of a chat of {size}, whose earlier turns were asked before"
-    return Mix(name, says, partial(_next_turn, turns), partial(_before_turn, turns))
+    return Mix(
+        name,
+        says,
+        lambda seed: conversation(0, turns, branch=seed),
+        lambda: [conversation(0, turns - 1)],
+    )
 
 
 _HD: Final = (1280, 720)
@@ -170,11 +164,7 @@ def read_mix(path: Path, reference: Normalizer) -> Mix:
     return Mix(
         path.name,
         f"{len(requests)} requests of a file",
-        partial(_in_turn, requests),
+        lambda number: requests[number % len(requests)],
         distinct=len(requests),
         inexact=tuple(inexact),
     )
-
-
-def _in_turn(requests: Sequence[Mapping[str, Any]], number: int) -> Mapping[str, Any]:
-    return requests[number % len(requests)]

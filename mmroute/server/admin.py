@@ -56,7 +56,9 @@ class AdminRoutes:
         add = endpoints.of(functools.partial(self._read, self._add))
         replace = endpoints.of(functools.partial(self._read, self._replace))
         self._all = {
-            **readable(Route(_MODELS, self._show_all)),
+            **readable(
+                Route(_MODELS, lambda _: json_response({"data": [*map(_shown, models.entries())]}))
+            ),
             "POST": Route(_MODELS, add, takes_body=True),
         }
         self._one = {
@@ -81,9 +83,6 @@ class AdminRoutes:
     ) -> Job:
         request = _SCHEMA.request(value, long=long)
         return Cost(), functools.partial(act, request, exchange.head.path)
-
-    def _show_all(self, _: Exchange) -> Response:
-        return json_response({"data": [_shown(entry) for entry in self._models.entries()]})
 
     def _of_one(self, act: Callable[[str], Entry], exchange: Exchange) -> Response:
         return json_response(_shown(act(exchange.head.path.removeprefix(_ONE_MODEL))))

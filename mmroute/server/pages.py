@@ -57,7 +57,9 @@ class Pages:
             "/kv_event_sources": lambda _: json_response({}),  # as of vLLM's renderer
             "/version": lambda _: json_response(self._version),
             "/v1/models": lambda _: json_response(_model_list(self._models)),
-            "/metrics": self._show_metrics,
+            "/metrics": lambda _: Response(
+                200, self._metrics.page(), media_type=CONTENT_TYPE_LATEST
+            ),
             "/openapi.json": lambda _: self._document,
         }
         if self._settings.tokenizer_info:
@@ -79,9 +81,6 @@ class Pages:
         statuses = {entry.source.names[0]: entry.status.value for entry in entries}
         status = 200 if ready and not self._drain.begun else 503
         return json_response({"draining": self._drain.begun, "models": statuses}, status)
-
-    def _show_metrics(self, _: Exchange) -> Response:
-        return Response(200, self._metrics.page(), media_type=CONTENT_TYPE_LATEST)
 
     def _tokenizer(self, exchange: Exchange) -> Response:
         return json_response(self._models.find(_model_name(exchange)).tokenizer_info)
