@@ -19,7 +19,7 @@ from PIL import Image, ImageOps
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.photographs import SIZE, photograph_url
-from mmroute import ImageSize, read_image, read_image_size
+from mmroute import ImageSize, read_image
 from mmroute.engines.vllm.identity import item_identity
 from mmroute.geometry import Overrides
 
@@ -40,11 +40,8 @@ def decode(url: str) -> Image.Image:
 
 
 def test_size(benchmark: Benchmark, url: str) -> None:
-    assert benchmark(read_image_size, url) == ImageSize(*decode(url).size)
-
-
-def test_whole_file_checked(benchmark: Benchmark, url: str) -> None:
     image = benchmark(read_image, url)
+    assert image.size == ImageSize(*decode(url).size)
     assert image.data == base64.b64decode(url.partition(",")[2])
 
 

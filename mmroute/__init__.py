@@ -6,7 +6,7 @@ from mmroute.answering.placed_items import PlacedItem
 from mmroute.answering.routing import Routing
 from mmroute.engines.settings import EngineSettings
 from mmroute.errors import EventsError, InexactError, MmrouteError, ModelError, Reason, SpecError
-from mmroute.images import read_image, read_image_size
+from mmroute.images import read_image
 from mmroute.lazy import lazily
 from mmroute.net.links import ImageLinks
 from mmroute.normalizer import Normalizer
@@ -62,7 +62,6 @@ __all__ = [
     "load_tokenizer",
     "read_audio",
     "read_image",
-    "read_image_size",
     "read_video",
 ]
 

@@ -1,5 +1,5 @@
-"""The size of an image as a client sends it, read from as few bytes as possible."""
+"""The size of an image as a client sends it, from its file's header."""
 
-from mmroute.images.reading import read_image, read_image_size
+from mmroute.images.reading import read_image
 
-__all__ = ["read_image", "read_image_size"]
+__all__ = ["read_image"]

@@ -6,7 +6,6 @@ Source: vLLM ``multimodal/media/connector.py`` and ``multimodal/media/image.py``
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -22,8 +21,6 @@ MediaSource: TypeAlias = "bytes | bytearray | memoryview | str | os.PathLike[str
 come from clients, who must not be able to open files."""
 
 _SCHEME: Final = "data:"
-_BEGINNINGS: Final = (1 << 12, 1 << 16)  # characters; most headers fit in the first of these
-_JPEG: Final = "/9j/"  # the first bytes of a JPEG file
 
 
 class DecodedUrl(str):
@@ -74,11 +71,24 @@ def decode_data_url(url: str, reason: Reason = Reason.IMAGE_UNREADABLE) -> bytes
     """
     if isinstance(url, DecodedUrl):
         return url.content
-    start = _content_start(url, reason)
+    comma = url.find(",")
+    if comma < 0:
+        raise InexactError(reason, f"the data URL {quoted(url[:40])} has no comma before its data")
+    _, semicolon, encoding = url[len(_SCHEME) : comma].rpartition(";")
+    if not semicolon or encoding != "base64":
+        raise InexactError(
+            reason,
+            "the engine reads data URLs of the form data:TYPE;base64,... only; this one "
+            f"begins {quoted(url[: min(comma + 1, 60)])}",
+        )
     try:
-        return pybase64.b64decode(url[start:], validate=True)
+        return pybase64.b64decode(url[comma + 1 :], validate=True)
     except ValueError as error:
-        raise _not_base64(error, reason) from error
+        raise InexactError(
+            reason,
+            f"the data URL is not strict base64 ({error}); encode it in the standard alphabet, "
+            "padded, without line breaks",
+        ) from error
 
 
 def read_source(source: MediaSource, reason: Reason) -> bytes:
@@ -101,45 +111,3 @@ def read_source(source: MediaSource, reason: Reason) -> bytes:
     elif isinstance(source, os.PathLike):
         return Path(source).read_bytes()
     raise invalid(f"media must be bytes, a data URL or a pathlib.Path; found {quoted(source)}")
-
-
-def jpeg_beginnings(url: str) -> Iterator[bytes]:
-    """The first 3 KiB of a JPEG file in a data URL, then the first 48 KiB; none of another file.
-
-    The header of a JPEG file ends where its picture begins. So a beginning with the whole header is
-    read like the whole file. This does not hold for other formats.
-
-    Raises:
-        InexactError: `image_unreadable` if the engine does not accept the form of the URL, or its
-            beginning is malformed.
-    """
-    start = _content_start(url)
-    if not url.startswith(_JPEG, start):
-        return
-    for length in _BEGINNINGS:
-        try:
-            yield pybase64.b64decode(url[start : start + length], validate=True)
-        except ValueError as error:
-            raise _not_base64(error) from error
-
-
-def _content_start(url: str, reason: Reason = Reason.IMAGE_UNREADABLE) -> int:
-    comma = url.find(",")
-    if comma < 0:
-        raise InexactError(reason, f"the data URL {quoted(url[:40])} has no comma before its data")
-    _, semicolon, encoding = url[len(_SCHEME) : comma].rpartition(";")
-    if not semicolon or encoding != "base64":
-        raise InexactError(
-            reason,
-            "the engine reads data URLs of the form data:TYPE;base64,... only; this one "
-            f"begins {quoted(url[: min(comma + 1, 60)])}",
-        )
-    return comma + 1
-
-
-def _not_base64(cause: object, reason: Reason = Reason.IMAGE_UNREADABLE) -> InexactError:
-    return InexactError(
-        reason,
-        f"the data URL is not strict base64 ({cause}); encode it in the standard alphabet, "
-        "padded, without line breaks",
-    )

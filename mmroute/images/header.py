@@ -64,20 +64,20 @@ class ImageHeader:
     mode: str
 
 
-def read_header(file: BinaryIO, *, complete: bool) -> ImageHeader:
-    """Read the header of a picture.
+def read_header(file: BinaryIO) -> ImageHeader:
+    """Read the header of a picture, and check that no data of the picture is missing.
+
+    Damage inside compressed data is not found, because only a decoder sees it.
 
     Args:
         file: the seekable file, at any position.
-        complete: if true, also check that no data of the picture is missing. Damage inside
-            compressed data is not found, because only a decoder sees it.
 
     Raises:
         InexactError: `image_unreadable` if the engine cannot read the picture; `image_refused` if
             its header has more pixels than the engine decodes.
     """
     try:
-        return _read(file, complete=complete)
+        return _read(file)
     except (InexactError, MemoryError):
         raise
     except Image.DecompressionBombError as error:
@@ -89,9 +89,9 @@ def read_header(file: BinaryIO, *, complete: bool) -> ImageHeader:
         raise _unreadable(f"its header is broken ({type(error).__name__}: {error})") from error
 
 
-def _read(file: BinaryIO, *, complete: bool) -> ImageHeader:
+def _read(file: BinaryIO) -> ImageHeader:
     size = file.seek(0, io.SEEK_END)
-    plain = _read_plain(file, size, complete=complete)
+    plain = _read_plain(file, size)
     if plain is not None:
         return plain
     image = _open(file, size)
@@ -104,16 +104,16 @@ def _read(file: BinaryIO, *, complete: bool) -> ImageHeader:
     transparent = image.mode in _ALPHA_MODES or "transparency" in described.info
     turned = _is_turned(described)
     if chunks is None:
-        complete_picture = not complete or is_complete(file, image, size)
+        complete_picture = is_complete(file, image, size)
     else:
         complete_picture = chunks.picture_complete
         if transparent and turned and not (chunks.readable and is_undamaged(file, chunks)):
             # If turning the picture fails, the engine turns it at a second attempt. But if it has
             # put the picture on a background in between, the orientation is lost.
             raise _unreadable("it is damaged, and neither upright nor opaque")
-    if complete and not is_decodable(image):
+    if not is_decodable(image):
         raise _unreadable(f"its first frame is empty, or its mode {image.mode} is not converted")
-    if complete and not complete_picture:
+    if not complete_picture:
         raise _unreadable("it ends before its picture does, or its parts are out of order")
     width, height = image.size
     upright = (height, width) if turned else (width, height)
@@ -127,15 +127,13 @@ def _read(file: BinaryIO, *, complete: bool) -> ImageHeader:
     )
 
 
-def _read_plain(file: BinaryIO, size: int, *, complete: bool) -> ImageHeader | None:
+def _read_plain(file: BinaryIO, size: int) -> ImageHeader | None:
     """The header of a plain JPEG, PNG or WebP file; None for a file that Pillow must read."""
     file.seek(0)
     beginning = file.read(PLAIN_BYTES)
     if (header := plain_jpeg(beginning)) is not None:
         several_scans = header.several_scans
-        if complete and not is_complete_jpeg(
-            file, header.picture, size, several_scans=several_scans
-        ):
+        if not is_complete_jpeg(file, header.picture, size, several_scans=several_scans):
             return None
     elif (header := plain_png(beginning)) is not None:
         bits = header.width * header.height * (32 if header.transparent else 24)

@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
-import os
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
 
-from mmroute.errors import InexactError, Reason
-from mmroute.images.data_url import (
-    DecodedUrl,
-    MediaSource,
-    is_data_url,
-    jpeg_beginnings,
-    read_source,
-)
+from mmroute.errors import Reason
+from mmroute.images.data_url import DecodedUrl, MediaSource, read_source
 from mmroute.requests.items import Identity, ImageFile, ImageSize, checked_uuid
-
-if TYPE_CHECKING:
-    from mmroute.images.header import ImageHeader
 
 
 def read_image(source: MediaSource, *, uuid: str | None = None, upright: bool = True) -> ImageFile:
@@ -48,8 +35,10 @@ def read_image(source: MediaSource, *, uuid: str | None = None, upright: bool = 
     known = source.images if isinstance(source, DecodedUrl) else None
     if known and upright in known:
         return _named(known[upright], uuid)
+    from mmroute.images.header import read_header  # Pillow is loaded when needed
+
     data = read_source(source, Reason.IMAGE_UNREADABLE)
-    header = _header(io.BytesIO(data), complete=True)
+    header = read_header(io.BytesIO(data))
     stored = unturned = ImageSize(*header.stored)
     if header.unturned != header.stored:
         unturned = ImageSize(*header.unturned)
@@ -61,38 +50,5 @@ def read_image(source: MediaSource, *, uuid: str | None = None, upright: bool = 
     return _named(image, uuid)
 
 
-def read_image_size(source: MediaSource) -> ImageSize:
-    """Read only the size of an image, from as few bytes as its header takes.
-
-    For a JPEG file in a data URL only the beginning is decoded. The picture is not checked for
-    completeness, and it has no identity.
-
-    Raises:
-        InexactError: as for `read_image`, as far as the bytes that were read show it.
-        OSError: the path cannot be opened.
-
-    >>> read_image_size("data:image/gif;base64,R0lGODlhAgABAIAAAP///wAAACwAAAAAAgABAAACAgRKADs=")
-    ImageSize(width=2, height=1, uuid=None)
-    """
-    return ImageSize(*_header_alone(source).upright)
-
-
 def _named(image: ImageFile, uuid: str | None) -> ImageFile:
     return image if uuid is None else replace(image, size=replace(image.size, uuid=uuid))
-
-
-def _header_alone(source: MediaSource) -> ImageHeader:
-    if isinstance(source, os.PathLike):
-        with Path(source).open("rb") as file:
-            return _header(file, complete=False)
-    if isinstance(source, str) and is_data_url(source):
-        for beginning in jpeg_beginnings(source):
-            with contextlib.suppress(InexactError):  # the header may be longer than that
-                return _header(io.BytesIO(beginning), complete=False)
-    return _header(io.BytesIO(read_source(source, Reason.IMAGE_UNREADABLE)), complete=False)
-
-
-def _header(file: BinaryIO, *, complete: bool) -> ImageHeader:
-    from mmroute.images.header import read_header  # Pillow is loaded when needed
-
-    return read_header(file, complete=complete)

@@ -35,7 +35,7 @@ def read_frame_list(text: str, most: int) -> tuple[VideoSize, bytes]:
             data = pybase64.b64decode(frame, validate=True)
         except ValueError as error:
             raise _unreadable(f"a frame is not strict base64 ({error})") from error
-        sizes.add(read_header(io.BytesIO(data), complete=True).upright)
+        sizes.add(read_header(io.BytesIO(data)).upright)
     if len(sizes) != 1:
         raise _unreadable(f"its frames have {len(sizes)} sizes")
     ((width, height),) = sizes

@@ -32,7 +32,7 @@ def read_still(data: bytes) -> VideoSize:
         InexactError: `video_not_predictable` for an animation, and where a picture has bytes behind
             it; the reasons of `read_image` for a picture that is unreadable.
     """
-    header = read_header(io.BytesIO(data), complete=True)
+    header = read_header(io.BytesIO(data))
     if data.startswith(PNG):
         end = data.find(_PNG_END) + len(_PNG_END)
         if _ANIMATED in data:

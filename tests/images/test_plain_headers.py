@@ -56,7 +56,7 @@ OTHERS: Final = {
 
 def found(data: bytes) -> object:
     try:
-        return header.read_header(io.BytesIO(data), complete=True)
+        return header.read_header(io.BytesIO(data))
     except InexactError as inexact:
         return inexact.reason
 
