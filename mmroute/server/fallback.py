@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Final
 
@@ -14,6 +13,7 @@ import httpcore
 from mmroute.api.vllm import ApiError
 from mmroute.errors import Reason
 from mmroute.net.remote import Remote
+from mmroute.server.front.http import Response
 
 _MAX_REQUESTS: Final = 64
 _MAX_ANSWER: Final = 1 << 26  # bytes; answers have no tensors
@@ -23,15 +23,6 @@ _AWAY: Final = frozenset({502, 503, 504})
 _OWN_KEY_REFUSED: Final = frozenset({401, 403})
 _CONNECT_TIMEOUT: Final = 2.0
 _HANDED_BACK: Final = frozenset({b"content-type", b"retry-after"})
-
-
-@dataclass(frozen=True, slots=True)
-class Upstream:
-    """The fallback's response, with the headers that the client gets."""
-
-    status: int
-    body: bytes = field(repr=False)
-    headers: dict[str, str]
 
 
 class Fallback:
@@ -77,8 +68,10 @@ class Fallback:
         request_id: bytes | None,
         reason: Reason,
         keep: Callable[[int], object],
-    ) -> Upstream:
+    ) -> Response:
         """Forward a request, and return the fallback's response, whatever its status.
+
+        It has the headers that the client gets.
 
         Args:
             path: the request's path, with its query.
@@ -123,7 +116,7 @@ class Fallback:
         body: bytes,
         reason: Reason,
         keep: Callable[[int], object],
-    ) -> Upstream:
+    ) -> Response:
         timeouts = dict.fromkeys(("read", "write", "pool"), self._timeout)
         async with self._pool.stream(
             "POST",
@@ -146,7 +139,7 @@ class Fallback:
                 for name, value in response.headers
                 if name.lower() in _HANDED_BACK
             }
-            return Upstream(response.status, b"".join(chunks), handed_back)
+            return Response(response.status, b"".join(chunks), handed_back)
 
     def _check_may_ask(self, reason: Reason) -> None:
         if self._requests >= _MAX_REQUESTS:
