@@ -8,7 +8,7 @@ Source: ISO/IEC 14496-12; FFmpeg 8 ``libavformat/mov.c`` (`mov_read_trun`, `mov_
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -26,21 +26,6 @@ _MAX_NUMBER: Final = 1 << 62
 _NO_KEY: Final = 0x01010000  # flags of a sample: it is no sync sample, or depends on others
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """Samples that follow each other: the time and the place of the first, and columns of numbers.
-
-    Attributes:
-        time: when the first sample is decoded, in the track's time units.
-        offset: where the first sample begins in the file, in bytes.
-        columns: durations, sizes, flags and delays, shape (4, samples), int64.
-    """
-
-    time: int
-    offset: int
-    columns: Integers
-
-
 def read_fragments(layout: Layout, track: int, *, after: int) -> Samples | None:
     """The samples of one track in all fragments; None if there are none.
 
@@ -55,9 +40,7 @@ def read_fragments(layout: Layout, track: int, *, after: int) -> Samples | None:
     runs = list(_runs(layout, track, after))
     if not runs:
         return None
-    durations, sizes, flags, delays = np.concatenate([run.columns for run in runs], axis=1)
-    decoded = np.concatenate([run.time + _sums_before(run.columns[0]) for run in runs])
-    starts = np.concatenate([run.offset + _sums_before(run.columns[1]) for run in runs])
+    durations, sizes, flags, delays, decoded, starts = np.concatenate(runs, axis=1)
     if (np.diff(decoded) <= 0).any():
         raise not_predictable("its fragments overlap")
     keys = (flags & _NO_KEY == 0).nonzero()[0]
@@ -119,8 +102,8 @@ def _defaults(movie: Box, track: int) -> tuple[int, ...]:
     raise not_predictable("it has fragments of a track without defaults (a box 'trex')")
 
 
-def _runs(layout: Layout, track: int, after: int) -> Iterator[_Run]:
-    """The runs of one track in all fragments, as `read_fragments`."""
+def _runs(layout: Layout, track: int, after: int) -> Iterator[Integers]:
+    """The runs of one track in all fragments, each as `_run`; the arguments of `read_fragments`."""
     defaults = _defaults(layout.movie, track)
     for at, fragment in layout.fragments:
         time = after
@@ -145,11 +128,16 @@ def _runs(layout: Layout, track: int, after: int) -> Iterator[_Run]:
                 (time,) = times.unpack("Q" if times.is_wide else "I", 4)
             for box in part.all(b"trun"):
                 run = _run(box, base, values, time)
-                time = after = time + int(run.columns[0].sum())
+                time = after = time + int(run[0].sum())
                 yield run
 
 
-def _run(box: Box, base: int, defaults: list[int], time: int) -> _Run:
+def _run(box: Box, base: int, defaults: list[int], time: int) -> Integers:
+    """Samples that follow each other: their columns of numbers, shape (6, samples), int64.
+
+    These are durations, sizes, flags and delays; when each is decoded, in the track's time units;
+    and where each begins in the file, in bytes.
+    """
     flags, count = box.unpack("II")
     if not flags & _OFFSET:
         raise not_predictable("a fragment does not tell where its data begin")
@@ -168,4 +156,5 @@ def _run(box: Box, base: int, defaults: list[int], time: int) -> _Run:
         columns[2, 0] = first_flags[0]
     if max(time, base) > _MAX_NUMBER:
         raise not_predictable("a fragment at a time or place that no file has")
-    return _Run(time, base + offset, columns)
+    decoded, starts = time + _sums_before(columns[0]), base + offset + _sums_before(columns[1])
+    return np.vstack([columns, decoded, starts])
