@@ -109,10 +109,6 @@ class ReplicaCaches:
                     daemon=True,
                 ).start()
 
-    def close(self) -> None:
-        """Stop following all replicas."""
-        self.follow({})
-
     def encoder(self, replica: str) -> EncoderCache:
         """The encoder cache of a replica, with the items that it encoded last."""
         return self._encoders.setdefault(replica, EncoderCache(self._encoder_cache))

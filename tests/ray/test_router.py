@@ -289,4 +289,4 @@ def test_what_was_not_looked_at_for_long_counts_for_nothing(publisher: Worker) -
     until(lambda: caches.longest_prefixes(hashes)["a"])
     caches._max_staleness = -1
     assert not caches.longest_prefixes(hashes)["a"]
-    caches.close()
+    caches.follow({})

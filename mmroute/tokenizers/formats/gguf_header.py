@@ -74,9 +74,9 @@ class _Reader:
         return fields
 
     def _scalar(self, kind: int) -> Any:
-        code = struct.Struct("<" + _SCALARS[kind]) if kind in _SCALARS else None
-        if code is None:
+        if kind not in _SCALARS:
             raise ValueError(f"there is no value type {kind}")
+        code = struct.Struct("<" + _SCALARS[kind])
         (value,) = code.unpack_from(self._content, self._at)
         self._at += code.size
         return value
