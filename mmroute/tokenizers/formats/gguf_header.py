@@ -30,7 +30,7 @@ def read_header(path: Path, wanted: Callable[[str], bool]) -> dict[str, Any]:
 
     Args:
         path: the file.
-        wanted: returns true for a key whose value is to be kept; other values are skipped.
+        wanted: returns true for a key whose value is to be kept.
 
     Raises:
         ModelError: `malformed_file` if the header does not follow the format.
@@ -63,14 +63,12 @@ class _Reader:
         self._at += _LENGTH.size  # the number of tensors
         fields: dict[str, Any] = {}
         for _ in range(self._count(1)):
-            key = self._string()
-            kind = self._scalar(4)
+            key = self._string().decode()
             if key in fields:
                 raise ValueError(f"{key} occurs twice")
+            value = self._value(self._scalar(4))
             if wanted(key):
-                fields[key] = self._value(kind)
-            else:
-                self._skip(kind)
+                fields[key] = _decoded(value)
         return fields
 
     def _scalar(self, kind: int) -> Any:
@@ -92,10 +90,10 @@ class _Reader:
             raise ValueError(f"{count} values at byte {self._at} do not fit into the file")
         return int(count)
 
-    def _string(self) -> str:
+    def _string(self) -> bytes:
         length = self._count(1)
         self._at += length
-        return self._content[self._at - length : self._at].decode()
+        return self._content[self._at - length : self._at]
 
     def _value(self, kind: int) -> Any:
         if kind == _STRING:
@@ -113,7 +111,7 @@ class _Reader:
         self._at += struct.calcsize(f"<{count}{code}")
         return list(values)
 
-    def _strings(self) -> list[str]:
+    def _strings(self) -> list[bytes]:
         # Local names make this loop faster, in which most of the time of a header goes.
         count, content, size, read, at = (
             self._count(_LENGTH.size), self._content, self._size, _LENGTH.unpack_from, self._at,
@@ -125,26 +123,13 @@ class _Reader:
             at = start + length
             if at > size:
                 raise ValueError(f"a text at byte {start} does not fit into the file")
-            texts.append(content[start:at].decode())
+            texts.append(content[start:at])
         self._at = at
         return texts
 
-    def _skip(self, kind: int) -> None:
-        if kind == _STRING:
-            self._pass(1)
-        elif kind != _ARRAY:
-            self._scalar(kind)
-        else:
-            element = self._scalar(4)
-            if element == _STRING:
-                for _ in range(self._count(_LENGTH.size)):
-                    self._pass(1)
-            elif element in _SCALARS:
-                self._pass(struct.calcsize("<" + _SCALARS[element]))
-            else:
-                raise ValueError(f"a list of values of type {element} is not known")
 
-    def _pass(self, size: int) -> None:
-        """Skip a counted list of elements that take `size` bytes each."""
-        count = self._count(size)
-        self._at += count * size
+def _decoded(value: Any) -> Any:
+    """A value with its texts decoded; those of values that are not wanted need not be UTF-8."""
+    if isinstance(value, list) and value and isinstance(value[0], bytes):
+        return [text.decode() for text in value]
+    return value.decode() if isinstance(value, bytes) else value
