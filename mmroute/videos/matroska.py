@@ -166,12 +166,11 @@ def _estimated_rate(content: memoryview, number: int, tracks: int, scale: int) -
 
 def _rate(track: _Elements) -> float:
     frame_duration = _unsigned(track, _FRAME_DURATION)
-    if not 0 < frame_duration < 1 << 62:
-        raise not_predictable(f"frames of {frame_duration} ns")
-    numerator, denominator = reduced(_NANOSECONDS, frame_duration, _MAX_RATE)
-    if not numerator or not denominator:
-        raise not_predictable(f"frames of {frame_duration} ns")
-    return numerator / denominator
+    if 0 < frame_duration < 1 << 62:
+        numerator, denominator = reduced(_NANOSECONDS, frame_duration, _MAX_RATE)
+        if numerator and denominator:
+            return numerator / denominator
+    raise not_predictable(f"frames of {frame_duration} ns")
 
 
 def _claimed(information: _Elements, scale: int, fps: float) -> int:
