@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
@@ -11,7 +12,7 @@ import numpy as np
 
 from mmroute.engines.running import RunningEngine
 from mmroute.errors import InexactError, MmrouteError, Reason
-from mmroute.geometry import TokenIds
+from mmroute.geometry import EmbedRuns, TokenIds
 from mmroute.requests.items import Modality
 from mmroute.requests.lines import json_object, numbered
 
@@ -53,6 +54,8 @@ class Outcome:
     Attributes:
         token_ids: the expanded prompt, shape (n,), uint32; None if the request is refused.
         ranges: the placeholder ranges by position; None if the oracle does not give them.
+        features: the positions of each range that receive features, as runs in the order of
+            `ranges`; None for a range of which they are not known, and where no range is.
         identities: the identities of the items by position; None if they are not known.
         refusal: the first words of the refusal; None if there are IDs.
     """
@@ -61,14 +64,26 @@ class Outcome:
     ranges: tuple[Range, ...] | None = None
     refusal: str | None = None
     identities: tuple[str, ...] | None = None
+    features: tuple[EmbedRuns | None, ...] | None = None
 
     def same(self, other: Outcome) -> bool:
-        """Whether both refuse, or both have the same IDs, and ranges and identities if known."""
+        """Whether both refuse, or both have the same IDs.
+
+        Ranges, their features and identities must be the same, too, where both have them.
+        """
         if self.token_ids is None or other.token_ids is None:
             return self.token_ids is other.token_ids
         pairs = ((self.ranges, other.ranges), (self.identities, other.identities))
         differ = any(None not in pair and pair[0] != pair[1] for pair in pairs)
-        return not differ and np.array_equal(self.token_ids, other.token_ids)
+        if differ or self.other_features(other) is not None:
+            return False
+        return np.array_equal(self.token_ids, other.token_ids)
+
+    def other_features(self, other: Outcome) -> int | None:
+        """The index of the first range whose features both know and place otherwise."""
+        pairs = zip(self.features or (), other.features or (), strict=False)
+        differ = (k for k, pair in enumerate(pairs) if None not in pair and pair[0] != pair[1])
+        return next(differ, None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,6 +128,16 @@ class Oracle(Protocol):
         Raises:
             UndecidedError: this oracle does not know the answer.
         """
+
+
+def merged_runs(runs: Iterable[tuple[bool, int]]) -> EmbedRuns:
+    """Runs of which no two neighbours are alike, so that equal positions have equal runs.
+
+    >>> merged_runs([(True, 2), (True, 1), (False, 0), (False, 3)])
+    ((True, 3), (False, 3))
+    """
+    groups = itertools.groupby((run for run in runs if run[1]), key=lambda run: run[0])
+    return tuple((embed, sum(length for _, length in group)) for embed, group in groups)
 
 
 def json_objects(path: Path) -> Iterator[tuple[int, str, dict[str, Any]]]:

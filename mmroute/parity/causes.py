@@ -51,6 +51,10 @@ class Cause(Word):
         "The same text, and images have counts that no processor argument that was tried gives.",
     )
     RANGES_ONLY = "ranges_only", "The same IDs, and other ranges for the images."
+    FEATURES_ONLY = (
+        "features_only",
+        "The same IDs and ranges, and other positions of them receive features.",
+    )
     IDENTITIES_ONLY = (
         "identities_only",
         "The same IDs and ranges; items have other identities, and so their blocks other hashes.",

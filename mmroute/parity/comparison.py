@@ -9,7 +9,7 @@ from typing import Any, Final
 from mmroute.answering.pipeline import answer
 from mmroute.errors import InexactError
 from mmroute.model.resolved import ResolvedModel
-from mmroute.parity.cases import Case, Oracle, Outcome, UndecidedError
+from mmroute.parity.cases import Case, Oracle, Outcome, UndecidedError, merged_runs
 from mmroute.parity.causes import Cause, Diagnosis, Word
 from mmroute.parity.diagnosis import diagnose
 from mmroute.parity.identity_remedies import identities_of
@@ -26,7 +26,7 @@ class Verdict(Word):
 
     EQUAL = (
         "equal",
-        "the same IDs, ranges, identities and hashes, as far as the oracle has them",
+        "the same IDs, ranges, features, identities and hashes, as far as the oracle has them",
     )
     REFUSED = "refused", "both refuse the request, which proves nothing of the tokens"
     # A router would not notice it.
@@ -116,6 +116,10 @@ def our_outcome(model: ResolvedModel, case: Case) -> Outcome:
     try:
         routing = answer(model, request_of(dict(case.request)))
         ranges = tuple((p.offset, p.length) for p in routing.placeholders)
-        return Outcome(routing.token_ids, ranges)
+        features = tuple(
+            merged_runs(p.embed_runs or [(True, p.length)]) if p.embeds_known else None
+            for p in routing.placeholders
+        )
+        return Outcome(routing.token_ids, ranges, features=features)
     except InexactError as inexact:
         return Outcome(refusal=f"{inexact.reason}: {inexact}")

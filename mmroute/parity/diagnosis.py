@@ -54,12 +54,28 @@ def diagnose(
         return Remedy.diagnosis([remedy], at)
     if None not in (ours.ranges, theirs.ranges) and ours.ranges != theirs.ranges:
         return _ranges(ours, theirs)
+    other = ours.other_features(theirs)
+    if other is not None:
+        return _features(ours, theirs, other)
 
     def same_identities(other: ResolvedModel) -> bool:
         return identities_of(other, case) == theirs.identities
 
     remedy = identity_remedy(model, same_identities, engine_model)
     return Remedy.diagnosis([remedy], len(ours.token_ids))
+
+
+def _features(ours: Outcome, theirs: Outcome, k: int) -> Diagnosis:
+    shown = [
+        sum(length for embed, length in (answer.features or ())[k] or () if embed)
+        for answer in (ours, theirs)
+    ]
+    return Diagnosis(
+        Cause.FEATURES_ONLY,
+        0 if ours.token_ids is None else len(ours.token_ids),
+        f"All IDs and ranges are equal; range {k + 1} has {shown[0]} positions with features in "
+        f"mmroute, and {shown[1]} in the oracle, or they stand elsewhere in it.",
+    )
 
 
 def _ranges(ours: Outcome, theirs: Outcome) -> Diagnosis:

@@ -29,6 +29,7 @@ from mmroute.parity.comparison import (
     with_foreign_template,
 )
 from mmroute.parity.diagnosis import diagnose
+from mmroute.parity.oracles.vectors import VectorsOracle, write_vectors
 from mmroute.parity.page import as_page
 from mmroute.parity.report import Report
 from mmroute.requests.items import Modality
@@ -239,9 +240,42 @@ def test_what_needs_no_search(normalizer: Load) -> None:
     ranges = found(Outcome(ids, ((1, 2),)))
     assert ranges.cause is Cause.RANGES_ONLY
     assert "at 1 with length 2 in the oracle" in ranges.explanation
+    assert ours.ranges is not None
+    ((_, length),) = ours.ranges
+    less = ((True, length - 1), (False, 1))
+    features = found(Outcome(ids, ours.ranges, features=(less,)))
+    assert features.cause is Cause.FEATURES_ONLY
+    assert f"{length} positions with features in mmroute, and {length - 1}" in features.explanation
     other = found(Outcome(np.array([1, 2, 3], np.uint32), ()))
     assert other.cause is Cause.OTHER
     assert "the oracle 3" in other.explanation
+
+
+@pytest.mark.parametrize(
+    ("change", "verdict"),
+    [
+        (lambda runs: runs, Verdict.EQUAL),
+        (lambda _: None, Verdict.EQUAL),  # a file that was written without them
+        (lambda runs: [[1 - embed, length] for embed, length in runs], Verdict.SILENT),
+        (lambda runs: [[1, sum(length for _, length in runs)]], Verdict.SILENT),
+    ],
+)
+def test_positions_of_features_are_compared(
+    normalizer: Load, tmp_path: Path, change: Callable[[Any], Any], verdict: Verdict
+) -> None:
+    model = normalizer("small-pixtral-hf").model
+    right = RightEngine(model)
+    findings = tuple(compare(model, right, [one(300, 200)]))
+    path = tmp_path / "vectors.jsonl"
+    report = Report("m", "f", "o", findings, model.tokenizer)
+    write_vectors(path, report, right, {})
+    meta, line = map(json.loads, path.read_text().splitlines())
+    (placed,) = line["expect"]["placeholders"]
+    placed["embed_runs"] = change(placed["embed_runs"])
+    path.write_text(f"{json.dumps(meta)}\n{json.dumps(line)}\n")
+    oracle = VectorsOracle(path)
+    (finding,) = compare(model, oracle, oracle.cases())
+    assert finding.verdict is verdict
 
 
 def test_equal_answers_are_not_diagnosed(

@@ -128,7 +128,7 @@ def test_vectors_give_cases_and_answer_them(tmp_path: Path) -> None:
     answered = {
         "id": "a", "messages": user(IMAGE), "images": [SIZE], "tags": ["rounding", "thin"],
         "expect": {"token_runs": [[7, 1], [9, 3]], "n_tokens": 4,
-                   "placeholders": [{"offset": 1, "length": 3, "embed_runs": [[1, 3]]}]},
+                   "placeholders": [{"offset": 1, "length": 3, "embed_runs": [[1, 1], [1, 2]]}]},
     }  # fmt: skip
     refused = {"id": "b", "prompt": "p", "expect": {"refused": "ValueError: no"}}
     oracle = VectorsOracle(vector_file(tmp_path / "v.jsonl", META, answered, "", refused))
@@ -140,6 +140,7 @@ def test_vectors_give_cases_and_answer_them(tmp_path: Path) -> None:
     assert answer.token_ids is not None
     assert answer.token_ids.tolist() == [7, 9, 9, 9]
     assert answer.ranges == ((1, 3),)
+    assert answer.features == (((True, 3),),)
     assert oracle.answer(second).refusal == "ValueError: no"
 
 
@@ -175,6 +176,19 @@ def test_vectors_of_this_repository_are_readable(path: Path) -> None:
         ([META, {"id": "a", "expect": {"token_runs": [[1]]}}], "expect.token_runs.0"),
         ([META, {"id": "a", "expect": {"token_runs": [[-1, 1]]}}], "expect.token_runs.0.0"),
         ([META, {"id": "a", "expect": {"token_runs": [[1, 2]], "n_tokens": 3}}], "n_tokens says 3"),
+        (
+            [
+                META,
+                {
+                    "id": "a",
+                    "expect": {
+                        "token_runs": [],
+                        "placeholders": [{"offset": 1, "length": 3, "embed_runs": [[1, 2]]}],
+                    },
+                },
+            ],
+            "placeholders.0: embed_runs are not of the 3 tokens",
+        ),
         (
             [META, {"id": "a", "expect": {"token_runs": [], "placeholders": [{"offset": 1}]}}],
             "expect.placeholders.0.length",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, ValidationError
 
 from mmroute.errors import MmrouteError, Reason, problem
+from mmroute.geometry import EmbedRuns
 from mmroute.parity.cases import Outcome, Range, UndecidedError
 
 _Model = TypeVar("_Model", bound=BaseModel)
@@ -38,14 +39,31 @@ def validated(model: type[_Model], value: Mapping[str, Any], where: str) -> _Mod
         raise OracleError(f"{where}: {wrong}", Reason.MALFORMED_FILE) from error
 
 
-def answered(token_ids: Iterable[int], ranges: Iterable[Range] | None) -> Outcome:
+def answered(
+    token_ids: Iterable[int],
+    ranges: Sequence[Range] | None,
+    features: Sequence[EmbedRuns | None] | None = None,
+) -> Outcome:
     """The outcome with token IDs, and with ranges by position if they are known.
+
+    Args:
+        token_ids: the expanded prompt.
+        ranges: the offset and length of each item, in any order; None if they are not known.
+        features: the runs of features of each range, in the same order. None for a range of which
+            they are not known, and where no range is.
 
     Raises:
         OverflowError: an ID is negative or does not fit into 32 bits.
     """
     ids = np.fromiter(token_ids, dtype=np.uint32)
-    return Outcome(token_ids=ids, ranges=None if ranges is None else tuple(sorted(ranges)))
+    if ranges is None:
+        return Outcome(token_ids=ids)
+    order = sorted(range(len(ranges)), key=ranges.__getitem__)
+    return Outcome(
+        token_ids=ids,
+        ranges=tuple(ranges[k] for k in order),
+        features=None if features is None else tuple(features[k] for k in order),
+    )
 
 
 def refused(message: object) -> Outcome:

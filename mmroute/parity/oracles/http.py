@@ -18,9 +18,10 @@ from pydantic import BaseModel
 
 from mmroute.engines.frontends import Frontend
 from mmroute.errors import InexactError
+from mmroute.geometry import EmbedRuns
 from mmroute.net.remote import Remote
 from mmroute.net.transport import Reply, Transport
-from mmroute.parity.cases import Case, Outcome, Range, Served, UndecidedError
+from mmroute.parity.cases import Case, Outcome, Range, Served, UndecidedError, merged_runs
 from mmroute.parity.oracles.common import (
     OracleError,
     answered,
@@ -175,15 +176,17 @@ class HttpOracle:
             return self._not_ok(_RENDER, reply)
         with self._reading(_RENDER):
             features = reply.body["features"] or {}
-            placed: dict[Range, str | None] = {}
+            placed: dict[Range, tuple[str | None, EmbedRuns | None]] = {}
             for modality, listed in (features.get("mm_placeholders") or {}).items():
                 names = (features.get("mm_hashes") or {}).get(modality) or [None] * len(listed)
                 for p, name in zip(listed, names, strict=True):
-                    placed[int(p["offset"]), int(p["length"])] = name
+                    placed[int(p["offset"]), int(p["length"])] = name, _features(p)
             ranges = sorted(placed)
-            named = [placed[where] for where in ranges]
+            named = [placed[where][0] for where in ranges]
             identities = None if None in named else tuple(map(str, named))
-            return replace(answered(_ids(reply.body["token_ids"]), ranges), identities=identities)
+            runs = [placed[where][1] for where in ranges]
+            found = answered(_ids(reply.body["token_ids"]), ranges, runs)
+            return replace(found, identities=identities)
 
     def _tokenize(self, body: dict[str, Any], *, images: bool = False) -> Outcome:
         reply = self._post(_TOKENIZE, body)
@@ -278,6 +281,12 @@ def _prompt_body(request: Mapping[str, Any], name: str) -> dict[str, Any]:
     if request.get("images"):
         raise UndecidedError("vLLM's completion routes take no images")
     return {"prompt": request[name], "add_special_tokens": request.get("add_special_tokens", False)}
+
+
+def _features(place: Mapping[str, Any]) -> EmbedRuns | None:
+    """The positions that receive features; vLLM 0.33 does not say, `mmroute serve` does."""
+    told = place.get("is_embed")
+    return None if told is None else merged_runs((bool(embed), 1) for embed in told)
 
 
 def _ids(found: Any) -> list[int]:

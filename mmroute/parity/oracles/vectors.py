@@ -18,10 +18,17 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from mmroute.engines.known import engine_names
 from mmroute.engines.running import running_engine
 from mmroute.errors import Reason
-from mmroute.geometry import MAX_TOKEN_ID
+from mmroute.geometry import MAX_TOKEN_ID, EmbedRuns
 from mmroute.health.self_check import Check
 from mmroute.model.resolved import ResolvedModel
-from mmroute.parity.cases import Case, Oracle, Outcome, UndecidedError, json_objects
+from mmroute.parity.cases import (
+    Case,
+    Oracle,
+    Outcome,
+    UndecidedError,
+    json_objects,
+    merged_runs,
+)
 from mmroute.parity.comparison import our_outcome
 from mmroute.parity.oracles.common import OracleError, answered, refused, validated
 from mmroute.parity.report import Report
@@ -47,6 +54,19 @@ class _Meta(_Line):
 class _Range(_Line):
     offset: _Count
     length: _Count
+    embed_runs: list[Annotated[list[_Count], Field(min_length=2, max_length=2)]] | None = None
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if self.embed_runs is not None and sum(n for _, n in self.embed_runs) != self.length:
+            raise ValueError(f"embed_runs are not of the {self.length} tokens")
+        return self
+
+    def features(self) -> EmbedRuns | None:
+        """The runs of features; None where the file does not have them."""
+        if self.embed_runs is None:
+            return None
+        return merged_runs((bool(embed), length) for embed, length in self.embed_runs)
 
 
 class _Expected(_Line):
@@ -68,10 +88,10 @@ class _Expected(_Line):
         if self.token_runs is None:
             return refused(self.refused)
         ids = itertools.chain.from_iterable(itertools.starmap(itertools.repeat, self.token_runs))
-        ranges = None
-        if self.placeholders is not None:
-            ranges = [(placed.offset, placed.length) for placed in self.placeholders]
-        return answered(ids, ranges)
+        if self.placeholders is None:
+            return answered(ids, None)
+        ranges = [(placed.offset, placed.length) for placed in self.placeholders]
+        return answered(ids, ranges, [placed.features() for placed in self.placeholders])
 
 
 class _Vector(_Line):
@@ -172,9 +192,13 @@ def _expected(answer: Outcome) -> dict[str, Any]:
         "n_tokens": len(ids),
     }
     if answer.ranges is not None:
+        known = answer.features or itertools.repeat(None)
         expected["placeholders"] = [
-            {"offset": offset, "length": length} for offset, length in answer.ranges
-        ]
+            {"offset": offset, "length": length} | ({} if runs is None else {
+                "embed_runs": [[int(embed), count] for embed, count in runs]
+            })
+            for (offset, length), runs in zip(answer.ranges, known, strict=False)
+        ]  # fmt: skip
     return expected
 
 

@@ -15,8 +15,9 @@ from typing import Any, Final
 
 from mmroute.engines.running import running_engine
 from mmroute.errors import MmrouteError
+from mmroute.geometry import EmbedRuns
 from mmroute.model_directory import ModelFiles
-from mmroute.parity.cases import Case, Outcome
+from mmroute.parity.cases import Case, Outcome, merged_runs
 from mmroute.parity.oracles.common import (
     OracleError,
     answered,
@@ -60,10 +61,17 @@ class VllmOracle:
         def entered() -> Outcome:
             request, ranges = self._engine.enter(case.request)
             placed = [(int(r.offset), int(r.length)) for r in ranges]
-            return answered(request.prompt_token_ids, placed)
+            return answered(request.prompt_token_ids, placed, list(map(_features, ranges)))
 
         # In another version of vLLM these private functions may be missing, which is no refusal.
         return ask(entered, AttributeError)
+
+
+def _features(placed: Any) -> EmbedRuns:
+    """The positions of vLLM's placeholder range that receive features, as runs."""
+    if placed.is_embed is None:
+        return merged_runs([(True, int(placed.length))])
+    return merged_runs((bool(embed), 1) for embed in placed.is_embed.tolist())
 
 
 def load_remedy(what: str) -> str:
