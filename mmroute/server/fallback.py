@@ -9,6 +9,7 @@ from http import HTTPStatus
 from typing import Final
 
 import httpcore
+import msgspec
 
 from mmroute.api.vllm import ApiError
 from mmroute.errors import Reason
@@ -22,6 +23,7 @@ _PAUSE: Final = 5.0  # seconds until one request is sent again
 _AWAY: Final = frozenset({502, 503, 504})
 _OWN_KEY_REFUSED: Final = frozenset({401, 403})
 _CONNECT_TIMEOUT: Final = 2.0
+_PAYLOAD: Final = "mm_payload"
 _HANDED_BACK: Final = frozenset({b"content-type", b"retry-after"})
 
 
@@ -85,7 +87,7 @@ class Fallback:
         """
         self._check_may_ask(reason)
         if path.partition("?")[0].endswith("/render"):
-            body = body.rstrip()[:-1] + b',"mm_payload":"none"}'
+            body = _without_tensors(body)
         headers = [*self._headers]
         if request_id is not None:
             headers.append((b"x-request-id", request_id))
@@ -168,3 +170,17 @@ def _no_answer(what: str, reason: Reason, limit: str | None = None) -> ApiError:
         reason=reason,
         limit=limit,
     )
+
+
+def _without_tensors(body: bytes) -> bytes:
+    """A body that asks for no tensors; each other field stays as the client wrote it.
+
+    The key must not stand in it twice: what a server makes of that is left open.
+    """
+    try:
+        fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        fields = {}  # no strict JSON, which a server in Python reads all the same, the last key too
+    if _PAYLOAD in fields:
+        return msgspec.json.encode({**fields, _PAYLOAD: "none"})
+    return body.rstrip()[:-1] + b',"mm_payload":"none"}'

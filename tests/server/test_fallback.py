@@ -55,6 +55,29 @@ def test_the_fallback_answers_and_says_so(models: Models) -> None:
 
 
 @pytest.mark.process
+def test_a_client_s_own_payload_is_not_sent_beside_another(models: Models) -> None:
+    fields = json.dumps({"messages": EMBEDDINGS, "temperature": 1.5})[1:-1]
+    bodies = {
+        f'{{{fields}, "mm_payload": "tensors"}}': 1,
+        f'{{"mm_\\u0070ayload": "none", {fields}}}': 1,
+        f"{{{fields}}} ": 1,
+        # No strict JSON: a server in Python takes the last of two.
+        f'{{"mm_payload": "tensors", {fields}, "top_p": NaN}}': 2,
+    }
+    with FakeRender(body=b'{"token_ids": [7], "features": null}') as upstream:
+        with serving(models, fallback_to(upstream.url)) as client:
+            for body in bodies:
+                headers = {"content-type": "application/json"}
+                answer = client.post(CHAT, content=body.encode(), headers=headers)
+                assert answer.json() == {"token_ids": [7], "features": None}
+        for (_, _, sent), (body, times) in zip(upstream.seen, bodies.items(), strict=True):
+            expected = {**json.loads(body, parse_constant=str), "mm_payload": "none"}
+            assert json.loads(sent, parse_constant=str) == expected
+            pairs: list[tuple[str, Any]] = json.loads(sent, object_pairs_hook=list)
+            assert [name for name, _ in pairs].count("mm_payload") == times
+
+
+@pytest.mark.process
 def test_what_the_fallback_refuses_is_handed_back(models: Models) -> None:
     error = {"error": {"message": "no", "type": "BadRequestError", "param": None, "code": 400}}
     with (
