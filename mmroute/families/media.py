@@ -61,6 +61,10 @@ class MediaSpec(Strict):
         default_factory=dict
     )
     """The arguments of requests that the engine's processor takes, and what each changes."""
+    planned_by: Mapping[str, str] | None = None
+    """The arguments in the engine's settings that change the item it plans its encoder cache with,
+    as ``size.longest_edge``, each with the grid's number that it changes in the plan. Without this
+    table, those that change counts change the plan as well."""
     other_arguments: Others = Others.IGNORED
     """What the engine does with arguments that `accepts` does not have."""
     metadata: Mapping[str, Annotated[FieldRule, BeforeValidator(_as_field)]] | None = None
@@ -136,9 +140,10 @@ def media_problems(
             argument = _ARGUMENT.validate_python(_as_argument(accepted))
         except ValidationError:
             continue  # which is told of the field itself
-        for changed in argument.changed_fields - numbers.keys():
-            hint = did_you_mean(changed, numbers) or f"; it has {', '.join(numbers)}"
-            yield f"accepts.{name}", f"the grid {grid} has no {changed}{hint}"
+        yield from _number_problems(f"accepts.{name}", argument.changed_fields, grid)
+    planned_by = media.get("planned_by")
+    for name, number in planned_by.items() if isinstance(planned_by, Mapping) else ():
+        yield from _number_problems(f"planned_by.{name}", {str(number)}, grid)
     for name, field in (media.get("metadata") or {}).items():
         table = field if isinstance(field, Mapping) else {"value": field}
         for key, known in (("value", VALUES), ("dtype", FIELD_TYPES)):
@@ -152,6 +157,16 @@ def media_problems(
 
 
 _ARGUMENT: Final = TypeAdapter(Argument)
+
+
+def _number_problems(
+    where: str, changed: Collection[str], grid: object
+) -> Iterator[tuple[str, str]]:
+    numbers = GRIDS.fields(str(grid))
+    for name in changed:
+        if name not in numbers:
+            hint = did_you_mean(name, numbers) or f"; it has {', '.join(numbers)}"
+            yield where, f"the grid {grid} has no {name}{hint}"
 
 
 def _unknown(name: object, registry: Registry) -> Iterator[tuple[str, str]]:

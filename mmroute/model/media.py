@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
@@ -17,6 +17,7 @@ from mmroute.families.lookup import Lookup
 from mmroute.families.media import MediaSpec
 from mmroute.families.spec import FamilySpec
 from mmroute.geometry import CachePlan, Geometry
+from mmroute.geometry.geometry import RefusedItems
 from mmroute.geometry.grid import AnyGrid
 from mmroute.geometry.registry import GRIDS, LAYOUTS
 from mmroute.model.configured import configured_geometry, overriding
@@ -96,7 +97,7 @@ class MediaResolver:
         overridden = overriding(own, self.engine, self.settings)
         target = self._target(spec)
         geometry = configured_geometry(own, overridden, self.settings)
-        max_embeds = self._max_embeds(modality, geometry, plan)
+        max_embeds = self._max_embeds(modality, self._planned(spec, own, geometry), plan)
         self.values.within = ""
         most = self.engine.most(modality)
         return MediaRules(
@@ -137,6 +138,20 @@ class MediaResolver:
                 f"{self.files.name}: {ref} is false, which is not covered for the family "
                 f"{self.family.family}.",
             )
+
+    def _planned(self, spec: MediaSpec, own: Geometry, geometry: Geometry) -> Geometry:
+        """The geometry of the items with which the engine plans."""
+        if spec.planned_by is None or isinstance(geometry.grid, RefusedItems):
+            return geometry
+        numbers = {}
+        for name, number in spec.planned_by.items():
+            value: object = self.settings.mm_processor_kwargs
+            for key in name.split("."):
+                value = value.get(key) if isinstance(value, Mapping) else None
+            if type(value) is int:
+                numbers[number] = value
+        grid: Any = own.grid
+        return replace(own, grid=replace(grid, **numbers))
 
     def _max_embeds(self, modality: Modality, geometry: Geometry, plan: CachePlan) -> int:
         """Count the largest item once: values that make no sense together fail here."""

@@ -7,6 +7,7 @@ The expected numbers are vLLM 0.33.0's own (``vllm/multimodal/encoder_budget.py`
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -17,8 +18,11 @@ from mmroute.geometry.grid import AnyGrid
 from mmroute.geometry.grids.closest_tiles import ClosestTiles
 from mmroute.geometry.grids.fixed_frames import FixedFrames
 from mmroute.geometry.grids.frame_pairs import FramePairs
+from mmroute.geometry.grids.mel_frames import Encoder, MelFrames
 from mmroute.geometry.grids.minimax_resize import MiniMaxVideo
 from mmroute.geometry.grids.resized_video import ResizedVideo
+from mmroute.geometry.grids.shared_budget import SharedBudget
+from mmroute.geometry.grids.smart_resize import SmartResize
 
 OMNI = FramePairs(
     patch_size=16, merge_size=2, min_pixels=4, max_pixels=602112, sampler=Sampler.QWEN2_VL
@@ -50,6 +54,18 @@ def glm(max_pixels: int) -> ResizedVideo:
     )  # fmt: skip
 
 
+QWEN = SmartResize(patch_size=16, merge_size=2, min_pixels=65536, max_pixels=450000)
+BELOW = replace(QWEN, max_pixels=50176)
+QWEN_VIDEO = ResizedVideo(
+    time_is="mean", patch_size=16, merge_size=2, min_pixels=8000, max_pixels=900000,
+    sampler=Sampler.QWEN3_VL,
+)  # fmt: skip
+NEMOTRON = SharedBudget(patch_size=16, min_patches=4, max_patches=1024)
+QWEN_AUDIO = MelFrames(
+    sampling_rate=16000, hop_length=160, encoder=Encoder.CHUNKED, planned_encoder=Encoder.HALVED
+)
+
+
 @pytest.mark.parametrize(
     ("grid", "plan", "planned"),
     [
@@ -68,6 +84,12 @@ def glm(max_pixels: int) -> ResizedVideo:
         pytest.param(ONEVISION, CachePlan(32768, 8748), 3137, id="sixteen frames"),
         pytest.param(ONEVISION, CachePlan(1024, 8748), 981, id="five frames"),
         pytest.param(TILES, CachePlan(32768), 3328, id="twelve tiles and a thumbnail"),
+        pytest.param(QWEN, CachePlan(32768), 438, id="439 is a prime number"),
+        pytest.param(BELOW, CachePlan(32768), 64, id="the smallest area above the largest"),
+        pytest.param(QWEN_VIDEO, CachePlan(32768), 438, id="a pair of frames"),
+        pytest.param(NEMOTRON, CachePlan(8192), 8100, id="nemotron omni"),
+        pytest.param(NEMOTRON, CachePlan(300), 289, id="nemotron omni in a short context"),
+        pytest.param(QWEN_AUDIO, CachePlan(16384), 750, id="the rule of another encoder"),
         pytest.param(UNCUT, CachePlan(32768), 256, id="an image that is not cut"),
     ],
 )

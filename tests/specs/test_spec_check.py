@@ -80,6 +80,10 @@ MISTAKES = {
         'max_pixels = "max_pixels"', 'max_pixels = "maxpixels"', "image.accepts.max_pixels",
         "did you mean 'max_pixels'?",
     ),
+    "a number that no argument of the engine changes": (
+        "[image.accepts]", "[image.planned_by]\nmax_pixels = 'maxpixels'\n[image.accepts]",
+        "image.planned_by.max_pixels", "did you mean 'max_pixels'?",
+    ),
     "a field of an argument": (
         'kind = "nullable_switch"', 'kinds = "nullable_switch"', "image.accepts.do_resize.kinds",
         "did you mean 'kind'?",

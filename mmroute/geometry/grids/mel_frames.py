@@ -17,7 +17,7 @@ from mmroute.errors import InexactError, Reason, item_refused
 from mmroute.geometry.grid import CachePlan, Count, OneByOne
 from mmroute.requests.items import AudioLength
 
-_PLANNED_SECONDS: Final = 30  # of the audio that the engine plans with
+_MOST_PLANNED: Final = 30  # seconds of the audio that the engine plans with
 _CHUNK: Final = 3000  # frames that Ultravox's encoder takes at once
 
 
@@ -46,6 +46,10 @@ class MelFrames(OneByOne[AudioLength]):
         min_samples: the fewest samples; audio of fewer is refused.
         max_seconds: the most seconds that are used, the rest is cut off; None for no limit.
         padded_seconds: the seconds that audio is filled up to; longer audio was not observed.
+        chunk_seconds: the seconds of the audio that the engine plans its encoder cache with, of
+            which it takes at most 30.
+        planned_chunks: the number of such chunks in this audio; None: one.
+        planned_encoder: the encoder by whose rule the engine plans; None: the audio's own.
         padding_side: the side at which audio is filled up. At the right, samples that do not fill a
             frame make one.
     """
@@ -57,10 +61,18 @@ class MelFrames(OneByOne[AudioLength]):
     min_samples: int = 1
     max_seconds: int | None = None
     padded_seconds: int | None = None
+    chunk_seconds: int = _MOST_PLANNED
+    planned_chunks: int | None = None
+    planned_encoder: Encoder | None = None
     padding_side: Literal["left", "right"] = "left"
 
     def max_embeds(self, _: CachePlan) -> int:
-        return self._tokens(_PLANNED_SECONDS * self.sampling_rate)
+        if self.planned_chunks:
+            return self._tokens(self.planned_chunks * self.chunk_seconds * self.sampling_rate)
+        samples = min(self.chunk_seconds, _MOST_PLANNED) * self.sampling_rate
+        if self.planned_encoder:
+            return _TOKENS[self.planned_encoder](samples // self.hop_length)
+        return self._tokens(samples)
 
     def count(self, audio: AudioLength) -> Count:
         samples = self._samples(audio)

@@ -11,14 +11,11 @@ both.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 from mmroute.audios.header import resampled_length
 from mmroute.errors import InexactError, Reason, item_refused
 from mmroute.geometry.grid import CachePlan, Count, OneByOne
 from mmroute.requests.items import AudioLength
-
-_MOST_SECONDS: Final = 600  # that the engine decodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +50,8 @@ class PaddedAudio(OneByOne[AudioLength]):
                 f"{self.hop_length}"
             )
 
-    def max_embeds(self, _: CachePlan) -> int:
-        return self._tokens(-(-_MOST_SECONDS // self.chunk_seconds))
+    def max_embeds(self, plan: CachePlan) -> int:
+        return plan.max_model_len
 
     @property
     def _chunk(self) -> int:

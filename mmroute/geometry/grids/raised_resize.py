@@ -13,7 +13,7 @@ from typing import Final
 
 from mmroute.errors import image_refused
 from mmroute.geometry.grid import CachePlan, Count, MergedFrames, MergedPatches
-from mmroute.geometry.grids.smart_resize import MAX_ASPECT, check_aspect, smart_resize
+from mmroute.geometry.grids.smart_resize import check_aspect, largest_rectangle, smart_resize
 from mmroute.requests.items import ImageSize, VideoSize
 
 _PLANNED_FRAMES: Final = 14
@@ -44,8 +44,7 @@ class RaisedResize(MergedPatches):
 
     def max_embeds(self, _: CachePlan) -> int:
         """The most tokens that make a rectangle which is not too thin."""
-        most = self.limits[1] // self.factor**2
-        return next((n for n in range(most, 0, -1) if _is_rectangle(n)), 1)
+        return math.prod(largest_rectangle(self.limits[1] // self.factor**2))
 
     def count(self, image: ImageSize) -> Count:
         return Count(*self.resized(image.height, image.width, self.limits[1]))
@@ -169,8 +168,3 @@ class RegrownResize(MergedPatches):
             rows = max(1, math.floor(rows * factor / shrink / factor))
             columns = max(1, math.floor(columns * factor / shrink / factor))
         return Count(rows, columns)
-
-
-def _is_rectangle(tokens: int) -> bool:
-    rows = next(n for n in range(math.isqrt(tokens), 0, -1) if not tokens % n)
-    return tokens // rows / rows <= MAX_ASPECT

@@ -16,7 +16,11 @@ import numpy as np
 from mmroute.errors import InexactError, Reason, argument_refused, item_refused
 from mmroute.geometry.frame_sampling import Frames, Sampler
 from mmroute.geometry.grid import CachePlan, Count, MergedFrames
-from mmroute.geometry.grids.smart_resize import enlarge_to_factor, smart_resize
+from mmroute.geometry.grids.smart_resize import (
+    enlarge_to_factor,
+    largest_rectangle,
+    smart_resize,
+)
 from mmroute.requests.items import VideoSize
 
 _PAIR: Final = 2
@@ -52,7 +56,8 @@ class ResizedVideo(MergedFrames):
 
     def max_embeds(self, plan: CachePlan) -> int:
         if not self.planned_by_context:
-            return self.max_pixels // _PAIR // self.factor**2
+            most = self.max_pixels // _PAIR // self.factor**2
+            return most if self.time_is == "whole" else math.prod(largest_rectangle(most))
         best = most = 0
         for frames in range(1, _PLANNED_FRAMES + 1):
             count = self._planned(frames, plan.largest_image)

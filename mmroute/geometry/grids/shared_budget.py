@@ -39,9 +39,9 @@ class SharedBudget:
     min_patches: int
     max_patches: int
 
-    def max_embeds(self, _: CachePlan) -> int:
-        """The engine plans with a whole context for a video."""
-        return max(self.min_patches, self.max_patches) // _MERGE**2
+    def max_embeds(self, plan: CachePlan) -> int:
+        """A square in all of the context beside one token of text, whatever images may have."""
+        return math.isqrt(max(0, plan.max_model_len - _RESERVED - 1)) ** 2
 
     def counts(self, items: Sequence[ImageSize], context: ModelContext) -> Iterable[Count]:
         budget = (context.max_model_len - _RESERVED) * _MERGE**2

@@ -70,7 +70,10 @@ class SmartResize(MergedPatches):
         side = self.planned_side
         match self.planned:
             case "area":
-                return most
+                rows, columns = largest_rectangle(most)
+                image = ImageSize(columns * self.factor, rows * self.factor)
+                # It has more tokens if the smallest area is above the largest one.
+                return replace(self, resize=True).count(image).total
             case "rectangle":
                 return most - most % math.isqrt(most)
             case "square":
@@ -126,6 +129,19 @@ class SmartResize(MergedPatches):
             least_rounded=self.least_rounded,
             least_shrunk=self.least_shrunk,
         )
+
+
+def largest_rectangle(most: int) -> tuple[int, int]:
+    """Rows and columns of the largest image of at most so many tokens that is not too thin.
+
+    >>> largest_rectangle(439)  # a prime number
+    (6, 73)
+    """
+    for tokens in range(most, 0, -1):
+        rows = next(side for side in range(math.isqrt(tokens), 0, -1) if tokens % side == 0)
+        if tokens <= MAX_ASPECT * rows**2:
+            return rows, tokens // rows
+    return 1, 1
 
 
 def unresized(image: ImageSize, factor: int) -> tuple[int, int]:

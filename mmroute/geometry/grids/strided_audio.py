@@ -58,6 +58,7 @@ class StridedAudio(OneByOne[AudioLength]):
             with.
         planned_samples: the number of samples of this audio, in place of `planned_tokens`.
         planned_seconds: the number of seconds of this audio, in place of `planned_tokens`.
+        planned_within_context: whether this audio has no more tokens than the longest context.
     """
 
     sampling_rate: int
@@ -85,11 +86,12 @@ class StridedAudio(OneByOne[AudioLength]):
     planned_tokens: int = 0
     planned_samples: int = 0
     planned_seconds: int = 0
+    planned_within_context: bool = False
 
-    def max_embeds(self, _: CachePlan) -> int:
-        if self.planned_tokens:
-            return self.planned_tokens
-        return self._tokens(self.planned_samples or self.planned_seconds * self.sampling_rate)
+    def max_embeds(self, plan: CachePlan) -> int:
+        samples = self.planned_samples or self.planned_seconds * self.sampling_rate
+        tokens = self.planned_tokens or self._tokens(samples)
+        return min(tokens, plan.max_model_len) if self.planned_within_context else tokens
 
     def mel_frames(self, audio: AudioLength) -> int:
         """The number of frames before any step."""
