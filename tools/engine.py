@@ -81,6 +81,17 @@ def build_engine(
 
     The directory is written by this function, and the engine goes on reading it.
     """
+    of_files = prepare(model, directory, arguments, files)
+    return Engine(directory, model_id=f"org/{model}"), of_files
+
+
+def prepare(
+    model: str,
+    directory: Path,
+    arguments: argparse.Namespace,
+    files: dict[str, Any] | None = None,
+) -> str:
+    """Write a model's files with the code of its processor; the fingerprint without the code."""
     from small_code_families import CODE_FAMILIES
 
     if model == EMBEDDED and arguments.params is None:
@@ -96,7 +107,7 @@ def build_engine(
     elif code.is_dir():
         for file in code.glob("*.py"):
             (directory / file.name).write_text(file.read_text())
-    return Engine(directory, model_id=f"org/{model}"), of_files
+    return of_files
 
 
 def write_files(

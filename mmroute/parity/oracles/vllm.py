@@ -122,7 +122,7 @@ class VllmEngine:
             ) from error
         self.version = str(vllm.__version__)
         try:
-            options = _options(files)
+            options = engine_options(files)
             config = ModelConfig(
                 dtype="bfloat16",
                 seed=0,
@@ -237,8 +237,12 @@ def _choose_platform() -> None:
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 
 
-def _options(files: ModelFiles) -> dict[str, Any]:
-    """The options for a model that differ from vLLM's defaults."""
+def engine_options(files: ModelFiles) -> dict[str, Any]:
+    """The options for a model that differ from vLLM's defaults.
+
+    Raises:
+        OracleError: vLLM cannot read the model's files.
+    """
     model = str(files.root) if files.commit is None else files.name
     options: dict[str, Any] = {
         "model": model,
