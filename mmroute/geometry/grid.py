@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Sized
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -50,11 +50,13 @@ class CachePlan(NamedTuple):
         max_model_len: the number of tokens of the longest context.
         largest_image: the number of features of the largest planned image; 0 without images.
         takes_images: whether a request may have an image.
+        encode: returns the token IDs of a text.
     """
 
     max_model_len: int
     largest_image: int = 0
     takes_images: bool = True
+    encode: Callable[[str], Sized] = str.encode
 
     @property
     def beside_an_image(self) -> int:

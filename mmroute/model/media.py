@@ -16,7 +16,7 @@ from mmroute.errors import InexactError, ModelError, Reason, quoted
 from mmroute.families.lookup import Lookup
 from mmroute.families.media import MediaSpec
 from mmroute.families.spec import FamilySpec
-from mmroute.geometry import CachePlan, Geometry
+from mmroute.geometry import CachePlan, Geometry, TokenIds
 from mmroute.geometry.geometry import RefusedItems
 from mmroute.geometry.grid import AnyGrid
 from mmroute.geometry.registry import GRIDS, LAYOUTS
@@ -75,9 +75,12 @@ class MediaResolver:
             if self._taken(spec):
                 images = media.get(Modality.IMAGE)  # which come first, if there are any
                 planned = (images.max_embeds, images.max_items > 0) if images else (0, False)
-                plan = CachePlan(max_model_len, *planned)
+                plan = CachePlan(max_model_len, *planned, self._encode)
                 media[modality] = self._media_rules(modality, spec, plan)
         return media
+
+    def _encode(self, text: str) -> TokenIds:
+        return self.tokenizer.encode(text, add_special_tokens=False)
 
     def _taken(self, spec: MediaSpec) -> bool:
         """Whether a model has what the rules of a modality hold for."""

@@ -56,6 +56,9 @@ def glm(max_pixels: int) -> ResizedVideo:
 
 QWEN = SmartResize(patch_size=16, merge_size=2, min_pixels=65536, max_pixels=450000)
 BELOW = replace(QWEN, max_pixels=50176)
+RECTANGLE = replace(BELOW, planned="rectangle")
+GLM46V = replace(glm(100352000), planned_by_context=False)
+SIX_TOKENS = CachePlan(131072, encode=lambda _: range(6))
 QWEN_VIDEO = ResizedVideo(
     time_is="mean", patch_size=16, merge_size=2, min_pixels=8000, max_pixels=900000,
     sampler=Sampler.QWEN3_VL,
@@ -86,6 +89,9 @@ QWEN_AUDIO = MelFrames(
         pytest.param(TILES, CachePlan(32768), 3328, id="twelve tiles and a thumbnail"),
         pytest.param(QWEN, CachePlan(32768), 438, id="439 is a prime number"),
         pytest.param(BELOW, CachePlan(32768), 64, id="the smallest area above the largest"),
+        pytest.param(RECTANGLE, CachePlan(32768), 64, id="a rectangle below the smallest area"),
+        pytest.param(GLM46V, SIX_TOKENS, 66562, id="times of six tokens"),
+        pytest.param(replace(GLM46V, planned_pixels=50176), SIX_TOKENS, 2594, id="glm's argument"),
         pytest.param(QWEN_VIDEO, CachePlan(32768), 438, id="a pair of frames"),
         pytest.param(NEMOTRON, CachePlan(8192), 8100, id="nemotron omni"),
         pytest.param(NEMOTRON, CachePlan(300), 289, id="nemotron omni in a short context"),

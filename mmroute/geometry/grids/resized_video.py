@@ -26,6 +26,9 @@ from mmroute.requests.items import VideoSize
 _PAIR: Final = 2
 # vLLM ``glm4_1v.py``; the area is the default of its ``smart_resize``.
 _PLANNED_FRAMES: Final = 600
+_PLANNED_PAIRS: Final = 320
+_PLANNED_SECONDS: Final = 300
+_AROUND: Final = 2  # begin and end of a pair, and of the video
 _PLANNED_MIN_PIXELS: Final = 112 * 112
 
 
@@ -43,6 +46,7 @@ class ResizedVideo(MergedFrames):
         num_frames: the number of frames that a request asks for, in place of `fps`.
         planned_by_context: whether the engine plans its encoder cache with the frames that fill
             the context best beside an image; otherwise with the largest volume.
+        planned_pixels: that largest volume; None: `max_pixels`.
     """
 
     time_is: Literal["mean", "whole"]
@@ -53,11 +57,16 @@ class ResizedVideo(MergedFrames):
     max_frames: int = 768
     num_frames: int | None = None
     planned_by_context: bool = False
+    planned_pixels: int | None = None
 
     def max_embeds(self, plan: CachePlan) -> int:
         if not self.planned_by_context:
-            most = self.max_pixels // _PAIR // self.factor**2
-            return most if self.time_is == "whole" else math.prod(largest_rectangle(most))
+            most = (self.planned_pixels or self.max_pixels) // _PAIR // self.factor**2
+            if self.time_is == "mean":
+                return math.prod(largest_rectangle(most))
+            times = (f"{seconds:.1f} seconds" for seconds in range(_PLANNED_SECONDS))
+            longest = max(len(plan.encode(time)) for time in times)
+            return most + _PLANNED_PAIRS * (longest + _AROUND) + _AROUND
         best = most = 0
         for frames in range(1, _PLANNED_FRAMES + 1):
             count = self._planned(frames, plan.largest_image)

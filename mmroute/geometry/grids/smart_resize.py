@@ -72,14 +72,16 @@ class SmartResize(MergedPatches):
             case "area":
                 rows, columns = largest_rectangle(most)
                 image = ImageSize(columns * self.factor, rows * self.factor)
-                # It has more tokens if the smallest area is above the largest one.
-                return replace(self, resize=True).count(image).total
             case "rectangle":
-                return most - most % math.isqrt(most)
+                rows = math.isqrt(most)
+                image = ImageSize(most // rows * self.factor, rows * self.factor)
             case "square":
-                return replace(self, resize=True).count(ImageSize(side, side)).total
-        sides = math.isqrt(self.max_pixels), side
-        return max(self.count(ImageSize(side, side)).total for side in sides)
+                image = ImageSize(side, side)
+            case "squares":
+                sides = math.isqrt(self.max_pixels), side
+                return max(self.count(ImageSize(side, side)).total for side in sides)
+        # It has more tokens if the smallest area is above the largest one.
+        return replace(self, resize=True).count(image).total
 
     def patches(self, image: ImageSize) -> tuple[int, int, int]:
         """Frames, rows and columns of patches."""
