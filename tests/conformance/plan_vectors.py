@@ -50,7 +50,7 @@ def plan_problems(directory: Path, plans: Mapping[str, Any]) -> Iterator[str]:
         taken = {
             modality.value: rules
             for modality, rules in model.media.items()
-            if rules.max_items and not isinstance(rules.geometry, RefusedItems)
+            if rules.max_items and not isinstance(rules.geometry.grid, RefusedItems)
         }
         seen = set()
         for modality, rules in taken.items():
