@@ -22,7 +22,7 @@ from mmroute.chat.parts import MediaPart, Part
 from mmroute.chat.probe_chats import proved
 from mmroute.chat.rendered import Continued
 from mmroute.chat.resumable import Place, ResumableTemplate, State
-from mmroute.chat.same_messages import dumped, num_same
+from mmroute.chat.same_messages import dumped, num_same_messages
 from mmroute.reuse.prefix_cache import RecentCache
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ class ChatCache(RecentCache[_Chat, int]):
         known = found
         if known is None or known.variables != settings:
             known = _Chat(resumable, settings, [])
-        count = num_same(known.messages, messages)
+        count = num_same_messages(known.messages, messages)
         self.count(known.sizes[count - 1] if count else 0)
         if (found is None or found.messages) and count / len(messages) < _MOST:
             keys = [_key(salt, messages, len(messages))]

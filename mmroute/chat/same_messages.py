@@ -24,7 +24,7 @@ _PROBES: Final = (
 )  # fmt: skip
 
 
-def num_same(known: list[Any], messages: list[Any]) -> int:
+def num_same_messages(known: list[Any], messages: list[Any]) -> int:
     """The number of leading messages that two chats share.
 
     Args:
@@ -38,9 +38,9 @@ def num_same(known: list[Any], messages: list[Any]) -> int:
 def _fastest() -> Callable[[list[Any], list[Any]], int]:
     pairs = [([known], [other]) for known in _PROBES for other in deepcopy(_PROBES)]
     if _messages is not None and all(
-        _messages.num_same(*pair) == _by_python(*pair) for pair in pairs
+        _messages.num_same_messages(*pair) == _by_python(*pair) for pair in pairs
     ):
-        return _messages.num_same
+        return _messages.num_same_messages
     return _by_python
 
 

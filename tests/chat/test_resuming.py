@@ -17,7 +17,7 @@ from mmroute.chat.cache import ChatCache
 from mmroute.chat.probe_chats import proved
 from mmroute.chat.rendered import Continued
 from mmroute.chat.resumable import ResumableTemplate
-from mmroute.chat.same_messages import num_same
+from mmroute.chat.same_messages import num_same_messages
 from mmroute.engines.vllm.hf_chat import HfChat
 from mmroute.engines.vllm.templates import compile_template
 from mmroute.errors import InexactError, Reason
@@ -150,7 +150,7 @@ def compares_loosely(patch: pytest.MonkeyPatch) -> None:
             return list(map(loose, value))
         return int(value) if isinstance(value, bool | float) else value
 
-    patch.setattr(cache, "num_same", lambda *chats: num_same(*map(loose, chats)))
+    patch.setattr(cache, "num_same_messages", lambda *chats: num_same_messages(*map(loose, chats)))
 
 
 def forgets_the_variables(patch: pytest.MonkeyPatch) -> None:
@@ -174,7 +174,9 @@ def numbers_messages_anew(patch: pytest.MonkeyPatch) -> None:
 
 
 def trusts_the_key(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(cache, "num_same", lambda known, messages: min(len(known), len(messages)))
+    patch.setattr(
+        cache, "num_same_messages", lambda known, messages: min(len(known), len(messages))
+    )
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mmroute.chat import same_messages
-from mmroute.chat.same_messages import num_same
+from mmroute.chat.same_messages import num_same_messages
 from tools import needs
 
 pytestmark = [pytest.mark.process, needs("cc", "the extension is optional")]
@@ -47,14 +47,18 @@ def extension(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
 
 @pytest.fixture(params=["compiled", "python"])
 def compare(request: pytest.FixtureRequest, extension: ModuleType) -> Any:
-    return extension.num_same if request.param == "compiled" else same_messages._by_python
+    return extension.num_same_messages if request.param == "compiled" else same_messages._by_python
 
 
 @given(known=st.lists(VALUES, max_size=4), other=st.lists(VALUES, max_size=4))
 def test_both_find_the_same(extension: ModuleType, known: list[Any], other: list[Any]) -> None:
-    assert extension.num_same(known, other) == same_messages._by_python(known, other)
+    assert extension.num_same_messages(known, other) == same_messages._by_python(known, other)
     same = [*deepcopy(known), *other]
-    assert extension.num_same(known, same) == len(known) == same_messages._by_python(known, same)
+    assert (
+        extension.num_same_messages(known, same)
+        == len(known)
+        == same_messages._by_python(known, same)
+    )
 
 
 @pytest.mark.parametrize(
@@ -88,9 +92,9 @@ def test_the_compiled_part_is_used_where_it_answers_rightly(
 ) -> None:
     fastest = same_messages._fastest.__wrapped__
     monkeypatch.setattr(same_messages, "_messages", extension)
-    assert fastest() is extension.num_same
-    loose = SimpleNamespace(num_same=lambda known, messages: int(known == messages))
+    assert fastest() is extension.num_same_messages
+    loose = SimpleNamespace(num_same_messages=lambda known, messages: int(known == messages))
     for useless in (loose, None):
         monkeypatch.setattr(same_messages, "_messages", useless)
         assert fastest() is same_messages._by_python
-    assert num_same([{"role": "user"}], [{"role": "user"}, {}]) == 1
+    assert num_same_messages([{"role": "user"}], [{"role": "user"}, {}]) == 1

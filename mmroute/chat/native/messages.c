@@ -45,9 +45,9 @@ static int is_same(PyObject *known, PyObject *value, int depth) {
     return 0;
 }
 
-PyDoc_STRVAR(num_same_doc, "The number of leading messages that two lists share.");
+PyDoc_STRVAR(num_same_messages_doc, "The number of leading messages that two lists share.");
 
-static PyObject *num_same(PyObject *Py_UNUSED(module), PyObject *args) {
+static PyObject *num_same_messages(PyObject *Py_UNUSED(module), PyObject *args) {
     PyObject *known, *messages;
     if (!PyArg_ParseTuple(args, "O!O!", &PyList_Type, &known, &PyList_Type, &messages)) return NULL;
     Py_ssize_t most = PyList_Size(known), count = 0;
@@ -61,7 +61,7 @@ static PyObject *num_same(PyObject *Py_UNUSED(module), PyObject *args) {
 }
 
 static PyMethodDef methods[] = {
-    {"num_same", num_same, METH_VARARGS, num_same_doc},
+    {"num_same_messages", num_same_messages, METH_VARARGS, num_same_messages_doc},
     {NULL, NULL, 0, NULL},
 };
 
