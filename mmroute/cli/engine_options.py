@@ -13,7 +13,7 @@ from mmroute.engines.known import engine_names, find_engine
 from mmroute.engines.running import RunningEngine
 from mmroute.engines.settings import EngineSettings
 from mmroute.errors import ModelError, Reason, did_you_mean
-from mmroute.garbage import not_searched
+from mmroute.model.garbage import not_searched
 from mmroute.normalizer import Normalizer
 
 MODEL_HELP = (

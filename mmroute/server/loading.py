@@ -13,9 +13,9 @@ from mmroute.api.vllm import ROUTES, LoadedModel, release_of, schema_of
 from mmroute.engines.known import find_engine
 from mmroute.engines.settings import EngineSettings
 from mmroute.errors import ModelError, Reason
-from mmroute.garbage import not_searched
 from mmroute.health.self_check import check_model
 from mmroute.images.known_files import KnownFiles
+from mmroute.model.garbage import not_searched
 from mmroute.model.resolved import ResolvedModel
 from mmroute.net.links import ImageLinks
 from mmroute.normalizer import Normalizer

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mmroute.garbage import not_searched
+from mmroute.model.garbage import not_searched
 
 
 @pytest.fixture(autouse=True)
