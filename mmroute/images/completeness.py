@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, BinaryIO, Final, TypeAlias
 
-from PIL import Image
+from PIL import Image, JpegImagePlugin
 
 _MAX_STEPS: Final = 100_000  # the limit of pieces in a file; no encoder makes more
 _END_OF_IMAGE: Final = b"\xff\xd9"
@@ -117,6 +117,12 @@ def _jpeg(file: BinaryIO, image: _Opened, size: int) -> bool:
     return is_complete_jpeg(file, at, size, several_scans=several_scans)
 
 
+def _mpo(file: BinaryIO, _image: _Opened, size: int) -> bool:
+    """Whether the first picture of a file of several JPEG pictures is complete."""
+    file.seek(0)
+    return _jpeg(file, JpegImagePlugin.JpegImageFile(file), size)  # as MPO it is rewound
+
+
 def _gif(file: BinaryIO, image: _Opened, size: int) -> bool:
     """Whether the first frame's data blocks end with a terminator that is followed by a block."""
     at = image.tile[0].offset
@@ -211,6 +217,6 @@ _CHECKS: Final[Mapping[str, Callable[[BinaryIO, _Opened, int], bool]]] = {
     "BMP": _bmp,
     "GIF": _gif,
     "JPEG": _jpeg,
-    "MPO": _jpeg,
+    "MPO": _mpo,
     "TIFF": _tiff,
 }

@@ -68,6 +68,9 @@ def _jpeg() -> dict[str, bytes]:
         "jpeg-exif-1-xmp-6": _saved(_picture(90, 30), "JPEG", exif=_exif(1), xmp=XMP % 6),
         "jpeg-behind-70-kb": _saved(_picture(90, 30), "JPEG", comment=b" " * 65000, exif=_exif(6)),
         "jpeg-trailing-bytes": plain + b"trailing",
+        "mpo": _several(),
+        "mpo-exif-6": _several(exif=_exif(6)),
+        "mpo-progressive": _several(progressive=True),
     }
     unwritable = _exif_with((ORIENTATION, SHORT, b"\6\0"), (RESOLUTION, ASCII, b"72\0"))
     files["jpeg-exif-6-unwritable"] = _saved(_picture(86, 24), "JPEG", exif=unwritable)
@@ -75,6 +78,12 @@ def _jpeg() -> dict[str, bytes]:
         exif = _exif(orientation)
         files[f"jpeg-exif-{orientation}"] = _saved(_picture(86, 24), "JPEG", exif=exif)
     return files
+
+
+def _several(**options: Any) -> bytes:
+    """A picture with a preview behind it, as cameras and phones write it."""
+    preview = _picture(32, 24)
+    return _saved(_picture(96, 32), "MPO", save_all=True, append_images=[preview], **options)
 
 
 def _png() -> dict[str, bytes]:
@@ -164,6 +173,7 @@ def _broken() -> dict[str, bytes]:
     bomb = b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + b"IHDR" + header
     return files | {
         "cut-jpeg-last-byte": _saved(_picture(60, 40), "JPEG")[:-1],
+        "cut-mpo": _several()[:900],
         "bomb": bomb + struct.pack(">I", zlib.crc32(b"IHDR" + header)) + b"\0\0\0\0IDAT",
         "html": b"<!doctype html><title>404</title>",
         "empty": b"",
