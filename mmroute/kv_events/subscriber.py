@@ -9,6 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final, Self
 
@@ -45,7 +46,7 @@ class Subscriber:
     events that were published before and for those that were missed. While that endpoint does not
     answer, new events are given without waiting for it. It logs, with the endpoint: no answer for
     ten seconds, connections that end, and replays without an answer. Use it in one thread at a
-    time.
+    time. ``async for`` takes a thread of its own.
 
     Args:
         endpoint: the publisher's address, such as ``tcp://worker-0:5557``. The engine calls it
@@ -129,9 +130,15 @@ class Subscriber:
         self._context.destroy()
 
     async def __aiter__(self) -> AsyncIterator[Message]:
-        while not self._closing:
-            for message in await asyncio.to_thread(self.receive, _TICK):
-                yield message
+        # It waits nearly all the time, and the event loop's own threads are few.
+        thread = ThreadPoolExecutor(1, "mmroute-events")
+        receive = asyncio.get_running_loop().run_in_executor
+        try:
+            while not self._closing:
+                for message in await receive(thread, self.receive, _TICK):
+                    yield message
+        finally:
+            thread.shutdown(wait=False)
         self._context.destroy()
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ import importlib.util
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from unittest.mock import ANY
 
@@ -196,6 +197,21 @@ def test_asyncio_receives_the_same(worker: Worker) -> None:
 
     worker.publish(*PAYLOADS)
     assert told(asyncio.run(first(len(PAYLOADS)))) == list(range(len(PAYLOADS)))
+
+
+def test_asyncio_receives_while_all_threads_of_the_loop_are_busy(worker: Worker) -> None:
+    async def first() -> Message:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        done = threading.Event()
+        waiting = asyncio.create_task(asyncio.to_thread(done.wait, 20))
+        with Subscriber(worker.endpoint, replay_endpoint=worker.replay_endpoint) as subscriber:
+            message = await asyncio.wait_for(anext(aiter(subscriber)), 10)
+        done.set()
+        await waiting
+        return message
+
+    worker.publish(*PAYLOADS[:1])
+    assert told([asyncio.run(first())]) == [0]
 
 
 def test_publishers_connect_to_a_subscriber_that_binds() -> None:
