@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -109,11 +109,16 @@ def test_options_of_chats_behind_the_rust_frontend(small_model: Callable[[str], 
          "unsupported_field"),
         ({"prompt": ["a", "b"]}, 422, "unsupported_field"),
         ({"prompt": "a", "suffix": "b"}, 400, "suffix"),
-        ({}, 400, "prompt"),
+        ({"prompt": None}, 400, "prompt"),
+        ({}, 400, "body.messages"),
+        ({"model": "m", "temperature": 0}, 400, "body.messages"),
+        (None, 400, "body"),
+        ([], 400, "body"),
+        ("x", 400, "body"),
     ],
 )  # fmt: skip
 def test_what_is_refused_is_refused_in_the_words_of_the_engine(
-    body: Mapping[str, Any], status: int, param: str | None
+    body: Any, status: int, param: str | None
 ) -> None:
     with pytest.raises(ApiError) as refused:
         from_openai(body)

@@ -29,7 +29,7 @@ from small_text_families import TEXT_FAMILIES
 from starlette.testclient import TestClient
 
 from mmroute import ImageSize, InexactError, Lora, Normalizer, Reason
-from mmroute.api.vllm.errors import REFUSED_BY_ENGINE, USUALLY_REFUSED
+from mmroute.api.vllm import REFUSED_BY_ENGINE, USUALLY_REFUSED
 from mmroute.engines.settings import EngineSettings
 from mmroute.forwarding.metadata import mm_metadata
 from mmroute.server import ModelSource, ServerSettings

@@ -9,6 +9,7 @@ from mmroute.api.vllm.call import ApiRequest, Call, Reply
 from mmroute.api.vllm.chat_completion import ChatCompletionRequest
 from mmroute.api.vllm.cost import Cost
 from mmroute.api.vllm.errors import (
+    REFUSED_BY_ENGINE,
     USUALLY_REFUSED,
     ApiError,
     bad_request,
@@ -24,8 +25,8 @@ from mmroute.api.vllm.routes import ROUTES, schema_of
 from mmroute.api.vllm.validation import Schema, invalid_fields
 
 __all__ = [
-    "OWN_ROUTES", "ROUTES", "USUALLY_REFUSED", "ApiError", "ApiOptions", "ApiRequest", "Call",
-    "ChatCompletionRequest", "Cost", "ErrorResponse", "LoadedModel", "Release", "Reply", "Schema",
-    "answer_body", "bad_request", "from_openai", "invalid_body", "invalid_fields", "of_reason",
-    "read", "release_of", "require", "schema_of",
+    "OWN_ROUTES", "REFUSED_BY_ENGINE", "ROUTES", "USUALLY_REFUSED", "ApiError", "ApiOptions",
+    "ApiRequest", "Call", "ChatCompletionRequest", "Cost", "ErrorResponse", "LoadedModel",
+    "Release", "Reply", "Schema", "answer_body", "bad_request", "from_openai", "invalid_body",
+    "invalid_fields", "of_reason", "read", "release_of", "require", "schema_of",
 ]  # fmt: skip

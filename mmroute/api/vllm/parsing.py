@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _DEFAULTS: Final = ApiOptions()
 _NO_LORAS: Final[Mapping[str, str]] = {}
+_COMPLETION: Final = frozenset({"prompt", "prompt_embeds"})
 
 
 def from_openai(
@@ -37,7 +38,8 @@ def from_openai(
     rules of the model, see `answer_body`.
 
     Args:
-        body: the JSON object that a client sent. With `messages` it is a chat, else a completion.
+        body: the JSON that a client sent. An object with `prompt` or `prompt_embeds` and without
+            `messages` is a completion, all others are chats.
         backend: the engine that will answer it: ``vllm``, or a release such as ``vllm==0.28``,
             whose fields it may have.
         loras: the path of each LoRA adapter, by the name that a client gives as `model`.
@@ -77,7 +79,7 @@ def answer_body(
     Args:
         model: the model to ask.
         path: the route: one of `mmroute.api.vllm.ROUTES`, such as ``/v1/messages/render``.
-        body: the JSON object that a client sent. It is not changed.
+        body: the JSON that a client sent. It is not changed.
         options: the options that the operator set.
 
     Raises:
@@ -95,23 +97,29 @@ def answer_body(
     """
     engine = model.model.engine
     schema = schema_of(path, release_of(f"{engine.name}=={engine.version}"), engine.frontend)
-    return schema.request({**body}, long=False).answer(Call(model, options))
+    return schema.request(_copied(body), long=False).answer(Call(model, options))
 
 
 def read(body: Mapping[str, Any], backend: str) -> ChatCompletionRequest | CompletionRequest:
     """Check the fields of a body of ``/v1/chat/completions`` or ``/v1/completions``.
 
     Args:
-        body: the JSON object. It is not changed.
+        body: the JSON of the body. It is not changed.
         backend: the engine whose fields it may have, such as ``vllm==0.28``.
 
     Raises:
         ApiError: 400: the engine refuses the body. 422: `unsupported_field`.
         ModelError: `unknown_backend`.
     """
-    path = "/v1/chat/completions/render" if "messages" in body else "/v1/completions/render"
-    request = schema_of(path, release_of(backend)).request({**body}, long=False)
+    given = body if isinstance(body, Mapping) else {}
+    is_completion = "messages" not in given and not _COMPLETION.isdisjoint(given)
+    path = "/v1/completions/render" if is_completion else "/v1/chat/completions/render"
+    request = schema_of(path, release_of(backend)).request(_copied(body), long=False)
     return cast("ChatCompletionRequest | CompletionRequest", request)
+
+
+def _copied(body: object) -> object:
+    return {**body} if isinstance(body, Mapping) else body
 
 
 def _of_chat(chat: ChatCompletionRequest, loras: Mapping[str, str], options: ApiOptions) -> Request:
