@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar, Final, NamedTuple, TypeAlias
 
-from mmroute.errors import invalid, json_type, quoted
+from mmroute.errors import InexactError, Reason, invalid, json_type, quoted
 
 _MAX_TEXT: Final = 4096
 _INT64: Final = 1 << 63
@@ -294,11 +294,14 @@ def check_text(name: str, text: str) -> None:
     """Refuse a text that cannot be hashed, or that is too long to be hashed fast.
 
     Raises:
-        InexactError: `invalid_request` if it has a lone surrogate, which JSON allows, or more than
-            4,096 characters.
+        InexactError: `invalid_request` if it has a lone surrogate, which JSON allows;
+            `unsupported_field` if it has more than 4,096 characters.
     """
     if len(text) > _MAX_TEXT:
-        raise invalid(f"{name} must have at most {_MAX_TEXT} characters, found {len(text)}")
+        raise InexactError(
+            Reason.UNSUPPORTED_FIELD,
+            f"{name} must have at most {_MAX_TEXT} characters, found {len(text)}",
+        )
     try:
         text.encode()
     except UnicodeEncodeError as error:

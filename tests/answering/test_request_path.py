@@ -270,7 +270,7 @@ def test_one_uuid_names_one_image(normalizer: Callable[[str], Normalizer]) -> No
     assert model.normalize(messages=user(IMAGE, IMAGE), images=same).exact
     other = [ImageSize(100, 100, "u"), ImageSize(400, 300, "u")]
     routing = model.normalize(messages=user(IMAGE, IMAGE), images=other)
-    assert routing.reason is Reason.INVALID_REQUEST
+    assert routing.reason is Reason.UNSUPPORTED_FIELD
     assert "'u'" in routing.message
 
 

@@ -141,7 +141,7 @@ def check_names(
     For a model with vision chunks, also refuse a request in which some images have no uuid.
 
     Raises:
-        InexactError: `invalid_request`.
+        InexactError: `unsupported_field` for one name, `invalid_request` for a missing uuid.
     """
     for modality, listed in items.items():
         if forms[modality] is not IdentityForm.VISION_CHUNK:
@@ -155,9 +155,10 @@ def check_names(
             continue
         one, other = replace(first.size, uuid=None), replace(item.size, uuid=None)
         if one != other:
-            raise invalid(
+            raise InexactError(
+                Reason.UNSUPPORTED_FIELD,
                 f"the uuid {quoted(identity.value)} names items of two sizes, {one} and {other}; "
-                "the engine caches by it, and would reuse the first one's tokens"
+                "the engine caches by it, and would reuse the first one's tokens",
             )
 
 
