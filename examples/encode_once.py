@@ -32,9 +32,13 @@ def post(url: str, body: Mapping[str, Any]) -> Json:
     """
     data, kind = json.dumps(body).encode(), {"Content-Type": "application/json"}
     asked = urllib.request.Request(url, data, kind)  # noqa: S310 - the operator's own engine
-    with urllib.request.urlopen(asked) as answer:  # noqa: S310 - likewise
-        found: Json = json.load(answer)
-        return found
+    try:
+        with urllib.request.urlopen(asked) as answer:  # noqa: S310 - likewise
+            found: Json = json.load(answer)
+            return found
+    except urllib.error.HTTPError as error:
+        error.close()  # it is the response as well
+        raise
 
 
 class Stage:

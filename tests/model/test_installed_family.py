@@ -115,7 +115,8 @@ def test_an_installed_chat_renderer(tmp_path: Path, acme: Path) -> None:
     (package / "one.toml").write_text(spec.replace("values.mark", "values.word"))
     done = mmroute(site, "tokens", str(acme), stdin=json.dumps(lines[0]))
     assert done.returncode == 1
-    assert "one-spec: chat.values of shout: missing a required argument: 'mark'" in done.stderr
+    assert "one-spec: chat.values of shout: missing a required" in done.stderr
+    assert "argument: 'mark'" in done.stderr
 
 
 _ONE_CHAT = """
