@@ -25,7 +25,7 @@ from mmroute.chat.template_files import (
 from mmroute.chat.template_parameters import TRANSFORMERS
 from mmroute.engines.profile import ChatSource
 from mmroute.engines.sglang.messages import parse_messages
-from mmroute.engines.sglang.tools import flat_tools, template_tools
+from mmroute.engines.sglang.tools import template_tools
 from mmroute.errors import InexactError, ModelError, Reason, invalid
 from mmroute.geometry import TokenIds
 from mmroute.requests.items import Items
@@ -133,7 +133,8 @@ class SglangChat(Chat):
         except InexactError as error:
             if tools is None or error.reason is not Reason.CHAT_TEMPLATE_FAILED:
                 raise
-            return self._attempt(self.template, messages, kwargs, flat_tools(tools))
+            functions = [tool["function"] for tool in tools]
+            return self._attempt(self.template, messages, kwargs, functions)
 
     def _attempt(
         self,

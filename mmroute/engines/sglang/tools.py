@@ -32,11 +32,6 @@ def template_tools(tools: object) -> list[dict[str, Any]] | None:
     return [_tool(tool, f"tools[{i}]") for i, tool in enumerate(tools)]
 
 
-def flat_tools(tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The functions without their tools, for templates that fail with tools."""
-    return [tool["function"] for tool in tools]
-
-
 def _tool(tool: object, where: str) -> dict[str, Any]:
     function = tool.get("function") if isinstance(tool, Mapping) else None
     if not isinstance(tool, Mapping) or not isinstance(function, Mapping):

@@ -103,37 +103,38 @@ class InklingChat(VllmChat):
         for message in chat.messages:
             if message["role"] == "developer":
                 tools += message.get("tools") or ()
-        pieces = self._prompt(chat.messages, tools, _effort(kwargs))
+        effort = effort_text(kwargs.get("reasoning_effort", DEFAULT_EFFORT))
+        pieces = self._prompt(chat.messages, tools, effort)
         return encoded(self.tokenizer, self.marks, pieces, answered=request.add_generation_prompt)
 
     def _prompt(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any], effort: str | None
     ) -> Iterator[Piece]:
         if tools:
-            yield from self._block("system", "content_xml", _described(tools), "tool_declare")
+            yield from block(self.marks, "system", "content_xml", _described(tools), "tool_declare")
         names: dict[str, str] = {}
         for message in messages:
             role = message["role"]
             if role not in ROLES:
                 raise invalid(f"this model takes no message of the role {quoted(role)}")
             if effort and role not in ("system", "developer"):
-                yield from self._block("system", "content_text", effort)
+                yield from block(self.marks, "system", "content_text", effort)
                 effort = None
             if role == "tool":
                 called = names.get(message.get("tool_call_id") or "", "")
                 text = "".join(_texts(message))
                 author = message.get("name") or called
-                yield from self._block("tool", "content_text", text, author)
+                yield from block(self.marks, "tool", "content_text", text, author)
                 continue
             if role == "assistant" and (reasoning := message.get("reasoning")):
-                yield from self._block("assistant", "content_thinking", reasoning)
+                yield from block(self.marks, "assistant", "content_thinking", reasoning)
             for text in _texts(message):
-                yield from self._block(role, "content_text", text)
+                yield from block(self.marks, role, "content_text", text)
             if role == "assistant":
                 yield from self._calls(message.get("tool_calls") or (), names)
                 yield self.marks["content_model_end_sampling"]
         if effort:
-            yield from self._block("system", "content_text", effort)
+            yield from block(self.marks, "system", "content_text", effort)
 
     def _calls(self, calls: Sequence[Mapping[str, Any]], names: dict[str, str]) -> Iterator[Piece]:
         for call in calls:
@@ -143,10 +144,7 @@ class InklingChat(VllmChat):
                 names[call["id"]] = name
             written = json.dumps(name, ensure_ascii=False)
             text = f'{{"name":{written},"args":{_canonical(function["arguments"])}}}'
-            yield from self._block("assistant", "content_invoke_tool_json", text, name)
-
-    def _block(self, role: str, kind: str, text: str, author: str = "") -> Iterator[Piece]:
-        return block(self.marks, role, kind, text, author)
+            yield from block(self.marks, "assistant", "content_invoke_tool_json", text, name)
 
 
 def block(
@@ -210,13 +208,10 @@ def _text(part: Any) -> str:
     return text if isinstance(text, str) else ""
 
 
-def _effort(kwargs: Mapping[str, Any]) -> str | None:
-    """The text that tells the model how much to think; None for none."""
-    return effort_text(kwargs.get("reasoning_effort", DEFAULT_EFFORT))
-
-
 def effort_text(effort: object) -> str | None:
-    """The text for an effort; None for one that is neither a known name nor a number.
+    """The text that tells the model how much to think.
+
+    None for an effort that is neither a known name nor a number.
 
     Raises:
         InexactError: `invalid_request`: it is out of range.

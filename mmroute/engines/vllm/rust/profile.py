@@ -18,9 +18,7 @@ from mmroute.engines.vllm.versions import find_version
 if TYPE_CHECKING:
     from mmroute.chat import Chat
     from mmroute.engines.profile import ChatSource
-    from mmroute.engines.settings import EngineSettings
     from mmroute.model_directory import ModelFiles
-    from mmroute.requests.request import Request
     from mmroute.reuse.fast_paths import FastPaths
     from mmroute.tokenizers import Tokenizer
 
@@ -37,15 +35,11 @@ def _load_tokenizer(files: ModelFiles, fast_paths: FastPaths) -> Tokenizer:
     return load_tokenizer(files, fast_paths)
 
 
-def _with_defaults(request: Request, _settings: EngineSettings, _chat: Chat) -> Request:
-    return request  # its chats know the settings themselves
-
-
 _FRONTEND: Final[dict[str, Any]] = {
     "frontend": Frontend.RUST,
     "prompts": "vllm-rust",
     "load_chat": _load_chat,
-    "with_defaults": _with_defaults,
+    "with_defaults": lambda request, _settings, _chat: request,  # its chats know the settings
     "load_tokenizer": _load_tokenizer,
     "takes_metadata": False,  # its processor was not compared
     "identify": file_identity,
