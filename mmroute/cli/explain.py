@@ -15,11 +15,12 @@ from mmroute.cli.output import failed, say
 from mmroute.engines.settings import EngineSettings
 from mmroute.errors import InexactError, Reason, quoted
 from mmroute.hashing import BlockHashes
+from mmroute.pages.alignment import num_same
 from mmroute.requests.lines import json_object, request_of
 from mmroute.requests.request import Request
 from mmroute.traces.explain import Explanation, Side, explain
 from mmroute.traces.page import explanation_page
-from mmroute.traces.requests import comparable_hashes, num_same
+from mmroute.traces.requests import comparable_hashes
 from mmroute.traces.sources import numbered_lines, objects_of, requests_of
 
 _EPILOG = """\

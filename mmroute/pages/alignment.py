@@ -121,6 +121,14 @@ def first_difference(ours: npt.NDArray[Any], theirs: npt.NDArray[Any]) -> int:
     return int(differing[0]) if len(differing) else length
 
 
+def num_same(first: Sequence[object], second: Sequence[object]) -> int:
+    """The number of first elements that are the same."""
+    for count, (one, other) in enumerate(zip(first, second, strict=False)):
+        if one != other:
+            return count
+    return min(len(first), len(second))
+
+
 _Tokens: TypeAlias = "tuple[int, int, int, bool]"  # ID, how often, position, whether of an item
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
@@ -39,11 +39,8 @@ class Case:
     def modalities(self) -> frozenset[Modality]:
         """The modalities of the request's items, beside its messages and in their parts."""
         kinds = {field.removesuffix("s") for field in _ITEM_FIELDS if self.request.get(field)}
-        for message in self.request.get("messages") or ():
-            parts = message.get("content") if isinstance(message, Mapping) else None
-            for part in parts if isinstance(parts, list) else ():
-                if isinstance(part, Mapping):
-                    kinds.add(str(part.get("type")).removeprefix("input_").removesuffix("_url"))
+        for part in parts_of(self.request.get("messages")):
+            kinds.add(str(part.get("type")).removeprefix("input_").removesuffix("_url"))
         return frozenset(modality for modality in Modality if modality in kinds)
 
 
@@ -128,6 +125,14 @@ class Oracle(Protocol):
         Raises:
             UndecidedError: this oracle does not know the answer.
         """
+
+
+def parts_of(messages: object) -> Iterator[Mapping[str, Any]]:
+    """The parts of the messages whose content is a list, as far as they are objects."""
+    for message in messages if isinstance(messages, Sequence) else ():
+        content = message.get("content") if isinstance(message, Mapping) else None
+        if isinstance(content, list):
+            yield from (part for part in content if isinstance(part, Mapping))
 
 
 def merged_runs(runs: Iterable[tuple[bool, int]]) -> EmbedRuns:

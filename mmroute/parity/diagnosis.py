@@ -9,7 +9,7 @@ import numpy as np
 
 from mmroute.answering.pipeline import answer
 from mmroute.model.resolved import ResolvedModel
-from mmroute.pages.alignment import first_difference
+from mmroute.pages.alignment import first_difference, num_same
 from mmroute.parity.cases import Case, Outcome
 from mmroute.parity.causes import Cause, Diagnosis, Remedy
 from mmroute.parity.identity_remedies import identities_of, identity_remedy
@@ -52,39 +52,36 @@ def diagnose(
         )
         at = first_difference(ours.token_ids, theirs.token_ids)
         return Remedy.diagnosis([remedy], at)
+    end = len(ours.token_ids)
     if None not in (ours.ranges, theirs.ranges) and ours.ranges != theirs.ranges:
-        return _ranges(ours, theirs)
+        return Diagnosis(Cause.RANGES_ONLY, end, _ranges(ours, theirs))
     other = ours.other_features(theirs)
     if other is not None:
-        return _features(ours, theirs, other)
+        return Diagnosis(Cause.FEATURES_ONLY, end, _features(ours, theirs, other))
 
     def same_identities(other: ResolvedModel) -> bool:
         return identities_of(other, case) == theirs.identities
 
     remedy = identity_remedy(model, same_identities, engine_model)
-    return Remedy.diagnosis([remedy], len(ours.token_ids))
+    return Remedy.diagnosis([remedy], end)
 
 
-def _features(ours: Outcome, theirs: Outcome, k: int) -> Diagnosis:
+def _features(ours: Outcome, theirs: Outcome, k: int) -> str:
     shown = [
         sum(length for embed, length in (answer.features or ())[k] or () if embed)
         for answer in (ours, theirs)
     ]
-    return Diagnosis(
-        Cause.FEATURES_ONLY,
-        0 if ours.token_ids is None else len(ours.token_ids),
+    return (
         f"All IDs and ranges are equal; range {k + 1} has {shown[0]} positions with features in "
-        f"mmroute, and {shown[1]} in the oracle, or they stand elsewhere in it.",
+        f"mmroute, and {shown[1]} in the oracle, or they stand elsewhere in it."
     )
 
 
-def _ranges(ours: Outcome, theirs: Outcome) -> Diagnosis:
+def _ranges(ours: Outcome, theirs: Outcome) -> str:
     a, b = ours.ranges or (), theirs.ranges or ()
-    k = next((k for k, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    k = num_same(a, b)
     shown = [f"{r[k][0]} with length {r[k][1]}" if k < len(r) else "nowhere" for r in (a, b)]
-    return Diagnosis(
-        Cause.RANGES_ONLY,
-        0 if ours.token_ids is None else len(ours.token_ids),
+    return (
         f"All IDs are equal; image {k + 1} is at {shown[0]} in mmroute, and at {shown[1]} in the "
-        f"oracle ({len(a)} and {len(b)} ranges).",
+        f"oracle ({len(a)} and {len(b)} ranges)."
     )

@@ -17,6 +17,7 @@ import pybase64
 from PIL import Image
 
 from mmroute.errors import quoted
+from mmroute.pages.alignment import num_same
 from mmroute.requests.items import Modality
 from mmroute.requests.request import Lora, Request
 
@@ -271,8 +272,7 @@ def _url(part: Mapping[str, Any]) -> str:
 
 
 def _text_change(where: str, old: str, new: str, otherwise: Cause, restored: Request) -> Change:
-    at = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), None)
-    at = min(len(old), len(new)) if at is None else at
+    at = num_same(old, new)
     place = f"from character {at + 1} on"
     if unicodedata.normalize("NFKC", old) == unicodedata.normalize("NFKC", new):
         text = f"{where} is the same text in another Unicode form, {place}."

@@ -17,11 +17,11 @@ from mmroute.answering.routing import Routing
 from mmroute.errors import InexactError
 from mmroute.geometry import TokenIds
 from mmroute.hashing import BlockHashes
-from mmroute.pages.alignment import Alignment, Ranges, aligned, first_difference
+from mmroute.pages.alignment import Alignment, Ranges, aligned, first_difference, num_same
 from mmroute.requests.request import Request
 from mmroute.tokenizers import Tokenizer
 from mmroute.traces.changes import Cause, Change, changes
-from mmroute.traces.requests import comparable_hashes, num_same
+from mmroute.traces.requests import comparable_hashes
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -161,14 +161,6 @@ def comparable_hashes(routing: Routing, block_size: int | None) -> BlockHashes:
     return routing.block_hashes(block_size=block_size, seed=_NO_SEED if seed is None else seed)
 
 
-def num_same(first: Sequence[object], second: Sequence[object]) -> int:
-    """The number of first elements that are the same."""
-    for count, (one, other) in enumerate(zip(first, second, strict=False)):
-        if one != other:
-            return count
-    return min(len(first), len(second))
-
-
 def _checked(model: type[BaseModel], value: dict[str, Any]) -> Any:
     try:
         return model.model_validate(value)

@@ -10,7 +10,8 @@ from typing import Final
 
 import numpy as np
 
-from mmroute.traces.requests import TracedRequest, num_same
+from mmroute.pages.alignment import num_same
+from mmroute.traces.requests import TracedRequest
 
 _MAX_BLOCKS: Final = 1 << 19  # the blocks of all requests that are remembered
 _MAX_PIECES: Final = 1 << 21

@@ -12,7 +12,7 @@ from PIL import Image
 
 from mmroute.errors import quoted
 from mmroute.images.data_url import is_data_url
-from mmroute.parity.cases import UndecidedError
+from mmroute.parity.cases import UndecidedError, parts_of
 
 _COLOUR: Final = (120, 90, 160)
 # Above this Pillow warns of a picture's size; each pixel takes three bytes.
@@ -90,16 +90,6 @@ def split_pictures(messages: Sequence[Any]) -> tuple[list[Any], list[str]]:
 def has_media(messages: object) -> bool:
     """Whether any part of the messages looks like an image, a video or audio."""
     return any(_is_image(part) or part.get("type") in _OTHERS for part in parts_of(messages))
-
-
-def parts_of(messages: object) -> Iterator[Mapping[str, Any]]:
-    """All parts of the messages that are objects; a content that is a text is one of them."""
-    for message in messages if isinstance(messages, Sequence) else ():
-        content = message.get("content") if isinstance(message, Mapping) else None
-        if isinstance(content, str):
-            yield {"type": "text", "text": content}
-        elif isinstance(content, list):
-            yield from (part for part in content if isinstance(part, Mapping))
 
 
 def _with_parts(message: Any, change: Callable[[Any], Any]) -> Any:
