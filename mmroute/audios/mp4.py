@@ -111,7 +111,7 @@ def _codec(descriptions: Box) -> _Aac:
     if len(inner.get(b"esds", ())) != 1:
         raise not_predictable("it does not tell how its sound is coded")
     (box,) = inner[b"esds"]
-    return _configuration(box.moov[box.start + 4 : box.end])
+    return _configuration(box.data[box.start + 4 : box.end])
 
 
 def _configuration(descriptors: bytes) -> _Aac:

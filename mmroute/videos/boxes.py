@@ -29,7 +29,7 @@ Integers: TypeAlias = "npt.NDArray[np.int64]"
 class Box:
     """A box: the bytes between its header and its end, within a box at the top level."""
 
-    moov: bytes
+    data: bytes
     start: int
     end: int
     _children: dict[bytes, list[Box]] | None = None
@@ -57,10 +57,10 @@ class Box:
         for _ in range(_MAX_CHILDREN):
             if end - at < _HEADER.size:  # readers ignore a rest, such as QuickTime's zero
                 return children
-            length, name = unpack(self.moov, at)
+            length, name = unpack(self.data, at)
             if not _HEADER.size <= length <= end - at:
                 raise not_predictable(f"a box {name!r} of {length} bytes does not fit in its own")
-            children.setdefault(name, []).append(Box(self.moov, at + _HEADER.size, at + length))
+            children.setdefault(name, []).append(Box(self.data, at + _HEADER.size, at + length))
             at += length
         raise not_predictable(f"more than {_MAX_CHILDREN} boxes in one")
 
@@ -73,7 +73,7 @@ class Box:
         """Big-endian integers at an offset."""
         if self.end - self.start < offset + struct.calcsize(">" + form):
             raise not_predictable("a box is too short")
-        return struct.unpack_from(">" + form, self.moov, self.start + offset)
+        return struct.unpack_from(">" + form, self.data, self.start + offset)
 
     def table(self, columns: int, *, kind: str = "u4", offset: int = 4) -> Integers:
         """A table as an array, shape (rows, columns), int64; `offset` is where its row count is."""
@@ -81,7 +81,7 @@ class Box:
         start = self.start + offset + 4
         if rows * columns * int(kind[1]) > self.end - start:
             raise not_predictable(f"a table of {rows} rows does not fit in its box")
-        flat = np.frombuffer(self.moov, ">" + kind, rows * columns, start)
+        flat = np.frombuffer(self.data, ">" + kind, rows * columns, start)
         return flat.astype(np.int64).reshape(rows, columns)
 
 

@@ -85,7 +85,7 @@ def held_at_cut(entry: Box, part: bytes) -> int | None:
 def _avc_sets(box: Box) -> Iterator[bytes]:
     _, length_size, count, length = box.unpack("IBBH")
     if (length_size & 3, count & 31) == (_UNIT_HEAD - 1, 1):
-        yield box.moov[box.start + 8 : box.start + 8 + length]
+        yield box.data[box.start + 8 : box.start + 8 + length]
 
 
 def _hevc_sets(box: Box) -> Iterator[bytes]:
@@ -97,5 +97,5 @@ def _hevc_sets(box: Box) -> Iterator[bytes]:
         for _ in range(count):
             (length,) = box.unpack("H", at)
             if kind & 63 == _SPS:
-                yield box.moov[box.start + at + 2 : box.start + at + 2 + length]
+                yield box.data[box.start + at + 2 : box.start + at + 2 + length]
             at += 2 + length

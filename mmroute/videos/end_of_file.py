@@ -41,7 +41,7 @@ def frames_at_end(samples: Samples, scale: int, fps: float, *, start: int) -> in
     shown, total = samples.shown, len(samples.shown)
     order = shown.argsort(kind="stable").argsort(kind="stable")
     numbers = _numbers((shown - shown[0]) / scale, fps)
-    keys = samples.key_indices()
+    keys = samples.keys
     if keys[-1] >= total or (np.diff(keys) <= 0).any():
         raise not_predictable("its key frames are not in order")
     sought = start + int(max(total - _FIRST_STEP, 0) / fps * scale + 0.5)

@@ -149,7 +149,7 @@ def _run(box: Box, base: int, defaults: list[int], time: int) -> Integers:
         raise not_predictable(f"a fragment of {count} frames does not fit in its box")
     columns = np.repeat(np.array([*defaults, 0], np.int64)[:, None], count, axis=1)
     if given:
-        rows = np.frombuffer(box.moov, ">u4", count * len(given), start).reshape(count, -1)
+        rows = np.frombuffer(box.data, ">u4", count * len(given), start).reshape(count, -1)
         columns[given] = rows.T
         columns[-1] = columns[-1].astype(np.uint32).astype(np.int32)
     if first_flags:

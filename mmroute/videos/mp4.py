@@ -125,7 +125,7 @@ def _begins(samples: Samples, starts: list[int], visible: int) -> Integers | Non
     if len(starts) > 1 or samples.has_leading_frames():
         return None
     hidden = int((samples.shown < starts[0]).sum()) if starts else 0
-    order = np.sort(samples.shown).searchsorted(samples.shown[samples.key_indices()])
+    order = np.sort(samples.shown).searchsorted(samples.shown[samples.keys])
     return np.clip(order - hidden, 0, visible - 1)
 
 
@@ -176,7 +176,7 @@ def _held(whole: Samples, codec: bytes, entry: Box, part: bytes) -> int:
             raise not_predictable(CUT_WITHIN_A_FRAME)
         return 0
     # At a key frame a decoder of HEVC gives back all, and that of H.264 one.
-    key = max(whole.key_indices(), default=0) if codec in _HEVC else 0
+    key = max(whole.keys, default=0) if codec in _HEVC else 0
     if len(whole.durations) <= held + key:
         raise not_predictable(CUT_WITHIN_A_FRAME)
     return held
@@ -280,7 +280,7 @@ def _has_cover(movie: Box) -> bool:
     ]
     for meta in metas:
         # The box has its children at once in QuickTime, and after version and flags in MPEG-4.
-        skip = 0 if meta.moov[meta.start + 4 : meta.start + 8] == b"hdlr" else 4
+        skip = 0 if meta.data[meta.start + 4 : meta.start + 8] == b"hdlr" else 4
         if any(items.all(b"covr") for items in meta.within(skip).get(b"ilst", ())):
             return True
     return False

@@ -20,7 +20,7 @@ class Samples:
         shown: when each frame is shown, shape (frames,), int64.
         starts: the offset at which each frame begins in the file, in bytes, shape (frames,), int64.
         ends: the offset at which each frame ends in the file, in bytes, shape (frames,), int64.
-        keys: the indices of the key frames, ascending; None if every frame is a key frame.
+        keys: the indices of the key frames, ascending, shape (keys,), int64.
     """
 
     durations: Integers
@@ -28,7 +28,7 @@ class Samples:
     shown: Integers
     starts: Integers
     ends: Integers
-    keys: Integers | None
+    keys: Integers
 
     def check(self, media: list[tuple[int, int]]) -> None:
         """Check that a decoder can begin with the first frame, and that all are in the file.
@@ -38,7 +38,7 @@ class Samples:
         """
         if (self.ends <= self.starts).any():
             raise not_predictable("it has empty frames")
-        if self.keys is not None and (not len(self.keys) or self.keys[0]):
+        if not len(self.keys) or self.keys[0]:
             raise not_predictable("its first frame is no key frame")
         if self.shown[0] != self.shown.min():
             raise not_predictable("frames are shown before its first key frame")
@@ -55,32 +55,26 @@ class Samples:
 
         names = "durations", "decoded", "shown", "starts", "ends"
         durations, decoded, shown, starts, ends = map(joined, names)
-        keys = self.key_indices(), others.key_indices() + len(self.durations)
+        keys = self.keys, others.keys + len(self.durations)
         return Samples(durations, decoded, shown, starts, ends, np.concatenate(keys))
 
     def before(self, end: int) -> Samples:
         """The first frames, up to the first that does not end before an offset in the file."""
         beyond = (self.ends > end).nonzero()[0]
         first = slice(int(beyond[0]) if len(beyond) else len(self.ends))
-        keys = self.key_indices()
         return Samples(
             self.durations[first],
             self.decoded[first],
             self.shown[first],
             self.starts[first],
             self.ends[first],
-            keys[keys < first.stop],
+            self.keys[self.keys < first.stop],
         )
-
-    def key_indices(self) -> Integers:
-        """The indices of the key frames, ascending."""
-        return np.arange(len(self.durations)) if self.keys is None else self.keys
 
     def has_leading_frames(self) -> bool:
         """Whether frames are shown before the key frame that is decoded before them."""
         earliest_left = np.minimum.accumulate(self.shown[::-1])[::-1]
-        keys = self.key_indices()
-        return bool((earliest_left[keys] < self.shown[keys]).any())
+        return bool((earliest_left[self.keys] < self.shown[self.keys]).any())
 
 
 def read_samples(tables: Box, room: int) -> Samples:
@@ -105,7 +99,7 @@ def read_samples(tables: Box, room: int) -> Samples:
     starts = _starts(tables, sizes)
     decoded = durations.cumsum() - durations
     shown = shown_at(decoded, _offsets(tables, total))
-    return Samples(durations, decoded, shown, starts, starts + sizes, _keys(tables))
+    return Samples(durations, decoded, shown, starts, starts + sizes, _keys(tables, total))
 
 
 def shown_at(decoded: Integers, offsets: Integers | int) -> Integers:
@@ -142,7 +136,7 @@ def _offsets(tables: Box, total: int) -> Integers | int:
     return np.repeat(runs[:, 1], runs[:, 0])
 
 
-def _keys(tables: Box) -> Integers | None:
+def _keys(tables: Box, total: int) -> Integers:
     for box in tables.all(b"stss"):
         return box.table(1)[:, 0] - 1
-    return None
+    return np.arange(total)  # every frame is a key frame
