@@ -229,7 +229,7 @@ class Endpoints:
         queued = time.perf_counter()
 
         def begin() -> T:
-            self._metrics.queued(time.perf_counter() - queued)
+            self._metrics.queued.observe(time.perf_counter() - queued)
             return run()
 
         future = pool.submit(begin)

@@ -118,11 +118,11 @@ class Metrics:
             registry=registry,
         )  # fmt: skip
         self.connections = Gauge("mmroute_connections", "Open connections", registry=registry)
-        self._queued = Histogram(
+        self.queued = Histogram(
             "mmroute_queue_duration_seconds", "Time that a request waited for a thread",
             buckets=_SECONDS, registry=registry,
         )  # fmt: skip
-        self._lag = Histogram(
+        self.lag = Histogram(
             "mmroute_event_loop_lag_seconds",
             "Delay of the event loop's timer, which is due four times a second",
             buckets=_SECONDS, registry=registry,
@@ -166,14 +166,6 @@ class Metrics:
         for modality, (count, item_tokens) in items.items():
             self._items.add((model, modality), count)
             self._item_tokens.observe((model, modality), item_tokens)
-
-    def queued(self, seconds: float) -> None:
-        """Count the time that a request waited for a thread."""
-        self._queued.observe(seconds)
-
-    def lag(self, seconds: float) -> None:
-        """Count a delay of the event loop."""
-        self._lag.observe(seconds)
 
     def inexact(self, model: str | None, outcome: str, reason: str) -> None:
         """Count a request without an exact answer."""

@@ -94,7 +94,7 @@ def _effects(command: ServeCommand) -> dict[str, Any]:
     ]
     found["hashes_refused"] = ", ".join(f"--{name}" for name in hashes_refused)
     if (limits := given.get("limit-mm-per-prompt")) is not None:
-        found["planned_sizes"] = _plans_sizes("limit-mm-per-prompt", limits)
+        found["planned_sizes"] = _plans_sizes(limits)
     for option, (name, read) in _READ.items():
         if option in given:
             found[name] = read(option, given.pop(option))
@@ -223,13 +223,13 @@ def _limits(name: str, value: Value) -> Mapping[str, int]:
     return limits
 
 
-def _plans_sizes(name: str, value: Value) -> bool:
+def _plans_sizes(limits: Value) -> bool:
     """Whether the option gives sizes of items, for which the engine then plans its cache."""
     return any(
         isinstance(limit, dict)
         and limit.get("count") != 0
         and any(size is not None for option, size in limit.items() if option != "count")
-        for limit in _mapping(name, value).values()
+        for limit in _mapping("limit-mm-per-prompt", limits).values()
     )
 
 

@@ -25,13 +25,11 @@ class Run(NamedTuple):
     after: Words
 
 
-def joined_runs(
-    fill: int, runs: Sequence[Run], *, opening: Words = (), closing: Words = ()
-) -> Replacement:
+def joined_runs(fill: int, runs: Sequence[Run], *, opening: Words, closing: Words) -> Replacement:
     """One replacement of all runs.
 
     >>> runs = [Run((1,), 2, (3,)), Run((1,), 2, (3,))]
-    >>> joined_runs(9, runs, closing=(4,)).token_ids.tolist()
+    >>> joined_runs(9, runs, opening=(), closing=(4,)).token_ids.tolist()
     [1, 9, 9, 3, 1, 9, 9, 3, 4]
 
     Raises:

@@ -129,7 +129,7 @@ class Front:
 
     def _tick(self) -> None:
         now = self.loop.time()
-        self.service.metrics.lag(max(0.0, now - self._due))
+        self.service.metrics.lag.observe(max(0.0, now - self._due))
         self.date = f"date: {formatdate(usegmt=True)}\r\n"
         for connection in tuple(self.connections):
             if connection.deadline <= now:
