@@ -9,13 +9,7 @@ from typing import ClassVar, Final
 import numpy as np
 
 from mmroute.geometry import Replacement, TokenIds
-from mmroute.placement.expansion import (
-    Expansion,
-    Insertion,
-    PlaceholderRange,
-    match_targets,
-    too_few,
-)
+from mmroute.placement.expansion import Expansion, Insertion, match_targets, splice, too_few
 
 _ALIGNMENT: Final = 4
 
@@ -38,19 +32,13 @@ class AlignedTargets:
         matches = match_targets(ids, insertions)
         if len(matches) < len(insertions):
             raise too_few(len(matches), insertions)
-        parts: list[TokenIds] = []
-        placeholders: list[PlaceholderRange] = []
-        end = length = 0
+        padded = list(insertions)
+        shift = 0
         for index, start, stop in matches:
-            offset = length + start - end
-            insertion = insertions[index]
-            padded = self._padded(insertion.replacement, offset)
-            placeholders.append(insertion._replace(replacement=padded).at(offset))
-            parts += ids[end:start], padded.token_ids
-            length = offset + len(padded.token_ids)
-            end = stop
-        parts.append(ids[end:])
-        return Expansion(np.concatenate(parts, dtype=np.uint32), tuple(placeholders))
+            replacement = self._padded(insertions[index].replacement, start + shift)
+            padded[index] = insertions[index]._replace(replacement=replacement)
+            shift += len(replacement.token_ids) - (stop - start)
+        return splice(ids, matches, padded)
 
     def _padded(self, replacement: Replacement, offset: int) -> Replacement:
         pads = _ALIGNMENT - 1 - offset % _ALIGNMENT

@@ -118,18 +118,16 @@ class ExactInText(ExactTargets):
 
 def _trimmed(placed: PlaceholderRange) -> PlaceholderRange:
     """A range cut to begin with its first feature and end with its last."""
-    runs = list(placed.embed_runs or ())
-    offset = placed.offset
-    if runs and not runs[0][0]:
-        offset += runs.pop(0)[1]
-    if runs and not runs[-1][0]:
-        runs.pop()
     if not placed.embed_runs:
         return placed
+    runs, offset = placed.embed_runs, placed.offset
+    if not runs[0][0]:
+        offset += runs[0][1]
+        runs = runs[1:]
+    if runs and not runs[-1][0]:
+        runs = runs[:-1]
     length = sum(count for _, count in runs)
-    return placed._replace(
-        offset=offset, length=length, embed_runs=tuple(runs) if len(runs) > 1 else None
-    )
+    return placed._replace(offset=offset, length=length, embed_runs=runs if len(runs) > 1 else None)
 
 
 def _refuse(why: str) -> NoReturn:
