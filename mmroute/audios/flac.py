@@ -26,11 +26,7 @@ _CODED_SIZES: Final = {
 
 
 def read_flac(file: BinaryIO, size: int) -> AudioLength:
-    """The header of a FLAC file.
-
-    Raises:
-        InexactError: `audio_not_predictable`.
-    """
+    """The header of a FLAC file."""
     file.seek(len(SIGNATURE))
     head = file.read(4 + _STREAM_INFO)
     if len(head) < 4 + _STREAM_INFO or head[0] & 0x7F or head[3] != _STREAM_INFO:

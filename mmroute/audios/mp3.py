@@ -33,11 +33,7 @@ _DELAYS: Final = 21  # the offset of the delays in the LAME tag
 
 
 def read_mp3(file: BinaryIO, size: int) -> AudioLength:
-    """The header of an MP3 file.
-
-    Raises:
-        InexactError: `audio_not_predictable`.
-    """
+    """The header of an MP3 file."""
     at = _first_frame(file)
     file.seek(at)
     frame = file.read(_HEAD)

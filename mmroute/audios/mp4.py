@@ -39,11 +39,7 @@ class _Aac(NamedTuple):
 
 
 def read_mp4(file: BinaryIO, size: int) -> AudioLength:
-    """The header of the one track of sound.
-
-    Raises:
-        InexactError: `audio_not_predictable`.
-    """
+    """The header of the one track of sound."""
     try:
         layout = read_layout(file, size)
         if layout.cut_at is not None:

@@ -68,11 +68,7 @@ class _Codec:
 
 
 def read_ogg(file: BinaryIO, size: int) -> AudioLength:
-    """The header of an Ogg file with one Vorbis or Opus stream.
-
-    Raises:
-        InexactError: `audio_not_predictable`.
-    """
+    """The header of an Ogg file with one Vorbis or Opus stream."""
     pages = _pages(file, size)
     first = next(pages)
     file.seek(first.start)

@@ -28,11 +28,7 @@ _BITS: Final = {1: {8, 16, 24, 32}, 3: {32, 64}, 6: {8}, 7: {8}}
 
 
 def read_wav(file: BinaryIO, size: int) -> AudioLength:
-    """The header of a WAV file.
-
-    Raises:
-        InexactError: `audio_not_predictable`.
-    """
+    """The header of a WAV file."""
     file.seek(0)
     if file.read(_RIFF_HEADER)[8:] != b"WAVE":
         raise not_predictable("a RIFF file that is no WAVE")

@@ -80,9 +80,6 @@ def read_avi(file: BinaryIO, size: int) -> VideoSize:
     Args:
         file: the file. Its header, its index and the heads of its chunks are read.
         size: the size of the file, in bytes.
-
-    Raises:
-        InexactError: `video_not_predictable`.
     """
     file.seek(0)
     head = file.read(12)

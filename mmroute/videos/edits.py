@@ -33,11 +33,7 @@ class Edit:
 
 
 def read_edits(track: Box) -> list[Edit]:
-    """The edits of a track, in order; none if all of it is shown.
-
-    Raises:
-        InexactError: `video_not_predictable`.
-    """
+    """The edits of a track, in order; none if all of it is shown."""
     lists = track.all(b"edts")
     if not lists:
         return []
@@ -73,9 +69,6 @@ def shown_after(samples: Samples, edits: list[Edit], movie_scale: int, scale: in
         edits: the edits of the track.
         movie_scale: the movie's time units per second.
         scale: the track's time units per second.
-
-    Raises:
-        InexactError: `video_not_predictable`.
     """
     if not edits:
         return np.sort(samples.shown)

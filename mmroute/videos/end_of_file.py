@@ -34,9 +34,6 @@ def frames_at_end(samples: Samples, scale: int, fps: float, *, start: int) -> in
         scale: the number of time units per second.
         fps: the number of frames per second.
         start: the time at which the first frame is shown, as FFmpeg counts time.
-
-    Raises:
-        InexactError: `video_not_predictable`.
     """
     shown, total = samples.shown, len(samples.shown)
     order = shown.argsort(kind="stable").argsort(kind="stable")

@@ -33,9 +33,6 @@ def read_fragments(layout: Layout, track: int, *, after: int) -> Samples | None:
         layout: the boxes of the file.
         track: the ID of the track.
         after: when the samples in ``moov`` end, in the track's time units.
-
-    Raises:
-        InexactError: `video_not_predictable`.
     """
     runs = list(_runs(layout, track, after))
     if not runs:
@@ -48,11 +45,7 @@ def read_fragments(layout: Layout, track: int, *, after: int) -> Samples | None:
 
 
 def end_of_index(layout: Layout, track: int) -> int | None:
-    """The end that the last box ``sidx`` of a track tells, in its time units; None without one.
-
-    Raises:
-        InexactError: `video_not_predictable`.
-    """
+    """The end that the last box ``sidx`` of a track tells, in its time units; None without one."""
     end = None
     for _, index in layout.indexes:
         if index.unpack("I", 4)[0] == track:

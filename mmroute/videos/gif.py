@@ -27,11 +27,7 @@ _DEFAULT_DELAY: Final = 10  # FFmpeg's delay for a file without one
 
 
 def read_gif(data: bytes) -> VideoSize:
-    """The header of an animated or a still picture.
-
-    Raises:
-        InexactError: `video_not_predictable`.
-    """
+    """The header of an animated or a still picture."""
     try:
         width, height, flags = _SCREEN.unpack_from(data, len(SIGNATURES[0]))
         delays = list(_delays(data, width, height, flags))

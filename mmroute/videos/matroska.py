@@ -84,11 +84,7 @@ _Elements: TypeAlias = dict[int, list[memoryview]]
 
 
 def read_matroska(data: bytes) -> VideoSize:
-    """The header of the one video track.
-
-    Raises:
-        InexactError: `video_not_predictable`.
-    """
+    """The header of the one video track."""
     segment, content = _segment(data)
     information = _children(_only(segment, _INFO))
     tracks = _children(_only(segment, _TRACKS))

@@ -52,11 +52,7 @@ _SWAPS: Final = frozenset({(0, _ONE, -_ONE, 0), (0, -_ONE, _ONE, 0)})
 
 
 def read_mp4(file: BinaryIO, size: int) -> VideoSize:
-    """The header of the one video track.
-
-    Raises:
-        InexactError: `video_not_predictable`.
-    """
+    """The header of the one video track."""
     layout = read_layout(file, size)
     tracks = layout.movie.all(b"trak")
     if _has_cover(layout.movie):

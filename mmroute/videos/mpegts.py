@@ -118,11 +118,7 @@ class _Stream:
 
 
 def read_mpegts(data: bytes) -> VideoSize:
-    """The header of the one video stream.
-
-    Raises:
-        InexactError: `video_not_predictable`.
-    """
+    """The header of the one video stream."""
     try:
         streams = _streams(memoryview(data))
     except (IndexError, ValueError) as error:

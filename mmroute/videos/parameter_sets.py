@@ -63,11 +63,7 @@ class Bits:
 
 
 def h264_pictures(unit: bytes) -> Pictures:
-    """The pictures by a sequence parameter set of H.264, with its header of one byte.
-
-    Raises:
-        InexactError: `video_not_predictable`.
-    """
+    """The pictures by a sequence parameter set of H.264, with its header of one byte."""
     bits = Bits(unit[1:])
     profile = bits.take(24) >> 16
     bits.golomb()
@@ -124,11 +120,7 @@ def _buffer(bits: Bits) -> int:
 
 
 def hevc_pictures(unit: bytes) -> Pictures:
-    """The pictures by a sequence parameter set of HEVC, with its header of two bytes.
-
-    Raises:
-        InexactError: `video_not_predictable`.
-    """
+    """The pictures by a sequence parameter set of HEVC, with its header of two bytes."""
     bits = Bits(unit[2:])
     bits.take(4)
     layers = bits.take(3)
@@ -148,11 +140,7 @@ def hevc_pictures(unit: bytes) -> Pictures:
 
 
 def mpeg2_size(header: bytes) -> tuple[int, int]:
-    """Width and height by a sequence header of MPEG-2, behind its start code.
-
-    Raises:
-        InexactError: `video_not_predictable`.
-    """
+    """Width and height by a sequence header of MPEG-2, behind its start code."""
     bits = Bits(header[:4])
     return bits.take(12), bits.take(12)
 

@@ -31,11 +31,7 @@ class Samples:
     keys: Integers
 
     def check(self, media: list[tuple[int, int]]) -> None:
-        """Check that a decoder can begin with the first frame, and that all are in the file.
-
-        Raises:
-            InexactError: `video_not_predictable`.
-        """
+        """Check that a decoder can begin with the first frame, and that all are in the file."""
         if (self.ends <= self.starts).any():
             raise not_predictable("it has empty frames")
         if not len(self.keys) or self.keys[0]:
