@@ -45,11 +45,6 @@ class Chat(Protocol):
         """
         return {}
 
-    @property
-    def request_fields(self) -> frozenset[str]:
-        """The fields of the engine's API, beside those of a `Request`, that change prompts."""
-        return frozenset()
-
     def with_template(self, source: str, origin: str) -> Chat:
         """The same renderer with another template for all requests.
 

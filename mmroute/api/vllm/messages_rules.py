@@ -18,6 +18,7 @@ from mmroute.api.vllm.errors import not_served
 from mmroute.api.vllm.messages_protocol import AnthropicEffort
 from mmroute.chat.renderer import Chat
 from mmroute.engines.frontends import Frontend
+from mmroute.engines.vllm.hf_chat import HfChat
 from mmroute.normalizer import Normalizer
 from mmroute.requests.request import Request
 
@@ -62,7 +63,7 @@ def _merges_system(chat: Chat) -> bool:
     transformers' functions: many templates fail there that would take such messages. A model whose
     chats are rendered by code has no template to ask.
     """
-    templates = {} if chat.request_fields else chat.templates or {}
+    templates = chat.templates if isinstance(chat, HfChat) else {}
     if not templates.keys() >= {"default", "tool_use"}:
         return True
     return any(_fails_inline(source) for source in {each.source for each in templates.values()})

@@ -35,6 +35,8 @@ from mmroute.tokenizers import Tokenizer
 _MEDIA_WORDS: Final = ("image", "audio", "video", "vision")
 # Which a request must not set a second time.
 _REFUSED_KWARGS: Final = (TRANSFORMERS - {"documents", "sanitize_control_tokens"}) | {"messages"}
+# With the tool choice "none" the engine renders no tools.
+_READ: Final = frozenset({"reasoning_effort", "thinking", "tool_choice"})
 
 
 def load_chat(source: ChatSource) -> SglangChat:
@@ -86,11 +88,6 @@ class SglangChat(Chat):
     def templates(self) -> Mapping[str, ChatTemplate]:
         return {"default": self.template} if self.template else {}
 
-    @property
-    def request_fields(self) -> frozenset[str]:
-        # With the tool choice "none" the engine renders no tools.
-        return frozenset({"reasoning_effort", "thinking", "tool_choice"})
-
     def with_template(self, source: str, origin: str) -> SglangChat:
         return replace(self, template=ChatTemplate.compile(source, origin))
 
@@ -98,7 +95,7 @@ class SglangChat(Chat):
         return parse_messages(request)
 
     def render(self, chat: ParsedChat, items: Items, request: Request) -> TokenIds:
-        check_api_fields(self.request_fields, request)
+        check_api_fields(_READ, request)
         messages = list(chat.messages)
         continued = ""
         last = messages[-1]

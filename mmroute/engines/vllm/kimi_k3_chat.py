@@ -27,6 +27,7 @@ _EFFORTS: Final = ("low", "high", "max")
 _REFUSED: Final = OWN_PARAMETERS - {
     "add_generation_prompt", "continue_final_message", "documents", "return_dict", "tools",
 }  # fmt: skip
+_HANDED_ON: Final = frozenset({"response_format", "tool_choice"})  # to the template
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +55,11 @@ class KimiK3Chat(VllmChat):
     def templates(self) -> Mapping[str, ChatTemplate]:
         return {"default": self.template, "tool_use": self.template}
 
-    @property
-    def request_fields(self) -> frozenset[str]:
-        """The engine hands them to the template."""
-        return frozenset({"response_format", "tool_choice"})
-
     def with_template(self, source: str, origin: str) -> KimiK3Chat:
         return replace(self, template=compile_template(source, origin))
 
     def render(self, chat: ParsedChat, items: Items, request: Request) -> str:
-        check_api_fields(self.request_fields, request)
+        check_api_fields(_HANDED_ON, request)
         kwargs = template_kwargs(request)
         for name in sorted(_REFUSED & kwargs.keys()):
             raise invalid(f"chat_template_kwargs must not set {name} for this model")

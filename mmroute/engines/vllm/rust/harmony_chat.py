@@ -48,10 +48,6 @@ class RustHarmonyChat(Chat):
     def origins(self) -> Mapping[str, str]:
         return {"chat": "Harmony", "conversation_start_date": f"{self.start_date}, as was given"}
 
-    @property
-    def request_fields(self) -> frozenset[str]:
-        return frozenset({"tool_choice"})
-
     def read(self, request: Request, cache: ChatCache | None = None) -> ParsedChat:
         empty = "" if self.earlier else "{}"
         messages = read_messages(request.messages, empty_arguments=empty)

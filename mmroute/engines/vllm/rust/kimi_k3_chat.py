@@ -87,10 +87,6 @@ class RustKimiK3Chat(OwnChat):
     def origins(self) -> Mapping[str, str]:
         return {"chat": "the frontend's renderer kimi_k3"}
 
-    @property
-    def request_fields(self) -> frozenset[str]:
-        return frozenset({"response_format", "tool_choice"})
-
     def render(self, chat: ParsedChat, items: Items, request: Request) -> TokenIds:
         reasoning = reasoning_of(request, self.default_kwargs).or_else(_DEFAULT)
         if reasoning.enabled and reasoning.effort not in _EFFORTS:

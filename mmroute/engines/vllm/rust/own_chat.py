@@ -29,10 +29,6 @@ class OwnChat(Chat):
     default_kwargs: Mapping[str, Any]
     parsers: Parsers
 
-    @property
-    def request_fields(self) -> frozenset[str]:
-        return frozenset({"tool_choice"})
-
     def read(self, request: Request, cache: ChatCache | None = None) -> ParsedChat:
         messages = read_messages(request.messages)
         self.parsers.check(with_tools=check_options(request, messages))

@@ -65,10 +65,6 @@ class RustChat(Chat):
             "content_format": "the chat template's loops",
         }
 
-    @property
-    def request_fields(self) -> frozenset[str]:
-        return frozenset({"tool_choice"})
-
     def with_template(self, source: str, origin: str) -> RustChat:
         if Path(origin).is_file():
             source = as_read(source)
