@@ -169,7 +169,9 @@ class _Supervisor:
             signal.signal(number, self._stop)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         self._fill()  # until there is something to share, these processes answer that
-        self._shared.begin(lambda: self._wakes.send(b"\0"), self._tell_all)
+        self._shared.begin(
+            lambda: self._wakes.send(b"\0"), lambda message: self._tell(message, self._children)
+        )
         while self._children:
             for key, _ in self._selector.select(max(0.0, self._look - time.monotonic())):
                 if key.fileobj is self._woken:
@@ -269,9 +271,6 @@ class _Supervisor:
         if self._early is None:
             self._early = set(self._children)
         self._in_place.clear()
-
-    def _tell_all(self, message: object) -> None:
-        self._tell(message, self._children)
 
     def _tell(self, message: object, pids: Iterable[int]) -> None:
         data = pickle.dumps(message)

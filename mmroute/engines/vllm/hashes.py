@@ -75,8 +75,7 @@ class VllmHashes:
             "block_size": size,
             "seed": known.seed if seed is None else seed,
         }
-        if self.lookahead:  # functions of older versions do not take it
-            how["lookahead"] = self.lookahead
+        how |= self._given_lookahead()
         if previous is None and reuse is not None:
             return reuse.hash_blocks(token_ids, keys, self.hash, how)
         return self.hash(token_ids, keys, previous=previous, **how)
@@ -102,15 +101,15 @@ class VllmHashes:
 
     def _keys(self, prompt: HashedPrompt, token_ids: TokenIds, size: int) -> Sequence[Any]:
         check_block_size(size)
-        items, lora, salt = prompt.hashed_items(), prompt.lora, prompt.cache_salt
-        if not self.lookahead:
-            count = len(token_ids) // size
-            return self.keys(items, num_blocks=count, block_size=size, lora=lora, cache_salt=salt)
         return self.keys(
-            items,
+            prompt.hashed_items(),
             num_blocks=num_hashed(len(token_ids), size, self.lookahead),
             block_size=size,
-            lora=lora,
-            cache_salt=salt,
-            lookahead=self.lookahead,
+            lora=prompt.lora,
+            cache_salt=prompt.cache_salt,
+            **self._given_lookahead(),
         )
+
+    def _given_lookahead(self) -> dict[str, int]:
+        """The argument for lookahead tokens, which functions of older versions do not take."""
+        return {"lookahead": self.lookahead} if self.lookahead else {}
