@@ -16,7 +16,7 @@ from mmroute.api.vllm.answers import GenerateRequest
 from mmroute.api.vllm.call import Call, Reply
 from mmroute.api.vllm.chats import exact_chat, request_for, request_of
 from mmroute.api.vllm.cost import Cost, cost_of_chat
-from mmroute.api.vllm.errors import ApiError, bad_request, of_reason, require
+from mmroute.api.vllm.errors import ApiError, bad_request, require, unsupported_field
 from mmroute.api.vllm.fields import (
     ChatCompletionNamedToolChoiceParam,
     ChatCompletionToolsParam,
@@ -199,8 +199,7 @@ class ChatCompletionRequest(GenerationRequest):
         known = max(ids) <= call.model.model.max_token_id
         require(known, f"Token id {max(ids)} is out of vocabulary", name)
         if not call.model.chats.takes_ids_beside(self.messages):
-            raise of_reason(
-                Reason.UNSUPPORTED_FIELD,
+            raise unsupported_field(
                 f"{name} is not covered beside messages in parts: it depends on the parts whether "
                 "the engine takes the IDs",
             )

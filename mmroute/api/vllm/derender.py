@@ -12,8 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 from mmroute.api.vllm.call import Call
 from mmroute.api.vllm.cost import Cost
-from mmroute.api.vllm.errors import of_reason
-from mmroute.errors import Reason
+from mmroute.api.vllm.errors import unsupported_field
 
 
 class DerenderRequest(BaseModel):
@@ -31,8 +30,7 @@ class DerenderRequest(BaseModel):
         return Cost()
 
     def answer(self, _call: Call) -> NoReturn:
-        raise of_reason(
-            Reason.UNSUPPORTED_FIELD,
+        raise unsupported_field(
             "mmroute makes no answers out of token IDs: ask an engine, or give one as "
             "--fallback-url, to which such requests are handed on",
         )

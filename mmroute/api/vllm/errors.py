@@ -145,6 +145,11 @@ def of_reason(reason: Reason, message: str) -> ApiError:
     )
 
 
+def unsupported_field(message: str) -> ApiError:
+    """The error for a request that asks for something that is not covered."""
+    return of_reason(Reason.UNSUPPORTED_FIELD, message)
+
+
 def _param(reason: Reason, message: str) -> str | None:
     """The field that vLLM names. A text with too many characters is not encoded."""
     if message.startswith("reasoning_effort"):

@@ -10,9 +10,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from mmroute.api.vllm.errors import bad_request, of_reason
+from mmroute.api.vllm.errors import bad_request, unsupported_field
 from mmroute.api.vllm.fields import CONSTRAINTS
-from mmroute.errors import Reason
 
 _JSON: Final = ("final json", "final <|constrain|>json")
 _END: Final = ["<|end|>", ""]
@@ -71,8 +70,7 @@ def _content(structured: Mapping[str, Any]) -> dict[str, Any]:
     grammar = structured["grammar"]
     if grammar is not None and "::=" in grammar:
         return {"type": "grammar", "grammar": grammar}
-    raise of_reason(
-        Reason.UNSUPPORTED_FIELD,
+    raise unsupported_field(
         "structured_outputs: for this model the engine rewrites structural tags and grammars that "
         "are not EBNF by xgrammar, which is not covered",
     )

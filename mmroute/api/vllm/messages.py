@@ -18,7 +18,7 @@ from mmroute.api.vllm.call import Call, Reply
 from mmroute.api.vllm.chat_completion import ChatCompletionRequest
 from mmroute.api.vllm.chat_parts import function_tool
 from mmroute.api.vllm.cost import Cost, cost_beside_files, typed_parts
-from mmroute.api.vllm.errors import of_reason
+from mmroute.api.vllm.errors import unsupported_field
 from mmroute.api.vllm.fields import (
     ChatCompletionNamedFunction,
     ChatCompletionNamedToolChoiceParam,
@@ -41,7 +41,6 @@ from mmroute.api.vllm.messages_protocol import (
 )
 from mmroute.api.vllm.messages_rules import DISABLED_EFFORT_OPTION, MessagesRules
 from mmroute.api.vllm.request_checks import before_fields, use_mm_kwargs_alias
-from mmroute.errors import Reason
 
 _CHOICES: Final[Mapping[str, Literal["auto", "required", "none"]]] = {
     "auto": "auto", "any": "required", "none": "none",
@@ -146,8 +145,7 @@ class AnthropicMessagesRequest(BaseModel):
             chat.thinking_token_budget = thinking.budget_tokens
         elif thinking.type == "disabled":
             if rules.disabled_effort is None:
-                raise of_reason(
-                    Reason.UNSUPPORTED_FIELD,
+                raise unsupported_field(
                     f"thinking: the engine's {DISABLED_EFFORT_OPTION} decides what a model "
                     "without thinking is told, and it is not covered",
                 )

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from mmroute.api.vllm.chat_parts import image_part
-from mmroute.api.vllm.errors import of_reason, require
+from mmroute.api.vllm.errors import require, unsupported_field
 from mmroute.api.vllm.messages_protocol import (
     AnthropicContentBlock,
     AnthropicMessage,
@@ -20,7 +20,7 @@ from mmroute.api.vllm.messages_protocol import (
 )
 from mmroute.api.vllm.messages_rules import MessagesRules
 from mmroute.engines.vllm.messages import BILLING_HEADER
-from mmroute.errors import Reason, quoted
+from mmroute.errors import quoted
 
 
 def system_text(content: str | list[AnthropicContentBlock]) -> str:
@@ -86,8 +86,7 @@ def _image(source: Mapping[str, Any]) -> dict[str, Any]:
 
 def _tool_call(block: AnthropicContentBlock) -> dict[str, Any]:
     if not block.id:
-        raise of_reason(
-            Reason.UNSUPPORTED_FIELD,
+        raise unsupported_field(
             f"a tool_use block of {quoted(block.name)} has no id: the engine gives it one that is "
             "made of the time",
         )

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from mmroute.api.vllm.call import Call, Reply
 from mmroute.api.vllm.chat_completion import ChatCompletionRequest
 from mmroute.api.vllm.chat_rules import TemplateRules
-from mmroute.api.vllm.errors import of_reason
+from mmroute.api.vllm.errors import unsupported_field
 from mmroute.api.vllm.model import LoadedModel
 from mmroute.api.vllm.options import ApiOptions
 from mmroute.api.vllm.releases import release_of
 from mmroute.api.vllm.routes import schema_of
-from mmroute.errors import Reason
 from mmroute.requests.request import Request
 
 if TYPE_CHECKING:
@@ -63,8 +62,7 @@ def from_openai(
         return _of_chat(found, loras, ApiOptions(trusts_mm_kwargs=trusts_mm_kwargs))
     prompts = found.prompts()
     if len(prompts) > 1:
-        raise of_reason(
-            Reason.UNSUPPORTED_FIELD,
+        raise unsupported_field(
             f"prompt: there are {len(prompts)}, and a request has one; parse a body for each",
         )
     request = found.to_request(prompts[0], loras)
@@ -125,8 +123,7 @@ def _copied(body: object) -> object:
 def _of_chat(chat: ChatCompletionRequest, loras: Mapping[str, str], options: ApiOptions) -> Request:
     TemplateRules().check_trust(chat, options)
     if not chat.echo and (chat.kv_transfer_params or {}).get("prompt_token_ids") is not None:
-        raise of_reason(
-            Reason.UNSUPPORTED_FIELD,
+        raise unsupported_field(
             "kv_transfer_params.prompt_token_ids: the engine may take them in place of the "
             "messages; give them as prompt_token_ids",
         )

@@ -10,13 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from mmroute.api.vllm.chat_parts import function_tool, image_part
-from mmroute.api.vllm.errors import bad_request, of_reason, require
+from mmroute.api.vllm.errors import bad_request, require, unsupported_field
 from mmroute.api.vllm.fields import (
     ChatCompletionToolsParam,
 )
 from mmroute.engines.vllm.messages import BILLING_HEADER
 from mmroute.engines.vllm.tools import OrderedFunction
-from mmroute.errors import Reason
 
 # Keys of content parts that vLLM reads; all others reach the template.
 _OF_TEXT: Final = frozenset({"type", "text", "prompt_cache_breakpoint"})
@@ -116,8 +115,7 @@ def _part(role: str, part: Mapping[str, Any]) -> dict[str, Any]:
         return image_part(part.get("image_url"), **extra)
     text = part["text"]
     if role == "system" and text.startswith(BILLING_HEADER):
-        raise of_reason(
-            Reason.UNSUPPORTED_FIELD,
+        raise unsupported_field(
             f"a part of a system message begins with {BILLING_HEADER}: the engine drops that line "
             "from chats, and keeps it here; send the message as one text",
         )

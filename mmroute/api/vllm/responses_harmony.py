@@ -15,12 +15,18 @@ from typing import Any, Final, Protocol
 
 from openai_harmony import Author, Message, Role, TextContent
 
-from mmroute.api.vllm.errors import bad_request, invalid_request, of_reason, require
+from mmroute.api.vllm.errors import (
+    bad_request,
+    invalid_request,
+    of_reason,
+    require,
+    unsupported_field,
+)
 from mmroute.api.vllm.responses_items import Item, Tool
 from mmroute.api.vllm.responses_protocol import Reasoning
 from mmroute.engines.vllm import harmony
 from mmroute.engines.vllm.harmony_chat import HarmonyChat
-from mmroute.errors import InexactError, Reason, quoted
+from mmroute.errors import InexactError, quoted
 from mmroute.geometry import TokenIds
 
 _DESCRIBED: Final = frozenset({"code_interpreter", "container", "web_search_preview"})
@@ -85,8 +91,7 @@ def _functions(
     labels = {tool.get("server_label") for tool in tools if tool["type"] == "mcp"}
     kinds = {tool["type"] for tool in tools} - {"mcp"}
     if tool_server and _DESCRIBED & (kinds | labels):
-        raise of_reason(
-            Reason.UNSUPPORTED_FIELD,
+        raise unsupported_field(
             "tools: the engine's tool server describes its tools in the prompt, and these "
             "descriptions are not known here",
         )

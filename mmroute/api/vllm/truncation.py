@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 
 from mmroute.answering.routing import Routing
-from mmroute.api.vllm.errors import bad_request, of_reason
+from mmroute.api.vllm.errors import bad_request, of_reason, unsupported_field
 from mmroute.api.vllm.fields import GenerationRequest
 from mmroute.api.vllm.model import LoadedModel
 from mmroute.engines.frontends import Frontend
@@ -76,8 +76,7 @@ def truncated_text(
     known = loaded.model.tokenizer.offsets("a", add_special_tokens=False) is not None
     side_or_offsets = request.truncation_side is not None or request.return_token_offsets
     if side_or_offsets or routing.placeholders or kept < after or not known:
-        raise of_reason(
-            Reason.UNSUPPORTED_FIELD,
+        raise unsupported_field(
             f"truncate_prompt_tokens would shorten this prompt of {len(ids)} tokens, which is "
             "not covered with truncation_side, token offsets or items, or for this tokenizer",
         )

@@ -11,10 +11,9 @@ from typing import Any, Final, Generic, TypeVar, get_args
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import SchemaValidator
 
-from mmroute.api.vllm.errors import ApiError, invalid_body, of_reason
+from mmroute.api.vllm.errors import ApiError, invalid_body, unsupported_field
 from mmroute.api.vllm.fields import AnyResponseFormat, ChatCompletionNamedToolChoiceParam
 from mmroute.api.vllm.tokenization import TokenizeRequest
-from mmroute.errors import Reason
 
 T = TypeVar("T")
 
@@ -82,8 +81,7 @@ class Schema(Generic[T]):
     def _as_known(self, body: dict[str, Any]) -> dict[str, Any]:
         for name in self._refused & body.keys():
             if body[name]:
-                raise of_reason(
-                    Reason.UNSUPPORTED_FIELD,
+                raise unsupported_field(
                     f"{name}: this release of the engine reads it, and it is not covered",
                 )
         return {name: value for name, value in body.items() if name not in self._unknown}
