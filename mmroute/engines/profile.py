@@ -98,8 +98,6 @@ class EngineProfile:
         load_chat: returns a model's chat renderer. It raises `ModelError` if the chat template
             cannot be loaded.
         identify: computes the identity of an item.
-        longest_context: returns a model's longest context; see
-            `mmroute.engines.vllm.context_length`.
         hashing: the functions by which the engine hashes prompts, with its default settings.
         adds_special_tokens: returns whether special tokens are added to the text of a prompt. Its
             last argument is whether the prompt has items.
@@ -146,7 +144,6 @@ class EngineProfile:
     applies_exif_orientation: bool
     load_chat: Callable[[ChatSource], Chat]
     identify: Identify
-    longest_context: Callable[..., int]
     hashing: Hashes
     adds_special_tokens: Callable[[Tokenizer, Request, bool], bool]
     check_names: Callable[

@@ -18,6 +18,7 @@ from mmroute.model.configured import (
     configured_context,
     configured_hashing,
 )
+from mmroute.model.context_length import longest_context
 from mmroute.model.media import MediaResolver
 from mmroute.model.resolved import ResolvedModel
 from mmroute.model.tokens import resolve_tokens
@@ -200,7 +201,7 @@ class _Resolver:
 
     def _max_model_len(self) -> int:
         context = self.family.context
-        own = self.engine.longest_context(
+        own = longest_context(
             self.files,
             self.values.integer("max_position_embeddings", context.length),
             scale=self.files.object("config.json").get("model_type")

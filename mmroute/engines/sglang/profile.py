@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 from mmroute.engines.profile import ChatSource, EngineProfile
 from mmroute.engines.sglang.hashes import SglangHashes
 from mmroute.engines.sglang.identity import identity_of_hash, item_identity
-from mmroute.engines.vllm.context_length import longest_context
 from mmroute.errors import invalid, quoted
 from mmroute.requests.items import Modality, check_text
 from mmroute.requests.request import Request
@@ -59,7 +58,6 @@ SGLANG: Final = EngineProfile(
     applies_exif_orientation=False,
     load_chat=_load_chat,
     identify=item_identity,
-    longest_context=longest_context,
     hashing=SglangHashes(),
     adds_special_tokens=_adds_special_tokens,
     check_names=lambda _named, _items, _forms: None,  # it keeps no processed items by that name

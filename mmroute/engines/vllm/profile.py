@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from mmroute.engines.profile import ChatSource, EngineProfile
-from mmroute.engines.vllm.context_length import longest_context
 from mmroute.engines.vllm.defaults import processor_kwargs, with_defaults
 from mmroute.engines.vllm.hashes import VllmHashes
 from mmroute.engines.vllm.identity import check_names, item_identity
@@ -50,7 +49,6 @@ VLLM: Final = EngineProfile(
     applies_exif_orientation=True,
     load_chat=_load_chat,
     identify=item_identity,
-    longest_context=longest_context,
     hashing=VllmHashes(covers_lookahead=True),
     adds_special_tokens=lambda _tokenizer, request, _with_items: request.add_special_tokens,
     check_names=check_names,
