@@ -101,7 +101,7 @@ def route_ids(model: LoadedModel, request: GenerationRequest, ids: list[int] | T
         lora=lora_of(model.loras, request.model),
         cache_salt=request.cache_salt,
         hashing=model.model.hashing,
-        _token_ids=as_token_ids(ids),
+        _token_ids=as_token_ids(ids) if isinstance(ids, list) else ids,
     )
 
 

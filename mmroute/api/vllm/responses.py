@@ -174,10 +174,9 @@ class ResponsesRequest(BaseModel, defer_build=True):
         from mmroute.api.vllm.responses_harmony import conversation_ids
 
         chat = cast("HarmonyChat", chat)
-        ids = conversation_ids(self, chat, tool_server=model.tool_server).tolist()
+        ids = conversation_ids(self, chat, tool_server=model.tool_server)
         check_output_budget(self.max_output_tokens, "max_output_tokens", model.max_model_len)
-        ids = truncated_ids(options, ids, model.max_model_len)
-        routing = route_ids(model, options, ids)
+        routing = route_ids(model, options, truncated_ids(options, ids, model.max_model_len))
         answer = rendered(options, routing, call, request_id)
         if call.tokens_only:
             model.chats.check_structured(options)

@@ -12,7 +12,7 @@ Source: vLLM ``renderers/params.py`` (`TokenizeParams`), ``rust/src/text/src/tru
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -26,9 +26,10 @@ from mmroute.geometry import TokenIds
 from mmroute.tokenizers import Tokenizer
 
 _ALL_THAT_FITS: Final = -1
+_Ids = TypeVar("_Ids", list[int], TokenIds)
 
 
-def truncated_ids(request: GenerationRequest, ids: list[int], max_model_len: int) -> list[int]:
+def truncated_ids(request: GenerationRequest, ids: _Ids, max_model_len: int) -> _Ids:
     """Token IDs, cut on the left unless the request asks for the right.
 
     Raises:
@@ -69,8 +70,7 @@ def truncated_text(
     if len(ids) <= limit:
         return routing
     if rust:
-        cut = truncated_ids(request, ids.tolist(), loaded.max_model_len)
-        return _with_ids(routing, np.array(cut, np.uint32))
+        return _with_ids(routing, truncated_ids(request, ids, loaded.max_model_len))
     before, after = _added(loaded.model.tokenizer) if special_tokens else (0, 0)
     kept = limit - before
     known = loaded.model.tokenizer.offsets("a", add_special_tokens=False) is not None
