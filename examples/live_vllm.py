@@ -11,7 +11,7 @@ Start each worker with its events, and give mmroute the same options:
       --engine-args "PYTHONHASHSEED=0 vllm serve Qwen/Qwen2.5-VL-3B-Instruct" < requests.jsonl
 
 Each line of standard input is a request; its answer is the number of blocks that each worker holds
-of it. Needs pip install 'mmroute[events]'.
+of it. Needs pip install '.[events]'.
 """
 
 from __future__ import annotations

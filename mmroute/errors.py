@@ -236,6 +236,24 @@ def malformed(message: str) -> ModelError:
     return ModelError(Reason.MALFORMED_FILE, message)
 
 
+def install_command(extra: str) -> str:
+    """The command that installs an extra. It names no package index, where there is no mmroute."""
+    return f"pip install '.[{extra}]' in a checkout of mmroute"
+
+
+class MissingExtraError(ModuleNotFoundError):
+    """A package is missing that an extra of mmroute brings.
+
+    Args:
+        what: what is missing; the message goes on with the remedy.
+        extra: the name of the extra.
+        name: the name by which the package is imported; None if there are several.
+    """
+
+    def __init__(self, what: str, extra: str, name: str | None = None) -> None:
+        super().__init__(f"{what}: {install_command(extra)}", name=name)
+
+
 @contextlib.contextmanager
 def needs_extra(extra: str, package: str, what: str) -> Iterator[None]:
     """A context in which a failed import becomes an error that names the remedy.
@@ -255,11 +273,11 @@ def needs_extra(extra: str, package: str, what: str) -> Iterator[None]:
         import importlib.util  # rarely needed
 
         if importlib.util.find_spec(package) is None:
-            why = f"{package}, which is not installed: pip install 'mmroute[{extra}]'"
+            why = f"{package}, which is not installed: {install_command(extra)}"
         else:
             why = (
                 f"{package}, which is installed and cannot be imported ({error}): "
-                f"pip install --force-reinstall 'mmroute[{extra}]'"
+                f"{install_command(extra)}, with --force-reinstall"
             )
         raise ModelError(Reason.UNSUPPORTED_TOKENIZER, f"{what} needs {why}") from error
 

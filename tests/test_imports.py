@@ -57,7 +57,9 @@ def test_a_package_of_an_extra_is_missing_or_broken(
             __import__(package)
         messages.append(str(raised.value))
     missing, broken = messages
-    assert missing.endswith("which is not installed: pip install 'mmroute[formats]'")
+    assert missing.endswith(
+        "which is not installed: pip install '.[formats]' in a checkout of mmroute"
+    )
     assert "which is installed and cannot be imported (its part)" in broken
 
 

@@ -5,7 +5,7 @@
 Clients send questions about pictures at the same time, each the next turn of a conversation as soon
 as the one before is answered. Then fewer are sent at the times of one schedule, which is the same
 for every router. Hits are the engines' own. Today's runs come to those that are kept. Needs
-mmroute[events].
+'.[events]'.
 """
 
 from __future__ import annotations

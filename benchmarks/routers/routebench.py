@@ -4,7 +4,7 @@
 
 Each router gets the same requests, one after the other, in front of vLLM engines on this machine
 whose caches are empty, and then in front of simulated ones. Routers of the package index are
-installed into environments of their own. Needs pip install 'mmroute[events,ray]'.
+installed into environments of their own. Needs pip install '.[events,ray]'.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     python examples/ray_cluster/compare_routers.py [MODEL]
 
 Four replicas with vLLM-shaped caches publish KV events. The same chats about pictures of one size
-go through each router. Then a node is lost under load. Needs pip install 'mmroute[ray]'.
+go through each router. Then a node is lost under load. Needs pip install '.[ray]'.
 """
 
 from __future__ import annotations

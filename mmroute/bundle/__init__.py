@@ -1,6 +1,6 @@
 """Fetches tokenizer and configuration files from the workers of a model over gRPC.
 
-Needs the extra ``mmroute[bundle]``; importing `mmroute` does not import this package.
+Needs the extra `bundle`; importing `mmroute` does not import this package.
 """
 
 from mmroute.bundle.client import Bundle, fetch_bundle

@@ -15,7 +15,13 @@ from typing import Final, NoReturn
 from mmroute.cli.completion import PrintCompletion
 from mmroute.cli.engine_options import adopt_engine
 from mmroute.cli.output import EXIT_FAILURE, EXIT_USAGE, failed, say
-from mmroute.errors import BlockSizeWarning, MmrouteError, ModelIdWarning, nearest
+from mmroute.errors import (
+    BlockSizeWarning,
+    MissingExtraError,
+    MmrouteError,
+    ModelIdWarning,
+    nearest,
+)
 
 __all__ = ["main"]
 
@@ -114,15 +120,11 @@ def _run(arguments: argparse.Namespace) -> int:
         sys.stdout.flush()
     except BrokenPipeError:
         raise
-    except (MmrouteError, OSError) as error:
+    except (MmrouteError, MissingExtraError, OSError) as error:
         return failed(arguments, error, getattr(arguments, "exit_of_failure", EXIT_FAILURE))
     except UnicodeEncodeError as error:
         hint = "set PYTHONIOENCODING=utf-8 if it is stdout that cannot take it"
         return failed(arguments, f"{error}; {hint}", EXIT_FAILURE)
-    except ModuleNotFoundError as error:
-        if "pip install 'mmroute[" not in str(error):  # an extra that is not installed
-            raise
-        return failed(arguments, error, EXIT_FAILURE)
     return status
 
 

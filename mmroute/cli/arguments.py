@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from mmroute.errors import MissingExtraError
 from mmroute.net.links import ImageLinks
 from mmroute.reuse.fast_paths import EncoderChoice
 
@@ -50,7 +51,7 @@ def require_extra(extra: str, *modules: str) -> None:
     """Check that an extra is installed.
 
     Raises:
-        ModuleNotFoundError: a module is missing; the message says how to install it.
+        MissingExtraError: a module is missing.
     """
     try:
         missing = [name for name in modules if importlib.util.find_spec(name) is None]
@@ -58,7 +59,7 @@ def require_extra(extra: str, *modules: str) -> None:
         missing = list(modules)
     if missing:
         listed = ", ".join(missing)
-        raise ModuleNotFoundError(f"{listed} not installed: pip install 'mmroute[{extra}]'")
+        raise MissingExtraError(f"{listed} not installed", extra)
 
 
 def encoder_argument(parser: argparse.ArgumentParser) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final, NoReturn
 
+from mmroute.errors import install_command
+
 _PATHS: Final = frozenset({"MODEL", "FILE", "DIR", "DIRECTORY", "PATH"})
 """The names, in help texts, of arguments that are paths."""
 
@@ -22,7 +24,7 @@ class PrintCompletion(argparse.Action):
         try:
             import shtab
         except ModuleNotFoundError:
-            parser.error("completion scripts need shtab: pip install 'mmroute[completion]'")
+            parser.error(f"completion scripts need shtab: {install_command('completion')}")
         _mark_paths(parser, shtab.FILE)
         print(shtab.complete(parser, shell=values))
         parser.exit()

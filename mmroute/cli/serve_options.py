@@ -58,7 +58,7 @@ def _model_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--events", metavar="[NAME=]ENDPOINT", action="append", default=[],
         help="the KV events of one of these engines, tcp://HOST:PORT (needs pip install "
-        "'mmroute[events]'): the first of them tells the block size, where --engine-args and "
+        "'.[events]'): the first of them tells the block size, where --engine-args and "
         "--engine do not",
     )  # fmt: skip
     parser.add_argument("--engine-api-key", metavar="KEY", help="the API key of these engines")

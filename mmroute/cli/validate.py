@@ -32,7 +32,7 @@ EXIT_UNDECIDED: Final = 3
 _EPILOG = """\
 ORACLE is one of
   vllm                 vLLM, in the environment this runs in
-  transformers         the model's own processor: pip install 'mmroute[validate]'
+  transformers         the model's own processor: pip install '.[validate]'
   http://HOST:PORT     a running vLLM server, best `vllm launch render MODEL`
   FILE.jsonl           a file of vectors, which brings its own requests
 

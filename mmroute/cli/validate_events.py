@@ -38,7 +38,7 @@ def add_events(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--events",
         metavar="EVENTS",
-        help="the engine's KV events: tcp://HOST:PORT (needs pip install 'mmroute[events]'), or a "
+        help="the engine's KV events: tcp://HOST:PORT (needs pip install '.[events]'), or a "
         "file that --record wrote",
     )
     parser.add_argument(

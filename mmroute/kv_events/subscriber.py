@@ -13,13 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final, Self
 
+from mmroute.errors import MissingExtraError
+
 try:
     import zmq
     from zmq.utils.monitor import parse_monitor_message
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        "subscribing to events needs pyzmq: pip install 'mmroute[events]'", name="zmq"
-    ) from error
+    raise MissingExtraError("subscribing to events needs pyzmq", "events", "zmq") from error
 
 from mmroute.kv_events.health import SubscriberState, WorkerHealth
 from mmroute.kv_events.streams import Message, Position, Received, Source, Streams

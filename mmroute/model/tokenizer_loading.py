@@ -11,7 +11,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from mmroute.errors import ModelError, Reason, did_you_mean, malformed, needs_extra
+from mmroute.errors import (
+    ModelError,
+    Reason,
+    did_you_mean,
+    install_command,
+    malformed,
+    needs_extra,
+)
 from mmroute.families.matching import match_family
 from mmroute.families.spec import FamilySpec, TokenizerSpec
 from mmroute.model_directory import TOKENIZER_CONFIGURATION, TOKENIZER_FILES, ModelFiles, find_model
@@ -245,7 +252,7 @@ def _also_looked_for(name: str) -> str:
         known = [*tiktoken.model.MODEL_TO_ENCODING, *tiktoken.list_encoding_names(), *own]
         near = did_you_mean(name, known, cutoff=0.7)
     else:
-        near = " (those need pip install 'mmroute[formats]')"
+        near = f" (those need {install_command('formats')})"
     return (
         "Nor is it a file, module:Class, a tokenizer of the entry point group "
         f"{ENTRY_POINTS} ({', '.join(own) or 'none installed'}), or a model name of OpenAI's{near}."

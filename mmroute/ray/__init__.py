@@ -1,6 +1,6 @@
 """mmroute on a Ray cluster: routing by cached blocks, and the server as an application.
 
-It needs ``pip install 'mmroute[ray]'``. Only ``mmroute trace --ray`` imports this package.
+It needs the extra `ray`. Only ``mmroute trace --ray`` imports this package.
 Importing it does not load Ray.
 """
 

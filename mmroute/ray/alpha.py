@@ -37,5 +37,5 @@ INGRESS_ROUTER: Final = "ray.llm._internal.serve.core.ingress.router"
 if Version(ray.__version__) < Version(_OLDEST):
     raise ImportError(
         f"mmroute.ray needs Ray {_OLDEST} or later, found {ray.__version__}: "
-        "pip install --upgrade 'mmroute[ray]'"
+        "pip install --upgrade 'ray[serve]'"
     )

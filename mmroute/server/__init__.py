@@ -1,6 +1,6 @@
 """The render and tokenize endpoints of vLLM, answered without pixels.
 
-Needs the extra ``mmroute[serve]``; importing `mmroute` does not import this package.
+Needs the extra `serve`; importing `mmroute` does not import this package.
 """
 
 from mmroute.server.admin import AddModelRequest

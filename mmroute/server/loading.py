@@ -12,7 +12,7 @@ from mmroute.answering.stages import Stopwatch
 from mmroute.api.vllm import ROUTES, LoadedModel, release_of, schema_of
 from mmroute.engines.known import find_engine
 from mmroute.engines.settings import EngineSettings
-from mmroute.errors import ModelError, Reason
+from mmroute.errors import ModelError, Reason, install_command
 from mmroute.health.self_check import check_model
 from mmroute.images.known_files import KnownFiles
 from mmroute.model.garbage import not_searched
@@ -153,7 +153,7 @@ def _load_from_workers(
     except ModuleNotFoundError as error:
         raise ModelError(
             Reason.TOKENIZER_UNAVAILABLE,
-            f"{source.model}: {error.name} is not installed; pip install 'mmroute[bundle]'",
+            f"{source.model}: {error.name} is not installed; {install_command('bundle')}",
         ) from error
 
     with fetch_fleet(source.names[0], source.workers) as bundle:

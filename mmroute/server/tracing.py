@@ -1,6 +1,6 @@
 """OpenTelemetry: one span for each request, in the trace that its client began.
 
-Needs the extra ``mmroute[otel]``. The attributes say which model, how long and why; no prompt, no
+Needs the extra `otel`. The attributes say which model, how long and why; no prompt, no
 image, no message that quotes them.
 """
 

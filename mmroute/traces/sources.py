@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from mmroute.errors import InexactError
+from mmroute.errors import InexactError, install_command
 from mmroute.requests.lines import API_FIELDS, json_object, numbered, request_of
 from mmroute.requests.request import Request
 
@@ -103,8 +103,8 @@ def _arrow(module: str) -> Any:
     try:
         return importlib.import_module(f"pyarrow.{module}")  # optional and large
     except ImportError as error:
-        hint = "Parquet files and object storage need pyarrow: pip install 'mmroute[parquet]'"
-        raise ValueError(hint) from error
+        hint = install_command("parquet")
+        raise ValueError(f"Parquet files and object storage need pyarrow: {hint}") from error
 
 
 def _rows(file: BinaryIO) -> Iterator[bytes]:

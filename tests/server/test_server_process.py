@@ -436,7 +436,7 @@ def test_without_the_extra(module: str, extra: str, directory: str) -> None:
         [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False
     )
     assert result.returncode == 1
-    assert f"{module} not installed: pip install 'mmroute[{extra}]'" in result.stderr
+    assert f"{module} not installed: pip install '.[{extra}]'" in result.stderr
 
 
 @pytest.mark.parametrize(

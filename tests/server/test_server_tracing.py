@@ -115,4 +115,4 @@ def test_without_the_extra(
     monkeypatch.delitem(sys.modules, "mmroute.server.tracing", raising=False)
     arguments = ["serve", str(tmp_path), "--port", "0", "--otlp-traces-endpoint", "http://x"]
     assert main(arguments) == 1
-    assert "pip install 'mmroute[otel]'" in capsys.readouterr().err
+    assert "pip install '.[otel]'" in capsys.readouterr().err

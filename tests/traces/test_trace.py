@@ -431,4 +431,4 @@ def test_ray_is_an_extra(
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     assert main(["trace", str(trace), "--model", "nowhere", "--ray"]) == 1
-    assert "ray not installed: pip install 'mmroute[ray]'" in capsys.readouterr().err
+    assert "ray not installed: pip install '.[ray]'" in capsys.readouterr().err

@@ -17,7 +17,15 @@ from mmroute.engines.vllm.inkling_chat import InklingChat, marks_of
 from mmroute.engines.vllm.kimi_k3_chat import KimiK3Chat
 from mmroute.engines.vllm.messages import VllmChat
 from mmroute.engines.vllm.templates import chat_templates
-from mmroute.errors import InexactError, ModelError, Reason, SpecError, did_you_mean, needs_extra
+from mmroute.errors import (
+    InexactError,
+    ModelError,
+    Reason,
+    SpecError,
+    did_you_mean,
+    install_command,
+    needs_extra,
+)
 from mmroute.geometry import ModelContext, TokenIds
 from mmroute.plugins import installed, load
 from mmroute.requests.items import AudioLength, ImageSize, Items, Modality
@@ -122,7 +130,7 @@ def harmony_refusal(settings: EngineSettings) -> RefusedChat | None:
         importlib.metadata.version("oss-harmony")
     except importlib.metadata.PackageNotFoundError:
         return RefusedChat(
-            "the engine renders chats of this model by Harmony: pip install 'mmroute[gpt-oss]'"
+            f"the engine renders chats of this model by Harmony: {install_command('gpt-oss')}"
         )
     try:
         with needs_extra("gpt-oss", "openai_harmony", "Harmony, which renders these chats,"):

@@ -29,7 +29,7 @@ from openai_harmony import (
     load_harmony_encoding,
 )
 
-from mmroute.errors import InexactError, ModelError, Reason
+from mmroute.errors import InexactError, ModelError, Reason, install_command
 from mmroute.geometry import TokenIds
 
 EFFORTS: Final = {
@@ -57,7 +57,7 @@ def encoding() -> HarmonyEncoding:
         raise ModelError(
             Reason.UNSUPPORTED_TOKENIZER,
             f"Harmony's vocabulary cannot be loaded ({error}): "
-            "pip install --force-reinstall 'mmroute[gpt-oss]'",
+            f"{install_command('gpt-oss')}, with --force-reinstall",
         ) from error
 
 

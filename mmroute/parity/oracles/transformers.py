@@ -15,13 +15,13 @@ from typing import Any, Final
 from mmroute.chat.template import ChatTemplate
 from mmroute.engines.vllm.profile import VLLM
 from mmroute.engines.vllm.templates import compile_template
-from mmroute.errors import quoted
+from mmroute.errors import install_command, quoted
 from mmroute.model_directory import ModelFiles
 from mmroute.parity.cases import Case, Outcome, UndecidedError
 from mmroute.parity.oracles.common import OracleError, answered, ask, prompt_field, unchecked
 from mmroute.parity.oracles.pictures import pictures, split_pictures, with_pictures
 
-_INSTALL: Final = "pip install 'mmroute[validate]'"
+_INSTALL: Final = install_command("validate")
 _ROLES: Final = ("system", "user", "assistant")
 _OWN_ARGUMENTS: Final = frozenset({
     "add_special_tokens", "audio", "images", "return_tensors", "text", "videos",
