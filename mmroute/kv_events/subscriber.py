@@ -87,6 +87,11 @@ class Subscriber:
         self._health = WorkerHealth()
         self._connected = 0
         self._absence_logged = False
+        # Source: vLLM 0.33.0 ``distributed/kv_events.py`` (`_is_bind_endpoint`)
+        self._absence_hint = "" if bind else (
+            "; vLLM listens only where its endpoint has * or ::, such as tcp://*:5557, and "
+            "connects to any other: then subscribe to that one with bind=True"
+        )  # fmt: skip
         self._replays: zmq.Socket[bytes] | None = None
         self._refusals: zmq.Socket[bytes] | None = None
         self._closing = False
@@ -114,7 +119,9 @@ class Subscriber:
             self._streams.check()
             if not self._connected and not self._absence_logged:
                 self._absence_logged = True
-                _LOG.warning("%s: no publisher of events is connected", self._endpoint)
+                _LOG.warning(
+                    "%s: no publisher of events is connected%s", self._endpoint, self._absence_hint
+                )
         self._ask()
         self._count(messages)
         return messages
