@@ -81,6 +81,7 @@ FAMILY_PLACEHOLDERS: dict[str, str | None] = {
     "small-granite-speech-plus": None,
     "small-glm-asr": None,
     "small-audio-flamingo-3": None,
+    "small-vibevoice-asr": None,
     "small-fun-asr": None,
     "small-fire-red-asr-2": None,
     "small-paligemma": "<image>",
@@ -127,6 +128,7 @@ FAMILY_MEDIA: dict[str, tuple[str, ...]] = {
     "small-granite-speech-plus": ("audio",),
     "small-glm-asr": ("audio",),
     "small-audio-flamingo-3": ("audio",),
+    "small-vibevoice-asr": ("audio",),
     "small-fun-asr": ("audio",),
     "small-fire-red-asr-2": ("audio",),
     "small-muse-spark": ("video", "audio"),
@@ -220,6 +222,12 @@ _OWN_KWARGS: dict[str, tuple[dict[str, Any], ...]] = {
         {"videos_kwargs": {"size": {"height": 32, "width": 32}}},
     ),
     "small-minimax-m3": ({"images_kwargs": {"temporal_patch_size": 1003520}},),
+    "small-vibevoice-asr": (
+        {"pad_to_multiple_of": 1600},
+        {"audio_kwargs": {"pad_to_multiple_of": 7000, "sampling_rate": 24000}},
+        {"sampling_rate": 16000},
+        {"acoustic_tokenizer_chunk_size": "x"},
+    ),
 }
 _TEXTS = (
     "  two leading,\ttab,\r\nCRLF,\n\n\nthree lines, trailing   ",
@@ -287,6 +295,8 @@ def family_cases(model: str) -> Iterator[Case]:
     placeholder = FAMILY_PLACEHOLDERS[model]
     if placeholder is None and model in FAMILY_MEDIA:
         yield from _audio()
+        for i, kwargs in enumerate(_OWN_KWARGS.get(model, ())):
+            yield _recording(f"kwargs-{i}", *_RECORDINGS[-1], mm_processor_kwargs=kwargs)
         return
     if placeholder is None:
         yield from _texts_alone(chats=model != "small-gpt-oss")

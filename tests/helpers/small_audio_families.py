@@ -78,6 +78,34 @@ def _flamingo() -> Files:
     return files | _whisper("AudioFlamingo3Processor", audio_token="<sound>", max_audio_len=45)
 
 
+def _vibevoice() -> Files:
+    special = ("<|object_ref_start|>", "<|box_start|>", "<|object_ref_end|>")
+    encoder = {"model_type": "vibevoice_acoustic_tokenizer_encoder"}
+    files = _files(
+        "VibeVoiceAsrForConditionalGeneration",
+        "vibevoice_asr",
+        special,
+        "".join(special) + "\nThis is a <|AUDIO_DURATION|> seconds audio",
+        acoustic_tokenizer_chunk_size=64000,
+        acoustic_tokenizer_encoder_config={**encoder, "downsampling_ratios": [2, 4, 5, 8]},
+        audio_bos_token_id="<|object_ref_start|>",
+        audio_eos_token_id="<|object_ref_end|>",
+        audio_token_id="<|box_start|>",
+        semantic_tokenizer_encoder_config=encoder,
+        text_config={**TEXT, "model_type": "qwen2"},
+    )
+    files["processor_config.json"] = {
+        "audio_token": "<|box_start|>",
+        "feature_extractor": {
+            "feature_extractor_type": "VibeVoiceAcousticTokenizerFeatureExtractor",
+            "pad_to_multiple_of": 1600,
+            "sampling_rate": 24000,
+        },
+        "processor_class": "VibeVoiceAsrProcessor",
+    }
+    return files
+
+
 def _fbank(architecture: str, model_type: str, extractor: str, **fields: Any) -> Files:
     special = ("<|AUDIO|>",)
     files = _files(architecture, model_type, special, "<|AUDIO|>", **_QWEN)
@@ -171,6 +199,7 @@ AUDIO_FAMILIES: Final[Mapping[str, Callable[[], Files]]] = {
     "small-moss-audio-timed": lambda: _moss(timed=True),
     "small-glm-asr": _glm_asr,
     "small-audio-flamingo-3": _flamingo,
+    "small-vibevoice-asr": _vibevoice,
     "small-fun-asr": lambda: _fbank(
         "FunASRForConditionalGeneration", "qwen3", "FunASR", frontend_conf=_FRONTEND
     ),

@@ -6,7 +6,8 @@ sides, what a side must have at least, and what stands beside the rows. Sources:
 ``models/glm4v/image_processing_glm4v.py``, which GLM-4.6V and GLM-OCR share,
 ``models/paddleocr_vl/image_processing_paddleocr_vl.py`` and
 ``models/hunyuan_vl/processing_hunyuan_vl.py``; vLLM ``model_executor/models/qwen2_vl.py``,
-``glm4_1v.py``, ``paddleocr_vl.py`` and ``transformers/multimodal.py``. Checked with both.
+``glm4_1v.py``, ``paddleocr_vl.py`` and ``model_executor/models/transformers/multimodal.py``.
+Checked with both.
 """
 
 from __future__ import annotations

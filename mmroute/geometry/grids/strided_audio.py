@@ -2,9 +2,10 @@
 
 Sources: vLLM ``model_executor/models/granite_speech.py``, ``glmasr.py``, ``glmasr_utils.py``,
 ``audioflamingo3.py``, ``funaudiochat.py``, ``moss_audio.py``, ``moss_transcribe_diarize.py``,
-``midashenglm.py``, ``transformers_utils/processors/funasr.py``, ``fireredasr2.py`` and
-``minicpmo.py``; transformers ``models/granite_speech/feature_extraction_granite_speech.py``.
-Checked with them.
+``midashenglm.py``, ``model_executor/models/transformers/multimodal.py``,
+``transformers_utils/processors/funasr.py``, ``fireredasr2.py`` and ``minicpmo.py``; transformers
+``models/granite_speech/feature_extraction_granite_speech.py`` and
+``models/vibevoice_asr/processing_vibevoice_asr.py``. Checked with them.
 """
 
 from __future__ import annotations
@@ -58,6 +59,8 @@ class StridedAudio(OneByOne[AudioLength]):
             with.
         planned_samples: the number of samples of this audio, in place of `planned_tokens`.
         planned_seconds: the number of seconds of this audio, in place of `planned_tokens`.
+        planned_hop_factors: the factors of the hop that counts the tokens of this audio, if it is
+            not the one that counts those of requests.
         planned_within_context: whether this audio has no more tokens than the longest context.
     """
 
@@ -86,11 +89,14 @@ class StridedAudio(OneByOne[AudioLength]):
     planned_tokens: int = 0
     planned_samples: int = 0
     planned_seconds: int = 0
+    planned_hop_factors: tuple[int, ...] = ()
     planned_within_context: bool = False
 
     def max_embeds(self, plan: CachePlan) -> int:
         samples = self.planned_samples or self.planned_seconds * self.sampling_rate
         tokens = self.planned_tokens or self._tokens(samples)
+        if self.planned_hop_factors:
+            tokens = -(-samples // math.prod(self.planned_hop_factors))
         return min(tokens, plan.max_model_len) if self.planned_within_context else tokens
 
     def mel_frames(self, audio: AudioLength) -> int:
