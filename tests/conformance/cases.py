@@ -32,6 +32,7 @@ FAMILY_PLACEHOLDERS: dict[str, str | None] = {
     "small-granite4-vision": "<image>",
     "small-lfm2-vl": "<image>",
     "small-hunyuan-vl": "<image_start><image><image_end>",
+    "small-emu3": "<image>",
     "small-minicpm-v-4.6": "<|image_pad|>",
     "small-muse-glimmer": "<|patch|>",
     "small-glm-4.1v": "<|image|>",
@@ -222,6 +223,15 @@ _OWN_KWARGS: dict[str, tuple[dict[str, Any], ...]] = {
         {"videos_kwargs": {"size": {"height": 32, "width": 32}}},
     ),
     "small-minimax-m3": ({"images_kwargs": {"temporal_patch_size": 1003520}},),
+    "small-emu3": (
+        {"min_pixels": 1},
+        {"spatial_factor": 5},
+        {"do_resize": False},
+        {"images_kwargs": {"do_resize": False}},
+        {"images_kwargs": {"min_pixels": 1}},
+        {"do_pad": False},
+        {"return_for_image_generation": True},
+    ),
     "small-vibevoice-asr": (
         {"pad_to_multiple_of": 1600},
         {"audio_kwargs": {"pad_to_multiple_of": 7000, "sampling_rate": 24000}},

@@ -29,12 +29,13 @@ from mmroute.geometry.grids.long_edge_tiles import LongEdgeTiles
 from mmroute.geometry.grids.pan_and_scan import PanAndScan
 from mmroute.geometry.grids.patch_budget import PatchBudget
 from mmroute.geometry.grids.slices import Slices
-from mmroute.geometry.grids.smart_resize import SmartResize
+from mmroute.geometry.grids.smart_resize import CodedRows, SmartResize
 from mmroute.geometry.grids.token_budget import TokenBudget
 
 with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
     warnings.simplefilter("ignore")
     from mistral_common.tokens.tokenizers.image import ImageConfig, ImageEncoder, SpecialImageIDs
+    from transformers.models.emu3.image_processing_emu3 import smart_resize as emu3_resize
     from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
     from transformers.models.gemma4.image_processing_pil_gemma4 import (
         get_aspect_ratio_preserving_size,
@@ -113,6 +114,21 @@ def test_smart_resize(patch: int, lowest: int, highest: int) -> None:
         except ValueError:
             expected = None
         assert count(grid, ImageSize(width, height)) == expected
+
+
+@pytest.mark.parametrize("factor", [8, 20])
+def test_coded_rows(factor: int) -> None:
+    """But where the processor takes the height for a number of channels."""
+    grid = CodedRows(factor, 1, 4096, 65536)
+
+    @for_many_sizes((720, 1280), (1400, 7), (1407, 7), (1, 1))
+    def agrees(height: int, width: int) -> None:
+        try:
+            rows, columns = (side // 8 for side in emu3_resize(height, width, factor, 4096, 65536))
+        except ValueError:
+            assert count(grid, ImageSize(width, height)) is None
+        else:
+            assert count(grid, ImageSize(width, height)) == rows * (columns + 1)
 
 
 @pytest.mark.parametrize("arguments", [(14, 3136, 3136, 1003520), (14, 1024, 1 << 40, 1 << 41)])

@@ -8,7 +8,7 @@ import pytest
 from mmroute.errors import InexactError, Reason
 from mmroute.geometry import Count, ModelContext, TokenIds
 from mmroute.geometry.layout import Around
-from mmroute.geometry.layouts.tile_text import TileText
+from mmroute.geometry.layouts.tile_text import SizedText, TileText
 from mmroute.geometry.layouts.tiles import Tiles
 
 
@@ -22,6 +22,24 @@ def test_a_feature_position_that_is_several_tokens_is_refused() -> None:
     with pytest.raises(InexactError) as refused:
         layout.replacement(Count(8, 1, 256), None, 0, context)
     assert refused.value.reason is Reason.SPECIAL_TOKEN_SPLIT
+
+
+@pytest.mark.parametrize(
+    ("count", "text", "features"),
+    [
+        (Count(12, 1, whole=12), "[12*1|" + "v" * 24 + "]", "v"),
+        (Count(1, 2, whole=1), "[1*2|vvv]", "v"),
+        (Count(1, 1, whole=1), "[1*1|vv]", "1"),  # of two as frequent the smaller ID
+        (Count(0, 5), "[0*5|]", "*"),
+    ],
+)
+def test_features_are_the_most_frequent_token(count: Count, text: str, features: str) -> None:
+    context = ModelContext(max_model_len=4096, encode=_characters)
+    placed = SizedText(ord("v"), "[{rows}*{columns}|v]").replacement(count, None, 0, context)
+    assert placed.token_ids.tolist() == _characters(text).tolist()
+    assert placed.embed_runs is not None
+    flags = [flag for flag, length in placed.embed_runs for _ in range(length)]
+    assert flags == [character == features for character in text]
 
 
 @pytest.mark.parametrize(

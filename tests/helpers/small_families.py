@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from small_audio_families import AUDIO_FAMILIES
+from small_backend_families import BACKEND_FAMILIES
 from small_code_families import CODE_FAMILIES
 from small_inserted_families import INSERTED_FAMILIES
 from small_models import (
@@ -346,6 +347,7 @@ FAMILY_MODELS: Final[Mapping[str, Callable[[], Files]]] = {
     **TILE_FAMILIES,
     **NATIVE_FAMILIES,
     **AUDIO_FAMILIES,
+    **BACKEND_FAMILIES,
     **CODE_FAMILIES,
     **OWN_FAMILIES,
     **REMOTE_FAMILIES,

@@ -4,6 +4,7 @@ The engine counts several families by a function of this form; they differ in wh
 sides, what a side must have at least, and what stands beside the rows. Sources: transformers
 ``models/qwen2_vl/image_processing_qwen2_vl.py`` (`smart_resize`),
 ``models/glm4v/image_processing_glm4v.py``, which GLM-4.6V and GLM-OCR share,
+``models/emu3/image_processing_emu3.py``, ``models/emu3/processing_emu3.py``,
 ``models/paddleocr_vl/image_processing_paddleocr_vl.py`` and
 ``models/hunyuan_vl/processing_hunyuan_vl.py``; vLLM ``model_executor/models/qwen2_vl.py``,
 ``glm4_1v.py``, ``paddleocr_vl.py`` and ``model_executor/models/transformers/multimodal.py``.
@@ -69,6 +70,7 @@ class SmartResize(MergedPatches):
     def max_embeds(self, _: CachePlan) -> int:
         most = self.max_pixels // self.factor**2
         side = self.planned_side
+        resized = replace(self, resize=True)  # the plan has no image that is not
         match self.planned:
             case "area":
                 rows, columns = largest_rectangle(most)
@@ -80,9 +82,9 @@ class SmartResize(MergedPatches):
                 image = ImageSize(side, side)
             case "squares":
                 sides = math.isqrt(self.max_pixels), side
-                return max(self.count(ImageSize(side, side)).total for side in sides)
+                return max(resized.count(ImageSize(side, side)).total for side in sides)
         # It has more tokens if the smallest area is above the largest one.
-        return replace(self, resize=True).count(image).total
+        return resized.count(image).total
 
     def patches(self, image: ImageSize) -> tuple[int, int, int]:
         """Frames, rows and columns of patches."""
@@ -132,6 +134,36 @@ class SmartResize(MergedPatches):
             least_rounded=self.least_rounded,
             least_shrunk=self.least_shrunk,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class CodedRows(SmartResize):
+    """Counts the codes of a resized image, and an end for each row: Emu3.
+
+    Attributes:
+        code_size: the number of pixels along one side of a code.
+    """
+
+    code_size: int = 8
+
+    def patch_count(self, image: ImageSize) -> int:
+        """The number of arrays that the processor makes of the image."""
+        return 1
+
+    def count(self, image: ImageSize) -> Count:
+        if image.height in self.refused_heights:
+            raise InexactError(
+                Reason.IMAGE_REFUSED,
+                f"{image}: the engine's processor takes the height for a number of channels, "
+                "unless it gets another image first, which depends on its cache",
+            )
+        check_aspect(image.height, image.width)
+        height, width = image.height, image.width
+        if self.resize:
+            rows, columns = self._tokens(image)
+            height, width = rows * self.factor, columns * self.factor
+        rows, columns = height // self.code_size, width // self.code_size
+        return Count(rows, columns, whole=rows)
 
 
 def largest_rectangle(most: int) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Tiles in a text that the engine encodes as one: Idefics3, SmolVLM, LFM2-VL, MiniCPM-V, InternVL.
+"""Features in a text that the engine encodes as one: tiles of Idefics3, SmolVLM, LFM2-VL, InternVL.
 
 Words beside each other may be one token then: a line break joins the next one where the vocabulary
 has a token for both.
@@ -72,6 +72,30 @@ class TileText:
         whole = ((self.whole_beside_tiles if beside else self.whole) or "").format()
         parts = whole + tiles if self.whole_first else tiles + whole
         return f"{self.opening.format(number=number)}{parts}{self.closing.format()}"
+
+
+@dataclass(frozen=True, slots=True)
+class SizedText:
+    """Writes one run of features in a text that has an image's rows and columns: Emu3.
+
+    Attributes:
+        fill: the token of a feature position.
+        text: the text, with ``{rows}``, ``{columns}``, and one feature position.
+    """
+
+    fill: int
+    text: str
+
+    def replacement(
+        self, count: Count, _item: object, _number: int, context: ModelContext
+    ) -> Replacement:
+        text = context.encode(self.text.format(rows=count.rows, columns=count.columns))
+        placed = _repeated(text, self.fill, [count.total])
+        if count.total > len(text):
+            return placed
+        # The engine takes the most frequent token for that of the features: a digit of the size.
+        ids, counts = np.unique(placed.token_ids, return_counts=True)
+        return with_runs(placed.token_ids, int(ids[counts.argmax()]))
 
 
 def _repeated(text: TokenIds, fill: int, counts: Sequence[int]) -> Replacement:
