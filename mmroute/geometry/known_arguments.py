@@ -103,6 +103,7 @@ HARMLESS_WHEN_FLAT: Final[Mapping[str, Callable[[object], bool]]] = {
         is_switch,
     ),
     "cap_pixels_per_frame": is_switch,
+    "pad_to_multiple_of": is_count,
     "frame_timestamp_format": lambda value: isinstance(value, str),
     "initial_shift": is_switch,
     "max_image_size": lambda value: isinstance(value, Mapping) and all(
@@ -149,16 +150,19 @@ OF_SOME_VIDEO_PROCESSORS: Final = frozenset({
 Source: transformers ``models/*/video_processing_*.py`` (`valid_kwargs`).
 """
 HARMFUL: Final = frozenset({
-    "audio", "backend", "chunk_length", "cls", "config", "convert_to_rgb", "dither",
-    "feature_extractor", "feature_size", "gguf_file", "hop_length", "image_grid_pinpoints",
-    "image_processor", "images", "input_data_format", "max_length", "n_fft", "padding_value",
-    "return_tensors", "revision", "sampling_rate", "self", "size", "subfolder", "text",
-    "text_pair", "tokenize", "tokenizer_type", "torch_dtype", "trust_remote_code",
+    "audio", "backend", "chunk_length", "cls", "config", "convert_to_rgb", "crop_image_to_patches",
+    "dither", "feature_extractor", "feature_size", "fetch_images", "gguf_file", "hop_length",
+    "image_grid_pinpoints", "image_processor", "images", "input_data_format", "max_length", "n_fft",
+    "normalize", "padding_value", "patchify", "preprocess", "process_image", "rescale",
+    "rescale_and_normalize", "resize", "return_tensors", "return_text_replacement_offsets",
+    "revision", "sampling_rate", "self", "size", "spatial_patch_size", "subfolder", "text",
+    "text_pair", "text_target",
+    "tokenize", "tokenizer_type", "torch_dtype", "trust_remote_code", "valid_kwargs",
     "video_metadata", "video_processor", "videos",
 })  # fmt: skip
 """Names that were seen to break a processor or to change what it returns.
 
-Some are those of a reader of audio, which is made with them.
+Some are those of a reader of audio, which is made with them, or of an image processor's methods.
 """
 TYPED_NAMES: Final = frozenset({
     "add_special_tokens", "crop_size", "data_format", "default_to_square", "device",

@@ -39,9 +39,7 @@ def check_flat(name: str, value: object) -> None:
     _check_loading(name, value)
     if name in HARMFUL or name.endswith("_token"):  # texts that the processor searches for
         raise refused(name, value, "absent for this model")
-    if name.endswith(_IDS) and not (type(value) is int and value >= 0):
-        # It also sets the field of this name in the configuration, whose type is checked.
-        raise refused(name, value, "a token ID")
+    _check_token_id(name, value)
     if name not in HARMLESS_WHEN_FLAT:
         _check_nesting(name, value)
     elif not HARMLESS_WHEN_FLAT[name](value):
@@ -53,7 +51,14 @@ def check_foreign(name: str, value: object) -> None:
     _check_loading(name, value)
     if name in TYPED_NAMES or name in HARMFUL or name.endswith("_token"):
         raise refused(name, value, "absent for this model")
+    _check_token_id(name, value)
     _check_nesting(name, value)
+
+
+def _check_token_id(name: str, value: object) -> None:
+    """Refuse what the configuration's field of this name, which it also sets, cannot hold."""
+    if name.endswith(_IDS) and not (type(value) is int and value >= 0):
+        raise refused(name, value, "a token ID")
 
 
 def _check_loading(name: str, value: object) -> None:

@@ -223,6 +223,8 @@ _OWN_KWARGS: dict[str, tuple[dict[str, Any], ...]] = {
         {"videos_kwargs": {"size": {"height": 32, "width": 32}}},
     ),
     "small-minimax-m3": ({"images_kwargs": {"temporal_patch_size": 1003520}},),
+    "small-hunyuan-vl": ({"resize": 1}, {"return_text_replacement_offsets": True}),
+    "small-glm-asr": ({"audio_token_id": "x"},),
     "small-emu3": (
         {"min_pixels": 1},
         {"spatial_factor": 5},
