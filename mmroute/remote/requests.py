@@ -44,8 +44,9 @@ def chat_request(model: str, request: Request) -> RenderRequest:
     """A request to a server, for a chat.
 
     Raises:
-        InexactError: `invalid_request`, `unsupported_modality`, `image_count_mismatch`;
-            `remote_inexpressible` for an image of which only the size is known.
+        InexactError: `invalid_request`, `unsupported_modality`, `unsupported_field`,
+            `image_count_mismatch`; `remote_inexpressible` for an image of which only the size is
+            known.
     """
     media = parse_chat(request).media
     others = media.keys() - {Modality.IMAGE}
@@ -157,7 +158,9 @@ def _check_names(parts: Sequence[_Filled]) -> None:
     named: dict[str, str | None] = {}
     for part in parts:
         if part.uuid is not None and named.setdefault(part.uuid, part.url) != part.url:
-            raise invalid(f"the uuid {quoted(part.uuid)} names two images")
+            raise InexactError(
+                Reason.UNSUPPORTED_FIELD, f"the uuid {quoted(part.uuid)} names two images"
+            )
 
 
 def _with_parts(

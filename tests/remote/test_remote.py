@@ -229,7 +229,7 @@ def test_one_uuid_for_two_images_is_not_asked(scripted: ScriptedServer) -> None:
     """vLLM answers with the first image's tokens for both."""
     with connected(scripted) as remote:
         messages = user(picture(4, 4, uuid="u"), picture(99, 99, uuid="u"))
-        assert remote.normalize(messages=messages).reason is Reason.INVALID_REQUEST
+        assert remote.normalize(messages=messages).reason is Reason.UNSUPPORTED_FIELD
         assert not scripted.bodies(CHAT)
         remote.normalize(messages=user(picture(4, 4, uuid="u"), picture(4, 4, uuid="u")))
         assert scripted.bodies(CHAT)
