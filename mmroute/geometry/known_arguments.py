@@ -156,13 +156,13 @@ HARMFUL: Final = frozenset({
     "normalize", "padding_value", "patchify", "preprocess", "process_image", "rescale",
     "rescale_and_normalize", "resize", "return_tensors", "return_text_replacement_offsets",
     "revision", "sampling_rate", "self", "size", "spatial_patch_size", "subfolder", "text",
-    "text_pair", "text_target",
-    "tokenize", "tokenizer_type", "torch_dtype", "trust_remote_code", "valid_kwargs",
-    "video_metadata", "video_processor", "videos",
+    "text_pair", "text_target", "tokenize", "tokenizer_type", "torch_dtype", "trust_remote_code",
+    "valid_kwargs", "video_metadata", "video_processor", "videos",
 })  # fmt: skip
 """Names that were seen to break a processor or to change what it returns.
 
-Some are those of a reader of audio, which is made with them, or of an image processor's methods.
+Some are those of a reader of audio, which is made with them. Others are those of an image
+processor's methods, which they take the place of.
 """
 TYPED_NAMES: Final = frozenset({
     "add_special_tokens", "crop_size", "data_format", "default_to_square", "device",

@@ -33,6 +33,8 @@ def test_a_name_that_no_processor_has_is_ignored(modality: Modality, kwargs: obj
         {"images_kwargs": {"unknown": 1}},
         {"images_kwargs": 3},
         {"x_token": "a"},
+        {"preprocess": 3},
+        {"valid_kwargs": []},
         {"cache_dir": "a"},
     ],
 )
