@@ -198,6 +198,11 @@ class ModelFiles:
                 return False, None
         return True, value
 
+    def has_null(self, ref: FieldRef) -> bool:
+        """Whether a field is there and holds null."""
+        _, within = self.lookup(FieldRef(ref.file, ref.path[:-1]))
+        return isinstance(within, dict) and within.get(ref.path[-1], ref) is None
+
     @property
     def video_processor(self) -> JsonValue:
         """The class of video processors that the files name; None leaves it to the model's type.

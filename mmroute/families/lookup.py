@@ -58,6 +58,8 @@ class Lookup(Strict):
     """Places that, where present, must hold the same."""
     optional: bool = False
     """Whether the value may be missing without a default."""
+    null_counts: bool = False
+    """Whether the engine takes null for another value than a missing one. Null is then refused."""
 
     def default_for(self, model_type: JsonValue) -> Any:
         """The default for a model of this type."""

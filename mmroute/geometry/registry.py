@@ -51,6 +51,7 @@ _GRIDS: Final[Mapping[str, str]] = {
     "token_budget": "token_budget:TokenBudget",
     "two_pass_tiles": "two_pass_tiles:TwoPassTiles",
     "unpadded_tiles": "hd_transform:UnpaddedTiles",
+    "upscaled_patches": "upscaled_patches:UpscaledPatches",
     "view_and_crops": "view_and_crops:ViewAndCrops",
     "windows": "windows:Windows",
 }

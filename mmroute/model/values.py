@@ -56,6 +56,9 @@ class Values:
                 self.note(name, value, str(ref))
                 self.agree(f"{ref} is {value!r}", value, lookup.equals)
                 return self._named(name, value, lookup)
+            if lookup.null_counts and self.files.has_null(ref):
+                self.note(name, None, str(ref))
+                raise self.invalid(name, None, "a value, or missing")
         model_type = self.files.object("config.json").get("model_type")
         default: JsonValue = lookup.default_for(model_type)
         if default is not None:

@@ -105,6 +105,7 @@ FAMILY_PLACEHOLDERS: dict[str, str | None] = {
     "small-minicpm-v-4.5": "(<image>./</image>)",
     "small-minicpm-o-2.6": "(<image>./</image>)",
     "small-molmo2": "<|image|>",
+    "small-inkling-items": "<|content_image|>",
     "small-fun-audio-chat": None,
     "small-moss-audio": None,
     "small-moss-audio-timed": None,
@@ -144,6 +145,7 @@ FAMILY_MEDIA: dict[str, tuple[str, ...]] = {
     "small-moss-audio-timed": ("audio",),
     "small-moss-transcribe-diarize": ("audio",),
     "small-midashenglm": ("audio",),
+    "small-inkling-items": ("audio", "images and audio"),
 }
 
 _SIZES = (
@@ -391,7 +393,55 @@ def _audio() -> Iterator[Case]:
     yield _recording("audio-and-unknown", *_RECORDINGS[-1], mm_processor_kwargs=unknown)
 
 
-_MEDIA_CASES = {"video": _videos, "video file": _video_files, "audio": _audio}
+def _images_and_audio() -> Iterator[Case]:
+    """Items of both kinds in messages of each role, and what is typed for them."""
+    images = sizes((300, 200), (40, 100), (60, 40))
+    audios = [{"num_samples": n, "sampling_rate": 16000} for n in (8000, 32000)]
+    assistant = {"role": "assistant", "content": [IMAGE, text("A cat.")]}
+    tool = {"role": "tool", "tool_call_id": "abcdef123", "content": [text("r1"), text("r2")]}
+    called = {"role": "assistant", "content": [text("x"), AUDIO], "tool_calls": [_CALL]}
+    system = {"role": "system", "content": [text("s"), AUDIO]}
+    developer = {"role": "developer", "content": [IMAGE, text("d")], "tools": [_TOOL]}
+    chats: dict[str, list[Any]] = {
+        "mixed": [user(AUDIO, IMAGE, text("a"), IMAGE, AUDIO, text("b"), IMAGE)],
+        "roles": [system, developer, user(text("q"), IMAGE), assistant, user(AUDIO)],
+        "tools": [user(IMAGE, text("q")), called, tool, user(IMAGE, IMAGE, AUDIO)],
+        "tool-image": [user("q"), called, {**tool, "content": [text("r"), IMAGE]}, user(AUDIO)],
+        "typed-twice": [user(IMAGE, text("<|content_image|><|content_image|>"))],
+        "typed-audio": [user(text("<|content_audio_input|> a"), AUDIO)],
+        "typed-audio-alone": [user("a<|content_audio_input|>"), user("b")],
+        "typed-elsewhere": [user("<|content_image|>"), user(IMAGE, text("a"))],
+        "typed-fill": [user(text("<|unused_200054|><|unused_200053|>"), IMAGE, AUDIO)],
+    }
+    for name, messages in chats.items():
+        found = str(messages)
+        items = {"images": images[: found.count(str(IMAGE))]}
+        if count := found.count(str(AUDIO)):
+            items["audios"] = (audios * 2)[:count]
+        yield case(f"items-{name}", "conversation", messages=messages, **items)
+    for n, ids in enumerate(([200005, 7, 200020], [200020, 200005, 200043], [200005, 200005])):
+        yield case(f"items-ids-{n}", "token-ids", prompt_token_ids=ids, images=images[:1])
+    scale: tuple[dict[str, Any], ...] = (
+        {"rescale_image_frac": 1.0},
+        {"rescale_image_frac": 3, "rescale_image_max_upscaled_long_edge": 1000},
+        {"rescale_image_max_upscaled_long_edge": 100},
+        {"rescale_image_frac": "2"},
+        {"audio_token_duration_s": 0.0301},
+        {"num_dmel_bins": "x"},
+        {"unknown": {"x": [1]}},
+    )
+    for n, kwargs in enumerate(scale):
+        chat: Case = {"messages": [user(IMAGE, text("q"), AUDIO, IMAGE)], "images": images[:2]}
+        audio = {"audios": audios[:1], "mm_processor_kwargs": kwargs}
+        yield case(f"items-kwargs-{n}", "kwargs", **chat, **audio)
+
+
+_MEDIA_CASES = {
+    "video": _videos,
+    "video file": _video_files,
+    "audio": _audio,
+    "images and audio": _images_and_audio,
+}
 
 
 def _texts_alone(*, chats: bool) -> Iterator[Case]:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from small_audio_families import AUDIO_FAMILIES
 from small_backend_families import BACKEND_FAMILIES
 from small_code_families import CODE_FAMILIES
+from small_inkling import INKLING
 from small_inserted_families import INSERTED_FAMILIES
 from small_models import (
     CHAT_OPENAI,
@@ -354,6 +355,7 @@ FAMILY_MODELS: Final[Mapping[str, Callable[[], Files]]] = {
     **QWEN_FAMILIES,
     **VLLM_FAMILIES,
     **INSERTED_FAMILIES,
+    **INKLING,
     **TEXT_FAMILIES,
 }
 """Name -> its files: JSON values, or text for a template."""

@@ -202,9 +202,10 @@ def _encoder(source: ChatSource) -> MistralChatEncoder:
 
 def _inkling(source: ChatSource) -> Chat:
     try:
-        return InklingChat(source.tokenizer, marks_of(source.tokenizer))
+        marks = marks_of(source.tokenizer)
     except InexactError as inexact:
         return RefusedChat(str(inexact))
+    return InklingChat(source.tokenizer, marks, _placeholders(source.family))
 
 
 def _deepseek(source: ChatSource) -> Chat:

@@ -19,7 +19,7 @@ from mmroute.engines.vllm.messages import VllmChat, to_conversation
 from mmroute.engines.vllm.tools import with_parsed_arguments
 from mmroute.errors import InexactError, Reason, invalid, quoted
 from mmroute.geometry import TokenIds
-from mmroute.requests.items import Items
+from mmroute.requests.items import Items, Modality
 from mmroute.requests.request import Request
 from mmroute.tokenizers import Tokenizer
 
@@ -48,6 +48,11 @@ _EFFORTS: Final = {
 DEFAULT_EFFORT: Final = "high"
 _MOST_EFFORT: Final = 0.99
 _TEXTS: Final = (None, "text", "input_text")
+_ITEMS: Final = {
+    **dict.fromkeys(("image", "image_url"), "content_image"),
+    **dict.fromkeys(("audio", "audio_url", "input_audio"), "content_audio_input"),
+}
+"""Type of a part -> the mark of its block. The engine puts the item behind the mark."""
 # Those of the engine's function that reads the kwargs need no refusal: it takes all.
 _REFUSED: Final = frozenset({"chat_template"})
 
@@ -85,10 +90,12 @@ class InklingChat(VllmChat):
     Attributes:
         tokenizer: encodes each text for itself.
         marks: the IDs of the marks.
+        placeholders: the text that stands for one item, by modality.
     """
 
     tokenizer: Tokenizer
     marks: Mapping[str, int]
+    placeholders: Mapping[Modality, str]
 
     @property
     def origins(self) -> Mapping[str, str]:
@@ -97,7 +104,8 @@ class InklingChat(VllmChat):
     def render(self, chat: ParsedChat, items: Items, request: Request) -> TokenIds:
         if request.continue_final_message:
             raise invalid("continue_final_message is refused for this model")
-        to_conversation(chat, content_format="string", placeholders={})  # which may refuse it
+        # Which may refuse it: a message must not have more placeholders than items.
+        to_conversation(chat, content_format="string", placeholders=self.placeholders)
         kwargs = template_kwargs(request, _REFUSED)
         tools = [*(tools_of(kwargs, request) or ())]
         for message in chat.messages:
@@ -122,19 +130,27 @@ class InklingChat(VllmChat):
                 effort = None
             if role == "tool":
                 called = names.get(message.get("tool_call_id") or "", "")
-                text = "".join(_texts(message))
+                text = "".join([_text(part) for part in _parts(message)])
                 author = message.get("name") or called
                 yield from block(self.marks, "tool", "content_text", text, author)
                 continue
             if role == "assistant" and (reasoning := message.get("reasoning")):
                 yield from block(self.marks, "assistant", "content_thinking", reasoning)
-            for text in _texts(message):
-                yield from block(self.marks, role, "content_text", text)
+            for part in _parts(message):
+                yield from self._part(role, part)
             if role == "assistant":
                 yield from self._calls(message.get("tool_calls") or (), names)
                 yield self.marks["content_model_end_sampling"]
         if effort:
             yield from block(self.marks, "system", "content_text", effort)
+
+    def _part(self, role: str, part: Any) -> Iterator[Piece]:
+        kind = part.get("type") if isinstance(part, Mapping) else None
+        mark = _ITEMS.get(kind) if isinstance(kind, str) else None
+        if mark is None:
+            return block(self.marks, role, "content_text", _text(part))
+        content = self.marks["audio_end"] if mark == "content_audio_input" else ""
+        return block(self.marks, role, mark, content)
 
     def _calls(self, calls: Sequence[Mapping[str, Any]], names: dict[str, str]) -> Iterator[Piece]:
         for call in calls:
@@ -148,7 +164,7 @@ class InklingChat(VllmChat):
 
 
 def block(
-    marks: Mapping[str, int], role: str, kind: str, text: str, author: str = ""
+    marks: Mapping[str, int], role: str, kind: str, content: Piece, author: str = ""
 ) -> Iterator[Piece]:
     """One block of a prompt.
 
@@ -156,14 +172,14 @@ def block(
         marks: the IDs of the marks.
         role: the role of the message.
         kind: the mark of the content.
-        text: the content.
+        content: a text, or the ID of a mark.
         author: the name of the author; empty for none.
     """
     yield marks[ROLES[role]]
     if author:
         yield author
     yield marks[kind]
-    yield text
+    yield content
     yield marks["end_message"]
 
 
@@ -189,14 +205,14 @@ def encoded(
     return np.array(ids, np.uint32)
 
 
-def _texts(message: Mapping[str, Any]) -> list[str]:
-    """The texts of a message: the engine reads its parts again, by itself."""
+def _parts(message: Mapping[str, Any]) -> Sequence[Any]:
+    """The parts of a message as the client sent them: the engine reads them again, by itself."""
     content = message.get("content")
     if content is None or isinstance(content, str):
         return [content] if content else []
     if is_read_late(message, content):
         raise invalid(f"messages of the role {message['role']} must have a part for this model")
-    return [_text(part) for part in content]
+    return [*content]
 
 
 def _text(part: Any) -> str:

@@ -3,8 +3,10 @@
 Sources: vLLM ``model_executor/models/granite_speech.py``, ``glmasr.py``, ``glmasr_utils.py``,
 ``audioflamingo3.py``, ``funaudiochat.py``, ``moss_audio.py``, ``moss_transcribe_diarize.py``,
 ``midashenglm.py``, ``model_executor/models/transformers/multimodal.py``,
-``transformers_utils/processors/funasr.py``, ``fireredasr2.py`` and ``minicpmo.py``; transformers
-``models/granite_speech/feature_extraction_granite_speech.py`` and
+``transformers_utils/processors/funasr.py``, ``fireredasr2.py`` and ``minicpmo.py``,
+``models/inkling/common/mm_preprocess.py``; transformers
+``models/granite_speech/feature_extraction_granite_speech.py``,
+``models/inkling/feature_extraction_inkling.py`` and
 ``models/vibevoice_asr/processing_vibevoice_asr.py``. Checked with them.
 """
 
@@ -31,6 +33,7 @@ class StridedAudio(OneByOne[AudioLength]):
         sampling_rate: the number of samples a second that the model is given.
         hop_length: the number of samples from one frame to the next, times all `hop_factors`.
         hop_factors: the numbers that the hop is multiplied by.
+        hop_seconds: the number of seconds of a hop, in place of `hop_length`.
         stem: the kind of convolution that a hop is for. True: in two dimensions, a hop is eight
             frames. False: in one dimension, it is two frames. None: it is one frame.
         steps: the steps, each as (padding at both sides, kernel, stride), as of a convolution.
@@ -45,6 +48,7 @@ class StridedAudio(OneByOne[AudioLength]):
         block: the number of positions of a block. Fewer at the end count as a whole block.
         per_token: the number of positions of a block for each of its tokens.
         least: the fewest tokens; 0: an audio without a token is refused.
+        max_tokens: the most tokens; an audio of more is refused. 0: there is no limit.
         min_samples: the fewest samples; audio of fewer is refused, or filled up (`fills_up`).
         fills_up: whether an audio of too few samples is filled up.
         chunk_seconds: the number of seconds of a chunk; 0: the audio is not cut.
@@ -67,6 +71,7 @@ class StridedAudio(OneByOne[AudioLength]):
     sampling_rate: int
     hop_length: int = 1
     hop_factors: tuple[int, ...] = ()
+    hop_seconds: float = 0
     stem: bool | None = None
     steps: tuple[tuple[int, int, int], ...] = ()
     frames: Literal["begun", "centred", "whole", "rated"] = "begun"
@@ -77,6 +82,7 @@ class StridedAudio(OneByOne[AudioLength]):
     block: int = 1
     per_token: int = 1
     least: int = 0
+    max_tokens: int = 0
     min_samples: int = 1
     fills_up: bool = False
     chunk_seconds: int = 0
@@ -124,6 +130,8 @@ class StridedAudio(OneByOne[AudioLength]):
         tokens = max(self.least, self._tokens(samples))
         if samples < self.min_samples or tokens < 1:
             raise item_refused(audio, "it is too short to have a token")
+        if self.max_tokens and tokens > self.max_tokens:
+            raise item_refused(audio, f"it has {tokens} tokens, and may have {self.max_tokens}")
         return self._in_rows(tokens)
 
     def _in_rows(self, tokens: int) -> Count:
@@ -152,8 +160,13 @@ class StridedAudio(OneByOne[AudioLength]):
             return tokens + (self._after_steps(self._frames(rest)) if rest else 0)
         return self._after_steps(whole * self._frames(chunk) + self._frames(rest))
 
+    @property
+    def _hop(self) -> int:
+        """The number of samples from one frame to the next."""
+        return round(self.hop_seconds * self.sampling_rate) or self.hop_length
+
     def _frames(self, samples: int) -> int:
-        hop = self.hop_length * math.prod(self.hop_factors) * _STEMS[self.stem]
+        hop = self._hop * math.prod(self.hop_factors) * _STEMS[self.stem]
         match self.frames:
             case "begun":
                 return -(-samples // hop)
