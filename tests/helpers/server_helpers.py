@@ -164,6 +164,21 @@ def wait_until_healthy(client: httpx.Client, server: subprocess.Popen[bytes], lo
 
 
 @contextlib.contextmanager
+def at_socket(path: Path, server: subprocess.Popen[bytes], log: Path) -> Iterator[httpx.Client]:
+    """A client of a server at a Unix socket, which is healthy."""
+
+    def listens() -> bool:
+        assert server.poll() is None, log.read_text()
+        return path.exists()
+
+    until(listens, log.read_text)  # a refused connection to a path is not closed by the client
+    transport = httpx.HTTPTransport(uds=str(path))
+    with httpx.Client(transport=transport, base_url="http://server", timeout=30) as client:
+        wait_until_healthy(client, server, log)
+        yield client
+
+
+@contextlib.contextmanager
 def running(*arguments: str, log: Path) -> Iterator[tuple[subprocess.Popen[bytes], httpx.Client]]:
     """``mmroute serve`` at a free port as a process, and a client of it; it is healthy."""
     port = free_port()

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import http.server
 import json
-import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +14,7 @@ from typing import Any, Final
 import httpx
 import pytest
 from media_files import png_url
+from scripted_server import ScriptedServer
 from server_helpers import (
     CHAT,
     COMPLETION,
@@ -26,10 +24,8 @@ from server_helpers import (
     TOKENIZE,
     error_of,
     metric,
-    running,
     serving,
 )
-from waiting import until
 
 from mmroute.api.vllm import ApiError
 from mmroute.net.links import ImageLinks
@@ -159,215 +155,36 @@ def test_a_picture_may_be_larger_than_any_text(models: Models) -> None:
     assert error_of(answer) == (400, "BadRequestError", None)  # no picture, but looked at
 
 
-@pytest.fixture
-def silent_host() -> Iterator[tuple[int, threading.Event]]:
-    """The port of a server that answers when it may."""
-    may_answer = threading.Event()
-
-    class Silent(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            may_answer.wait(30)
-            self.send_error(404)
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Silent)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    yield server.server_address[1], may_answer
-    may_answer.set()
-    server.shutdown()
-    server.server_close()
-
-
 @pytest.mark.process
 def test_links_that_are_slow_leave_threads_for_text(
-    small_model: Callable[[str], Path], silent_host: tuple[int, threading.Event]
+    small_model: Callable[[str], Path],
 ) -> None:
-    port, may_answer = silent_host
+    may_answer = threading.Event()
     links = replace(LINKS, timeout=20)
     settings = ServerSettings(links=links, workers=1, link_workers=3, worker_bytes=0)
     models = loaded(small_model(MODEL), links)
 
-    async def ask() -> None:
+    async def ask(host: ScriptedServer) -> None:
+        urls = [f"{host.url}/{name}.png" for name in "abcde"]
+        waiting = (404, lambda _: may_answer.wait(60))
+        host.routes = dict.fromkeys([f"/{name}.png" for name in "abcde"], waiting)
         transport = httpx.ASGITransport(create_app(models, settings))
         async with httpx.AsyncClient(
             transport=transport, base_url="http://server", timeout=30
         ) as client:
-            slow = [
-                asyncio.create_task(
-                    client.post(CHAT, json=pictures(f"http://127.0.0.1:{port}/{n}.png"))
-                )
-                for n in range(3)
-            ]
+            slow = [asyncio.create_task(client.post(CHAT, json=pictures(url))) for url in urls[:3]]
             while "mmroute_links_in_flight 3.0" not in (await client.get("/metrics")).text:
                 assert not any(task.done() for task in slow)
                 await asyncio.sleep(0.01)
             text = await client.post(CHAT, json={"messages": HI})
             assert text.status_code == 200  # while all links wait
-            more = await client.post(CHAT, json=pictures(f"http://127.0.0.1:{port}/more.png"))
+            more = await client.post(CHAT, json=pictures(urls[3]))
             assert error_of(more) == (503, "ServiceUnavailableError", None)
             assert not any(task.done() for task in slow)
             may_answer.set()
             assert {answer.status_code for answer in await asyncio.gather(*slow)} == {422}
-            again = await client.post(CHAT, json=pictures(f"http://127.0.0.1:{port}/x.png"))
+            again = await client.post(CHAT, json=pictures(urls[4]))
             assert again.status_code == 422  # their places were given back
 
-    asyncio.run(ask())
-
-
-@pytest.fixture(scope="module")
-def server_port(
-    small_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[int]:
-    """A server with narrow limits."""
-    log = tmp_path_factory.mktemp("hostile") / "log"
-    options = (
-        "--max-connections", "12", "--head-timeout", "1", "--write-timeout", "1",
-        "--max-body-bytes", "1000000",
-    )  # fmt: skip
-    with running(str(small_model(MODEL)), *options, log=log) as (server, client):
-        client.close()
-        assert client.base_url.port is not None
-        yield client.base_url.port
-        assert server.poll() is None
-        assert "Traceback" not in log.read_text()
-
-
-def connected(port: int) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", port), timeout=15)
-
-
-def healthy(port: int) -> bool:
-    try:
-        return httpx.get(f"http://127.0.0.1:{port}/health").status_code == httpx.codes.OK
-    except httpx.TransportError:
-        return False
-
-
-LONG: Final = json.dumps({"prompt": "a b " * 100_000}).encode()
-HEAD: Final = f"POST {TOKENIZE} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n".encode()
-
-
-@pytest.mark.process
-@pytest.mark.parametrize("sent", [b"GET /health HTT", HEAD, HEAD + b"X-A: "])
-def test_half_a_head_is_not_waited_for(server_port: int, sent: bytes) -> None:
-    with connected(server_port) as connection:
-        connection.sendall(sent)
-        answer = connection.recv(4096)
-        assert answer.startswith(b"HTTP/1.1 408 ")
-        while answer:
-            answer = connection.recv(4096)  # until it is closed
-
-
-@pytest.mark.process
-def test_a_silent_connection_is_closed_without_a_word(server_port: int) -> None:
-    """Clients open connections before they need them, and take any answer for theirs."""
-    with connected(server_port) as connection:
-        assert connection.recv(4096) == b""
-
-
-@pytest.mark.process
-def test_a_second_head_is_not_waited_for_either(server_port: int) -> None:
-    with connected(server_port) as connection:
-        connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\nGET /hea")
-        received = b""
-        while part := connection.recv(4096):
-            received += part
-        assert received.startswith(b"HTTP/1.1 200 ")
-        assert b"HTTP/1.1 408 " in received
-
-
-@pytest.mark.process
-def test_who_sends_too_much_is_told_so(server_port: int) -> None:
-    """And not reset, before it has read that."""
-    with connected(server_port) as connection:
-        connection.sendall(HEAD + b"Content-Length: 30000000\r\n\r\n")
-        for _ in range(30):
-            connection.sendall(b"a" * 1_000_000)
-        answer = b""
-        while part := connection.recv(65536):
-            answer += part
-        assert answer.startswith(b"HTTP/1.1 413 ")
-        assert b"RequestTooLargeError" in answer
-
-
-@contextlib.contextmanager
-def reading_nothing(port: int) -> Iterator[socket.socket]:
-    """A client that asks for a long answer."""
-    with socket.socket() as connection:
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        connection.settimeout(15)
-        connection.connect(("127.0.0.1", port))
-        connection.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(LONG) + LONG)
-        yield connection
-
-
-def sample(port: int, name: str) -> float:
-    """A metric of a running server."""
-    page = httpx.get(f"http://127.0.0.1:{port}/metrics").text
-    return float(next(line for line in page.splitlines() if line.startswith(f"{name} ")).split()[1])
-
-
-def wait_for(port: int, name: str, value: float) -> None:
-    until(lambda: sample(port, name) == value, lambda: (name, sample(port, name)))
-
-
-@pytest.mark.process
-def test_a_request_counts_until_its_last_byte_is_taken(server_port: int) -> None:
-    wait_for(server_port, "mmroute_requests_in_flight", 0)
-    held = sample(server_port, "mmroute_held_bytes")
-    with reading_nothing(server_port):
-        wait_for(server_port, "mmroute_requests_in_flight", 1)
-        # There is an answer, which is held as well.
-        until(lambda: sample(server_port, "mmroute_held_bytes") > held + len(LONG))
-    wait_for(server_port, "mmroute_requests_in_flight", 0)
-    wait_for(server_port, "mmroute_held_bytes", held)
-
-
-@pytest.mark.process
-def test_queued_work_of_clients_that_have_gone_is_dropped(server_port: int) -> None:
-    done = "mmroute_queue_duration_seconds_count"
-    before = sample(server_port, done)
-    head = HEAD.replace(TOKENIZE.encode(), CHAT.encode())
-    body = json.dumps({"messages": [{"role": "user", "content": "a b " * 100_000}]}).encode()
-    request = head + b"Content-Length: %d\r\n\r\n" % len(body) + body
-    gone = []
-    for _ in range(10):
-        connection = connected(server_port)
-        connection.sendall(request)
-        gone.append(connection)
-    for connection in gone:
-        connection.close()
-    wait_for(server_port, "mmroute_requests_in_flight", 0)
-    assert sample(server_port, done) - before < 2 * len(gone)  # to parse, and to answer
-
-
-@pytest.mark.process
-def test_answers_that_nobody_reads_are_dropped(server_port: int) -> None:
-    with reading_nothing(server_port) as connection, pytest.raises(ConnectionError):
-        until(lambda: connection.sendall(b"a"))  # it fails once the server has dropped it
-
-
-@pytest.mark.process
-def test_connections_are_bounded_and_the_server_is_reachable_after_them(server_port: int) -> None:
-    many = [connected(server_port) for _ in range(12)]
-    with connected(server_port) as refused:
-        refused.sendall(HEAD + b"Content-Length: 15\r\n\r\n" + b'{"prompt": "a"}')
-        assert refused.recv(4096).startswith(b"HTTP/1.1 503 ")
-    for connection in many:
-        connection.close()
-    until(lambda: healthy(server_port))
-
-
-@pytest.mark.process
-@pytest.mark.parametrize("sent", [b"", b"GET /hea", HEAD, HEAD + b"Content-Length: 9\r\n\r\n"])
-def test_probes_are_answered_beside_connections_that_stay(server_port: int, sent: bytes) -> None:
-    with contextlib.ExitStack() as stack:
-        for _ in range(100):
-            stack.enter_context(connected(server_port)).sendall(sent)
-        assert healthy(server_port)
-        assert httpx.get(f"http://127.0.0.1:{server_port}/livez").status_code == httpx.codes.OK
-        assert sample(server_port, "mmroute_connections") >= 12
-    until(lambda: sample(server_port, "mmroute_connections") <= 1)
+    with ScriptedServer() as host:
+        asyncio.run(ask(host))

@@ -1,0 +1,97 @@
+"""The sockets that a server opens: who may take them, and whose file is removed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+from server_helpers import at_socket, process
+from waiting import until
+
+from mmroute.cli import main
+from mmroute.server.front.listening import Listen, SocketFile, open_sockets
+
+pytestmark = pytest.mark.process
+
+
+def bound(path: Path) -> socket.socket:
+    opened = socket.socket(socket.AF_UNIX)
+    opened.bind(str(path))
+    return opened
+
+
+def test_a_server_leaves_its_successors_socket(tmp_path: Path) -> None:
+    """Even where the file system gives the successor's file the number of the one that was."""
+    path, again = tmp_path / "s", tmp_path / "again"
+    with bound(path):
+        file = SocketFile(str(path))
+        os.link(path, again)
+        file.remove()
+        assert not path.exists()
+        again.rename(path)
+        file.remove()
+        assert path.exists()
+        file = SocketFile(str(path))
+    with bound(again):
+        again.replace(path)
+        file.remove()
+    assert path.exists()
+
+
+@pytest.fixture
+def directory(small_model: Callable[[str], Path]) -> str:
+    return str(small_model("small-qwen2.5-vl"))
+
+
+def test_a_successor_takes_the_socket_of_a_server_that_drains(
+    directory: str, tmp_path: Path
+) -> None:
+    path, logs = tmp_path / "s", [tmp_path / "log-0", tmp_path / "log-1"]
+    where = (directory, "--uds", str(path), "--drain-seconds", "60")
+    with process(*where, log=logs[0]) as first, at_socket(path, first, logs[0]) as client:
+        command = [sys.executable, "-m", "mmroute", "serve", *where]
+        early = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert early.returncode == 1
+        assert "Address already in use" in early.stderr
+        first.send_signal(signal.SIGTERM)
+        until(lambda: client.get("/health").status_code != httpx.codes.OK)
+        with process(*where, log=logs[1]) as second, at_socket(path, second, logs[1]) as after:
+            assert first.poll() is None
+            first.send_signal(signal.SIGINT)
+            assert first.wait(20) == 130  # as of every command
+            assert after.get("/health").status_code == httpx.codes.OK
+            assert path.exists()
+
+
+def test_a_port_that_is_taken(directory: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        assert main(["serve", directory, "--port", port]) == 1
+    told = capsys.readouterr().err
+    assert "could not listen" in told
+    assert "Address already in use" in told
+
+
+def test_an_address_that_cannot_be_used_leaves_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = [
+        (socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, 0))
+        for host in ("192.0.2.1", "127.0.0.1")
+    ]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    (opened,) = open_sockets(Listen(host="several"))
+    assert opened.getsockname()[0] == "127.0.0.1"
+    opened.close()
+    del found[1]
+    with pytest.raises(OSError, match="could not listen"):
+        open_sockets(Listen(host="several"))
