@@ -67,7 +67,7 @@ def test_serve_and_fetch(small_model: Callable[[str], Path], tmp_path: Path, pri
         taken = run("bundle", "serve", str(directory), "--port", told["address"].split(":")[1])
         assert (taken.returncode, "cannot listen on" in taken.stderr) == (1, True)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
     assert list(private.iterdir()) == []
 
 
@@ -84,7 +84,7 @@ def test_serve_on_a_unix_socket(
         with fetch_bundle(told["address"]) as bundle:
             assert bundle.fingerprint == told["fingerprint"]
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
     assert list(private.iterdir()) == []
 
 
@@ -108,7 +108,7 @@ def test_fetch_that_is_told_to_stop_leaves_nothing(
         yield metadata({"config.json": 2})
         yield piece("config.json", b"{", 0, last=False)
         streaming.set()
-        go_on.wait(20)
+        go_on.wait(60)
 
     out = tmp_path / "out"
     with worker({FILES_SERVICE: answer}) as address:
@@ -117,10 +117,10 @@ def test_fetch_that_is_told_to_stop_leaves_nothing(
             command, stderr=subprocess.PIPE, text=True, env=os.environ | {"TMPDIR": str(private)}
         ) as process:
             try:
-                assert streaming.wait(20)
+                assert streaming.wait(60)
                 assert list(private.iterdir()) != []
                 process.send_signal(number)
-                assert process.wait(10) == 130
+                assert process.wait(60) == 130
                 assert process.stderr is not None
                 assert process.stderr.read() == "mmroute: interrupted\n"
             finally:
@@ -165,7 +165,7 @@ def test_a_socket_in_a_directory_that_is_not_there(
 def test_what_nobody_answered_is_told_in_full(tmp_path: Path) -> None:
     path = tmp_path / "nobody"
     with pytest.raises(BundleError) as caught:
-        fetch_bundle(f"unix:{path}", timeout=10)
+        fetch_bundle(f"unix:{path}", timeout=60)
     assert caught.value.fault is Fault.UNREACHABLE
     assert "No such file or directory" in str(caught.value)
     assert "..." not in str(caught.value)

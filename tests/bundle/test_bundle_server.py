@@ -181,7 +181,7 @@ def smg_worker(directory: Path) -> Iterator[str]:
     thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
     thread.start()
     try:
-        assert ready.wait(10)
+        assert ready.wait(60)
         yield f"127.0.0.1:{port}"
     finally:
         loop.call_soon_threadsafe(stop.set)
@@ -325,7 +325,7 @@ def test_a_proxy_for_the_web_is_not_asked(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     monkeypatch.delenv("no_proxy", raising=False)
     monkeypatch.delenv("NO_PROXY", raising=False)
-    with serving(CONTENTS, tmp_path / "w") as address, fetch_bundle(address, timeout=20) as bundle:
+    with serving(CONTENTS, tmp_path / "w") as address, fetch_bundle(address, timeout=60) as bundle:
         assert set(bundle.files) == set(CONTENTS)
 
 

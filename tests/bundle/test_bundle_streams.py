@@ -275,7 +275,7 @@ def test_the_deadline_covers_the_whole_call(begun: bool, private: Path) -> None:
     def slow(_context: grpc.ServicerContext) -> Iterator[bytes]:
         if begun:
             yield chunk(GOOD[:9])
-        ended.wait(30)
+        ended.wait(60)
 
     with worker({VLLM: slow}) as address:
         with pytest.raises(BundleError) as caught:

@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ import msgspec
 import pytest
 import zmq
 from paths import ROOT
-from server_helpers import process, wait_until_healthy
+from server_helpers import at_socket, process, wait_until_healthy
 
 from mmroute.bundle.archive import take_snapshot
 from mmroute.bundle.server import create_server
@@ -83,12 +82,10 @@ def test_servers_in_place_of_a_model(
         process(f"qwen={model}", "--uds", str(socket), log=log) as first,
         process(f"qwen={model}", "--port", str(port), "--api-key", "secret", log=log) as second,
     ):
-        while not socket.exists():
-            assert first.poll() is None, log.read_text()
-            time.sleep(0.05)
-        with httpx.Client(transport=httpx.HTTPTransport(uds=str(socket)), base_url="http://x") as c:
-            wait_until_healthy(c, first, log)
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+        with (
+            at_socket(socket, first, log),
+            httpx.Client(base_url=f"http://127.0.0.1:{port}") as client,
+        ):
             wait_until_healthy(client, second, log)
         names = run_block(
             "connect.md",
@@ -117,7 +114,7 @@ def test_the_events_of_workers() -> None:
             worker.connect(f"tcp://127.0.0.1:{port}")
             worker.recv()  # the subscription
             worker.send_multipart([b"kv@pod@model", (0).to_bytes(8, "big"), payload])
-            ended.wait(30)
+            ended.wait(60)
 
     publisher = threading.Thread(target=publish)
     publisher.start()

@@ -6,7 +6,6 @@ import importlib.util
 import os
 import subprocess
 import sys
-import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -158,7 +157,8 @@ def test_a_failure_is_told_whole_by_the_exception_at_its_root() -> None:
 @pytest.mark.process
 def test_a_clone_without_an_installed_mmroute_is_enough() -> None:
     # Without `site` the dependencies are found, and what is installed in place is not.
-    environment = {**os.environ, "PYTHONPATH": sysconfig.get_path("purelib")}
+    packages = [path for path in sys.path if Path(path).name == "site-packages"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(packages)}
     command = [sys.executable, "-S", str(ROOT / "tools" / "port.py"), "--help"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +18,7 @@ import httpx
 import pytest
 from paths import ROOT, VECTORS
 from server_helpers import picture, process, wait_until_healthy
+from waiting import until
 
 from mmroute.model_directory import EMBEDDED_MODEL
 from mmroute.parity.prove.process import free_port
@@ -190,8 +190,5 @@ if COMPILERS:
 
 
 def _wait(port: int) -> None:
-    deadline = time.monotonic() + 20
     with contextlib.closing(socket.socket()) as client:
-        while client.connect_ex(("127.0.0.1", port)):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        until(lambda: client.connect_ex(("127.0.0.1", port)) == 0)

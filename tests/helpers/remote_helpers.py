@@ -52,7 +52,7 @@ def listening(
     until(lambda: models.ready)
     yield url
     server.should_exit = True
-    thread.join(20)
+    thread.join(60)
     listener.close()
 
 

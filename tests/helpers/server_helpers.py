@@ -148,7 +148,7 @@ def process(*arguments: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
             yield server
         finally:
             server.kill()
-            server.wait(30)
+            server.wait(60)
 
 
 def wait_until_healthy(client: httpx.Client, server: subprocess.Popen[bytes], log: Path) -> None:

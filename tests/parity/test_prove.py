@@ -10,7 +10,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -19,6 +18,7 @@ import pytest
 from command_line import Finished, run
 from PIL import Image
 from stand_in_engine import stand_in_python
+from waiting import until
 
 MODEL = "small-qwen2.5-vl"
 STRING = "org/small-qwen2.5-vl"
@@ -218,9 +218,7 @@ def test_an_interrupt_ends_the_engine_and_loses_nothing(
         stderr=subprocess.PIPE,
         text=True,
     )  # fmt: skip
-    until = time.monotonic() + 60
-    while time.monotonic() < until and not (record.exists() and record.stat().st_size > 10_000):
-        time.sleep(0.1)
+    until(lambda: record.exists() and record.stat().st_size > 10_000)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     report = json.loads(out)

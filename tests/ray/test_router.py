@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +14,7 @@ import pytest
 from paths import ROOT
 from ray.serve._private.common import DeploymentHandleSource, DeploymentID, ReplicaID
 from scripted_publisher import Worker
+from waiting import until
 from workload import Prompt as Pictured
 from workload import TokenIdRouter, pictures
 
@@ -50,13 +51,6 @@ def events(name: str, hashes: Sequence[int]) -> bytes:
         "block_size": BLOCK_SIZE, "lora_id": None, "medium": "GPU", "lora_name": None,
     }  # fmt: skip
     return msgspec.msgpack.encode([time.time(), [event], 0])
-
-
-def until(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 10
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 @pytest.fixture

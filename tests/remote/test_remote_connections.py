@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 from remote_helpers import QWEN, connected, listening
 from scripted_server import ScriptedServer
+from server_helpers import COMPLETION
+from waiting import until
 
 from mmroute import Reason, Remote, Routing, connect, connect_async
 from mmroute.server.loading import ModelSource
@@ -226,18 +228,18 @@ def test_an_answer_without_end() -> None:
 
 
 def test_an_event_loop_goes_on_while_a_server_is_slow(scripted: ScriptedServer) -> None:
-    async def ask() -> tuple[list[Routing], int]:
-        ticks = 0
+    may_answer = threading.Event()
+    _, answer = scripted.routes[COMPLETION]
+
+    async def ask() -> list[Routing]:
         remote = Remote(scripted.url, max_connections=4)
         async with await connect_async("m", remote) as normalizer:
-            scripted.delay = 0.2
+            scripted.routes[COMPLETION] = (200, lambda _: may_answer.wait(60) and answer)
             asked = asyncio.gather(*(normalizer.normalize(prompt="a") for _ in range(4)))
-            while not asked.done():
-                await asyncio.sleep(0.01)
-                ticks += 1
-            return await asked, ticks
+            await asyncio.to_thread(until, lambda: scripted.running == 4)
+            may_answer.set()
+            return await asked
 
-    routings, ticks = asyncio.run(ask())
+    routings = asyncio.run(ask())
     assert [routing.token_ids.tolist() for routing in routings] == [[1, 2, 3]] * 4
-    assert ticks > 4
     assert scripted.busiest == 4

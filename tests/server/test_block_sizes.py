@@ -58,7 +58,7 @@ def stored(*sizes: int) -> bytes:
 def publish(worker: Worker, payload: bytes) -> None:
     """Publish as soon as somebody has subscribed."""
     if not worker.sent:
-        assert worker.events.poll(20_000)
+        assert worker.events.poll(60_000)
         worker.events.recv()
     worker.publish(payload)
 

@@ -160,7 +160,7 @@ def test_links_that_are_slow_leave_threads_for_text(
     small_model: Callable[[str], Path],
 ) -> None:
     may_answer = threading.Event()
-    links = replace(LINKS, timeout=20)
+    links = replace(LINKS, timeout=60)
     settings = ServerSettings(links=links, workers=1, link_workers=3, worker_bytes=0)
     models = loaded(small_model(MODEL), links)
 
@@ -170,7 +170,7 @@ def test_links_that_are_slow_leave_threads_for_text(
         host.routes = dict.fromkeys([f"/{name}.png" for name in "abcde"], waiting)
         transport = httpx.ASGITransport(create_app(models, settings))
         async with httpx.AsyncClient(
-            transport=transport, base_url="http://server", timeout=30
+            transport=transport, base_url="http://server", timeout=60
         ) as client:
             slow = [asyncio.create_task(client.post(CHAT, json=pictures(url))) for url in urls[:3]]
             while "mmroute_links_in_flight 3.0" not in (await client.get("/metrics")).text:

@@ -47,7 +47,7 @@ def test_no_answer_before_the_models_are_loaded(
     gate, load = threading.Event(), Normalizer.from_pretrained
 
     def wait(*args: Any, **kwargs: Any) -> Normalizer:
-        assert gate.wait(20)
+        assert gate.wait(60)
         loaded: Normalizer = load(*args, **kwargs)
         return loaded
 

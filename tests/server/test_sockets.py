@@ -65,7 +65,7 @@ def test_a_successor_takes_the_socket_of_a_server_that_drains(
         with process(*where, log=logs[1]) as second, at_socket(path, second, logs[1]) as after:
             assert first.poll() is None
             first.send_signal(signal.SIGINT)
-            assert first.wait(20) == 130  # as of every command
+            assert first.wait(60) == 130  # as of every command
             assert after.get("/health").status_code == httpx.codes.OK
             assert path.exists()
 
