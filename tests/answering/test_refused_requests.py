@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from server_helpers import user
 
 from mmroute import AudioLength, ImageSize, Normalizer, Reason, VideoSize
 
@@ -13,10 +14,6 @@ ASK = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": 
 
 
 SIZE = ImageSize(640, 480)
-
-
-def user(*parts: Any) -> list[Any]:
-    return [{"role": "user", "content": list(parts)}]
 
 
 IMAGE = {"type": "image"}

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, get_type_hints
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from image_cases import data_url, image_files
+from server_helpers import user
 from small_models import SMALL_MODELS
 
 from mmroute import ImageSize, InexactError, Normalizer, Reason, Request, Routing
@@ -61,10 +63,6 @@ def test_inexact_answers_have_no_ids(normalizer: Callable[[str], Normalizer]) ->
     assert caught.value.reason is routing.reason is Reason.IMAGE_COUNT_MISMATCH
 
 
-def user(*parts: Any) -> list[Any]:
-    return [{"role": "user", "content": list(parts)}]
-
-
 IMAGE = {"type": "image"}
 
 
@@ -95,14 +93,23 @@ def test_large_requests_are_answered(normalizer: Callable[[str], Normalizer]) ->
     assert len(many.placeholders) == 500
 
 
-def test_a_template_that_raises_is_a_reason(
-    changed_model: Callable[..., Any],
-) -> None:
-    def change(files: dict[str, Any]) -> None:
-        files["chat_template.json"] = {"chat_template": "{{ raise_exception('only cats') }}"}
+DOG: list[dict[str, Any]] = [{"role": "user", "content": "dog"}]
 
-    model = Normalizer.from_pretrained(str(changed_model("small-qwen2.5-vl", change)))
-    routing = model.normalize(messages=[{"role": "user", "content": "dog"}])
+
+@pytest.fixture
+def with_template(changed_model: Callable[..., Path]) -> Callable[[str], Normalizer]:
+    """A small model with another chat template."""
+
+    def load(source: str) -> Normalizer:
+        written = {"chat_template.json": {"chat_template": source}}
+        directory = changed_model("small-qwen2.5-vl", lambda files: files.update(written))
+        return Normalizer.from_pretrained(directory)
+
+    return load
+
+
+def test_a_template_that_raises_is_a_reason(with_template: Callable[[str], Normalizer]) -> None:
+    routing = with_template("{{ raise_exception('only cats') }}").normalize(messages=DOG)
     assert routing.reason is Reason.CHAT_TEMPLATE_FAILED
     assert "only cats" in routing.message
 
@@ -131,42 +138,31 @@ def test_a_template_that_raises_is_a_reason(
     ],
 )
 def test_a_template_that_no_other_process_renders_so_is_a_reason(
-    source: str, changed_model: Callable[..., Any]
+    source: str, with_template: Callable[[str], Normalizer]
 ) -> None:
-    def change(files: dict[str, Any]) -> None:
-        files["chat_template.json"] = {
-            "chat_template": "{% if messages | length > 1 %}" + source + "{% endif %}x"
-        }
-
-    model = Normalizer.from_pretrained(str(changed_model("small-qwen2.5-vl", change)))
-    message = {"role": "user", "content": "dog"}
-    assert model.normalize(messages=[message]).exact
-    routing = model.normalize(messages=[message] * 2)
+    model = with_template("{% if messages | length > 1 %}" + source + "{% endif %}x")
+    assert model.normalize(messages=DOG).exact
+    routing = model.normalize(messages=DOG * 2)
     assert routing.reason is Reason.CHAT_TEMPLATE_NOT_REPRODUCIBLE
 
 
 def test_a_template_may_ask_for_the_moment_and_never_write_it(
-    changed_model: Callable[..., Any],
+    with_template: Callable[[str], Normalizer],
 ) -> None:
-    def change(files: dict[str, Any]) -> None:
-        template = "{% if not day is defined %}{% set day = strftime_now('%d') %}{% endif %}x"
-        files["chat_template.json"] = {"chat_template": template}
-
-    model = Normalizer.from_pretrained(str(changed_model("small-qwen2.5-vl", change)))
-    assert model.normalize(messages=[{"role": "user", "content": "dog"}]).exact
+    template = "{% if not day is defined %}{% set day = strftime_now('%d') %}{% endif %}x"
+    assert with_template(template).normalize(messages=DOG).exact
 
 
-def test_a_template_may_use_what_it_must_not_write(changed_model: Callable[..., Any]) -> None:
-    def change(files: dict[str, Any]) -> None:
-        files["chat_template.json"] = {
-            "chat_template": "{% set each = messages[0].items %}{% if each and each is callable %}"
-            "{% for key, value in each() | reverse | map('reverse') | map('list') %}"
-            "{{ key }}{{ value }}{% endfor %}{{ cycler('a').next() }}{{ joiner('b')() }}"
-            "{{ messages[0]['keys']() | list | first }}{% endif %}"
-        }
-
-    model = Normalizer.from_pretrained(str(changed_model("small-qwen2.5-vl", change)))
-    routing = model.normalize(messages=[{"role": "user", "content": "dog"}])
+def test_a_template_may_use_what_it_must_not_write(
+    with_template: Callable[[str], Normalizer],
+) -> None:
+    model = with_template(
+        "{% set each = messages[0].items %}{% if each and each is callable %}"
+        "{% for key, value in each() | reverse | map('reverse') | map('list') %}"
+        "{{ key }}{{ value }}{% endfor %}{{ cycler('a').next() }}{{ joiner('b')() }}"
+        "{{ messages[0]['keys']() | list | first }}{% endif %}"
+    )
+    routing = model.normalize(messages=DOG)
     text = model.model.tokenizer.decode(routing.token_ids.tolist())
     assert text.replace(" ", "") == "dogcontentuserrolearole"
 
@@ -241,13 +237,9 @@ def test_no_json_raises(
     assert answer["exact"] or not blocks["exact"]
 
 
-def test_a_template_cannot_reach_python(changed_model: Callable[..., Any]) -> None:
-    def change(files: dict[str, Any]) -> None:
-        source = "{{ messages.__class__.__mro__[1].__subclasses__() }}"
-        files["chat_template.json"] = {"chat_template": source}
-
-    model = Normalizer.from_pretrained(str(changed_model("small-qwen2.5-vl", change)))
-    routing = model.normalize(messages=[{"role": "user", "content": "x"}])
+def test_a_template_cannot_reach_python(with_template: Callable[[str], Normalizer]) -> None:
+    source = "{{ messages.__class__.__mro__[1].__subclasses__() }}"
+    routing = with_template(source).normalize(messages=DOG)
     assert routing.reason is Reason.CHAT_TEMPLATE_FAILED
     assert "unsafe" in routing.message
 

@@ -18,11 +18,8 @@ import pytest
 from bundle_helpers import metadata, piece, worker
 
 from mmroute.bundle import BundleError, Fault, fetch_bundle
-from mmroute.bundle.files import files_of
 from mmroute.bundle.services import FILES_SERVICE
 from mmroute.cli import main
-from mmroute.errors import ModelError, Reason
-from mmroute.model_directory import find_model
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -176,12 +173,6 @@ def test_the_embedded_model_is_not_served(capsys: pytest.CaptureFixture[str]) ->
     told = capsys.readouterr().err
     assert told.startswith("mmroute: model_not_found: pixtral-12b-2409 is part of a package")
     assert "Serve a model directory" in told
-
-
-def test_nothing_to_serve(tmp_path: Path) -> None:
-    with pytest.raises(ModelError) as caught:
-        files_of(find_model(str(tmp_path)))
-    assert caught.value.reason is Reason.MISSING_FILE
 
 
 @pytest.mark.process

@@ -7,7 +7,6 @@ import io
 import itertools
 import json
 import os
-import pickle
 import subprocess
 import sys
 import threading
@@ -434,9 +433,3 @@ def test_one_byte_more_is_refused() -> None:
     with pytest.raises(BundleError) as caught:
         receive_zip(one_more(), Nowhere(), Limits())  # type: ignore[arg-type]  # it only writes
     assert caught.value.fault is Fault.STREAM_TOO_LARGE
-
-
-def test_errors_survive_pickling() -> None:
-    error = BundleError(Fault.TRAVERSAL, "text")
-    again = pickle.loads(pickle.dumps(error))
-    assert (again.fault, again.reason, str(again)) == (error.fault, error.reason, "text")

@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 
 from mmroute import FastPaths, ImageSize, Normalizer
-from mmroute.chat import cache, resumable
+from mmroute.chat import cache
 from mmroute.chat.cache import ChatCache
 from mmroute.chat.probe_chats import proved
 from mmroute.chat.rendered import Continued
 from mmroute.chat.resumable import ResumableTemplate
-from mmroute.chat.same_messages import num_same_messages
 from mmroute.engines.vllm.hf_chat import HfChat
 from mmroute.engines.vllm.templates import compile_template
 from mmroute.errors import InexactError, Reason
@@ -123,13 +122,6 @@ def requests(chooser: random.Random, count: int) -> Iterator[Request]:
         yield Request(messages=messages, **options)
 
 
-def differ(source: str) -> bool:
-    """Whether any of 400 chats has another prompt if others are kept."""
-    chat, kept = chat_of(source), ChatCache(1 << 20)
-    asked = requests(random.Random(0), 400)
-    return any(prompt(chat, request, kept) != prompt(chat, request) for request in asked)
-
-
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_chats_that_go_on_have_the_prompts_of_whole_ones(name: str) -> None:
     chat, kept = chat_of(TEMPLATES[name]), ChatCache(1 << 20)
@@ -140,65 +132,6 @@ def test_chats_that_go_on_have_the_prompts_of_whole_ones(name: str) -> None:
 
 def looks_at_nothing_behind(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ResumableTemplate, "first_new", lambda _, known: known)
-
-
-def compares_loosely(patch: pytest.MonkeyPatch) -> None:
-    def loose(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: loose(value[key]) for key in sorted(value)}
-        if isinstance(value, list):
-            return list(map(loose, value))
-        return int(value) if isinstance(value, bool | float) else value
-
-    patch.setattr(cache, "num_same_messages", lambda *chats: num_same_messages(*map(loose, chats)))
-
-
-def forgets_the_variables(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(cache, "dumped", lambda _: b"all")
-
-
-def forgets_what_was_counted(patch: pytest.MonkeyPatch) -> None:
-    def rest(run: Any, listed: Sequence[Any], *_: Any) -> Sequence[Any]:
-        run.left_out = len(run._conversation) - len(listed)
-        return listed[max(run._first - run.left_out, 0) :]
-
-    patch.setitem(resumable._environment().filters, "rest", rest)
-
-
-def numbers_messages_anew(patch: pytest.MonkeyPatch) -> None:
-    def mark(run: Any, _: object, *state: Any) -> str:
-        run.states.append(state)
-        return str(run.marked)
-
-    patch.setitem(resumable._environment().filters, "mark", mark)
-
-
-def trusts_the_key(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(
-        cache, "num_same_messages", lambda known, messages: min(len(known), len(messages))
-    )
-
-
-@pytest.mark.parametrize(
-    "broken",
-    [
-        None,
-        looks_at_nothing_behind,
-        compares_loosely,
-        forgets_the_variables,
-        forgets_what_was_counted,
-        numbers_messages_anew,
-        trusts_the_key,
-    ],
-)
-def test_a_mistake_would_be_seen(
-    broken: Callable[[pytest.MonkeyPatch], None] | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # The probe chats, which see some of these, are left out.
-    monkeypatch.setattr(cache, "proved", lambda t: ResumableTemplate.of(t.source))
-    if broken is not None:
-        broken(monkeypatch)
-    assert any(map(differ, TEMPLATES.values())) == (broken is not None)
 
 
 LOOP: Final = "{% for m in messages %}{{ m.content }}{% endfor %}"

@@ -86,20 +86,6 @@ def test_an_error_is_json_where_json_is_asked_for(tmp_path: Path) -> None:
     assert error["message"]
 
 
-def test_the_example_of_the_readme(tmp_path: Path) -> None:
-    output = tmp_path / "answers.jsonl"
-    status = main(["tokens", EMBEDDED_MODEL, "--input", str(EXAMPLES), "--output", str(output)])
-    assert status == 0
-    one, two, text, forgotten = answers(output.read_text(encoding="utf-8"))
-    assert one["placeholders"][0]["length"] == 15
-    assert len(two["placeholders"]) == 2
-    assert text["placeholders"] == []
-    assert forgotten["reason"] == "image_count_mismatch"
-    readme = (EXAMPLES.parents[1] / "README.md").read_text(encoding="utf-8")
-    for shown in (one, forgotten):
-        assert json.dumps(shown) in readme, "the README shows another answer"
-
-
 def test_resolve_shows_values_and_places(
     small_model: Callable[[str], Path],
     capsys: pytest.CaptureFixture[str],

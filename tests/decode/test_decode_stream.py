@@ -274,16 +274,6 @@ def test_flush(pieces: bool) -> None:
 
 
 @BOTH
-def test_a_copy_goes_on_by_itself(pieces: bool) -> None:
-    first, *rest = ids_of_bytes("byte-level", "🎉".encode())
-    stream = DecodeStream(tokenizer_of("byte-level", pieces=pieces))
-    assert stream.step_batch([A_BYTE, first]) == "A"
-    other = copy.copy(stream)
-    assert other.step_batch([A_BYTE]) == f"{REPLACEMENT}A"
-    assert stream.step_batch(rest) == "🎉"
-
-
-@BOTH
 def test_a_copy_of_a_sequence_goes_on_by_itself(pieces: bool) -> None:
     first, *rest = ids_of_bytes("byte-level", "🎉".encode())
     sequence = Sequence(tokenizer_of("byte-level", pieces=pieces))

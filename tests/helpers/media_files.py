@@ -44,17 +44,16 @@ def media_files(room: str) -> dict[str, MediaFile]:
     return files
 
 
+def chunk(kind: bytes, data: bytes = b"") -> bytes:
+    """A chunk of a PNG file."""
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
 def png_url(width: int, height: int) -> str:
     """A grey picture as a data URL, the same bytes everywhere."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return (
-            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        )
-
     rows = b"".join(b"\0" + b"\x80" * (3 * width) for _ in range(height))
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     # Level 0: what a compressor makes of it depends on its version.
     data = zlib.compress(rows, 0)
-    raw = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
+    raw = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", data) + chunk(b"IEND")
     return f"data:image/png;base64,{base64.b64encode(raw).decode()}"

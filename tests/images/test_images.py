@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from image_cases import data_url, image_files
+from media_files import chunk
 from PIL import Image, ImageOps
 
 from mmroute import ImageSize, InexactError, Reason, read_image
@@ -124,10 +125,6 @@ def test_other_sources_are_named(source: Any) -> None:
 
 
 MEGABYTE = 1 << 20
-
-
-def chunk(name: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
 
 
 def png(width: int, height: int, body: bytes) -> bytes:

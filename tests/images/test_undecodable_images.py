@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Sequence
 
 import pytest
+from media_files import chunk
 from PIL import Image, ImageOps
 
 from mmroute import InexactError, read_image
@@ -118,10 +119,6 @@ def test_a_tiff_file_is_exact_only_where_its_samples_are_decoded(kind: str) -> N
         assert answer in (None, found), (planar, extra, deflated)
         answers.append(answer)
     assert kind in ("2", "palette-2", "rgb-16") or (WIDTH, HEIGHT) in answers
-
-
-def chunk(name: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
 
 
 def png(before: bytes, rows: bytes) -> bytes:

@@ -204,11 +204,3 @@ def test_the_default_does_not_gather_a_prompt_that_many_send_at_one_worker() -> 
     gathered, spread = (simulated(40, request, hot=0.8, load=4) for request in (0, None))
     assert gathered[2] > 1000
     assert spread[2] <= 6
-
-
-def test_a_weight_of_many_tokens_scatters_short_prompts() -> None:
-    hits, waited, _ = simulated(40, 256)
-    by_default, sooner, _ = simulated(40, None)
-    assert hits < 0.5
-    assert by_default > 0.75
-    assert sooner < waited / 2

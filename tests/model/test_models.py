@@ -15,6 +15,7 @@ from small_families import ALL_MODELS
 from small_models import SMALL_MODELS, Files, write_model
 
 from mmroute import ModelError, Normalizer, Reason, SpecError
+from mmroute.bundle import BundleError, Fault
 from mmroute.bundle.fleet import FleetError
 from mmroute.engines.known import engine_names
 from mmroute.errors import NoTokenIdsError
@@ -102,7 +103,9 @@ def test_a_tekken_vocabulary_is_read_as_a_whole_where_that_is_asked_for(
 def test_values_are_named_with_their_places(small_model: Callable[[str], Path]) -> None:
     model = resolve_model(str(small_model("small-qwen2.5-vl")))
     places = {o.name: (o.value, o.source) for o in model.origins}
+    assert len(places) == len(model.origins)  # values of each modality have names of their own
     assert places["patch_size"] == (14, "preprocessor_config.json:patch_size")
+    assert "video.patch_size" in places
     assert places["max_pixels"] == (12845056, "preprocessor_config.json:max_pixels")
     assert places["chat_template"][1] == "chat_template.json:chat_template"
     image_id, source = places["image_token_id"]
@@ -303,7 +306,7 @@ def test_errors_survive_a_process_boundary() -> None:
     errors = (
         ModelError(Reason.MISSING_FILE, "gone"), SpecError("bad"),
         NoTokenIdsError(Reason.EMPTY_PROMPT, "none"), FleetError("differ", ["a.json"]),
-        OracleError("gone", Reason.MISSING_FILE),
+        OracleError("gone", Reason.MISSING_FILE), BundleError(Fault.TRAVERSAL, "text"),
     )  # fmt: skip
     for error in errors:
         copy = pickle.loads(pickle.dumps(error))
@@ -326,14 +329,6 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_reason_is_documented() -> None:
     documented = (ROOT / "docs" / "reasons.md").read_text(encoding="utf-8")
     assert all(f"| `{reason}` |" in documented for reason in Reason)
-
-
-def test_values_of_each_modality_have_names_of_their_own(
-    small_model: Callable[[str], Path],
-) -> None:
-    names = [origin.name for origin in resolve_model(str(small_model("small-qwen2.5-vl"))).origins]
-    assert {"patch_size", "video.patch_size"} <= {*names}
-    assert len(names) == len({*names})
 
 
 def test_a_nested_image_processor_replaces_the_file(changed_model: Callable[..., Path]) -> None:

@@ -153,14 +153,6 @@ def test_vectors_answer_only_their_own_requests(tmp_path: Path) -> None:
         oracle.answer(Case("a", "k", {"prompt": "q"}))
 
 
-@pytest.mark.parametrize("path", sorted(VECTORS.glob("*.jsonl")), ids=lambda path: path.stem)
-def test_vectors_of_this_repository_are_readable(path: Path) -> None:
-    oracle = VectorsOracle(path)
-    for known in oracle.cases():
-        answer = oracle.answer(known)
-        assert (answer.token_ids is None) == (answer.refusal is not None)
-
-
 @pytest.mark.parametrize(
     ("lines", "where"),
     [

@@ -18,7 +18,7 @@ from typing import Final
 
 import httpx
 import pytest
-from media_files import png_url
+from media_files import chunk, png_url
 from server_helpers import (
     CHAT,
     COMPLETION,
@@ -114,10 +114,6 @@ def of_messages() -> Iterator[tuple[str, str, str]]:
     yield TOKENIZE, "strings of tokens", long
     hashed = json.dumps({"messages": [{"role": "user", "content": "a " * 30_000}]})
     yield f"{CHAT}?block_size=1&algorithm=sha256", "hashes", hashed
-
-
-def chunk(kind: bytes, data: bytes = b"") -> bytes:
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 
 def png(*chunks: bytes, side: int = 8) -> bytes:

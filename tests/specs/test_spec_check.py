@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from paths import ROOT
-from small_models import SMALL_MODELS, write_model
+from small_models import Files
 
 from mmroute import SpecError
 from mmroute.families.spec import load_spec
@@ -239,14 +239,16 @@ def test_a_grid_that_is_not_known_may_be_of_a_package_that_is_not_installed(
     assert found.message.endswith("one of a package of your own must be installed before")
 
 
+def acme(files: Files) -> None:
+    """Make a model one of the family of the spec."""
+    architectures = ["AcmeVLForConditionalGeneration"]
+    files["config.json"] |= {"model_type": "acme_vl", "architectures": architectures}
+
+
 def test_a_directory_is_resolved_by_the_spec(
     check: Callable[..., SpecReport], changed_model: Callable[..., Path]
 ) -> None:
-    def change(files: dict[str, dict[str, object]]) -> None:
-        files["config.json"]["model_type"] = "acme_vl"
-        files["config.json"]["architectures"] = ["AcmeVLForConditionalGeneration"]
-
-    path = str(changed_model("small-qwen2.5-vl", change))
+    path = str(changed_model("small-qwen2.5-vl", acme))
     report = check(OWN, path)
     assert report.valid, report.problems
     assert report.resolved is not None
@@ -277,9 +279,8 @@ def test_a_directory_that_is_not_the_family_s(
 def test_a_directory_that_lacks_a_value(
     check: Callable[..., SpecReport], changed_model: Callable[..., Path]
 ) -> None:
-    def change(files: dict[str, dict[str, object]]) -> None:
-        files["config.json"]["model_type"] = "acme_vl"
-        files["config.json"]["architectures"] = ["AcmeVLForConditionalGeneration"]
+    def change(files: Files) -> None:
+        acme(files)
         files["preprocessor_config.json"]["patch_size"] = "14"
 
     (found,) = check(OWN, str(changed_model("small-qwen2.5-vl", change))).problems
@@ -288,16 +289,14 @@ def test_a_directory_that_lacks_a_value(
 
 
 def test_a_file_that_a_package_installed_is_no_other_spec(
-    check: Callable[..., SpecReport], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    check: Callable[..., SpecReport],
+    monkeypatch: pytest.MonkeyPatch,
+    changed_model: Callable[..., Path],
 ) -> None:
     installed = load_spec(OWN, "acme_vl.toml").model_copy(update={"package": "acme-specs"})
     monkeypatch.setattr("mmroute.specs.check.known_families", lambda: (installed,))
     monkeypatch.setattr("mmroute.specs.check.match_family", lambda _: installed)
-    model = write_model(SMALL_MODELS["small-qwen2.5-vl"](), tmp_path / "acme-vl")
-    config = json.loads((model / "config.json").read_text(encoding="utf-8"))
-    config |= {"model_type": "acme_vl", "architectures": ["AcmeVLForConditionalGeneration"]}
-    (model / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    report = check(OWN, str(model))
+    report = check(OWN, str(changed_model("small-qwen2.5-vl", acme)))
     assert report.valid, report.problems
     assert report.resolved is not None
     edited = check(OWN.replace('title = "', 'title = "New ', 1))
