@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.server
 import ipaddress
-import itertools
 import socket
 import ssl
 import threading
@@ -12,122 +11,22 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
-from image_cases import data_url, image_files
-from media_files import media_files
+from image_cases import data_url
+from link_site import FILES, MEDIA, Site
 
 from mmroute import ImageLinks, ImageSize, InexactError, Normalizer, Reason
 from mmroute.net.fetching import LinkFetcher
 from mmroute.videos.reading import read_video, video_in
 
-FILES = image_files()
-WAV = media_files("audios")["wav-PCM_16"].data
-VIDEO = media_files("videos")["plain"].data
-
-
-def with_room(video: bytes, room: int) -> bytes:
-    """An MP4 file of one chunk with as many bytes more between its head and its frames."""
-    at = video.index(b"mdat") - 4
-    moved = bytearray(video[:at] + room.to_bytes(4) + b"free" + bytes(room - 8) + video[at:])
-    chunk = moved.index(b"stco") + 12
-    moved[chunk : chunk + 4] = (int.from_bytes(moved[chunk : chunk + 4]) + room).to_bytes(4)
-    return bytes(moved)
-
-
-MEDIA = {"small": VIDEO, "large": with_room(VIDEO, 5_000_000), "sound": WAV}
 LINKS = ImageLinks(hosts=("127.0.0.1",), networks=("127.0.0.0/8", "::1/128"))
-
-
-class _Site(http.server.BaseHTTPRequestHandler):
-    """A server that does what the path says."""
-
-    seen: ClassVar[list[tuple[str, str | None]]] = []
-    sent: ClassVar[int] = 0
-    tag: ClassVar[int] = 0
-
-    def do_GET(self) -> None:
-        type(self).seen.append((self.path, self.headers["Range"]))
-        kind, _, name = self.path.strip("/").partition(";")[0].partition("/")
-        getattr(self, f"send_{kind}")(name)
-
-    def send_file(self, name: str) -> None:
-        self._answer(200, FILES[name])
-
-    def send_range(self, name: str) -> None:
-        size = len(FILES[name])
-        self._answer(206, FILES[name], ("Content-Range", f"bytes 0-{size - 1}/{size}"))
-
-    def send_half(self, name: str) -> None:
-        size = len(FILES[name])
-        half = FILES[name][: size // 2]
-        self._answer(206, half, ("Content-Range", f"bytes 0-{len(half) - 1}/{size}"))
-
-    def send_parts(self, name: str) -> None:
-        data = MEDIA[name]
-        first, last = map(int, self.headers["Range"].removeprefix("bytes=").split("-"))
-        part = data[first : last + 1]
-        where = f"bytes {first}-{first + len(part) - 1}/{len(data)}"
-        self._answer(206, part, ("Content-Range", where), ("ETag", f'"{self.tag}"'))
-        type(self).sent += len(part)
-        type(self).tag += self.path.endswith("changing")
-
-    def send_media(self, name: str) -> None:
-        self._answer(200, MEDIA[name])
-
-    def send_wrongrange(self, name: str) -> None:
-        self._answer(206, FILES[name], ("Content-Range", "bytes 5-9/10"))
-
-    def send_to(self, target: str) -> None:
-        self._answer(302, b"", ("Location", target))
-
-    def send_hops(self, left: str) -> None:
-        self._answer(
-            302, b"", ("Location", f"/hops/{int(left) - 1}" if left != "0" else "/file/png")
-        )
-
-    def send_loop(self, _name: str) -> None:
-        self._answer(302, b"", ("Location", self.path))
-
-    def send_gzip(self, name: str) -> None:
-        self._answer(200, FILES[name], ("Content-Encoding", "gzip"))
-
-    def send_status(self, name: str) -> None:
-        self._answer(int(name), FILES["jpeg"])
-
-    def send_endless(self, _name: str) -> None:
-        self.send_response(200)
-        self.end_headers()
-        try:
-            while True:
-                self.wfile.write(b"\xff" * 65536)
-        except OSError:
-            pass
-
-    def send_drip(self, _name: str) -> None:
-        try:
-            for byte in itertools.chain(b"HTTP/1.1 200 OK\r\nX: ", itertools.repeat(ord("x"))):
-                self.wfile.write(bytes([byte]))
-                time.sleep(0.02)
-        except OSError:
-            pass
-
-    def _answer(self, status: int, body: bytes, *headers: tuple[str, str]) -> None:
-        self.send_response(status)
-        for header in headers:
-            self.send_header(*header)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_arguments: Any) -> None:
-        pass
 
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[str]:
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Site)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Site)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"127.0.0.1:{server.server_port}"
     server.shutdown()
@@ -157,9 +56,9 @@ def test_the_whole_file_comes(site: str, path: str) -> None:
 
 @pytest.mark.process
 def test_the_request_asks_for_what_the_link_names(site: str) -> None:
-    _Site.seen.clear()
+    Site.seen.clear()
     fetched(f"http://{site}/file/png;x=1?y=2;z#part")
-    assert _Site.seen == [("/file/png;x=1?y=2;z", f"bytes=0-{(1 << 26) - 1}")]
+    assert Site.seen == [("/file/png;x=1?y=2;z", f"bytes=0-{(1 << 26) - 1}")]
 
 
 @pytest.mark.process
@@ -346,7 +245,7 @@ def secure_site(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     directory = Path(__file__).parent / "certificate"
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(directory / "localhost.pem")
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Site)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Site)
     server.socket = context.wrap_socket(server.socket, server_side=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     monkeypatch.setattr(
@@ -401,21 +300,21 @@ def test_nothing_is_fetched_for_a_request_that_is_refused_anyway(
     site: str, normalizer: Callable[[str], Normalizer]
 ) -> None:
     following = Normalizer(normalizer("small-qwen2.5-vl").model, LINKS)
-    _Site.seen.clear()
+    Site.seen.clear()
     link = {"type": "image_url", "image_url": {"url": f"http://{site}/file/png"}}
     audio = {"type": "audio_url", "audio_url": {"url": "http://elsewhere.test/a.wav"}}
     routing = following.normalize(messages=[{"role": "user", "content": [link, audio]}])
     assert routing.reason is Reason.UNSUPPORTED_MODALITY
     routing = following.normalize(messages=[{"role": "user", "content": [link] * 1000}])
     assert routing.reason is Reason.TOO_MANY_ITEMS
-    assert not _Site.seen
+    assert not Site.seen
 
 
 def linked(site: str, path: str, uuid: str | None = None, **options: Any) -> Any:
     """The video behind a link, and how many bytes the server sent of it."""
-    links, before = replace(LINKS, **options), _Site.sent
+    links, before = replace(LINKS, **options), Site.sent
     file = LinkFetcher(links).open(f"http://{site}/{path}", complete=uuid is None, accept="video/*")
-    return video_in(file, uuid), _Site.sent - before
+    return video_in(file, uuid), Site.sent - before
 
 
 @pytest.mark.process

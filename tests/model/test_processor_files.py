@@ -1,0 +1,198 @@
+"""The files of a model's processors: which one is read, and which contradict each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_models import Files
+
+from mmroute import ModelError, Reason
+from mmroute.model.resolve import resolve_model
+from mmroute.requests.items import Modality
+
+
+def test_a_nested_image_processor_replaces_the_file(changed_model: Callable[..., Path]) -> None:
+    """transformers 5 writes it into processor_config.json, and then reads it only there."""
+
+    def change(files: Files) -> None:
+        nested = {"image_processor_type": "Qwen2VLImageProcessor", "max_pixels": 200704}
+        files["processor_config.json"] = {"image_processor": nested}
+
+    model = resolve_model(str(changed_model("small-qwen2.5-vl", change)))
+    places = {o.name: (o.value, o.source) for o in model.origins}
+    assert places["max_pixels"] == (200704, "processor_config.json:image_processor.max_pixels")
+    assert places["min_pixels"][1].startswith("default")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"size": {"height": 560, "width": 560}},
+        {"size": {"height": 560, "width": 560}, "min_pixels": 3136, "max_pixels": 200704},
+        {"size": {"longest_edge": 200704}},
+        {"size": {}},
+        {"size": 448},
+    ],
+)
+@pytest.mark.parametrize("name", ["small-qwen2.5-vl", "small-qwen2-vl"])
+def test_a_size_replaces_the_engines_own_as_a_whole(
+    name: str, fields: dict[str, Any], changed_model: Callable[..., Path]
+) -> None:
+    """With each of these vLLM 0.33.0 does not start: KeyError 'longest_edge', and the like."""
+
+    def change(files: Files) -> None:
+        kept = files["preprocessor_config.json"]
+        for field in ("min_pixels", "max_pixels"):
+            kept.pop(field, None)
+        kept |= fields
+
+    with pytest.raises(ModelError, match=r"preprocessor_config\.json:size is") as caught:
+        resolve_model(str(changed_model(name, change)))
+    assert caught.value.reason is Reason.INVALID_CONFIG_FIELD
+
+
+@pytest.mark.parametrize(
+    "fields", [{"size": None}, {"size": {"shortest_edge": 3136}, "max_pixels": 200704}]
+)
+def test_a_size_is_completed_by_the_fields_beside_it(
+    fields: dict[str, Any], changed_model: Callable[..., Path]
+) -> None:
+    def change(files: Files) -> None:
+        kept = files["preprocessor_config.json"]
+        del kept["min_pixels"], kept["max_pixels"]
+        kept |= fields
+
+    assert resolve_model(str(changed_model("small-qwen2.5-vl", change))).media
+
+
+def test_a_smallest_area_may_be_written_with_a_decimal_point(
+    changed_model: Callable[..., Path],
+) -> None:
+    """vLLM 0.33.0 starts and counts by it; with such a largest area it does not start."""
+
+    def change(files: Files, field: str, value: float) -> None:
+        files["preprocessor_config.json"][field] = value
+
+    def write(field: str, value: float) -> str:
+        return str(changed_model("small-qwen2.5-vl", lambda files: change(files, field, value)))
+
+    geometry = resolve_model(write("min_pixels", 3136.0)).media[Modality.IMAGE].geometry
+    assert geometry == resolve_model(write("min_pixels", 3136)).media[Modality.IMAGE].geometry
+    for field, value in (("min_pixels", 3136.5), ("max_pixels", 1003520.0)):
+        with pytest.raises(ModelError, match=field) as caught:
+            resolve_model(write(field, value))
+        assert caught.value.reason is Reason.INVALID_CONFIG_FIELD
+
+
+@pytest.mark.parametrize("name", ["small-qwen2.5-vl", "small-llava-onevision"])
+def test_a_processor_without_a_video_part_is_refused(
+    name: str, changed_model: Callable[..., Path]
+) -> None:
+    """vLLM 0.33.0 does not start, of whatever modality its requests are."""
+
+    def change(files: Files) -> None:
+        nested = files.pop("preprocessor_config.json")
+        files["processor_config.json"] = {"image_processor": nested}
+
+    with pytest.raises(ModelError, match="no video_processor in processor_config") as caught:
+        resolve_model(str(changed_model(name, change)))
+    assert caught.value.reason is Reason.MISSING_FILE
+
+
+@pytest.mark.parametrize(
+    ("files_added", "place"),
+    [
+        ({}, "preprocessor_config.json:merge_size"),
+        ({"video_preprocessor_config.json": {"merge_size": 4}}, "video_preprocessor_config.json:"),
+        ({"video_preprocessor_config.json": {"patch_size": 14}}, "default"),
+        ({"processor_config.json": {"image_processor": {}}}, "preprocessor_config.json:merge_size"),
+        (
+            {"processor_config.json": {"video_processor": {"merge_size": 4}}},
+            "processor_config.json:video_processor.merge_size",
+        ),
+    ],
+)
+def test_a_video_processor_is_read_from_one_place(
+    files_added: Files, place: str, changed_model: Callable[..., Path]
+) -> None:
+    written = changed_model("small-qwen2.5-vl", lambda files: files.update(files_added))
+    sources = {origin.name: origin.source for origin in resolve_model(str(written)).origins}
+    assert sources["video.merge_size"].startswith(place)
+
+
+@pytest.mark.parametrize(
+    ("file", "field", "named", "videos"),
+    [
+        ("preprocessor_config.json", "image_processor_type", "Qwen2VLImageProcessor", False),
+        ("preprocessor_config.json", "image_processor_type", "Qwen3VLImageProcessor", True),
+        ("video_preprocessor_config.json", "video_processor_type", "Qwen2VLVideoProcessor", False),
+        ("video_preprocessor_config.json", "video_processor_type", "Qwen3VLVideoProcessor", True),
+        ("video_preprocessor_config.json", "video_processor_type", None, True),
+    ],
+)
+def test_videos_that_another_processor_reads_are_not_taken(
+    file: str, field: str, named: str | None, *, videos: bool, changed_model: Callable[..., Path]
+) -> None:
+    """Without a file of its own, transformers takes the namesake of the image processor."""
+    path = changed_model(
+        "small-qwen3-vl", lambda files: files.setdefault(file, {}).update({field: named})
+    )
+    media = resolve_model(str(path)).media
+    assert (Modality.VIDEO in media) is videos
+    assert Modality.IMAGE in media
+
+
+def test_extra_special_tokens_win_over_a_field_of_their_name(
+    changed_model: Callable[..., Path],
+) -> None:
+    """As transformers merges them; another token that the vocabulary has would go unnoticed."""
+    path = changed_model(
+        "small-gemma-3", lambda files: files["tokenizer_config.json"].update(boi_token="<bos>")
+    )
+    names = {origin.name: origin for origin in resolve_model(str(path)).origins}
+    start = names["start_token_text"]
+    assert start.source == "tokenizer_config.json:extra_special_tokens.boi_token"
+
+
+@pytest.mark.parametrize(
+    "place", ["processor_config.json", "preprocessor_config.json", "tokenizer_config.json"]
+)
+def test_a_processor_is_named_in_any_of_three_files(
+    place: str, changed_model: Callable[..., Path]
+) -> None:
+    """By the first of them that names one: GLM's two write the time of a frame differently."""
+
+    def change(files: Files) -> None:
+        files["processor_config.json"] = {}
+        for name in ("preprocessor_config.json", "tokenizer_config.json"):
+            files[name].pop("processor_class", None)
+        files[place]["processor_class"] = "Glm46VProcessor"
+        files["video_preprocessor_config.json"] = {
+            "size": {"shortest_edge": 9000, "longest_edge": 90000}
+        }
+
+    origins = resolve_model(str(changed_model("small-glm-4.1v", change))).origins
+    (time,) = [origin for origin in origins if origin.name == "video.time"]
+    assert time.source == f"{place}:processor_class"
+
+
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [("config.json", "video_end_token_id"), ("preprocessor_config.json", "merge_size")],
+)
+def test_fields_by_which_the_engine_writes_videos_must_agree(
+    name: str, field: str, changed_model: Callable[..., Path]
+) -> None:
+    def change(files: Files) -> None:
+        files["video_preprocessor_config.json"] = {
+            "size": {"shortest_edge": 9000, "longest_edge": 90000},
+            "merge_size": 2,
+        }
+        files[name][field] = 1
+
+    with pytest.raises(ModelError, match=field) as caught:
+        resolve_model(str(changed_model("small-glm-4.1v", change)))
+    assert caught.value.reason is Reason.CONTRADICTORY_CONFIG
