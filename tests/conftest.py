@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import gc
 import logging
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from multiprocessing.process import BaseProcess
@@ -86,6 +87,21 @@ def changed_model(tmp_path: Path) -> Callable[..., Path]:
         return write_model(files, tmp_path / name)
 
     return write
+
+
+@pytest.fixture
+def hub_commit(
+    small_model: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> str:
+    """The commit of a model in the hub's cache, `someone/small`; nothing can be fetched."""
+    commit = "0" * 40
+    repo = tmp_path / "models--someone--small"
+    shutil.copytree(small_model("small-qwen2.5-vl"), repo / "snapshots" / commit)
+    (repo / "refs").mkdir()
+    (repo / "refs" / "main").write_text(commit)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    return commit
 
 
 @pytest.fixture

@@ -258,16 +258,8 @@ def test_a_directory_that_has_gone(changed_model: Callable[..., Path]) -> None:
     assert "no longer" in detail(check_model(loaded.model), "files")
 
 
-def test_files_of_the_hub_are_found_without_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, changed_model: Callable[..., Path]
-) -> None:
-    commit = "0" * 40
-    repo = tmp_path / "models--someone--small"
-    shutil.copytree(changed_model(QWEN, lambda _: None), repo / "snapshots" / commit)
-    (repo / "refs").mkdir()
-    (repo / "refs" / "main").write_text(commit)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+@pytest.mark.usefixtures("hub_commit")
+def test_files_of_the_hub_are_found_without_it() -> None:
     report = load_and_check("someone/small")
     assert report.healthy, report.failures
     assert "tokenizer.json" in report.fingerprints

@@ -17,9 +17,11 @@ class ScriptedServer(ThreadingHTTPServer):
     Attributes:
         routes: path -> status and body: JSON, bytes as they are, or what makes it of the request's,
             or makes both.
+        others: status and body for all other paths.
         more_headers: of every answer.
         delay: seconds before each answer.
         asked: path and body of each request.
+        raw: the bytes of each body.
         headers: of each request.
         clients: the connection each request came over.
         busiest: the most requests that were answered at a time.
@@ -32,7 +34,9 @@ class ScriptedServer(ThreadingHTTPServer):
         self.url = f"http://127.0.0.1:{self.server_port}"
         self.delay = 0.0
         self.more_headers: Mapping[str, str] = {}
+        self.others: tuple[int, Any] = (404, {"detail": "Not Found"})
         self.asked: list[tuple[str, Any]] = []
+        self.raw: list[bytes] = []
         self.headers: list[Any] = []
         self.clients: list[Any] = []
         self.running = self.busiest = 0
@@ -78,22 +82,24 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        self.respond(None)
+        self.respond(b"")
 
     def do_POST(self) -> None:
         length = int(self.headers["Content-Length"])
-        self.respond(json.loads(self.rfile.read(length)))
+        self.respond(self.rfile.read(length))
 
-    def respond(self, body: Any) -> None:
+    def respond(self, raw: bytes) -> None:
         scripted = self.server
+        body = json.loads(raw) if raw else None
         with scripted.lock:
             scripted.asked.append((self.path, body))
+            scripted.raw.append(raw)
             scripted.headers.append(self.headers)
             scripted.clients.append(self.client_address)
             scripted.running += 1
             scripted.busiest = max(scripted.busiest, scripted.running)
         time.sleep(scripted.delay)
-        status, answer = scripted.routes.get(self.path, (404, {"detail": "Not Found"}))
+        status, answer = scripted.routes.get(self.path, scripted.others)
         answer = answer(body) if callable(answer) else answer
         status, answer = answer if isinstance(answer, tuple) else (status, answer)
         content = answer if isinstance(answer, bytes) else json.dumps(answer).encode()

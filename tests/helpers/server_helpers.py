@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import http.server
 import json
 import os
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import httpx
 from media_files import png_url
@@ -95,47 +92,6 @@ def metric(client: TestClient, sample: str) -> float:
         if line.startswith(f"{sample} "):
             return float(line.rsplit(" ", 1)[1])
     return 0.0
-
-
-class FakeRender(http.server.ThreadingHTTPServer):
-    """A server that answers every POST with what it is told to, and keeps what it was sent."""
-
-    daemon_threads = True
-
-    def __init__(
-        self, status: int = 200, body: bytes = b'{"token_ids": [7]}', wait: float = 0.0
-    ) -> None:
-        super().__init__(("127.0.0.1", 0), _FakeHandler)
-        self.status, self.body, self.wait = status, body, wait
-        self.seen: list[tuple[str, dict[str, str], bytes]] = []
-        self.url = f"http://127.0.0.1:{self.server_address[1]}"
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.shutdown()
-        self.server_close()
-
-
-class _FakeHandler(http.server.BaseHTTPRequestHandler):
-    server: FakeRender
-
-    def do_POST(self) -> None:
-        raw = self.rfile.read(int(self.headers["content-length"]))
-        headers = {name.lower(): value for name, value in self.headers.items()}
-        self.server.seen.append((self.path, headers, raw))
-        time.sleep(self.server.wait)
-        with contextlib.suppress(OSError):
-            self.send_response(self.server.status)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(self.server.body)))
-            self.end_headers()
-            self.wfile.write(self.server.body)
-
-    def log_message(self, *_: Any) -> None:
-        pass
 
 
 @contextlib.contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 import sys
 from collections.abc import Callable
@@ -239,23 +238,10 @@ def test_hub_names_fail_with_words_when_offline(monkeypatch: pytest.MonkeyPatch)
     assert caught.value.reason is Reason.MODEL_NOT_FOUND
 
 
-def test_a_hub_snapshot_is_read_with_its_commit(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_hub_snapshot_is_read_with_its_commit(hub_commit: str) -> None:
     """A model in the hub's cache is found offline, without weights, and its commit is kept."""
-    commit = "0" * 40
-    repo = tmp_path / "models--someone--small"
-    files = SMALL_MODELS["small-qwen2.5-vl"]()
-    for name, content in files.items():
-        path = repo / "snapshots" / commit / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(content))
-    (repo / "refs").mkdir()
-    (repo / "refs" / "main").write_text(commit)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     found = find_model("someone/small")
-    assert found.commit == commit
+    assert found.commit == hub_commit
     assert found.has("tokenizer.json")
 
 

@@ -17,12 +17,12 @@ from typing import Final
 import httpx
 import pytest
 from media_files import png_url
+from scripted_server import ScriptedServer
 from server_helpers import (
     CHAT,
     EMBEDDINGS,
     HI,
     TOKENIZE,
-    FakeRender,
     at_socket,
     log_lines,
     process,
@@ -50,7 +50,7 @@ def test_a_unix_socket_serves_many_models(
     models = (f"qwen,alias={directory}", f"llava={small_model('small-llava-1.5')}", EMBEDDED_MODEL)
     ids = ("--model-id", "qwen=org/qwen", "--model-id", "llava=org/llava")
     with (
-        FakeRender() as upstream,
+        ScriptedServer() as upstream,
         process(
             *models, *ids, "--uds", str(path), "--fallback-url", upstream.url,
             "--enable-request-id-headers", "--access-log", "all", "--drain-seconds", "0", log=log,

@@ -33,7 +33,7 @@ from mmroute.parity.prove.process import free_port
 
 BYTES: Final = 1_000_000
 LONGEST: Final = 0.050  # seconds
-ATTEMPTS: Final = 5
+ATTEMPTS: Final = 10
 WATCHED: Final = Path(__file__).parents[1] / "helpers" / "watched_server.py"
 HI: Final = '"messages":[{"role":"user","content":"Hi"}]'
 SENT: Final = {  # what a request of each route has beside the field that is wrong
