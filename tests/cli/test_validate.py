@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 from known_engine import KnownEngine, RefusingEngine
 from paths import VECTORS
+from report_page import ReportPage
 from scripted_server import ScriptedServer
 from small_models import Files
 
@@ -79,18 +79,6 @@ def wrong_limit(changed_model: Callable[..., Path]) -> Path:
     return changed_model("small-qwen2.5-vl", change)
 
 
-class _Strips(HTMLParser):
-    """The tokens of a report's page that are marked as the first difference."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.marked = self.scripts = 0
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.scripts += tag in ("script", "link", "img")
-        self.marked += "first" in (dict(attributes).get("class") or "").split()
-
-
 def test_a_wrong_limit_is_named(
     wrong_limit: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -102,10 +90,7 @@ def test_a_wrong_limit_is_named(
     assert status == 1
     assert "wrong, processor_argument" in text
     assert '{"max_pixels": ' in text
-    strips = _Strips()
-    strips.feed(page.read_text(encoding="utf-8"))
-    assert strips.marked > 2
-    assert strips.scripts == 0, "the page must need nothing but itself"
+    assert ReportPage(page).classes["first"] > 2  # differences that are marked
     status, text = run(capsys, "validate", wrong_limit, "--against", kept, "--json")
     report = json.loads(text)
     assert status == 1

@@ -487,6 +487,12 @@ SMALL_MODELS: Final[Mapping[str, Callable[[], Files]]] = {
 """Name -> its files: JSON values, or text for a template."""
 
 
+def as_qwen3_5(files: Files) -> None:
+    """Make a small Qwen3-VL a hybrid model, whose engine chooses the block size."""
+    config = files["config.json"]
+    config |= {"model_type": "qwen3_5", "architectures": ["Qwen3_5ForConditionalGeneration"]}
+
+
 def write_model(files: Files, directory: Path) -> Path:
     """Write a model directory."""
     directory.mkdir(parents=True, exist_ok=True)

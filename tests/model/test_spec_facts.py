@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from server_helpers import CHAT, error_of, serving
 from small_families import ALL_MODELS
-from small_models import Files, write_model
+from small_models import Files, as_qwen3_5, write_model
 from starlette.testclient import TestClient
 
 from mmroute import ModelError, Normalizer, Reason
@@ -27,11 +27,6 @@ PNG_RGBA = (
     "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAC"
     "hwGA60e6kgAAAABJRU5ErkJggg=="
 )
-
-
-def _qwen3_5(files: Files) -> None:
-    config = files["config.json"]
-    config |= {"model_type": "qwen3_5", "architectures": ["Qwen3_5ForConditionalGeneration"]}
 
 
 _TEMPLATE = (
@@ -76,7 +71,7 @@ def test_marks_stay_with_the_letters_before_them(changed_model: ChangedModel) ->
 
     def merge_mark_for_qwen3_5(files: Files) -> None:
         merge_mark(files)
-        _qwen3_5(files)
+        as_qwen3_5(files)
 
     text, lengths = "q\u0301", []
     for change in (merge_mark_for_qwen3_5, merge_mark):

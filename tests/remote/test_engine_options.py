@@ -11,6 +11,7 @@ import pytest
 from command_line import run
 from paths import VECTORS
 from scripted_server import ScriptedServer
+from small_models import as_qwen3_5
 
 from mmroute import EngineSettings
 from mmroute.cli import main
@@ -195,14 +196,7 @@ def test_the_block_size_and_the_algorithm_are_in_the_metrics(
 def test_block_hashes_have_the_size_that_the_engine_tells(
     server: ScriptedServer, changed_model: Callable[..., Path], *, hybrid: bool
 ) -> None:
-    def change(files: Any) -> None:
-        if hybrid:
-            config = files["config.json"]
-            config |= {
-                "model_type": "qwen3_5", "architectures": ["Qwen3_5ForConditionalGeneration"]
-            }  # fmt: skip
-
-    model = str(changed_model("small-qwen3-vl", change))
+    model = str(changed_model("small-qwen3-vl", as_qwen3_5 if hybrid else lambda _: None))
     with_metrics(server, cache_metric(48, mode="align" if hybrid else "none"))
     line = json.dumps({"prompt_token_ids": [1, 2, 3] * 40})
     asked = run(

@@ -23,7 +23,7 @@ from server_helpers import (
     running,
     serving,
 )
-from small_models import Files
+from small_models import as_qwen3_5
 from starlette.testclient import TestClient
 from waiting import until
 
@@ -85,12 +85,6 @@ def refusal(client: httpx.Client | TestClient) -> str:
     return message
 
 
-def hybrid(files: Files) -> None:
-    """As Qwen3.5, whose engine chooses the block size."""
-    config = files["config.json"]
-    config |= {"model_type": "qwen3_5", "architectures": ["Qwen3_5ForConditionalGeneration"]}
-
-
 @pytest.mark.parametrize(("sizes", "size"), [((128,), 128), ((64, 32), 32), ((160, 160, 160), 160)])
 def test_hashes_are_refused_until_the_events_tell_a_size(
     worker: Worker, small_model: Callable[[str], Path], sizes: tuple[int, ...], size: int
@@ -119,7 +113,7 @@ def test_the_engine_chooses_the_size_of_a_hybrid_model(
     worker: Worker, changed_model: Callable[..., Path]
 ) -> None:
     """Whatever --block-size says. Another engine in its place may choose another one."""
-    directory = str(changed_model("small-qwen3-vl", hybrid))
+    directory = str(changed_model("small-qwen3-vl", as_qwen3_5))
     settings = EngineSettings.from_args("vllm serve m --block-size 16")
     with serving([
         ModelSource(directory, ("m",), engine_settings=settings, events=worker.endpoint),

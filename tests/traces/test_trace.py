@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections import Counter
 from collections.abc import Callable
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet
 import pytest
 from command_line import run
+from report_page import ReportPage
 from traces.make_trace import Parameters, make_trace
 
 from mmroute.cli import main
@@ -186,29 +185,17 @@ def test_prompts_are_not_in_a_report_unless_asked_for(model: str, tmp_path: Path
             assert text in page.read_text()
 
 
-class _Page(HTMLParser):
-    def __init__(self, page: Path) -> None:
-        super().__init__()
-        self.tags: Counter[str] = Counter()
-        self.feed(page.read_text(encoding="utf-8"))
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.tags[tag] += 1
-        assert tag not in {"script", "link", "img"}, "the page must need nothing but itself"
-        assert not {"src", "href"} & dict(attributes).keys()
-
-
 def test_a_report_and_an_explanation_are_pages_that_need_nothing(
     model: str, tmp_path: Path
 ) -> None:
     path, page = tmp_path / "clock.jsonl", tmp_path / "page.html"
     path.write_text(clock_lines())
     run("trace", str(path), "--model", model, "--html", str(page))
-    shown = _Page(page)
+    shown = ReportPage(page)
     assert shown.tags["svg"] == 4  # curve, routing, over time, losses
     assert shown.tags["polyline"] == 1 + 3
     run("explain", model, f"{path}#2", f"{path}#3", "--html", str(page))
-    assert _Page(page).tags["span"] > 20
+    assert ReportPage(page).tags["span"] > 20
     assert "system_prompt" in page.read_text()
 
 
