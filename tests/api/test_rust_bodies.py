@@ -70,7 +70,9 @@ def ids(model: LoadedModel, path: str, body: dict[str, Any]) -> list[int]:
         (COMPLETION, {"prompt": "Hi", "suffix": ""}),
     ],
 )
-def test_refused_values(path: str, more: dict[str, Any], model: LoadedModel) -> None:
+def test_values_that_the_rust_frontend_does_not_take_are_refused(
+    path: str, more: dict[str, Any], model: LoadedModel
+) -> None:
     with pytest.raises(ApiError) as error:
         answer_body(model, path, more if path == COMPLETION else {**HI, **more})
     assert error.value.status == 400
@@ -138,5 +140,5 @@ def test_truncation_cuts_what_the_tokenizer_adds(model: LoadedModel) -> None:
         {"truncate_prompt_tokens": 1000, **WITH_IMAGE},
     ],
 )
-def test_lines(more: dict[str, Any], model: LoadedModel) -> None:
+def test_request_lines_are_refused_like_bodies(more: dict[str, Any], model: LoadedModel) -> None:
     assert not model.normalizer.answer(request_of({**HI, **more})).exact

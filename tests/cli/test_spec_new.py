@@ -28,7 +28,9 @@ def newcomer(files: Files) -> None:
     files["config.json"] |= {"model_type": "newcomer", "architectures": ["NewcomerForAll"]}
 
 
-def test_spec_check(small_model: Callable[[str], Path], tmp_path: Path) -> None:
+def test_spec_check_tells_a_right_spec_from_a_wrong_one(
+    small_model: Callable[[str], Path], tmp_path: Path
+) -> None:
     spec = ROOT / "model_specs" / "qwen2_5_vl.toml"
     right = run("spec", "check", str(spec), "--model", str(small_model("small-qwen2.5-vl")))
     assert right.status == 0

@@ -142,7 +142,7 @@ def test_what_is_no_mismatch_does_not_look_like_one(
     assert main(["validate", EMBEDDED_MODEL, *map(str, options)]) == status
 
 
-def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_tells_whether_a_model_is_healthy(capsys: pytest.CaptureFixture[str]) -> None:
     vectors = VECTORS / f"{EMBEDDED_MODEL}.jsonl"
     status, text = run(capsys, "doctor", EMBEDDED_MODEL, "--vectors", vectors, "--json")
     report = json.loads(text)

@@ -256,7 +256,7 @@ def test_ids_may_come_from_an_array() -> None:
 
 
 @BOTH
-def test_flush(pieces: bool) -> None:
+def test_flush_gives_what_is_held_back_once(pieces: bool) -> None:
     tokenizer = tokenizer_of("byte-level", pieces=pieces)
     ids = ids_of_bytes("byte-level", "a🎉".encode())
     stream = DecodeStream(tokenizer)

@@ -28,7 +28,7 @@ ARGUMENTS = "{{ messages[1].tool_calls[0].function.arguments | tojson }}"
         (ARGUMENTS, {"messages": CALLED}, None, "{}"),
     ],
 )
-def test_templates(
+def test_templates_are_rendered_as_by_the_earlier_release(
     template: str,
     request_fields: dict[str, Any],
     earlier: str | None,

@@ -251,7 +251,7 @@ def test_fewer_tokens_than_a_block_have_no_hash(algorithm: Algorithm) -> None:
         assert len(hash_blocks(ids, algorithm=algorithm, seed=SEED)) == 0
 
 
-def test_none_hash() -> None:
+def test_the_first_parent_follows_from_the_seed() -> None:
     assert none_hash("sha256", None) == none_hash("sha256", "vllm-none-hash")
     assert none_hash("sha256", None) != none_hash("sha256", "0") != none_hash("sha256", "")
     for algorithm in ("xxhash", "xxhash_cbor"):
@@ -262,7 +262,7 @@ def test_none_hash() -> None:
             hash_blocks(prompt(), algorithm=algorithm)
 
 
-def test_wrong_settings() -> None:
+def test_wrong_settings_are_named() -> None:
     ids = np.arange(32, dtype=np.uint32)
     wrong: Any = 5
     with pytest.raises(ValueError, match=r"sha256, sha256_cbor, .*; did you mean 'xxhash_cbor'\?"):

@@ -86,7 +86,7 @@ def test_lag_and_silence_and_expiry(clock: list[float]) -> None:
     assert list(index.health().workers) == ["v"]
 
 
-def test_metrics(clock: list[float]) -> None:
+def test_metrics_tell_silence_lag_and_losses(clock: list[float]) -> None:
     index = BlockIndex()
     index.apply("w", received(0, *BLOCKS, ts=4999.0))
     index.apply("w", Lost(SOURCE, 1, 3, "it was lost", "tcp://w:5557"))

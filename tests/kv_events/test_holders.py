@@ -131,7 +131,7 @@ def test_all_memory_is_given_back(extension: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("make", ["compiled", "python"])
-def test_wrong_arguments(extension: ModuleType, make: str) -> None:
+def test_wrong_arguments_change_no_table(extension: ModuleType, make: str) -> None:
     table: Any = extension.Table() if make == "compiled" else PythonTable()
     for slot in (-1, MAX_SLOTS):
         with pytest.raises(ValueError, match=f"slot {slot} is not below 4096"):

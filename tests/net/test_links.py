@@ -62,7 +62,7 @@ def test_the_request_asks_for_what_the_link_names(site: str) -> None:
 
 
 @pytest.mark.process
-def test_redirects_end(site: str, refused: Callable[..., Reason]) -> None:
+def test_five_redirects_are_followed_and_no_more(site: str, refused: Callable[..., Reason]) -> None:
     assert fetched(f"http://{site}/hops/4") == FILES["png"]
     assert refused("hops/5") is Reason.IMAGE_LINK_FAILED
     assert refused("loop/") is Reason.IMAGE_LINK_FAILED
@@ -212,7 +212,7 @@ def test_limits_are_of_the_whole_request(site: str) -> None:
         ("http://images.test/", True),
     ],
 )
-def test_host_patterns(url: str, allowed: bool) -> None:
+def test_hosts_are_allowed_by_name_or_pattern(url: str, allowed: bool) -> None:
     fetcher = LinkFetcher(ImageLinks(hosts=("*.example.com", "Images.test")))
     assert fetcher.may_follow(url) is allowed
 
@@ -258,7 +258,7 @@ def secure_site(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 @pytest.mark.process
-def test_https(secure_site: str) -> None:
+def test_https_is_checked_by_name_and_bounded_in_time(secure_site: str) -> None:
     links = replace(LINKS, hosts=("localhost", "127.0.0.1"))
     assert LinkFetcher(links).fetch(f"https://{secure_site}/file/webp") == FILES["webp"]
     with pytest.raises(InexactError, match="timeout"):

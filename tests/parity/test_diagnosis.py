@@ -83,7 +83,7 @@ def with_geometry(normalizer: Normalizer, **changes: Any) -> Normalizer:
 
 @pytest.mark.parametrize("name", ["small-llava-1.5", "small-pixtral-hf", EMBEDDED_MODEL])
 @pytest.mark.parametrize("added", [True, False])
-def test_special_tokens(name: str, added: bool, normalizer: Load) -> None:
+def test_special_tokens_are_named_as_the_cause(name: str, added: bool, normalizer: Load) -> None:
     model = normalizer(name)
     cases = [
         Case("c", "test", {"prompt": "Hello there", "add_special_tokens": value})
@@ -174,7 +174,7 @@ def test_a_count_that_nothing_explains(normalizer: Load) -> None:
     assert f"{len(ids)} token IDs and the oracle {len(ids) + 6}" in found.explanation
 
 
-def test_template(normalizer: Load) -> None:
+def test_another_template_is_named_as_the_cause(normalizer: Load) -> None:
     """LLaVA-OneVision's processor and tokenizer have a template each."""
     right = normalizer("small-llava-onevision")
     model_chat = right.model.chat

@@ -70,7 +70,9 @@ def test_a_wrong_model_string_is_proposed_as_a_whole(tmp_path: Path, model: str)
         (["--events", "nowhere.jsonl"], "there is no such file"),
     ],
 )
-def test_usage(arguments: list[str], words: str, model: str) -> None:
+def test_options_that_do_not_go_together_are_refused(
+    arguments: list[str], words: str, model: str
+) -> None:
     result = run("validate", model, *arguments)
     assert result.status == 2
     assert words in result.stderr

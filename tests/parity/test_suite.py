@@ -67,7 +67,7 @@ def test_each_video_of_a_proof_has_block_hashes(small_model: Callable[[str], Pat
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_random_cases(name: str, normalizer: Load) -> None:
+def test_a_seed_gives_the_same_random_cases(name: str, normalizer: Load) -> None:
     model = normalizer(name)
     cases = list(random_cases(model.model, 30, 7))
     assert cases == list(random_cases(model.model, 30, 7))
@@ -139,7 +139,7 @@ def test_cases_from_a_file(tmp_path: Path) -> None:
         ('{"images": [{"width": 0, "height": 1}]}', Reason.INVALID_REQUEST),
     ],
 )
-def test_bad_files(line: str, reason: Reason, tmp_path: Path) -> None:
+def test_a_wrong_line_of_a_file_is_named(line: str, reason: Reason, tmp_path: Path) -> None:
     path = tmp_path / "requests.jsonl"
     path.write_text('{"id": "a", "prompt": "x"}\n' + line, encoding="utf-8")
     with pytest.raises(MmrouteError, match=r"requests\.jsonl, line 2: ") as caught:
@@ -147,7 +147,7 @@ def test_bad_files(line: str, reason: Reason, tmp_path: Path) -> None:
     assert caught.value.reason is reason
 
 
-def test_no_file(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(MmrouteError, match=r"none\.jsonl") as caught:
         cases_from_file(tmp_path / "none.jsonl")
     assert caught.value.reason is Reason.MISSING_FILE

@@ -68,7 +68,9 @@ def arguments(case: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("path", sorted(VECTORS.glob("*.jsonl")), ids=lambda path: path.stem)
-def test_vectors(path: Path, served: str, normalizer: Callable[[str], Normalizer]) -> None:
+def test_a_server_answers_the_vectors_as_the_loaded_model_does(
+    path: Path, served: str, normalizer: Callable[[str], Normalizer]
+) -> None:
     """vLLM's own IDs and ranges, and all else as from the same model, loaded."""
     local, asked = normalizer(path.stem), 0
     with connect(path.stem, Remote(served, timeout=30)) as remote:
@@ -155,7 +157,7 @@ def test_the_same_arguments() -> None:
         ([{"type": "text", "text": "<|image_pad|>"}], None),
     ],
 )  # fmt: skip
-def test_images(
+def test_images_are_answered_as_by_a_loaded_model(
     parts: Any, images: Any, qwen: RemoteNormalizer, normalizer: Callable[[str], Normalizer]
 ) -> None:
     messages = user(*parts)
@@ -199,7 +201,7 @@ def test_a_server_is_not_asked_for_videos(qwen: RemoteNormalizer) -> None:
     ],
     ids=str,
 )
-def test_requests(
+def test_requests_are_answered_as_by_a_loaded_model(
     given: Any, qwen: RemoteNormalizer, normalizer: Callable[[str], Normalizer]
 ) -> None:
     assert_same(qwen.normalize(**given), normalizer(QWEN).normalize(**given))

@@ -149,7 +149,7 @@ def test_what_is_no_answer_to_a_prompt(scripted: ScriptedServer, reply: Any) -> 
         (413, "x", None, Reason.REMOTE_INEXPRESSIBLE),
     ],
 )
-def test_refusals(
+def test_refusals_have_the_reason_that_the_error_tells(
     scripted: ScriptedServer, status: int, kind: str, param: Any, reason: Reason
 ) -> None:
     error = {"message": "this is why", "type": kind, "param": param, "code": status}

@@ -43,7 +43,9 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         (["a", "--text-cache-mib", "-1"], "text_cache_bytes must be a number of bytes or 0"),
     ],
 )
-def test_wrong_usage(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_options_are_named(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["serve", *arguments]) == 2
     assert words in capsys.readouterr().err
 

@@ -123,7 +123,7 @@ def test_a_model_can_answer_once_its_loading_has_ended(
     assert entry.loading.result() is models.find("a")
 
 
-def test_metrics(models: Models) -> None:
+def test_what_happened_is_counted_by_model_route_and_reason(models: Models) -> None:
     with serving(models) as client:
         client.post(f"{CHAT}?block_size=4", json={"messages": user(picture(64, 48))})
         client.post(CHAT, json={"messages": EMBEDDINGS})

@@ -141,7 +141,7 @@ def client(small_model: Callable[[str], Path]) -> Iterator[TestClient]:
     path=st.sampled_from([TOKENIZE, DETOKENIZE, CHAT, COMPLETION, MESSAGES, RESPONSES]),
     body=_NEARLY_RIGHT | _ANYTHING,
 )
-def test_any_json(client: TestClient, path: str, body: Any) -> None:
+def test_any_json_gets_an_answer_or_an_error(client: TestClient, path: str, body: Any) -> None:
     (answer,) = answers_to(client, [posted(path, body)])
     if answer.status_code == 200:
         answer.json()
@@ -162,7 +162,7 @@ def test_values_of_other_types(client: TestClient) -> None:
 
 @settings(max_examples=12, suppress_health_check=list(HealthCheck))
 @given(raw=st.binary(max_size=200))
-def test_any_bytes(client: TestClient, raw: bytes) -> None:
+def test_any_bytes_get_an_answer_or_an_error(client: TestClient, raw: bytes) -> None:
     answer = client.post(TOKENIZE, content=raw, headers={"content-type": "application/json"})
     if answer.status_code == 200:  # some bytes are a request
         assert "prompt" in json.loads(raw)
