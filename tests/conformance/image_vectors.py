@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
+import pickle
 from typing import Any
 
 from comparison import (
     differences,
+    expanded,
     first_difference,
     hash_difference,
     read_lines,
@@ -62,6 +65,26 @@ def wrong_parts(normalizer: Normalizer, case: dict[str, Any]) -> dict[str, str]:
                 hashes.event_ints()[: len(ints["first"])], ints["first"]
             )
     return wrong
+
+
+def engine_hashes(expect: dict[str, Any]) -> list[bytes]:
+    """The block hashes of an answer of vLLM's, made of it without mmroute.
+
+    vLLM 0.33.0 ``hash_block_tokens`` with its default algorithm.
+    """
+    ids = expanded(expect["token_runs"])
+    hashes = [hashlib.sha256(pickle.dumps("vllm-none-hash", protocol=5)).digest()]
+    for i, keys in enumerate(expect["block_extra_keys"]):
+        tokens = tuple(ids[i * BLOCK_SIZE : (i + 1) * BLOCK_SIZE])
+        # Tags are constants of the engine's code, one object each; what came with the request
+        # is an object of its own every time.
+        tagged = keys and tuple((_TAGS[tag], *_as_json(rest)) for tag, *rest in keys)
+        value = (hashes[-1], tokens, tagged)
+        hashes.append(hashlib.sha256(pickle.dumps(value, protocol=5)).digest())
+    return hashes[1:]
+
+
+_TAGS = {tag: tag for tag in ("lora", "mm", "cache_salt")}
 
 
 def _as_json(value: Any) -> Any:

@@ -1,7 +1,6 @@
 """A Ray cluster of several nodes: hit rates, a node that is lost, and the server as application.
 
-The engines hold what vLLM holds: their block hashes are made of vLLM's own answers, as those of
-``test_routing_gate.py``.
+The engines hold what vLLM holds: their block hashes are made of vLLM's own answers.
 """
 
 from __future__ import annotations
@@ -16,13 +15,12 @@ import httpx
 import pytest
 from compare_routers import AT_A_TIME, cluster, deploy, lose_a_node
 from comparison import read_vectors, request_of, with_files
-from image_vectors import IMAGE_VECTORS, file_urls
+from image_vectors import IMAGE_VECTORS, engine_hashes, file_urls
 from ray import serve
 from ray.cluster_utils import Cluster
 from ray.serve.handle import DeploymentHandle
 from ray.serve.schema import ServeDeploySchema
 from server_helpers import serving
-from test_routing_gate import engine_hashes
 from waiting import until
 from workload import Prompt, ask, hit_rate, low_bits, repeated
 
@@ -53,7 +51,7 @@ def nodes() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def prompts() -> list[Prompt]:
-    """The chats of the routing gate, and the blocks that vLLM holds of them."""
+    """The chats with pictures, and the blocks that vLLM holds of them."""
     _, cases = read_vectors(next(path for path in IMAGE_VECTORS if path.stem == MODEL))
     found = {}
     for case in cases:
