@@ -306,7 +306,7 @@ def test_no_two_families_match_one_model() -> None:
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("mistral_common", "mistral_common.tokens.tokenizers.mistral"):
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(ModelError, match=r"pip install 'mmroute\[mistral\]'") as missing:
+    with pytest.raises(ModelError, match=r"pip install '\.\[mistral\]'") as missing:
         find_model(EMBEDDED_MODEL)
     assert missing.value.reason == Reason.UNSUPPORTED_TOKENIZER
 

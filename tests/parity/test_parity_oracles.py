@@ -319,7 +319,7 @@ def test_missing_packages(
 ) -> None:
     files = find_model(str(small_model("small-llava-1.5")))
     without_import("transformers")
-    with pytest.raises(OracleError, match=r"pip install 'mmroute\[validate\]'"):
+    with pytest.raises(OracleError, match=r"pip install '\.\[validate\]'"):
         TransformersOracle(files)
     without_import("vllm")
     with pytest.raises(OracleError, match="vLLM cannot be imported here"):
