@@ -292,7 +292,9 @@ def _with_edges(kwargs: Mapping[str, Any], name: str, edges: Mapping[str, str]) 
 
 def _object(kwargs: Mapping[str, Any], scope: str) -> Mapping[str, Any]:
     """The arguments in a scope; none if it is absent or null."""
-    scoped = kwargs.get(scope) or {}
+    scoped = kwargs.get(scope)
+    if scoped is None:
+        return {}
     if not isinstance(scoped, Mapping):
         raise refused(scope, scoped, "an object")
     return scoped

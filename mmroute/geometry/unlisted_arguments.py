@@ -24,7 +24,7 @@ def refused(name: str, value: object, wanted: str) -> InexactError:
 def check_unread(kwargs: Mapping[str, Any]) -> None:
     """Refuse what breaks even processors that read only names of their own."""
     for name, value in kwargs.items():
-        if name in ("images", "text"):
+        if name in ("images", "self", "text"):
             raise refused(name, value, "absent")
         _check_loading(name, value)
         if name in OBJECTS and not isinstance(value, Mapping):

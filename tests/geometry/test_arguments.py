@@ -71,6 +71,10 @@ def test_what_videos_are_told_changes_no_image(kwargs: dict[str, Any]) -> None:
         {"downsample_ratio": [1]},
         {"vision_config": 1},
         {"tokenizer_file": True},
+        {"processor_cls": None},
+        {"processor_name": "x"},
+        {"model_config": {}},
+        {"images_kwargs": []},
         {"__class__": 1},
     ],
 )
@@ -105,6 +109,7 @@ def test_even_processors_that_read_no_arguments_fail_on_a_second_one_of_one_name
     unread = Arguments(Modality.IMAGE, others=Others.UNREAD)
     assert not refused(unread, NAVIT, {"images_kwargs": {"made_up": 1}})
     assert refused(unread, NAVIT, {"images_kwargs": {"images": 64}})
+    assert refused(unread, NAVIT, {"self": 1})
 
 
 def test_frames_that_are_not_taken_again_must_be_a_number() -> None:
@@ -221,6 +226,7 @@ def test_a_video_processor_ignores_what_it_does_not_read(kwargs: dict[str, Any])
         {"do_rescale": False, "images_kwargs": {"do_rescale": False}},
         {"use_audio_in_video": True},
         {"tokenizer_file": True},
+        {"videos_kwargs": []},
     ],
 )
 def test_a_video_processor_fails_on_what_it_reads_or_checks(kwargs: dict[str, Any]) -> None:
