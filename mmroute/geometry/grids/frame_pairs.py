@@ -7,11 +7,11 @@ Sources: transformers ``models/qwen2_vl/video_processing_qwen2_vl.py``, vLLM
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from mmroute.geometry.grid import CachePlan, Count, MergedFrames
-from mmroute.geometry.grids.smart_resize import check_aspect, smart_resize
-from mmroute.requests.items import VideoSize
+from mmroute.geometry.grids.smart_resize import check_aspect, smart_resize, unresized
+from mmroute.requests.items import ImageSize, VideoSize
 
 _PAIR: Final = 2
 _MOST_PAIRS: Final = 7  # of the largest video that the engine plans with
@@ -26,11 +26,19 @@ class FramePairs(MergedFrames):
         max_pixels: the largest area of a frame after the resize, in pixels.
         assumed_fps: the frames a second that the processor takes every video to have; None: those
             that the engine decodes.
+        resize: whether frames are resized.
+        temporal_patch_size: the number of frames of a token.
+        samples_again: whether the processor chooses among the frames that the engine decodes.
+        caps_frames: whether the area of a frame depends on how many there are.
     """
 
     min_pixels: int
     max_pixels: int
     assumed_fps: float | None = None
+    resize: bool = True
+    temporal_patch_size: Literal[2] = _PAIR
+    samples_again: Literal[False] = False
+    caps_frames: Literal[False] = False
 
     def max_embeds(self, plan: CachePlan) -> int:
         """The engine plans with frames of the size of the largest image.
@@ -56,12 +64,17 @@ class FramePairs(MergedFrames):
 
     def _tokens(self, video: VideoSize) -> tuple[int, int, int]:
         pairs = -(-len(self.frames(video).indices) // _PAIR)
-        check_aspect(video.height, video.width)
-        rows, columns = smart_resize(
-            video.height,
-            video.width,
+        return pairs, *self._resized(video.height, video.width)
+
+    def _resized(self, height: int, width: int) -> tuple[int, int]:
+        """Rows and columns of tokens of a frame."""
+        if not self.resize:
+            return unresized(ImageSize(width, height), self.factor)
+        check_aspect(height, width)
+        return smart_resize(
+            height,
+            width,
             factor=self.factor,
             min_pixels=self.min_pixels,
             max_pixels=self.max_pixels,
         )
-        return pairs, rows, columns
