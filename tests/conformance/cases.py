@@ -59,6 +59,7 @@ FAMILY_PLACEHOLDERS: dict[str, str | None] = {
     "small-dots-ocr": "<|imgpad|>",
     "small-mistral-large-3": "[IMG]",
     "small-exaone-4.5": "<|image_pad|>",
+    "small-hyperclovax-vision-v2": "<|IMAGE_PAD|>",
     "small-qwen4-exp": "<|image_pad|>",
     "small-cosmos3": "<|image_pad|>",
     "small-cosmos3-edge": "<|image_pad|>",
@@ -98,6 +99,7 @@ FAMILY_PLACEHOLDERS: dict[str, str | None] = {
     "small-moondream3": "<|endoftext|><image>",
     "small-h2ovl": "<image>",
     "small-alpamayo-2-super": "<|image_pad|>",
+    "small-hyperclovax-vision-v2-code": "<|IMAGE_PAD|>",
     "small-keye": "<|image_pad|>",
     "small-kimi-vl": "<|media_pad|>",
     "small-phi-4-multimodal": "<|image_1|>",
@@ -122,6 +124,8 @@ FAMILY_PLACEHOLDERS: dict[str, str | None] = {
 # Families that take videos or audio, of which they have cases as well: by numbers, or by file.
 FAMILY_MEDIA: dict[str, tuple[str, ...]] = {
     "small-exaone-4.5": ("video file",),
+    "small-hyperclovax-vision-v2": ("video file",),
+    "small-hyperclovax-vision-v2-code": ("video file",),
     "small-qwen4-exp": ("video file",),
     "small-cosmos3": ("video file",),
     "small-ovis-2.5": ("video",),
@@ -198,6 +202,14 @@ _FAMILY_KWARGS: tuple[dict[str, Any], ...] = (
     {"max_tiles": 3},
     {"max_pixels": 65536},
 )
+_HYPERCLOVAX_KWARGS: tuple[dict[str, Any], ...] = (
+    {"merge_size": 1},
+    {"merge_size": 3},
+    {"patch_size": 7},
+    {"images_kwargs": {"max_pixels": 50176}},
+    {"images_kwargs": []},
+    {"processor_cls": None},
+)
 # Arguments that a family's own processor reads, or fails on.
 _OWN_KWARGS: dict[str, tuple[dict[str, Any], ...]] = {
     "small-llama-nemotron-nano-vl": (
@@ -209,6 +221,8 @@ _OWN_KWARGS: dict[str, tuple[dict[str, Any], ...]] = {
         {"return_tensors": 2},
         {"images_kwargs": {"size": []}},
     ),
+    "small-hyperclovax-vision-v2": _HYPERCLOVAX_KWARGS,
+    "small-hyperclovax-vision-v2-code": _HYPERCLOVAX_KWARGS,
     "small-opencua": ({"return_tensors": "np"}, {"tokenizer": 1}),
     "small-minicpm-v-2.6": ({"images_kwargs": {"size": []}},),
     "small-cosmos3-edge": (

@@ -17,7 +17,8 @@ from small_models import (
     of_audio,
     whisper,
 )
-from small_parts import NORMALIZED
+from small_parts import NORMALIZED, with_code
+from small_qwen_families import QWEN_FAMILIES
 
 
 def _kimi_vl() -> Files:
@@ -273,7 +274,25 @@ def _minicpm(letter: str, version: float, *, tokenizer: str = "O", **processor: 
     return files
 
 
+def _hyperclovax() -> Files:
+    """Without a file for its video processor, so that vLLM has no sampler of its own for it."""
+    files = QWEN_FAMILIES["small-hyperclovax-vision-v2"]()
+    del files["processor_config.json"], files["video_preprocessor_config.json"]
+    files["config.json"] |= {
+        "model_type": "vlm",
+        "vision_config": {"hidden_size": 64, "patch_size": 14, "spatial_merge_size": 2},
+    }
+    files["preprocessor_config.json"] |= {
+        "auto_map": {"AutoProcessor": "processing_vlm.HCXVisionV2Processor"},
+        "max_pixels": 600000,
+        "min_pixels": 4000,
+        "processor_class": "HCXVisionV2Processor",
+    }
+    return with_code(files, "text_config")
+
+
 CODE_FAMILIES: Final[Mapping[str, Callable[[], Files]]] = {
+    "small-hyperclovax-vision-v2-code": _hyperclovax,
     "small-keye": _keye,
     "small-kimi-vl": _kimi_vl,
     "small-phi-4-multimodal": _phi4,

@@ -179,9 +179,35 @@ def _alpamayo() -> Files:
     return files
 
 
+def _hyperclovax() -> Files:
+    special = tuple(
+        f"<|{token}|>"
+        for kind in ("image", "video")
+        for token in (f"{kind}_start", f"{kind.upper()}_PAD", f"{kind}_end")
+    )
+    return model_files(
+        "HCXVisionV2ForCausalLM",
+        "hyperclovax_vision_v2",
+        special,
+        "<|image_start|><|IMAGE_PAD|><|image_end|>",
+        video="<|video_start|><|VIDEO_PAD|><|video_end|>",
+        config={
+            "image_token_id": "{<|IMAGE_PAD|>}",
+            "video_token_id": "{<|VIDEO_PAD|>}",
+            "text_config": {**TEXT, "model_type": "hyperclovax"},
+            "vision_config": {"model_type": "qwen2_5_vl", "depth": 2, "image_size": 490},
+        },
+        preprocessor_config=_limits(5000, 800000, patch_size=12),
+        video_preprocessor_config=_limits(6000, 700000, patch_size=10)
+        | {"video_processor_type": "Qwen2VLVideoProcessor"},
+        processor_config={"processor_class": "HyperCLOVAXVisionV2Processor"},
+    )
+
+
 QWEN_FAMILIES: Final[Mapping[str, Callable[[], Files]]] = {
     "small-alpamayo-2-super": _alpamayo,
     "small-exaone-4.5": _exaone,
+    "small-hyperclovax-vision-v2": _hyperclovax,
     "small-qwen4-exp": _qwen4,
     "small-cosmos3": _cosmos3,
     "small-cosmos3-edge": _cosmos3_edge,

@@ -1,7 +1,7 @@
 """Qwen2-VL, Qwen2.5-VL and Qwen-Omni: pairs of frames, each resized as an image is.
 
 Sources: transformers ``models/qwen2_vl/video_processing_qwen2_vl.py``, vLLM
-``model_executor/models/qwen2_vl.py``. Checked with both.
+``model_executor/models/qwen2_vl.py`` and ``hyperclovax_vision_v2.py``. Checked with both.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from mmroute.requests.items import ImageSize, VideoSize
 
 _PAIR: Final = 2
 _MOST_PAIRS: Final = 7  # of the largest video that the engine plans with
+_PLANNED_PAIRS: Final = 8  # of a video of square frames that it plans with
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +31,10 @@ class FramePairs(MergedFrames):
         temporal_patch_size: the number of frames of a token.
         samples_again: whether the processor chooses among the frames that the engine decodes.
         caps_frames: whether the area of a frame depends on how many there are.
+        fixed_merge: the number of patches along one side of a token that the engine counts with,
+            where the processor may have another; None: the processor's.
+        planned_side: the side in pixels of the square frames that the engine plans its encoder
+            cache with; None: frames of the size of the largest image.
     """
 
     min_pixels: int
@@ -39,12 +44,18 @@ class FramePairs(MergedFrames):
     temporal_patch_size: Literal[2] = _PAIR
     samples_again: Literal[False] = False
     caps_frames: Literal[False] = False
+    fixed_merge: int | None = None
+    planned_side: int | None = None
 
     def max_embeds(self, plan: CachePlan) -> int:
-        """The engine plans with frames of the size of the largest image.
+        """The engine plans with frames of the size of the largest image, or with squares.
 
-        Source: vLLM ``model_executor/models/qwen2_vl.py`` (``get_max_video_tokens``).
+        Source: vLLM ``model_executor/models/qwen2_vl.py`` (``get_max_video_tokens``),
+        ``hyperclovax_vision_v2.py`` (``get_dummy_mm_data``).
         """
+        if self.planned_side is not None:
+            square = self._resized(self.planned_side, self.planned_side)
+            return self._count(_PLANNED_PAIRS, *square).total
         pairs = plan.max_model_len // max(1, plan.largest_image)
         return min(_MOST_PAIRS, max(1, pairs)) * plan.largest_image
 
@@ -59,8 +70,13 @@ class FramePairs(MergedFrames):
         return _PAIR / (self.assumed_fps or len(frames.indices) / frames.total * frames.fps)
 
     def count(self, video: VideoSize) -> Count:
-        pairs, rows, columns = self._tokens(video)
-        return Count(pairs, 1, rows * columns)
+        return self._count(*self._tokens(video))
+
+    def _count(self, pairs: int, rows: int, columns: int) -> Count:
+        if self.fixed_merge is None:
+            return Count(pairs, 1, rows * columns)
+        patches = pairs * rows * columns * self.merge_size**2
+        return Count(whole=patches // self.fixed_merge**2)
 
     def _tokens(self, video: VideoSize) -> tuple[int, int, int]:
         pairs = -(-len(self.frames(video).indices) // _PAIR)

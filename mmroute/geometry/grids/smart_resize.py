@@ -47,7 +47,8 @@ class SmartResize(MergedPatches):
         frame: whether an image with row ends has two more, in front of its rows and behind.
         planned: the image that the engine plans its encoder cache with. ``area``: one of the
             largest area. ``rectangle``: one that is nearly a square. ``square``: a square that is
-            resized. ``squares``: the better of two squares.
+            resized. ``squares``: the better of two squares. ``request``: a square that counts as
+            a request's image does.
         planned_side: the side of the square of `planned`, or of one of the two, in pixels.
         refused_heights: the heights in pixels that the processor takes for a number of channels.
     """
@@ -63,7 +64,7 @@ class SmartResize(MergedPatches):
     counted_resized: bool = False
     row_ends: bool = False
     frame: bool = False
-    planned: Literal["area", "rectangle", "square", "squares"] = "area"
+    planned: Literal["area", "rectangle", "square", "squares", "request"] = "area"
     planned_side: int = 0
     refused_heights: tuple[int, ...] = ()
 
@@ -83,6 +84,8 @@ class SmartResize(MergedPatches):
             case "squares":
                 sides = math.isqrt(self.max_pixels), side
                 return max(resized.count(ImageSize(side, side)).total for side in sides)
+            case "request":
+                return self.count(ImageSize(side, side)).total
         # It has more tokens if the smallest area is above the largest one.
         return resized.count(image).total
 
