@@ -168,8 +168,8 @@ class FamilySpec(FamilyHead):
     ] = ChatSpec()
     """How the engine renders chats: a table, or the name of the renderer alone."""
     hybrid: bool = False
-    """Whether some layers keep a state. The engine then chooses the number of tokens under one
-    block hash itself."""
+    """Whether some layers keep a state, or have blocks of a size of their own. The engine then
+    chooses the number of tokens under one block hash itself."""
     kv_pages: tuple[KvPageSpec, ...] = ()
     """The kinds of layers whose pages differ in size. The engine makes their blocks differ in
     tokens."""

@@ -318,8 +318,14 @@ def test_harmony_renders_chats_once_the_date_is_told(tmp_path: Path) -> None:
     assert normalizer.normalize(prompt_token_ids=[1, 2]).token_ids.tolist() == [1, 2]
 
 
-def test_the_block_size_of_a_hybrid_model_comes_from_the_worker(tmp_path: Path) -> None:
-    directory = write(tmp_path, architectures=["NemotronHForCausalLM"], model_type="nemotron_h")
+@pytest.mark.parametrize(
+    ("architecture", "model_type"),
+    [("NemotronHForCausalLM", "nemotron_h"), ("DeepseekV4ForCausalLM", "deepseek_v4")],
+)
+def test_the_block_size_of_a_hybrid_model_comes_from_the_worker(
+    architecture: str, model_type: str, tmp_path: Path
+) -> None:
+    directory = write(tmp_path, architectures=[architecture], model_type=model_type)
     routing = Normalizer.from_pretrained(directory).normalize(prompt="Hello the world " * 40)
     for asked in (routing.block_hashes, routing.extra_keys):
         with pytest.raises(

@@ -15,9 +15,10 @@ from mmroute.errors import ModelError, Reason
 from mmroute.model.resolve import resolve_model
 from mmroute.specs.architectures import State, architectures
 
-# The class does not say so, but one kind of its layers has blocks of a size of their own. Source:
-# vLLM ``models/inkling/nvidia/sconv_swa_attn.py`` (`InklingConvState`).
-OWN_BLOCKS = {"InklingForConditionalGeneration"}
+# The class does not say so, but one kind of its layers has blocks of a size of their own. Sources:
+# vLLM ``models/inkling/nvidia/sconv_swa_attn.py`` (`InklingConvState`),
+# ``models/deepseek_v4/compressor.py`` (`CompressorStateCache`).
+OWN_BLOCKS = {"InklingForConditionalGeneration", "DeepseekV4ForConditionalGeneration"}
 
 
 def test_hybrid_models_are_those_of_the_engine() -> None:
