@@ -17,8 +17,13 @@ from mmroute.specs.architectures import State, architectures
 
 # The class does not say so, but one kind of its layers has blocks of a size of their own. Sources:
 # vLLM ``models/inkling/nvidia/sconv_swa_attn.py`` (`InklingConvState`),
-# ``models/deepseek_v4/compressor.py`` (`CompressorStateCache`).
-OWN_BLOCKS = {"InklingForConditionalGeneration", "DeepseekV4ForConditionalGeneration"}
+# ``models/deepseek_v4/compressor.py`` (`CompressorStateCache`),
+# ``models/deepseek_v41/attention.py`` (`DeepseekV4SWACache` without `bounded_replay`).
+OWN_BLOCKS = {
+    "InklingForConditionalGeneration",
+    "DeepseekV4ForConditionalGeneration",
+    "DeepseekV41ForCausalLM",
+}
 
 
 def test_hybrid_models_are_those_of_the_engine() -> None:
