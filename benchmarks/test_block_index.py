@@ -163,6 +163,21 @@ def payload(kind: str, hashes: Sequence[bytes]) -> bytes:
     return msgspec.msgpack.encode([1.5, [event], 0])
 
 
+def page_payload(kind: str, hashes: Sequence[bytes]) -> bytes:
+    """The same as SGLang publishes it: signed integers, and no field that is None."""
+    event: dict[str, Any] = {
+        "type": kind,
+        "block_hashes": [int.from_bytes(h[:8], "big", signed=True) for h in hashes],
+        "medium": "GPU",
+    }
+    if kind == "BlockStored":
+        event |= {
+            "parent_block_hash": None, "token_ids": list(range(100, 100 + 16 * len(hashes))),
+            "block_size": 16, "lora_id": None,
+        }  # fmt: skip
+    return msgspec.msgpack.encode([1.5, [event], 0])
+
+
 def router_event(kind: str, hashes: Sequence[bytes]) -> bytes:
     """Dynamo's event: it has no tokens, and its own hashes in the place of the engine's."""
     low = [int.from_bytes(h[-8:], "big") >> 1 for h in hashes]
@@ -211,15 +226,16 @@ def name_of(key: Any) -> str:
     return key if isinstance(key, str) else key[0] if isinstance(key[0], str) else f"w{key[0]}"
 
 
-@pytest.mark.parametrize("kind", ["mmroute", "Dynamo"])
+@pytest.mark.parametrize("kind", ["mmroute", "mmroute, of SGLang", "Dynamo"])
 def test_apply(benchmark: Benchmark, kind: str) -> None:
     """100 batches that store 100 blocks each, and 100 that remove them, as they are received."""
     if kind == "Dynamo" and RadixTree is None:
         pytest.skip("ai-dynamo-runtime is not installed")
-    index: Any = {"mmroute": Ours, "Dynamo": Dynamo}[kind]()
+    index: Any = Dynamo() if kind == "Dynamo" else Ours()
     batches = [[DRAW.randbytes(32) for _ in range(BATCH)] for _ in range(100)]
-    if kind == "mmroute":
-        received = [payload(event, b) for event in ("BlockStored", "BlockRemoved") for b in batches]
+    if kind != "Dynamo":
+        encode = payload if kind == "mmroute" else page_payload
+        received = [encode(event, b) for event in ("BlockStored", "BlockRemoved") for b in batches]
         apply = index.index.apply
         benchmark(lambda: [apply("w", message) for message in received])
         assert index.index.health().blocks == 0

@@ -6,11 +6,12 @@ import time
 from collections.abc import Iterable
 from dataclasses import replace
 from threading import Lock
-from typing import Annotated, Literal, NamedTuple, Self
+from typing import Annotated, Final, Literal, NamedTuple, Self
 
 import msgspec
 import numpy as np
 
+from mmroute.hashing import BlockHashes, PageHashes
 from mmroute.kv_events.events import (
     AllBlocksCleared,
     BlockRemoved,
@@ -23,6 +24,8 @@ from mmroute.kv_events.health import Health, WorkerHealth
 from mmroute.kv_events.holders import MAX_SLOTS, Blocks, Table, longest, new_table
 from mmroute.kv_events.ranks import Rank, Ranks, WorkerRank, packed
 from mmroute.kv_events.streams import Lost, Message, Position, Received, Restarted, Source
+
+_NUMBER_BITS: Final = 64
 
 
 class Residency(NamedTuple):
@@ -49,6 +52,7 @@ class _Snapshot(msgspec.Struct, frozen=True, array_like=True):
     kind: Literal["mmroute index 1"]
     ranks: tuple[_SavedRank, ...]
     tables: tuple[tuple[int | None, str | None, str | None, bytes], ...]
+    has_pages: bool = False
 
 
 class BlockIndex:
@@ -70,7 +74,8 @@ class BlockIndex:
       is reset without an event. A copy that survived is missed until it is stored again; one
       kept in error would attract requests for ever.
     - A batch without a rank is of rank 0, the publishers' default (distributed/kv_events.py).
-    - Hashes are compared by their low 64 bits, the most that every publisher gives.
+    - Hashes are compared as unsigned numbers of 64 bits, the most that every publisher gives: the
+      low bits of vLLM's, and the first ones of SGLang's, which its events have as signed numbers.
 
     A block takes 21 to 32 bytes if one rank holds it, and some bits more for each further rank.
     What a rank held is forgotten at once when its cache is cleared; the memory is given back bit
@@ -84,6 +89,7 @@ class BlockIndex:
         self._tables: dict[Residency, Table] = {}
         self._ranks = Ranks(self._tables)
         self._health: dict[str, WorkerHealth] = {}
+        self._has_pages = False
 
     def __repr__(self) -> str:
         return f"<BlockIndex of {len(self._ranks)} ranks>"
@@ -109,12 +115,14 @@ class BlockIndex:
             changes = message.changes
         else:
             changes = decode_changes(message) if isinstance(message, bytes) else message
+        has_pages = changes.has_pages
         with self._lock:
             rank = self._rank(WorkerRank(worker, changes.data_parallel_rank or 0))
             if isinstance(message, Received):
                 rank.topic = message.source.topic
                 rank.position = Position(message.sequence, changes.ts)
             self._health[worker].enter(changes.ts)
+            self._has_pages |= has_pages
             self._enter(rank, changes)
             self._ranks.sweep()
 
@@ -145,12 +153,16 @@ class BlockIndex:
         """How many leading blocks of a prompt each rank of each worker holds.
 
         Args:
-            hashes: the hashes of the prompt's blocks, in order; in full, or their low 64 bits.
+            hashes: the hashes of the prompt's blocks, in order: `Routing.block_hashes` or
+                `Routing.page_hashes`, their `event_ints`, or vLLM's in full or their low 64 bits.
             medium: count only copies in this medium, such as ``GPU``; None for all.
 
         Returns:
             A number for every rank that ever sent a batch, 0 included, in the order of their
             first batches.
+
+        Raises:
+            ValueError: hashes in full that may be of pages, after a worker of SGLang sent events.
 
         >>> from mmroute.kv_events import BlockStored
         >>> index = BlockIndex()
@@ -159,7 +171,7 @@ class BlockIndex:
         >>> index.longest_prefixes([b"hash one", b"hash two", b"hash 333"])
         {WorkerRank(worker='worker-0', data_parallel_rank=0): 2}
         """
-        wanted = tuple(hashes)
+        wanted = self._numbered(hashes)
         with self._lock:
             tables = tuple(
                 table
@@ -192,7 +204,7 @@ class BlockIndex:
         engine reuses what all of them keep. See `mmroute.kv_events.groups`.
 
         Args:
-            hashes: the hashes of the prompt's blocks, in order; in full, or their low 64 bits.
+            hashes: the hashes of the prompt's blocks, in order, as in `longest_prefixes`.
             num_tokens: the number of tokens of the prompt.
             block_size: the number of tokens under one hash.
 
@@ -200,7 +212,7 @@ class BlockIndex:
             A number for every rank that ever sent a batch. None where the events do not tell it: a
             group has announced no block yet, or is of a kind that is not covered.
         """
-        wanted = tuple(hashes)
+        wanted = self._numbered(hashes)
         with self._lock:
             held = {
                 number: self._held(wanted, number)
@@ -237,7 +249,7 @@ class BlockIndex:
         Returns:
             For each residency of which any worker ever stored a block, one value per hash.
         """
-        wanted = tuple(hashes)
+        wanted = self._numbered(hashes)
         with self._lock:
             known = self._ranks.get(rank)
             slots = packed([known.slot] if known else [])
@@ -279,7 +291,8 @@ class BlockIndex:
             )
             slots = self._ranks.packed()
             tables = tuple((*r, table.dump(slots)) for r, table in self._tables.items())
-        return msgspec.msgpack.encode(_Snapshot("mmroute index 1", ranks, tables))
+            saved = _Snapshot("mmroute index 1", ranks, tables, self._has_pages)
+        return msgspec.msgpack.encode(saved)
 
     @classmethod
     def from_snapshot(cls, snapshot: bytes) -> Self:
@@ -294,6 +307,7 @@ class BlockIndex:
         index = cls()
         try:
             saved = msgspec.msgpack.decode(snapshot, type=_Snapshot)
+            index._has_pages = saved.has_pages
             index._ranks.take({each.slot for each in saved.ranks})
             for each in saved.ranks:
                 rank = index._rank(WorkerRank(each.worker, each.data_parallel_rank), each.slot)
@@ -307,6 +321,23 @@ class BlockIndex:
             message = f"{len(snapshot)} bytes are no snapshot of a BlockIndex: {error}"
             raise ValueError(message) from error
         return index
+
+    def _numbered(self, hashes: Iterable[bytes | int]) -> tuple[bytes | int, ...]:
+        """The hashes as tables compare them. Those of pages are known by their numbers alone."""
+        if type(hashes) is PageHashes:  # isinstance takes longer, and this is asked for each prompt
+            return tuple(hashes.event_ints())
+        wanted = tuple(hashes)
+        if (
+            self._has_pages
+            and not isinstance(hashes, BlockHashes)
+            and any(isinstance(one, bytes) or one.bit_length() > _NUMBER_BITS for one in wanted)
+        ):
+            raise ValueError(
+                "hashes in full do not say whether they are of vLLM's blocks or of SGLang's pages, "
+                "and workers of SGLang are known; give the result of Routing.block_hashes or "
+                "Routing.page_hashes itself, or its event_ints()"
+            )
+        return wanted
 
     def _enter(self, rank: Rank, changes: Changes | EventBatch) -> None:
         for event in changes.events:

@@ -43,6 +43,10 @@ def removed(*hashes: bytes | int, medium: str | None = "GPU", **fields: Any) -> 
     return {"type": "BlockRemoved", "block_hashes": list(hashes), "medium": medium, **fields}
 
 
+def without(event: Json, *names: str) -> Json:
+    return {name: value for name, value in event.items() if name not in names}
+
+
 CLEARED: Json = {"type": "AllBlocksCleared"}
 
 
@@ -85,7 +89,11 @@ def test_unknown_fields_are_ignored() -> None:
         (payload({"type": "x" * 10_000}), "Invalid value 'xxx"),
         (payload({"block_hashes": []}), "`type`"),
         (payload({"type": "BlockStored"}), "missing required field"),
-        (payload(removed(-1)), "Expected `int` >= 0 - at `$[1][0].block_hashes[0]`"),
+        (payload(stored(-1)), "Expected `int` >= 0 - at `$[1][0].block_hashes[0]`"),
+        (payload(removed(-1, group_idx=0), stored(1)), "Expected `int` >= 0"),
+        (payload(removed(-1, b"#")), "Expected `int` >= 0"),
+        (payload(without(stored(b"#"), "lora_name")), "missing required field `lora_name`"),
+        (payload(without(stored(1 << 63), "lora_name")), "missing required field `lora_name`"),
         (payload(removed("text")), "Expected `int | bytes`, got `str`"),  # type: ignore[arg-type]
         (payload(CLEARED, rank="zero"), "Expected `int | null`, got `str`"),  # type: ignore[arg-type]
         (
