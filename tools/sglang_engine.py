@@ -102,8 +102,8 @@ class Engine:
                 sampling_params={"max_new_tokens": 1},
             )
         uuids = [image.get("uuid") for image in case.get("images", ())]
-        if all(uuids):
-            request.mm_hashes = uuids
+        if hashes := case.get("mm_hashes") or (uuids if all(uuids) else None):
+            request.mm_hashes = hashes
         return request
 
     def _pad(self, ids: Any, inputs: Any) -> Any:

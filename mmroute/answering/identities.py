@@ -43,8 +43,9 @@ def identities_of(
         InexactError: an error of the engine's `Identify` or `check_names`.
     """
     request, read = prepared.request, model.engine.read_mm_hash
-    if request.mm_hashes and read is not None:
-        if len(request.mm_hashes) != len(placeholders):  # the engine ignores such a list
+    if read is not None and (request.mm_hashes or request.messages is not None):
+        # The engine ignores a list of another length. A uuid in a chat names no image to it.
+        if len(request.mm_hashes) != len(placeholders):
             return (None,) * len(placeholders)
         each = [model.media[placed.modality].identity for placed in placeholders]
         return tuple(map(read, request.mm_hashes, each))

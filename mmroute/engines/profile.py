@@ -115,7 +115,7 @@ class EngineProfile:
         renders: whether the engine's server has the render routes that ``mmroute serve`` has.
         takes_metadata: whether its generate route takes metadata of items in place of pixels.
         read_mm_hash: returns the identity for an entry of the request's `mm_hashes`; None if the
-            engine does not read them.
+            engine does not read them. One that reads them takes no uuid in a chat.
         limits: the most items of a modality in one prompt, where it differs from `max_items`.
         media_domains: the hosts of links that the engine follows; empty for all.
         lora_in_identities: whether identities of requests to a LoRA adapter begin with its name.

@@ -22,8 +22,10 @@ def sglang_generate(
 ) -> dict[str, Any]:
     """The body for SGLang's ``/generate``: token IDs, images, and their hashes as ``mm_hashes``.
 
-    With these hashes SGLang's prefix cache tells images apart as `Routing.pad_value_ids` does.
-    SGLang expands the prompt itself, so the body has the prompt *before* expansion.
+    With these hashes SGLang's prefix cache tells images apart as `Routing.pad_value_ids` does. With
+    ``backend="sglang"`` the images of a chat have hashes only if `normalize` got `mm_hashes`: its
+    chat route has none. SGLang expands the prompt itself, so the body has the prompt *before*
+    expansion.
 
     Args:
         routing: the answer to this request.

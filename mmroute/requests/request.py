@@ -81,6 +81,7 @@ class Request(NamedTuple):
             fit the context. A prompt that it shortens has no exact answer.
         mm_hashes: SGLang's field: hexadecimal digits for each image, in the order of their
             placeholders, by which its prefix cache tells them apart. No other engine reads it.
+            Only ``/generate`` has it: give it with `messages` only if you send them there.
         cache_salt: a text that keeps the caches of tenants apart; block hashes cover it.
         lora: the adapter that answers; block hashes cover it.
         api_fields: ``response_format``, ``tool_choice`` and other fields of the engine's API that

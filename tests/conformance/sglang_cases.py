@@ -1,4 +1,8 @@
-"""The requests of SGLang's vectors. Images are written by their numbers; uuids are mm_hashes."""
+"""The requests of SGLang's vectors. Images are written by their numbers.
+
+The uuids of images beside a prompt are their mm_hashes. Chats with images are sent to ``/generate``
+as SGLang's chat route makes them, with mm_hashes of their own.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +35,18 @@ _CALL = {
 
 def cases(model: str) -> Iterator[dict[str, Any]]:
     """The requests for one model."""
-    for name, case in {**_chats(), **_prompts(PLACEHOLDERS[model])}.items():
+    for name, case in _chats().items():
+        yield {"id": name, **_for_generate(case)}
+    for name, case in _prompts(PLACEHOLDERS[model]).items():
         yield {"id": name, **case}
+
+
+def _for_generate(chat: dict[str, Any]) -> dict[str, Any]:
+    """A chat with the uuids of its images as mm_hashes."""
+    images = [dict(image) for image in chat.get("images", ())]
+    uuids = [image.pop("uuid", None) for image in images]
+    named = {"mm_hashes": uuids} if images and all(uuids) else {}
+    return {**chat, **({"images": images} if images else {}), **named}
 
 
 def _image(width: int, height: int, uuid: str | None = None, **more: Any) -> dict[str, Any]:

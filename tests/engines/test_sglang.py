@@ -16,6 +16,7 @@ from small_models import SMALL_MODELS, fingerprint, write_model
 from mmroute import ImageSize, InexactError, ModelError, Normalizer, Reason
 from mmroute.answering.routing import Routing
 from mmroute.families.matching import known_families
+from mmroute.forwarding import sglang_generate
 from mmroute.requests.lines import request_of
 
 FILES = sorted((VECTORS / "sglang").glob("*.jsonl"))
@@ -117,6 +118,46 @@ def test_other_engines_have_no_page_hashes(normalizer: Callable[[str], Normalize
     with pytest.raises(InexactError, match=r"Routing\.block_hashes") as caught:
         routing.page_hashes(PAGE)
     assert caught.value.reason is Reason.UNSUPPORTED_ENGINE_SETTING
+
+
+PICTURE = {"type": "image_url", "image_url": {"url": "https://images.test/meter.png"}}
+HELLO = {"type": "text", "text": "Read the meter in the cellar."}
+
+
+@pytest.mark.parametrize("name", ["meter-1", "00000000deadbeef"])
+@pytest.mark.parametrize("place", ["link", "bare part", "images", "part and images"])
+def test_a_uuid_names_no_image_of_a_chat(tmp_path: Path, name: str, place: str) -> None:
+    """A running server had one hash for a picture whatever the `uuid` of its part was."""
+    parts = {
+        "link": {**PICTURE, "uuid": name}, "bare part": {"type": "image", "uuid": name},
+        "images": {"type": "image"}, "part and images": {**PICTURE, "uuid": name},
+    }  # fmt: skip
+    image = ImageSize(64, 48, name if "images" in place else None)
+    chat = [{"role": "user", "content": [parts[place], HELLO]}]
+    routing = load("small-qwen2.5-vl", tmp_path).normalize(messages=chat, images=[image])
+    assert routing.exact
+    assert routing.identities == (None,)
+    for ask in (lambda: routing.page_hashes(PAGE), routing.image_hashes, routing.pad_value_ids):
+        with pytest.raises(InexactError, match="mm_hashes") as caught:
+            ask()
+        assert caught.value.reason is Reason.IMAGE_IDENTITY_UNKNOWN
+
+
+def test_a_chat_that_is_sent_to_generate_has_the_hashes_of_what_is_sent(tmp_path: Path) -> None:
+    normalizer = load("small-qwen2.5-vl", tmp_path)
+    chat = [{"role": "user", "content": [{**PICTURE, "uuid": "meter-1"}, HELLO]}]
+    request: dict[str, Any] = {"messages": chat}
+    image = ImageSize(64, 48)
+    unnamed = normalizer.normalize(**request, images=[image])
+    with pytest.raises(InexactError, match="mm_hashes"):
+        sglang_generate(unnamed, request, sampling_params={})
+    routing = normalizer.normalize(**request, images=[image], mm_hashes=["deadbeef"])
+    body = sglang_generate(routing, request, sampling_params={})
+    assert body["mm_hashes"] == ["00000000deadbeef"]
+    sent = normalizer.normalize(
+        prompt_token_ids=body["input_ids"], images=[image], mm_hashes=body["mm_hashes"]
+    )
+    assert sent.page_hashes(PAGE) == routing.page_hashes(PAGE)
 
 
 def test_qwen3_vl_has_no_page_hashes_whatever_the_caller_names_its_images(tmp_path: Path) -> None:

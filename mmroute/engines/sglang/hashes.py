@@ -63,9 +63,10 @@ class SglangHashes:
         if None in prompt.identities:
             raise InexactError(
                 Reason.IMAGE_IDENTITY_UNKNOWN,
-                "SGLang hashes the decoded pictures unless the request has mm_hashes: give each "
-                "image's entry as its `uuid`. For Qwen3-VL it ignores them, so the page hashes of "
-                "a request with images are not known",
+                "SGLang hashes the decoded pictures unless /generate gets mm_hashes: give an entry "
+                "for each image, and send the same. Its chat route ignores them, and the uuid of a "
+                "part. For Qwen3-VL it ignores mm_hashes everywhere, so the page hashes of a "
+                "request with images are not known",
             )
         padded = wide_pad_value_ids(ids, prompt.placed_hashes()) if prompt.identities else ids
         return hash_pages(padded, page_size=page_size, cache_salt=prompt.cache_salt)

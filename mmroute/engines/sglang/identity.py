@@ -1,8 +1,10 @@
 """The identities of images in SGLang's prefix cache: numbers of 64 bits.
 
 The number is the client's own if its request has ``mm_hashes``. Otherwise it is a hash of the
-decoded picture, which the worker's processor computes and nobody else can know. Source: SGLang
-``srt/managers/tokenizer_manager.py`` (`_tokenize_one_request`).
+decoded picture, which the worker's processor computes and nobody else can know. Only ``/generate``
+has the field: the chat route reads neither ``mm_hashes`` nor the ``uuid`` of a part. Source: SGLang
+``srt/managers/tokenizer_manager.py`` (`_tokenize_one_request`),
+``srt/entrypoints/openai/serving_chat.py`` (`_convert_to_internal_request`).
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ def identity_of_hash(entry: Any, form: IdentityForm) -> Identity | None:
 
 
 def item_identity(item: Item, *, form: IdentityForm, **_: Any) -> Identity | None:
-    """The item's entry in ``mm_hashes``, as 16 hexadecimal digits; None if it has none.
+    """The entry in ``mm_hashes`` for an item beside a prompt, as 16 hexadecimal digits, or None.
 
     Args:
         item: an image. A uuid of 16 hexadecimal digits is the entry itself. For any other uuid
