@@ -15,6 +15,7 @@ from small_models import SMALL_MODELS, fingerprint, write_model
 
 from mmroute import ImageSize, InexactError, ModelError, Normalizer, Reason
 from mmroute.answering.routing import Routing
+from mmroute.engines.sglang.json_values import arguments_of
 from mmroute.families.matching import known_families
 from mmroute.forwarding import sglang_generate
 from mmroute.requests.lines import request_of
@@ -158,6 +159,79 @@ def test_a_chat_that_is_sent_to_generate_has_the_hashes_of_what_is_sent(tmp_path
         prompt_token_ids=body["input_ids"], images=[image], mm_hashes=body["mm_hashes"]
     )
     assert sent.page_hashes(PAGE) == routing.page_hashes(PAGE)
+
+
+HALF = "\ud800"
+
+
+def body_with(**fields: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": "Hi"}], **fields}
+
+
+def calling(arguments: object, **more: Any) -> dict[str, Any]:
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": arguments}}
+    turns = [{"role": "user", "content": "Hi"},
+             {"role": "assistant", "content": "", "tool_calls": [{**call, **more}]},
+             {"role": "tool", "tool_call_id": "1", "content": "x"}]  # fmt: skip
+    return {"messages": turns}
+
+
+FUNCTION = {"type": "function", "function": {"name": "f"}}
+HALVES: dict[str, dict[str, Any]] = {
+    "a content": {"messages": [{"role": "user", "content": HALF}]},
+    "a part": {"messages": [{"role": "user", "content": [{"type": "text", "text": "a\udfff"}]}]},
+    "a name": {"messages": [{"role": "user", "content": "Hi", "name": HALF}]},
+    "an unknown field": {"messages": [{"role": "user", "content": "Hi", "x": {"y": [HALF]}}]},
+    "a key": {"messages": [{"role": "user", "content": "Hi", HALF: 1}]},
+    "arguments": calling(f'{{"a": "{HALF}"}}'),
+    "escaped arguments": calling('{"a": "\\ud800"}'),
+    "an escaped key of arguments": calling('{"\\ud800": 1}'),
+    "arguments as an object": calling({"a": HALF}),
+    "the ID of a call": calling("{}", id=HALF),
+    "a tool": body_with(tools=[{**FUNCTION, "function": {"name": "f", "description": HALF}}]),
+    "an unknown field of a tool": body_with(tools=[{**FUNCTION, "x": HALF}]),
+    "a template variable": body_with(chat_template_kwargs={"unused": HALF}),
+    "the name of one": body_with(chat_template_kwargs={HALF: 1}),
+    "cache_salt": body_with(cache_salt=HALF),
+    "mm_hashes": {"prompt": "Hi", "mm_hashes": [HALF]},
+    "a prompt": {"prompt": f"Hi {HALF}"},
+}
+
+
+@pytest.mark.parametrize("name", HALVES)
+def test_half_of_a_surrogate_pair_is_refused_wherever_it_is(name: str, tmp_path: Path) -> None:
+    """SGLang's parser of JSON (orjson) refuses it; a running server answered 400 to each."""
+    routing = load("small-qwen2.5-vl", tmp_path).answer(request_of(HALVES[name]))
+    assert (routing.exact, routing.reason) == (False, Reason.INVALID_REQUEST), routing.message
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ('{"a": "\\ud83d\\ude00"}', {"a": "\U0001f600"}),
+        ('{"a": 18446744073709551615}', {"a": 18446744073709551615}),
+        ('{"a": -9223372036854775808}', {"a": -9223372036854775808}),
+        ('{"a": 18446744073709551616}', {"a": 1.8446744073709552e19}),
+        ('{"a": -9223372036854775809}', {"a": -9.223372036854775808e18}),
+        ('{"a": 1e308}', {"a": 1e308}),
+        ('{"a": 1e-400}', {"a": 0.0}),
+        ('{"a": 1e309}', None),
+        ('{"a": -1e309}', None),
+        (f'{{"a": 1{"0" * 5000}}}', None),
+        ('{"a": NaN}', None),
+        ('{"a": "\\udc00\\ud800"}', None),
+        ("[]", None),
+    ],
+)
+def test_arguments_are_read_as_orjson_does(text: str, read: dict[str, Any] | None) -> None:
+    """The values are those of orjson 3.13.0."""
+    if read is None:
+        with pytest.raises(InexactError) as caught:
+            arguments_of(text)
+        assert caught.value.reason is Reason.INVALID_REQUEST
+    else:
+        found = arguments_of(text)
+        assert (found, type(found["a"])) == (read, type(read["a"]))
 
 
 def test_qwen3_vl_has_no_page_hashes_whatever_the_caller_names_its_images(tmp_path: Path) -> None:

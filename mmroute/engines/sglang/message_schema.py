@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter
 
+_Content = Annotated[str, Field(min_length=0)]  # without a limit, half of a pair would be taken
 _Lower = BeforeValidator(lambda role: role.lower() if isinstance(role, str) else role)
 
 
@@ -58,7 +59,7 @@ class _ToolCall(BaseModel):
 
 class _User(BaseModel):
     role: Literal["user"]
-    content: str | list[_Part]
+    content: _Content | list[_Part]
 
 
 class _Message(BaseModel):
@@ -68,7 +69,7 @@ class _Message(BaseModel):
         ],
         _Lower,
     ]  # fmt: skip
-    content: str | list[_Part] | None = None
+    content: _Content | list[_Part] | None = None
     tool_call_id: str | None = None
     name: str | None = None
     phase: Literal["commentary", "final_answer"] | None = None

@@ -6,21 +6,21 @@ Source: SGLang ``srt/entrypoints/openai/serving_chat.py`` (`_apply_jinja_templat
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from pydantic import ValidationError
 
 from mmroute.chat.conversation import ParsedChat
 from mmroute.chat.parts import MediaPart, Part, TextPart
+from mmroute.engines.sglang.json_values import arguments_of, check_unicode
 from mmroute.engines.sglang.message_schema import CHAT
 from mmroute.errors import InexactError, Reason, invalid, json_type, problem, quoted
 from mmroute.requests.items import Modality, checked_uuid
 from mmroute.requests.request import Request
 
+_PLAIN: Final = frozenset({"role", "content"})
 _OTHER_MEDIA: Final = frozenset({"video", "video_url", "audio", "audio_url", "input_audio"})
-_INT64: Final = 1 << 63
 
 
 def parse_messages(request: Request) -> ParsedChat:
@@ -56,7 +56,10 @@ def parse_messages(request: Request) -> ParsedChat:
 def _with_image_urls(message: object) -> object:
     """A message whose parts of type "image" have the form that the API knows."""
     content = message.get("content") if isinstance(message, Mapping) else None
-    if not isinstance(message, Mapping) or not isinstance(content, list):
+    if not isinstance(message, Mapping) or (isinstance(content, str) and message.keys() <= _PLAIN):
+        return message
+    check_unicode("messages", message)
+    if not isinstance(content, list):
         return message
     return {**message, "content": [_with_image_url(part) for part in content]}
 
@@ -119,31 +122,10 @@ def _tool_call(call: Mapping[str, Any]) -> dict[str, Any]:
     function = call["function"]
     arguments = function.get("arguments")
     if isinstance(arguments, str):
-        arguments = _arguments(arguments)
+        arguments = arguments_of(arguments)
     return {
         "id": call.get("id"),
         "index": call.get("index"),
         "type": call["type"],
         "function": {"name": function.get("name"), "arguments": arguments},
     }
-
-
-def _arguments(text: str) -> dict[str, Any]:
-    try:
-        arguments = json.loads(text, parse_constant=_no_constant, parse_int=_integer)
-    except (ValueError, RecursionError) as error:
-        raise invalid(f"the arguments of a tool call must be JSON: {error}") from error
-    if not isinstance(arguments, dict):
-        raise invalid(f"the arguments of a tool call must be an object, found {quoted(arguments)}")
-    return arguments
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
-
-
-def _integer(digits: str) -> int:
-    number = int(digits)
-    if not -_INT64 <= number < _INT64:
-        raise ValueError("an integer of more than 64 bits is not covered")
-    return number

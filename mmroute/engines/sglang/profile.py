@@ -11,15 +11,22 @@ from typing import TYPE_CHECKING, Final
 from mmroute.engines.profile import ChatSource, EngineProfile
 from mmroute.engines.sglang.hashes import SglangHashes
 from mmroute.engines.sglang.identity import identity_of_hash, item_identity
+from mmroute.engines.sglang.json_values import check_unicode
 from mmroute.errors import invalid, quoted
 from mmroute.requests.items import Modality, check_text
 from mmroute.requests.request import Request
 
 if TYPE_CHECKING:
     from mmroute.chat import Chat
+    from mmroute.engines.settings import EngineSettings
     from mmroute.tokenizers import Tokenizer
 
 _NO_LIMIT: Final = 1 << 62
+# Those of a body in which nothing else refuses a lone surrogate.
+_UNREAD: Final = (
+    "tools", "chat_template_kwargs", "mm_processor_kwargs", "media_io_kwargs", "mm_hashes",
+    "api_fields",
+)  # fmt: skip
 
 
 def _check_cache_salt(salt: object) -> None:
@@ -28,6 +35,14 @@ def _check_cache_salt(salt: object) -> None:
     if not isinstance(salt, str):
         raise invalid(f"cache_salt must be a text, found {quoted(salt)}")
     check_text("cache_salt", salt)
+
+
+def _check_unicode(request: Request, _settings: EngineSettings, _chat: Chat, /) -> Request:
+    """The request. SGLang refuses a body with half of a surrogate pair in any of its texts."""
+    for name in _UNREAD:
+        if value := getattr(request, name):
+            check_unicode(name, value)
+    return request
 
 
 def _load_chat(source: ChatSource) -> Chat:
@@ -62,7 +77,7 @@ SGLANG: Final = EngineProfile(
     adds_special_tokens=_adds_special_tokens,
     check_names=lambda _named, _items, _forms: None,  # it keeps no processed items by that name
     check_cache_salt=_check_cache_salt,
-    with_defaults=lambda request, _settings, _chat: request,
+    with_defaults=_check_unicode,
     why_refused=lambda _architectures: "",
     processor_kwargs=lambda _defaults, _settings: {},  # those of a request change nothing
     only_checked_families=True,
