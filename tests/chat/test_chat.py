@@ -174,3 +174,44 @@ def test_what_mistral_common_has_read_is_not_read_or_decoded_again(
     sized = encoder.with_items({Modality.IMAGE}, lambda _: [10])
     messages = [{"role": "user", "content": "Hi"}]
     assert len(sized.encode(messages, tools=None, continue_final_message=False)) > 3
+
+
+@pytest.mark.parametrize(
+    ("half", "whole"),
+    [
+        ({"content": "a\ud800b"}, {"content": "a\ufffdb"}),
+        ({"content": [{"type": "text", "text": "\udfff"}]}, {"content": "\ufffd"}),
+        ({"content": "Hi", "name": "\ud800"}, {"content": "Hi"}),
+    ],
+)
+def test_tekken_replaces_half_of_a_surrogate_pair(
+    normalizer: Callable[[str], Normalizer], half: dict[str, Any], whole: dict[str, Any]
+) -> None:
+    """vLLM's server answers these chats, with the token IDs of U+FFFD."""
+    pixtral = normalizer("pixtral-12b-2409")
+    user: dict[str, Any] = {"role": "user"}
+    found = pixtral.normalize(messages=[user | half])
+    expected = pixtral.normalize(messages=[user | whole])
+    assert found.token_ids.tolist() == expected.token_ids.tolist()
+
+
+def test_tekken_replaces_half_of_a_surrogate_pair_in_arguments_and_tools(
+    normalizer: Callable[[str], Normalizer],
+) -> None:
+    def asked(text: str) -> list[int]:
+        function = {"name": "f", "description": text, "parameters": {"type": "object"}}
+        call = {"id": "abcdefghi", "type": "function",
+                "function": {"name": "f", "arguments": f'{{"a": "{text}"}}'}}  # fmt: skip
+        turns: list[dict[str, Any]] = [
+            {"role": "user", "content": "Hi"},
+            {"role": "assistant", "content": "", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "abcdefghi", "content": text},
+        ]
+        ids: list[int] = (
+            normalizer("pixtral-12b-2409")
+            .normalize(messages=turns, tools=[{"type": "function", "function": function}])
+            .token_ids.tolist()
+        )
+        return ids
+
+    assert asked("\ud800") == asked("\ufffd") == asked("\udfff")

@@ -6,7 +6,6 @@ Source: vLLM ``renderers/mistral.py`` and ``tokenizers/mistral.py``, transformer
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -74,7 +73,6 @@ class MistralChat(VllmChat):
                 message["tool_calls"] = result["tool_calls"]
         if self.as_server:
             _shorten_call_ids(sized)
-        _check_unicode(sized, request)  # without the images, which may be long
         return self.encoder.encode(
             sized,
             tools=normalize_tools(request.tools),
@@ -91,14 +89,6 @@ def _shorten_call_ids(messages: Sequence[dict[str, Any]]) -> None:
             ]
         if isinstance(message.get("tool_call_id"), str):
             message["tool_call_id"] = message["tool_call_id"][-_CALL_ID_LENGTH:]
-
-
-def _check_unicode(messages: Sequence[dict[str, Any]], request: Request) -> None:
-    """Tekken takes a lone surrogate for U+FFFD; the engine's API refuses it."""
-    try:
-        json.dumps([messages, request.tools], ensure_ascii=False, default=str).encode()
-    except UnicodeEncodeError as error:
-        raise invalid(f"the messages or tools hold a lone surrogate: {error.reason}") from error
 
 
 def _check_end(last_role: str, request: Request) -> None:
