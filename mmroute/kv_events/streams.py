@@ -103,6 +103,7 @@ class _Stream:
     endpoint: str
     next: int = 0
     last_time: float = float("-inf")
+    is_replayed: bool | None = None  # whether replays bring this process's batches
 
     def put(self, new: Received) -> Iterator[Message]:
         """A message, of which those before it are not to be had if they are missing."""
@@ -119,7 +120,7 @@ class _Stream:
 
     def restarted(self) -> Restarted:
         """Begin again."""
-        self.next, self.last_time = 0, float("-inf")
+        self.next, self.last_time, self.is_replayed = 0, float("-inf"), None
         return Restarted(self.source)
 
 
@@ -146,13 +147,11 @@ class Streams:
     _waiting_bytes: int = 0
     _asked: int = 0
     _request: int | None = None
-    _has_given: bool = False
     _gives: bool = False
 
     def __post_init__(self) -> None:
         for source, (sequence, ts) in self.taken.items():
-            self._streams[source] = _Stream(source, self.endpoint, sequence + 1, ts)
-        self._has_given = bool(self.taken)
+            self._streams[source] = _Stream(source, self.endpoint, sequence + 1, ts, True)
         self.check()  # what was published before anybody listened
 
     def take_request(self) -> bytes | None:
@@ -185,6 +184,7 @@ class Streams:
                     self._wait(new)
                     self._ask(0)
                     return
+            self._try_replays()
 
     def replayed(self, frames: Sequence[bytes]) -> Iterator[Message]:
         """The messages that a part of a replay makes ready, in their order."""
@@ -192,15 +192,16 @@ class Streams:
             return  # of a replay that is of no use any more
         if frames[1:2] == [_END]:
             known = [stream for stream in self._streams.values() if stream.next]
-            if known and self._has_given and not self._gives:
+            if known and known[0].is_replayed and not self._gives:
                 self._drop_waiting(float("inf"))
                 yield known[0].restarted()  # its own process would have the last batch
                 self._ask(0)
             else:
+                for stream in known:
+                    stream.is_replayed = self._gives
                 yield from self.ended()
             return
-        is_first = not self._gives
-        self._has_given = self._gives = True
+        is_first, self._gives = not self._gives, True
         new = self._arrived(frames)
         if isinstance(new, Lost):
             yield new
@@ -235,6 +236,12 @@ class Streams:
                 self._ask(stream.next)
                 return
             yield from stream.put(new)
+        self._try_replays()
+
+    def _try_replays(self) -> None:
+        """Ask for a batch of a new process again, so that an empty replay can tell its end."""
+        if any(each.next and each.is_replayed is None for each in self._streams.values()):
+            self.check()
 
     def _stream(self, source: Source) -> _Stream:
         return self._streams.setdefault(source, _Stream(source, self.endpoint))

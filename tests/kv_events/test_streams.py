@@ -58,6 +58,12 @@ def listening(publisher: Publisher) -> Streams:
     return streams
 
 
+def heard(streams: Streams, publisher: Publisher) -> list[Message]:
+    """What follows from one more batch, and from the replays that it makes necessary."""
+    found = list(streams.received(publisher.publish()))
+    return found + answered(streams, publisher)
+
+
 def told(messages: Iterable[Message]) -> list[Any]:
     """Numbers that were received, ranges that were lost, and restarts."""
     return [
@@ -133,7 +139,7 @@ def test_a_replay_that_does_not_come_is_given_up() -> None:
     messages = [publisher.publish() for _ in range(4)]
     assert told([*streams.received(messages[2]), *streams.received(messages[3])]) == []
     assert streams.take_request() == bytes(8)
-    assert told(streams.ended()) == [(0, 1), 2, 3]
+    assert told(streams.give_up()) == [(0, 1), 2, 3]
     assert not streams.is_replaying
 
 
@@ -151,10 +157,10 @@ def test_a_restart_is_seen_by_numbers_that_begin_again(replays: bool) -> None:
     publisher = Publisher()
     streams = listening(publisher) if replays else Streams()
     for _ in range(3):
-        list(streams.received(publisher.publish()))
+        heard(streams, publisher)
     publisher.start()
-    assert told(streams.received(publisher.publish())) == ["new", 0]
-    assert told([m for _ in range(2) for m in streams.received(publisher.publish())]) == [1, 2]
+    assert told(heard(streams, publisher)) == ["new", 0]
+    assert told([m for _ in range(2) for m in heard(streams, publisher)]) == [1, 2]
     publisher.start()
     publisher.publish()  # not heard
     found = list(streams.received(publisher.publish()))
@@ -198,6 +204,45 @@ def test_a_silence_hides_no_lost_batch_and_no_restart() -> None:
     streams.check()
     assert told(answered(streams, publisher)) == ["new"]
     assert told(streams.received(publisher.publish())) == [0]
+
+
+@pytest.mark.parametrize("batches", [1, 3])
+def test_a_restart_is_seen_before_the_new_process_publishes(batches: int) -> None:
+    publisher = Publisher(buffer_steps=2)
+    streams = listening(publisher)
+    for process in range(3):
+        assert told([m for _ in range(batches) for m in heard(streams, publisher)]) == [
+            *range(batches)
+        ]
+        publisher.start()
+        streams.check()
+        assert told(answered(streams, publisher)) == ["new"], process
+        streams.check()
+        assert told(answered(streams, publisher)) == []  # it is said once
+
+
+def test_no_restart_is_seen_in_replays_that_never_bring_a_batch() -> None:
+    publisher = Publisher(buffer_steps=0)
+    streams = listening(publisher)
+    for number in range(3):
+        assert told(heard(streams, publisher)) == [number]
+        streams.check()
+        assert told(answered(streams, publisher)) == []
+    publisher.start()
+    assert told(heard(streams, publisher)) == ["new", 0]
+    streams.check()
+    assert told(answered(streams, publisher)) == []
+
+
+def test_a_process_is_asked_once_whether_it_replays_its_batches() -> None:
+    for buffer_steps in (0, 5):
+        publisher = Publisher(buffer_steps)
+        streams, asked = listening(publisher), []
+        for _ in range(5):
+            list(streams.received(publisher.publish()))
+            asked.append(streams.is_replaying)
+            answered(streams, publisher)
+        assert asked == [True, False, False, False, False]
 
 
 def test_ranks_and_topics_have_numbers_of_their_own() -> None:
