@@ -3,6 +3,8 @@ from __future__ import annotations
 import copy
 import gc
 import logging
+import os
+import resource
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -28,6 +30,23 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("mmroute")
 
 
+# What a shell says about its terminal, its colours and its language decides no answer.
+for variable in (
+    "COLUMNS", "LINES", "TERM", "NO_COLOR", "FORCE_COLOR", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE",
+):  # fmt: skip
+    os.environ.pop(variable, None)
+
+# A test holds both ends of 900 connections, and many systems start with a limit of 1,024 files.
+_FILES: Final = 4096
+
+
+def allow_files() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--unpatched",
@@ -37,6 +56,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    allow_files()
     if not config.getoption("--unpatched"):
         config.pluginmanager.register(loaded_once)
 
@@ -139,6 +159,18 @@ def logs_are_those_of_the_test() -> Iterator[None]:
         logger.handlers, logger.propagate = handlers, propagate
         if logger.level != level:  # to set it makes all loggers forget what they keep
             logger.setLevel(level)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def there_is_no_terminal() -> Iterator[None]:
+    """With ``-s`` the standard output may be one, whose width tables would take."""
+
+    def size(*_: object) -> os.terminal_size:
+        raise OSError("a test asks for no terminal")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.get_terminal_size", size)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

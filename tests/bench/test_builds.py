@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -43,7 +44,8 @@ def test_two_settings_in_one_run(small_model: Callable[[str], Path], run: Run) -
 def build_that(tmp_path: Path, name: str, lines: str) -> Path:
     """Stands for an interpreter of a build that does something else."""
     path = tmp_path / name
-    path.write_text(f"#!{sys.executable}\nimport json, sys\n{lines}", encoding="utf-8")
+    python, program = map(shlex.quote, (sys.executable, f"import json, sys\n{lines}"))
+    path.write_text(f"#!/bin/sh\nexec {python} -c {program}\n", encoding="utf-8")
     path.chmod(0o755)
     return path
 

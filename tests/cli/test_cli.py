@@ -87,11 +87,8 @@ def test_an_error_is_json_where_json_is_asked_for(tmp_path: Path) -> None:
 
 
 def test_resolve_shows_values_and_places(
-    small_model: Callable[[str], Path],
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    small_model: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.delenv("COLUMNS", raising=False)  # a narrow table breaks long places
     model = str(small_model("small-gemma-3"))
     assert main(["resolve", model, "--json"]) == 0
     resolved = json.loads(capsys.readouterr().out)

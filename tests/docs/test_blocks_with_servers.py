@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 import threading
@@ -134,7 +135,8 @@ def test_the_trace_of_the_page(tmp_path: Path) -> None:
     """The script writes it, and the report of it is the one that the page shows."""
     found = TRACE.search((ROOT / "docs" / "traces.md").read_text(encoding="utf-8"))
     assert found is not None
-    commands = found["commands"].replace(".venv/bin/mmroute", f"{sys.executable} -m mmroute")
-    commands = commands.replace(".venv/bin/python examples", f"{sys.executable} {ROOT}/examples")
+    python, examples = map(shlex.quote, (sys.executable, str(ROOT / "examples")))
+    commands = found["commands"].replace(".venv/bin/mmroute", f"{python} -m mmroute")
+    commands = commands.replace(".venv/bin/python examples", f"{python} {examples}")
     script = ["/bin/sh", "-ec", commands]
     assert subprocess.check_output(script, cwd=tmp_path, text=True) == found["shown"]

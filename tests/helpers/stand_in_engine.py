@@ -25,8 +25,9 @@ from mmroute.hashing import event_extra_keys
 def stand_in_python(directory: Path) -> Path:
     """A program in the place of a Python that has vLLM, written into a directory."""
     path = directory / "python"
-    found = shlex.quote(os.pathsep.join(sys.path))
-    path.write_text(f'#!/bin/sh\nPYTHONPATH={found} exec {sys.executable} {__file__} "$@"\n')
+    words = (os.pathsep.join(sys.path), sys.executable, __file__)
+    found, python, program = map(shlex.quote, words)
+    path.write_text(f'#!/bin/sh\nPYTHONPATH={found} exec {python} {program} "$@"\n')
     path.chmod(0o755)
     return path
 

@@ -19,6 +19,7 @@ from typing import Final
 import httpx
 import pytest
 from media_files import chunk, png_url
+from processor import at_present
 from server_helpers import (
     CHAT,
     COMPLETION,
@@ -32,7 +33,7 @@ from server_helpers import (
 from mmroute.parity.prove.process import free_port
 
 BYTES: Final = 1_000_000
-LONGEST: Final = 0.050  # seconds
+LONGEST: Final = 0.050  # seconds of a free processor
 ATTEMPTS: Final = 10
 WATCHED: Final = Path(__file__).parents[1] / "helpers" / "watched_server.py"
 HI: Final = '"messages":[{"role":"user","content":"Hi"}]'
@@ -175,18 +176,19 @@ class Watched:
         self._process.stdin.flush()
         return float(self._process.stdout.readline())
 
-    def stall(self, path: str, body: str) -> float:
-        """The least of some attempts; others that work on the machine add to it."""
-        found = []
+    def stalls(self, path: str, body: str) -> list[float]:
+        """Attempts until one is short enough; others that work on the machine add to each."""
+        found: list[float] = []
         for _ in range(ATTEMPTS):
             self.longest()
             headers = {"content-type": "application/json"}
             answer = self.client.post(path, content=body.encode(), headers=headers)
             assert answer.status_code in {200, 400, 413, 422}, (answer.status_code, answer.text)
-            found.append(self.longest())
-            if found[-1] <= LONGEST:
-                break
-        return min(found)
+            stall = self.longest()
+            if stall <= LONGEST or stall <= at_present(LONGEST):
+                return []
+            found.append(round(stall, 3))
+        return found
 
 
 @pytest.fixture(scope="module")
@@ -216,7 +218,6 @@ def watched(
 def test_no_megabyte_stops_the_event_loop(watched: Watched, kind: str) -> None:
     stalls = {}
     for path, name, body in CASES[kind]():
-        stall = watched.stall(path, body)
-        if stall > LONGEST:
-            stalls[path, name] = round(stall, 3)
+        if found := watched.stalls(path, body):
+            stalls[path, name] = found
     assert not stalls
