@@ -175,7 +175,8 @@ class Normalizer:
                 ``tools: Sequence[Mapping]``, ``reasoning_effort: str``,
                 ``documents: Sequence[Mapping]``, ``mm_processor_kwargs: Mapping``,
                 ``media_io_kwargs: Mapping``, ``truncate_prompt_tokens: int``,
-                ``cache_salt: str``, ``lora: Lora`` and ``api_fields: Mapping``.
+                ``cache_salt: str``, ``reads_cache: bool = True``, ``lora: Lora`` and
+                ``api_fields: Mapping``.
 
         Raises:
             TypeError: there is no such field.

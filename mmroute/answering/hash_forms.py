@@ -25,12 +25,16 @@ class HashForm(StrEnum):
 
 
 class HashFields(TypedDict, total=False):
-    """The hashes in an answer: `block_hashes` and `published_blocks`, or the others for Dynamo."""
+    """The hashes in an answer: `block_hashes` and `published_blocks`, or the others for Dynamo.
+
+    `reads_cache` is there only where it is false: then the engine reuses none of these blocks.
+    """
 
     block_hashes: list[str] | list[int]
     published_blocks: int
     local_hashes: list[int]
     sequence_hashes: list[int]
+    reads_cache: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,12 @@ class BlockForm:
             InexactError: as `Routing.block_hashes`, `Routing.page_hashes`, or
                 `Routing.dynamo_hashes`.
         """
+        hashes = self._hashes(routing)
+        if not routing.reads_cache:
+            hashes["reads_cache"] = False
+        return hashes
+
+    def _hashes(self, routing: Routing) -> HashFields:
         if self.form is HashForm.DYNAMO:
             local, sequence = routing.dynamo_hashes(self.block_size)
             return {"local_hashes": local, "sequence_hashes": sequence}

@@ -140,6 +140,7 @@ def answer(
         lora=request.lora,
         cache_salt=request.cache_salt,
         hashing=model.hashing,
+        reads_cache=request.reads_cache and model.settings.prefix_caching,
         _token_ids=expansion.token_ids,
         _unexpanded=prepared.ids,
         _hash_cache=caches.hashes,

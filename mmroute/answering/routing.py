@@ -50,6 +50,8 @@ class Routing:
             computed.
         lora: the adapter of the request.
         cache_salt: the request's cache salt.
+        reads_cache: whether the engine looks for the prompt in its prefix cache. If not, it
+            reuses nothing, whatever it holds. It stores the prompt's blocks nevertheless.
         reason: None if exact.
         message: what was found and what to do about it; empty if exact.
         hashing: the functions by which the engine hashes prompts, with its settings.
@@ -62,6 +64,7 @@ class Routing:
     reason: Reason | None = None
     message: str = ""
     hashing: Hashes = _UNKNOWN
+    reads_cache: bool = True
     _token_ids: TokenIds | None = None
     _unexpanded: TokenIds | None = None
     _hash_cache: HashCache | None = None
@@ -83,6 +86,7 @@ class Routing:
             self.reason,
             self.message,
             self.hashing,
+            self.reads_cache,
             self._token_ids,
             self._unexpanded,
         )

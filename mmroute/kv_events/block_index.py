@@ -196,7 +196,12 @@ class BlockIndex:
             return hash_size([group for rank in ranks for group in rank.groups.values()])
 
     def reused_tokens(
-        self, hashes: Iterable[bytes | int], *, num_tokens: int, block_size: int
+        self,
+        hashes: Iterable[bytes | int],
+        *,
+        num_tokens: int,
+        block_size: int,
+        reads_cache: bool = True,
     ) -> dict[WorkerRank, int | None]:
         """How many leading tokens of a prompt each rank will take from its GPU's cache.
 
@@ -207,13 +212,17 @@ class BlockIndex:
             hashes: the hashes of the prompt's blocks, in order, as in `longest_prefixes`.
             num_tokens: the number of tokens of the prompt.
             block_size: the number of tokens under one hash.
+            reads_cache: whether the engine looks the prompt up; see `Routing.reads_cache`.
 
         Returns:
-            A number for every rank that ever sent a batch. None where the events do not tell it: a
-            group has announced no block yet, or is of a kind that is not covered.
+            A number for every rank that ever sent a batch, 0 for a prompt that is not looked up.
+            None where the events do not tell it: a group has announced no block yet, or is of a
+            kind that is not covered.
         """
         wanted = self._numbered(hashes)
         with self._lock:
+            if not reads_cache:
+                return dict.fromkeys(self._ranks, 0)
             held = {
                 number: self._held(wanted, number)
                 for number in {r.group_idx for r in self._tables if r.medium == GPU}

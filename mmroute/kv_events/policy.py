@@ -50,11 +50,13 @@ class Prompt:
         tokens: its length.
         block_size: tokens in a block.
         items: its images, videos and audios.
+        reads_cache: whether the engine looks it up in its prefix cache; see `Routing`.
     """
 
     tokens: Tokens
     block_size: Tokens
     items: tuple[PromptItem, ...] = ()
+    reads_cache: bool = True
 
     @classmethod
     def of(cls, routing: Routing, block_size: int) -> Prompt:
@@ -64,7 +66,7 @@ class Prompt:
             InexactError: the answer is inexact, or the identity of an item is not known.
         """
         tokens = Tokens(len(routing.token_ids))
-        return cls(tokens, Tokens(block_size), prompt_items(routing))
+        return cls(tokens, Tokens(block_size), prompt_items(routing), routing.reads_cache)
 
 
 def prompt_items(routing: Routing) -> tuple[PromptItem, ...]:
@@ -286,4 +288,6 @@ def _per_request(prompt: Prompt, weights: Weights) -> float:
 
 def _most_cached(prompt: Prompt) -> int:
     """How many blocks the engine may take from its cache."""
+    if not prompt.reads_cache:
+        return 0
     return max(0, prompt.tokens - 1) // prompt.block_size

@@ -125,6 +125,7 @@ class RemoteNormalizer:
             lora=request.lora,
             cache_salt=request.cache_salt,
             hashing=self._hashing,
+            reads_cache=request.reads_cache,
             _token_ids=rendered.token_ids,
             _hash_cache=self._hash_cache,
         )

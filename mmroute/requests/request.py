@@ -30,7 +30,9 @@ _MODALITIES: Final = frozenset(Modality)
 _NO_ITEMS: Final = ()
 NO_KWARGS: Final[Mapping[str, Any]] = {}
 """The default of fields that hold keyword arguments; a field that is this object was not sent."""
-_FLAGS: Final = ("add_special_tokens", "add_generation_prompt", "continue_final_message")
+_FLAGS: Final = (
+    "add_special_tokens", "add_generation_prompt", "continue_final_message", "reads_cache",
+)  # fmt: skip
 _KWARGS: Final = (
     "chat_template_kwargs", "mm_processor_kwargs", "media_io_kwargs", "api_fields",
 )  # fmt: skip
@@ -83,6 +85,8 @@ class Request(NamedTuple):
             placeholders, by which its prefix cache tells them apart. No other engine reads it.
             Only ``/generate`` has it: give it with `messages` only if you send them there.
         cache_salt: a text that keeps the caches of tenants apart; block hashes cover it.
+        reads_cache: whether the engine looks the prompt up in its prefix cache. It does not for
+            log probabilities of the prompt, which only a computed prompt has.
         lora: the adapter that answers; block hashes cover it.
         api_fields: ``response_format``, ``tool_choice`` and other fields of the engine's API that
             change the prompts of a few models only. These models have no exact answer then.
@@ -106,6 +110,7 @@ class Request(NamedTuple):
     truncate_prompt_tokens: int | None = None
     mm_hashes: Sequence[Any] = _NO_ITEMS
     cache_salt: str | None = None
+    reads_cache: bool = True
     lora: Lora | None = None
     api_fields: Mapping[str, Any] = NO_KWARGS
 
@@ -234,6 +239,7 @@ class RequestFields(TypedDict, total=False):
     truncate_prompt_tokens: int | None
     mm_hashes: Sequence[Any] | None
     cache_salt: str | None
+    reads_cache: bool
     lora: Lora | None
     api_fields: Mapping[str, Any] | None
 

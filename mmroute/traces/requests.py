@@ -73,6 +73,7 @@ class TracedRequest(msgspec.Struct, frozen=True, array_like=True):
         output_length: the number of tokens in the output; 0 if the trace does not have it.
         timestamp: the time in milliseconds; None if the trace does not have it.
         cost: the processor time that mmroute took, in microseconds.
+        reads_cache: whether the engine looks the prompt up in its prefix cache.
     """
 
     line: int
@@ -86,6 +87,11 @@ class TracedRequest(msgspec.Struct, frozen=True, array_like=True):
     output_length: int = 0
     timestamp: float | None = None
     cost: int = 0
+    reads_cache: bool = True
+
+    def most_cached(self, block_size: int) -> int:
+        """The number of blocks that the engine may take from its cache; not the last token."""
+        return max(0, self.num_tokens - 1) // block_size if self.reads_cache else 0
 
 
 class Chunk(msgspec.Struct):
@@ -223,6 +229,7 @@ def _answer(
             output_length=line.output_length,
             timestamp=line.timestamp,
             cost=cost,
+            reads_cache=routing.reads_cache,
         )
     )
 

@@ -85,8 +85,7 @@ class ReuseCurve:
         hashes = request.hashes
         last_uses = list(map(self._last_use.get, hashes))
         cached = last_uses.index(None) if None in last_uses else len(hashes)
-        # The last token of a prompt is always computed, with its block.
-        taken = min(cached, max(0, request.num_tokens - 1) // self._block_size)
+        taken = min(cached, request.most_cached(self._block_size))
         start = 0
         runs = [(user, len(list(run))) for user, run in groupby(last_uses) if user is not None]
         for user, length in runs:

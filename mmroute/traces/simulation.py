@@ -119,7 +119,7 @@ class Fleet:
         tokens = request.num_tokens + max(0, request.output_length - 1)
         answer_blocks = list(islice(self._answers, tokens // block_size - len(request.hashes)))
         rest = tokens % block_size > 0
-        lookup = max(0, request.num_tokens - 1) // block_size
+        lookup = request.most_cached(block_size)
 
         def serve(cache: BlockCache, hashes: list[int]) -> int:
             return cache.serve(hashes + answer_blocks, lookup=lookup, ends_in_block=rest)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import pickle
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +15,7 @@ from small_models import Files
 
 from mmroute import EngineSettings, ImageSize, InexactError, Lora, Normalizer, Reason
 from mmroute.answering.hash_forms import BlockForm, HashForm
+from mmroute.cli.answer_lines import answer_line, blocks_answer
 from mmroute.hashing import local_block_hashes, sequence_hashes
 from mmroute.model_directory import EMBEDDED_MODEL
 
@@ -80,3 +85,29 @@ def test_blocks_that_the_groups_of_a_model_do_not_keep_are_marked(
     found = BlockForm(None, None, None).of(routing)
     assert len(found["block_hashes"]) == 3
     assert found.get("published_blocks") == published
+
+
+@pytest.mark.parametrize(("reads", "options", "told"), [
+    (True, "", {}),
+    (False, "", {"reads_cache": False}),
+    (True, "--no-enable-prefix-caching", {"reads_cache": False}),
+])  # fmt: skip
+def test_an_answer_tells_where_no_block_is_reused(
+    reads: bool, options: str, told: dict[str, bool], small_model: Callable[[str], Path]
+) -> None:
+    def in_answer(answer: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in answer.items() if name == "reads_cache"}
+
+    settings = EngineSettings.from_args(f"vllm serve org/name --block-size 16 {options}")
+    directory = small_model("small-qwen2.5-vl")
+    normalizer = Normalizer.from_pretrained(directory, engine_settings=settings)
+    routing = normalizer.normalize(prompt_token_ids=[5] * 40, reads_cache=reads)
+    for each in (routing, pickle.loads(pickle.dumps(routing))):
+        assert each.reads_cache is not bool(told)
+        for written in HashForm:
+            assert in_answer(BlockForm(None, None, None, written).of(each)) == told
+    line = json.dumps({"prompt_token_ids": [5] * 40, "reads_cache": reads})
+    answer = partial(blocks_answer, form=BlockForm(None, None, None))
+    found = answer_line(line, normalizer.answer, answer)
+    assert found["exact"]
+    assert in_answer(found) == told

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 from media_files import png_url
-from server_helpers import CHAT, COMPLETION, HI, serving
+from server_helpers import CHAT, COMPLETION, HI, MESSAGES, RESPONSES, serving
 from starlette.testclient import TestClient
 
 from mmroute import EngineSettings, ModelError, Normalizer, Request, from_openai
@@ -52,6 +52,59 @@ def test_a_parsed_body_is_the_prompt_of_the_render_route(
     assert routing.exact
     assert answer["token_ids"] == routing.token_ids.tolist()
     assert answer["block_hashes"] == [h.hex() for h in routing.block_hashes(block_size=16)]
+
+
+# Whether a running vLLM 0.32.0 took tokens from its cache that it held: `cached_tokens`.
+READS = [
+    (CHAT, {"messages": HI}, True),
+    (CHAT, {"messages": HI, "logprobs": True, "top_logprobs": 2}, True),
+    (CHAT, {"messages": HI, "prompt_logprobs": 0}, False),
+    (CHAT, {"messages": HI, "prompt_logprobs": 1, "n": 2, "temperature": 1}, False),
+    (CHAT, {"messages": HI, "echo": True}, False),
+    (CHAT, {"messages": HI, "echo": True, "top_logprobs": None}, False),
+    (CHAT, {"messages": HI, "vllm_xargs": {"skip_reading_prefix_cache": 1}}, True),
+    (CHAT, {"messages": HI, "kv_transfer_params": {"do_remote_decode": False}}, True),
+    (COMPLETION, {"prompt": [5, 6], "logprobs": 1}, True),
+    (COMPLETION, {"prompt": "Hi", "prompt_logprobs": 0}, False),
+    (COMPLETION, {"prompt": "Hi", "truncate_prompt_tokens": 1, "prompt_logprobs": 0}, False),
+    (COMPLETION, {"prompt": [5, 6], "prompt_logprobs": 0}, False),
+    (COMPLETION, {"prompt": "Hi", "echo": True}, True),
+    (COMPLETION, {"prompt": "Hi", "echo": True, "max_tokens": 0}, True),
+    (COMPLETION, {"prompt": "Hi", "echo": True, "logprobs": 0}, False),
+    (RESPONSES, {"input": "Hi", "top_logprobs": 2, "echo": True, "prompt_logprobs": 0}, True),
+    (MESSAGES, {"model": "a", "max_tokens": 5, "messages": HI, "prompt_logprobs": 0}, True),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "reads"), READS)
+def test_what_asks_for_scores_of_the_prompt_reads_no_cache(
+    client: TestClient,
+    small_model: Callable[[str], Path],
+    path: str,
+    body: dict[str, Any],
+    reads: bool,
+) -> None:
+    def answer(query: str) -> dict[str, Any]:
+        reply = client.post(path + query, json=body)
+        assert reply.status_code == 200, reply.text
+        found = reply.json()
+        return found if isinstance(found, dict) else found[0]
+
+    whole = answer("")
+    assert whole["sampling_params"]["skip_reading_prefix_cache"] is not reads
+    assert "reads_cache" not in whole  # it is the engine's own body
+    for query in ("?fields=tokens", "?block_size=16", "?fields=tokens&block_size=16&hashes=dynamo"):
+        assert answer(query).get("reads_cache", True) is reads
+    if path in (CHAT, COMPLETION):
+        normalizer = Normalizer.from_pretrained(small_model(MODEL))
+        request = from_openai(body)._replace(truncate_prompt_tokens=None)
+        assert normalizer.answer(request).reads_cache is reads
+
+
+def test_a_beam_search_reads_the_cache() -> None:
+    """It asks for no scores of the prompt, whatever the request does."""
+    body = {"messages": HI, "use_beam_search": True, "n": 2, "prompt_logprobs": 0}
+    assert from_openai(body).reads_cache
 
 
 # Source: vLLM 0.33.0 rust/src/server/src/routes.rs.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from unittest.mock import Mock
 
@@ -51,6 +52,19 @@ def test_less_than_the_least_share_counts_for_nothing() -> None:
     assert cost(PROMPT, blocks(31)).compute == 1000 - 31 * 16
     assert cost(PROMPT, blocks(30)).compute == 1000
     assert cost(PROMPT, blocks(30), Weights(least_share=0)).compute == 1000 - 30 * 16
+
+
+def test_blocks_are_worth_nothing_to_a_prompt_that_is_not_looked_up() -> None:
+    prompt = dataclasses.replace(PROMPT, reads_cache=False)
+    assert cost(prompt, blocks(60)) == cost(prompt, blocks(0)) == cost(PROMPT, blocks(0))
+    workers = {"holds": blocks(60, 1), "idle": blocks(0)}
+    assert pick(PROMPT, workers).worker == "holds"
+    choice = pick(prompt, workers)
+    assert (choice.worker, choice.follows) == ("idle", False)
+    normalizer = Normalizer.from_pretrained("pixtral-12b-2409", model_id="m")
+    for reads in (True, False):
+        routing = normalizer.normalize(prompt="Hi", reads_cache=reads)
+        assert Prompt.of(routing, 16).reads_cache is reads
 
 
 def test_blocks_elsewhere_than_on_the_gpu_are_fetched() -> None:

@@ -129,6 +129,14 @@ def test_reused_tokens_are_predicted(model: ResolvedModel) -> None:
     assert f"predicted {reused}" in finding.diagnosis.explanation
 
 
+def test_nothing_is_reused_by_a_request_that_reads_no_cache(model: ResolvedModel) -> None:
+    of_group = changed(group_idx=0, kv_cache_spec_kind="full_attention")
+    first = dataclasses.replace(of_group, served=told(model, 0))
+    case = dataclasses.replace(first.case, request={**first.case.request, "reads_cache": False})
+    again = dataclasses.replace(first, case=case, batches=())
+    assert [f.verdict for f in found(model, first, again)] == [Verdict.EQUAL] * 2
+
+
 def test_told_ids_are_compared_without_any_block(model: ResolvedModel) -> None:
     case = Case("short", "own", {"prompt_token_ids": [5, 6, 7]})
     same, other = (np.array(ids, np.uint32) for ids in ([5, 6, 7], [5, 6, 8]))

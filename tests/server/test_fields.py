@@ -40,7 +40,9 @@ def kept(answer: Any) -> Any:
         return [kept(one) for one in answer]
     if "token_ids" not in answer:  # an error
         return answer
-    return {name: answer[name] for name in KEPT if name in answer}
+    skips = (answer["sampling_params"] or {}).get("skip_reading_prefix_cache")
+    reads_no_cache = {"reads_cache": False} if skips else {}
+    return {name: answer[name] for name in KEPT if name in answer} | reads_no_cache
 
 
 @pytest.mark.parametrize("name", [QWEN, HARMONY_MODEL])

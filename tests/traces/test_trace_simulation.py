@@ -91,6 +91,14 @@ def test_answers_take_room_and_are_not_found_again() -> None:
     assert (found.hit_rate, found.too_large) == (0, 0)
 
 
+def test_a_request_that_reads_no_cache_reuses_nothing_and_leaves_its_blocks() -> None:
+    requests = [traced([1, 2]), traced([1, 2], reads_cache=False), traced([1, 2])]
+    curve, read = ReuseCurve(16), [0, 0, 2]
+    assert [curve.add(request) for request in requests] == read
+    found = outcome_of(Policy.ROUND_ROBIN, requests, blocks=9, workers=1)
+    assert found.hit_rate == pytest.approx(32 / (3 * 33))
+
+
 @given(
     prompts=st.lists(st.tuples(st.integers(0, 5), st.integers(1, 40)), min_size=1, max_size=60),
 )

@@ -106,6 +106,7 @@ class GenerateRequest(TypedDict):
     block_hashes: NotRequired[list[str] | list[int]]
     local_hashes: NotRequired[list[int]]
     sequence_hashes: NotRequired[list[int]]
+    reads_cache: NotRequired[bool]
     inexact: NotRequired[dict[str, str]]
 
 

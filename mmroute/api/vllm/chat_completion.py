@@ -83,13 +83,17 @@ class ChatCompletionRequest(GenerationRequest):
         return self.max_tokens, "max_tokens"
 
     def requested_output(self) -> RequestedOutput:
-        top = self.top_logprobs
         return RequestedOutput(
             1 if self.n is None else self.n,
             self.token_limit()[0],
-            logprobs=top if self.logprobs else None,
-            echoed_logprobs=top if self.echo else None,
+            logprobs=self.top_logprobs if self.logprobs else None,
         )
+
+    @property
+    def prompt_scores(self) -> int | None:
+        if self.prompt_logprobs is None and self.echo:
+            return self.top_logprobs
+        return self.prompt_logprobs
 
     def cost(self, size: int) -> Cost:
         return cost_of_chat(size, self.messages)
@@ -106,6 +110,7 @@ class ChatCompletionRequest(GenerationRequest):
             reasoning_effort=self.reasoning_effort,
             documents=self.documents,
             cache_salt=self.cache_salt,
+            reads_cache=self.reads_cache,
             api_fields=self._api_fields(),
         )
 

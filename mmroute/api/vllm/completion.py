@@ -59,9 +59,14 @@ class CompletionRequest(GenerationRequest):
             self.n,
             self.max_tokens,
             logprobs=self.logprobs,
-            echoed_logprobs=self.logprobs if self.echo else None,
             only_echo=bool(self.echo) and self.max_tokens == 0,
         )
+
+    @property
+    def prompt_scores(self) -> int | None:
+        if self.prompt_logprobs is None and self.echo:
+            return self.logprobs
+        return self.prompt_logprobs
 
     def cost(self, size: int) -> Cost:
         return cost_of_prompts(size, self.prompt)
@@ -76,6 +81,7 @@ class CompletionRequest(GenerationRequest):
         request = Request(
             add_special_tokens=self.add_special_tokens,
             cache_salt=self.cache_salt,
+            reads_cache=self.reads_cache,
             lora=lora_of(loras, self.model),
         )
         if isinstance(prompt, str):

@@ -214,14 +214,12 @@ class RequestedOutput(NamedTuple):
         answers: the number of answers.
         max_tokens: the most tokens an answer may have; None for as many as fit.
         logprobs: the number of log probabilities for each token of the answer; None for none.
-        echoed_logprobs: the same number for each token of an echoed prompt.
         only_echo: whether the answer is to have the prompt and no tokens of its own.
     """
 
     answers: int
     max_tokens: int | None
     logprobs: int | None
-    echoed_logprobs: int | None
     only_echo: bool = False
 
 
@@ -277,6 +275,20 @@ class GenerationRequest(BaseModel, defer_build=True):
     repetition_detection: RepetitionDetectionParams | None = None
     stream_interval: Annotated[int, Field(ge=1)] | None = None
     output_mode: OutputMode = "tokens"
+
+    @property
+    @abstractmethod
+    def prompt_scores(self) -> int | None:
+        """The number of log probabilities for each token of the prompt; None for none."""
+
+    @property
+    def reads_cache(self) -> bool:
+        """Whether the engine looks the prompt up in its prefix cache.
+
+        Source: vLLM ``sampling_params.py`` (`__post_init__`). A beam search asks for no log
+        probabilities of the prompt, whatever the request does.
+        """
+        return self.prompt_scores is None or self.use_beam_search
 
     @abstractmethod
     def requested_output(self) -> RequestedOutput:

@@ -41,7 +41,10 @@ def rendered(
     sampling = request, model.defaults, model.max_model_len - length
     if call.tokens_only:
         check_sampling_params(*sampling)
-        return {"token_ids": ids, "features": features, **hashes}  # type: ignore[typeddict-item]  # a part
+        part = {"token_ids": ids, "features": features, **hashes}
+        if not routing.reads_cache:
+            part["reads_cache"] = False
+        return part  # type: ignore[return-value]
     options = request.stream_options if request.stream else None
     answer: GenerateRequest = {
         "request_id": request_id,
@@ -101,6 +104,7 @@ def route_ids(model: LoadedModel, request: GenerationRequest, ids: list[int] | T
         lora=lora_of(model.loras, request.model),
         cache_salt=request.cache_salt,
         hashing=model.model.hashing,
+        reads_cache=request.reads_cache and model.model.settings.prefix_caching,
         _token_ids=as_token_ids(ids) if isinstance(ids, list) else ids,
     )
 

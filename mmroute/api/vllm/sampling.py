@@ -191,9 +191,6 @@ def _sampling_params(
     if skip is None:
         skip = defaults.values.get("skip_special_tokens", True)
     logprobs = None if request.logprob_token_ids else wanted.logprobs
-    prompt_logprobs = request.prompt_logprobs
-    if prompt_logprobs is None:
-        prompt_logprobs = wanted.echoed_logprobs
     repetitions = request.repetition_detection
     greedy = numbers["temperature"] == 0
     if not greedy:
@@ -221,7 +218,7 @@ def _sampling_params(
         ("max_tokens", max_tokens, _DEFAULT_TOKENS),
         ("min_tokens", request.min_tokens, 0),
         ("logprobs", logprobs, None),
-        ("prompt_logprobs", prompt_logprobs, None),
+        ("prompt_logprobs", request.prompt_scores, None),
         ("logprob_token_ids", request.logprob_token_ids or None, None),
         ("skip_special_tokens", skip, True),
         ("spaces_between_special_tokens", request.spaces_between_special_tokens, True),
@@ -235,7 +232,7 @@ def _sampling_params(
         ("allowed_token_ids", request.allowed_token_ids, None),
         ("extra_args", extra_args, None),
         ("bad_words", list(dict.fromkeys(request.bad_words)), None),
-        ("skip_reading_prefix_cache", prompt_logprobs is not None, None),
+        ("skip_reading_prefix_cache", not request.reads_cache, None),
         ("thinking_token_budget", request.thinking_token_budget, None),
         ("repetition_detection", repetitions and dataclasses.asdict(repetitions), None),
         ("routed_experts_prompt_start", request.routed_experts_prompt_start, 0),

@@ -85,7 +85,11 @@ def truncated_text(
 
 def _with_ids(routing: Routing, ids: TokenIds) -> Routing:
     return Routing(
-        lora=routing.lora, cache_salt=routing.cache_salt, hashing=routing.hashing, _token_ids=ids
+        lora=routing.lora,
+        cache_salt=routing.cache_salt,
+        hashing=routing.hashing,
+        reads_cache=routing.reads_cache,
+        _token_ids=ids,
     )
 
 

@@ -47,7 +47,10 @@ class EngineCache:
         except (InexactError, ValueError):  # of an algorithm whose seed is not known
             return None
         found = self._index.reused_tokens(
-            hashes.hashes, num_tokens=len(routing.token_ids), block_size=hashes.block_size
+            hashes.hashes,
+            num_tokens=len(routing.token_ids),
+            block_size=hashes.block_size,
+            reads_cache=routing.reads_cache,
         )
         return None if len(found) > 1 else next(iter(found.values()), 0)
 

@@ -138,6 +138,8 @@ class HttpOracle:
         name = (request.get("lora") or {}).get("lora_name", self.model)
         body |= {"max_tokens": 1, "model": name, "return_token_ids": True}
         body |= given(request, "cache_salt", *_RENDER_FIELDS)
+        if request.get("reads_cache") is False:
+            body["prompt_logprobs"] = 0
         reply = self._post(path, body)
         if reply.status != _OK:
             return Served(self._not_ok(path, reply).refusal)
