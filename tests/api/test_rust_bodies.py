@@ -142,3 +142,24 @@ def test_truncation_cuts_what_the_tokenizer_adds(model: LoadedModel) -> None:
 )
 def test_request_lines_are_refused_like_bodies(more: dict[str, Any], model: LoadedModel) -> None:
     assert not model.normalizer.answer(request_of({**HI, **more})).exact
+
+
+# Whether a running engine behind the frontend (0.32.0) looked for tokens that it held.
+@pytest.mark.parametrize(
+    ("path", "body", "reads"),
+    [
+        (CHAT, HI, True),
+        (CHAT, {**HI, "prompt_logprobs": 0}, False),
+        (CHAT, {**HI, "echo": True}, False),
+        (CHAT, {**HI, "echo": True, "top_logprobs": None}, False),
+        (CHAT, {**HI, "echo": True, "logprobs": True, "top_logprobs": 2}, False),
+        (COMPLETION, {"prompt": "Hi", "prompt_logprobs": 0}, False),
+        (COMPLETION, {"prompt": "Hi", "echo": True}, True),
+        (COMPLETION, {"prompt": "Hi", "echo": True, "logprobs": 0}, False),
+    ],
+)
+def test_what_asks_for_scores_of_the_prompt_reads_no_cache(
+    model: LoadedModel, path: str, body: dict[str, Any], reads: bool
+) -> None:
+    (routing,) = answer_body(model, path, body).routings
+    assert routing.reads_cache is reads

@@ -92,7 +92,7 @@ class ChatCompletionRequest(GenerationRequest):
     @property
     def prompt_scores(self) -> int | None:
         if self.prompt_logprobs is None and self.echo:
-            return self.top_logprobs
+            return self.top_logprobs or 0  # which the Rust frontend may be sent as null
         return self.prompt_logprobs
 
     def cost(self, size: int) -> Cost:
