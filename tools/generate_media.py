@@ -394,10 +394,19 @@ def recordings() -> Iterator[tuple[str, bytes]]:
     yield "wav-extensible", recording("WAVEX", "PCM_16", 99, 12345)
     yield "wav-adpcm", recording("WAV", "IMA_ADPCM", 500, 8000)
     yield "wav-note", wav[:36] + b"LIST\x05\0\0\0abcde\0" + wav[36:]
-    yield "wav-streamed", wav[:40] + b"\xff\xff\xff\xff" + wav[44:]
-    yield "wav-empty", wav[:40] + b"\0\0\0\0"
+    for name, length, rest in (
+        ("streamed", b"\xff\xff\xff\xff", wav[44:]),
+        ("streamed-half", b"\xff\xff\xff\x7f", wav[44:]),
+        ("streamed-note", b"\xdb\xff\xff\xff", wav[44:] + b"LIST\x05\0\0\0abcde\0"),
+        ("streamed-nothing", b"\xff\xff\xff\xff", b"\0"),
+        ("too-long", struct.pack("<I", 667), wav[44:]),
+        ("no-length", bytes(4), wav[44:]),
+        ("empty", bytes(4), b""),
+        ("part-of-a-frame", struct.pack("<I", 665), wav[44:]),
+    ):
+        yield f"wav-{name}", wav[:40] + length + rest
     yield "wav-cut", wav[:-7]
-    yield "wav-part-of-a-frame", wav[:40] + struct.pack("<I", 665) + wav[44:]
+    yield "wav-rf64", recording("RF64", "PCM_16", 333, 16000)
     flac = recording("FLAC", "PCM_16", 9001, 22050, 2)
     yield "flac", flac
     yield "flac-24", recording("FLAC", "PCM_24", 4096, 96000)

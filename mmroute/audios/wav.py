@@ -58,8 +58,10 @@ def _header(described: bytes, length: int, room: int) -> AudioLength:
         raise not_predictable(
             f"format {kind} with {bits} bits, {channels} channels and {align} bytes a frame"
         )
-    if not 0 < length <= room or length % align:
+    # A writer that cannot seek leaves a placeholder: a length beyond the end.
+    num_samples = min(length, room) // align
+    if not num_samples:
         raise not_predictable(f"{length} bytes of data in frames of {align}, where {room} are left")
     if not rate:
         raise not_predictable("a sampling rate of 0")
-    return AudioLength(length // align, rate, channels=channels)
+    return AudioLength(num_samples, rate, channels=channels)

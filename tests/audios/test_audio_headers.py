@@ -28,10 +28,10 @@ REFUSED = {
     "opus-twice": "more than one stream",
     "text": "none of WAV",
     "wav-adpcm": "format 17",
-    "wav-cut": "666 bytes of data in frames of 2, where 659 are left",
     "wav-empty": "0 bytes of data",
-    "wav-part-of-a-frame": "665 bytes of data in frames of 2",
-    "wav-streamed": "4294967295 bytes of data",
+    "wav-no-length": "0 bytes of data in frames of 2, where 666 are left",
+    "wav-rf64": "none of WAV",
+    "wav-streamed-nothing": "4294967295 bytes of data in frames of 2, where 1 are left",
 }
 
 
