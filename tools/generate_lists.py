@@ -14,6 +14,7 @@ import importlib
 import importlib.metadata
 import inspect
 import json
+import re
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -102,6 +103,7 @@ def multimodal_architectures() -> dict[str, Any]:
     )  # fmt: skip
     named = {name: found for table in tables for name, found in table.items()}
     multimodal, hybrid, not_imported = {*registry._MULTIMODAL_MODELS}, set(), set()
+    modalities = {}
     for name, (module, class_name) in named.items():
         path = module if module.startswith("vllm.") else f"vllm.model_executor.models.{module}"
         try:
@@ -113,11 +115,32 @@ def multimodal_architectures() -> dict[str, Any]:
             multimodal.add(name)
         if name in multimodal and getattr(model, "is_hybrid", False):
             hybrid.add(name)
+        if name in multimodal and (taken := _modalities(model)):
+            modalities[name] = " ".join(sorted(taken))
     return {
         "multimodal": sorted(multimodal),
         "hybrid": sorted(hybrid),
         "not_imported": sorted(not_imported),
+        "modalities": dict(sorted(modalities.items())),
     }
+
+
+def _modalities(model: type) -> set[str]:
+    """The modalities that the engine takes of some model of a class, as far as its code names them.
+
+    The conditions are not read.
+    """
+    info = getattr(getattr(model, "_processor_factory", None), "info", None)
+    named: set[str] = set()
+    for one in getattr(info, "__mro__", ()):
+        if "get_supported_mm_limits" in vars(one):
+            source = inspect.getsource(one.get_supported_mm_limits)
+            named.update(re.findall(r'"(image|video|audio|vision_chunk)"', source))
+            if "super()" not in source:
+                break
+    if "vision_chunk" in named:  # under which images and videos are counted together
+        return named - {"vision_chunk"} | {"image", "video"}
+    return named
 
 
 def _parameters(function: Callable[..., Any]) -> list[str]:

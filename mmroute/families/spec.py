@@ -181,6 +181,9 @@ class FamilySpec(FamilyHead):
     """The same for videos."""
     audio: MediaSpec | None = None
     """The same for audio."""
+    uncovered: tuple[Modality, ...] = ()
+    """The modalities that the engine takes of some models of this family for which no table
+    holds."""
     context: ContextSpec
     """The longest prompt."""
     vocab_size: Value = Lookup()

@@ -79,6 +79,12 @@ class MediaResolver:
                 media[modality] = self._media_rules(modality, spec, plan)
         return media
 
+    def uncovered(self, media: Mapping[Modality, MediaRules]) -> frozenset[Modality]:
+        """The modalities that the engine takes, or may take, and that are not among `media`."""
+        read = {one for one, spec in self.family.media.items() if spec.processor is not None}
+        taken = {*self.family.uncovered, *read}
+        return frozenset(one for one in taken - media.keys() if self.engine.most(one))
+
     def _encode(self, text: str) -> TokenIds:
         return self.tokenizer.encode(text, add_special_tokens=False)
 

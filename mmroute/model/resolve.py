@@ -149,7 +149,7 @@ class _Resolver:
         tokenizer = self._tokenizer()
         tokens = resolve_tokens(self.family.tokens, tokenizer, self.values)
         max_model_len = self._max_model_len()
-        media = MediaResolver(
+        resolver = MediaResolver(
             files=self.files,
             family=self.family,
             engine=engine,
@@ -157,7 +157,8 @@ class _Resolver:
             values=self.values,
             tokenizer=tokenizer,
             tokens=tokens,
-        ).resolve(max_model_len)
+        )
+        media = resolver.resolve(max_model_len)
         if self.family.media:
             self.values.note("placement", self.family.placement, "family spec")
         placement = placement_of(self.family.placement, tokenizer, tokens)
@@ -193,6 +194,7 @@ class _Resolver:
             tokenizer=tokenizer,
             chat=chat,
             media=media,
+            uncovered=resolver.uncovered(media),
             placement=placement,
             max_model_len=max_model_len,
             vocab_size=vocab_size,

@@ -77,6 +77,7 @@ class ResolvedModel:
         tokenizer: the tokenizer, loaded and checked.
         chat: the chat renderer.
         media: the rules of each modality that the engine takes for this family.
+        uncovered: the modalities that the engine takes, or may take, and that have no rules.
         placement: the rule that puts replacements into the prompt.
         hashing: the functions by which the engine hashes prompts, with its settings.
         encoder_cache: the number of features of the largest item that the engine is sure to take.
@@ -95,6 +96,7 @@ class ResolvedModel:
     tokenizer: Tokenizer
     chat: Chat
     media: Mapping[Modality, MediaRules]
+    uncovered: frozenset[Modality]
     placement: Placement
     hashing: Hashes
     encoder_cache: int

@@ -33,6 +33,14 @@ def test_hybrid_models_are_those_of_the_engine() -> None:
             assert spec.hybrid == (one.name in register().hybrid | OWN_BLOCKS), one.name
 
 
+def test_modalities_are_those_of_the_engine() -> None:
+    """One that a spec does not name is refused in the engine's name."""
+    for one in architectures():
+        for spec in one.families if one.name in register().modalities else ():
+            named = {*spec.media, *spec.uncovered}
+            assert named == register().modalities[one.name], (one.name, spec.family)
+
+
 def test_every_architecture_is_covered_or_refused_for_one_reason() -> None:
     refused = [n for refusal in register().refused.values() for n in refusal.architectures]
     assert [name for name, count in Counter(refused).items() if count > 1] == []

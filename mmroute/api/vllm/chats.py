@@ -133,11 +133,12 @@ def _named_otherwise(call: Call, messages: Sequence[Any], reason: Reason) -> Api
     model = call.model
     if reason is Reason.UNSUPPORTED_MODALITY:
         found = {m for part in _parts(messages) for key, m in _KEYS.items() if key in part}
-        if found and not model.model.media:
+        refused = found - model.model.media.keys() - model.model.uncovered
+        if refused and not model.model.media:
             return bad_request(f"{model.name} is not a multimodal model", reason=reason)
-        for refused in sorted(found - model.model.media.keys()):
-            text = f"At most 0 {refused}(s) may be provided in one prompt."
-            return bad_request(text, refused, reason=reason)
+        for modality in sorted(refused):
+            text = f"At most 0 {modality}(s) may be provided in one prompt."
+            return bad_request(text, modality, reason=reason)
     if reason is Reason.IMAGE_UNREADABLE and any(map(_is_not_base64, _parts(messages))):
         return ApiError(
             HTTPStatus.NOT_IMPLEMENTED,

@@ -10,6 +10,8 @@ from functools import cache
 
 from pydantic import BaseModel, ConfigDict
 
+from mmroute.requests.items import Modality
+
 
 class Refusal(BaseModel):
     """The refusal of models of some architectures.
@@ -35,6 +37,8 @@ class Register(BaseModel):
             refused.
         hybrid: the architectures whose layers have several kinds of state, as far as the engine's
             classes could be imported.
+        modalities: architecture -> the modalities that the engine takes of some of its models, as
+            far as its class could be read.
         covered_by: the family of each architecture that its models do not declare.
         refused: the refusals, by the kind of reason.
     """
@@ -43,6 +47,7 @@ class Register(BaseModel):
     engine: str
     names: tuple[str, ...]
     hybrid: frozenset[str]
+    modalities: Mapping[str, frozenset[Modality]]
     covered_by: Mapping[str, str]
     refused: Mapping[str, Refusal]
 
@@ -64,5 +69,6 @@ def register() -> Register:
         engine=f"vllm {listed['read']['vLLM']}",
         names=tuple(sorted(listed["multimodal"], key=str.lower)),
         hybrid=listed["hybrid"],
+        modalities={name: taken.split() for name, taken in listed["modalities"].items()},
         **told,
     )
