@@ -59,7 +59,7 @@ class Reason(StrEnum):
     IMAGE_COUNT_MISMATCH = "image_count_mismatch"
     """`images` does not have as many entries as the messages have image parts."""
     IMAGE_SIZE_UNKNOWN = "image_size_unknown"
-    """An image part carries no size, and `images` gives none for it."""
+    """The part of an item carries no size, and `images`, `videos` or `audios` gives none for it."""
     IMAGE_REFUSED = "image_refused"
     """The engine refuses an image of this size."""
     ITEM_UNREADABLE = "item_unreadable"

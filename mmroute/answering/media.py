@@ -292,11 +292,12 @@ def _fetcher(links: ImageLinks) -> LinkFetcher:
 def _missing(part: MediaPart, *, followed: bool) -> InexactError:
     modality, number, url = part.modality, part.number, part.url
     needs = _NUMBERS[modality]
-    if url is None and modality is Modality.IMAGE and "image_url" in part.source:
+    if url is None and part.uuid is not None and not _CARRYING_KEYS.isdisjoint(part.source):
         return InexactError(
             Reason.IMAGE_SIZE_UNKNOWN,
-            f"image part {number} has a uuid and no link: the engine may hold the image, and "
-            f"`images` has no size for it; give its {needs} there, or send it as a data URL",
+            f"{modality} part {number} has a uuid and no link: the engine may hold the {modality}, "
+            f"and `{modality}s` has no size for it; give its {needs} there, or send it as a data "
+            "URL",
         )
     if url is None:
         return InexactError(
@@ -317,6 +318,7 @@ def _missing(part: MediaPart, *, followed: bool) -> InexactError:
     )
 
 
+_CARRYING_KEYS: Final = frozenset({"image_url", "video_url", "audio_url", "input_audio"})
 _NUMBERS: Final = {
     Modality.IMAGE: "width and height",
     Modality.VIDEO: "width, height, num_frames and fps",

@@ -13,8 +13,11 @@ import pytest
 from media_files import media_files, png_url
 from server_helpers import CHAT, HI, error_of, serving
 
-from mmroute import Normalizer, Routing, forwarding
+from mmroute import AudioLength, ImageSize, Normalizer, Reason, Routing, VideoSize, forwarding
 from mmroute.forwarding.metadata import mm_metadata
+from mmroute.forwarding.parts import CARRIERS
+from mmroute.requests.items import Modality
+from mmroute.requests.request import RequestFields
 from mmroute.server import ModelSource
 
 SAMPLING: Final = {"temperature": 0.0, "max_tokens": 5}
@@ -133,6 +136,34 @@ def test_items_that_an_engine_holds_are_named_alone(normalizer: Load) -> None:
     assert second == {"type": "image_url", "image_url": None, "uuid": next(iter(held))}
     # Router and engine know it by the same name and prompt as before.
     assert forwarding.vllm_chat_cached(routing, request, ()) == request
+
+
+@pytest.mark.parametrize("kind", CARRIERS)
+def test_an_item_that_is_named_by_its_uuid_alone_is_read_again(normalizer: Load, kind: str) -> None:
+    modality = CARRIERS[kind].modality
+    data: bytes
+    sizes: RequestFields
+    if modality is Modality.IMAGE:
+        data = base64.b64decode(png_url(64, 48).partition(",")[2])
+        sizes = {"images": [ImageSize(64, 48)]}
+    elif modality is Modality.VIDEO:
+        data, sizes = media_files("videos")["plain"].data, {"videos": [VideoSize(32, 16, 6, 30.0)]}
+    else:
+        data, sizes = media_files("audios")["flac"].data, {"audios": [AudioLength(9001, 22_050)]}
+    omni = normalizer("small-qwen2.5-omni")
+    # The small template writes the placeholders of images alone.
+    text = {"type": "text", "text": "" if modality == "image" else f"<|{modality.upper()}|>"}
+    part = carried(data, kind) | {"uuid": "held"}
+    request = {"messages": [{"role": "user", "content": [part, text]}]}
+    routing = route(omni, request)
+    sent = forwarding.vllm_chat_cached(routing, request, {"held"})
+    assert sent["messages"][0]["content"] == [{"type": kind, kind: None, "uuid": "held"}, text]
+    assert route(omni, sent).reason is Reason.IMAGE_SIZE_UNKNOWN
+    sizes["messages"] = sent["messages"]
+    again = omni.normalize(**sizes)
+    assert again.token_ids.tolist() == routing.token_ids.tolist()
+    assert again.block_hashes(block_size=1) == routing.block_hashes(block_size=1)
+    assert forwarding.vllm_chat_cached(again, sent, {"held"}) == sent
 
 
 def test_uuids_are_scoped_by_tenant() -> None:

@@ -208,8 +208,8 @@ def _is_held(part: Mapping[str, Any], kind: str) -> bool:
     """Whether a part names an item that the engine holds, and has no link to it."""
     if part.get("uuid") is None or kind not in part:
         return False
-    link = part[kind]
-    return (link.get("url") if isinstance(link, OBJECT) else link) in (None, "")
+    link, key = part[kind], "data" if kind == "input_audio" else "url"
+    return (link.get(key) if isinstance(link, OBJECT) else link) in (None, "")
 
 
 def _input_audio(audio: object) -> str | None:
@@ -227,7 +227,7 @@ def _uuid(part: Mapping[str, Any]) -> str | None:
 def _extra_of_item(part: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
     """The keys of an item's part that reach the template, once its own are in order."""
     if kind == "input_audio":
-        if not isinstance(part.get(kind), Mapping) or not _input_audio(part[kind]):
+        if not _input_audio(part.get(kind)) and not _is_held(part, kind):
             raise invalid(
                 'an input_audio part must hold {"data": "BASE64", "format": "wav"}, found '
                 f"{quoted(part.get(kind))}"
