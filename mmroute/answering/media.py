@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import urlsplit
 
+from mmroute.answering.local_files import LocalFiles, is_file_link
 from mmroute.chat.parts import MediaPart
 from mmroute.errors import InexactError, Reason, invalid, quoted
 from mmroute.images.data_url import is_data_url
@@ -71,8 +72,9 @@ def items_of_parts(
 ) -> Items:
     """The item of each part of the messages, in order.
 
-    A data URL carries its own item. A link to an allowed host is followed. Every other part
-    takes the next item of its modality from the request's own `images`, `videos` or `audios`.
+    A data URL carries its own item. A link to an allowed host is followed, and a file of this
+    machine is read where the engine reads such files. Every other part takes the next item of its
+    modality from the request's own `images`, `videos` or `audios`.
 
     Args:
         parts: the parts by modality, in the order of the messages.
@@ -87,12 +89,13 @@ def items_of_parts(
     """
     beside = request.items
     fetcher = None if links is None else _fetcher(links)
+    local = None if engine.local_media_path is None else LocalFiles(engine.local_media_path)
     items: dict[Modality, Sequence[Item]] = {}
     for modality, own in parts.items():
         if engine.media_domains:
             _check_domains(own, engine.media_domains)
         waiting = iter(beside.get(modality, ()))
-        read = _item_of_each_part(own, waiting, request, engine, fetcher, files=files)
+        read = _item_of_each_part(own, waiting, request, engine, fetcher, local=local, files=files)
         items[modality] = _within_limits(read, engine)
         if left := len(list(waiting)):
             raise left_over(modality, left, len(beside[modality]))
@@ -165,6 +168,7 @@ def _item_of_each_part(
     engine: EngineProfile,
     fetcher: LinkFetcher | None,
     *,
+    local: LocalFiles | None,
     files: KnownFiles | None,
 ) -> Iterator[Item]:
     """Yield the item of each part. No item is fetched before the caller asks for it."""
@@ -172,6 +176,8 @@ def _item_of_each_part(
         url = part.url
         if url is not None and is_data_url(url):
             yield _read(part, url, request, engine, files)
+        elif url is not None and local is not None and is_file_link(url):
+            yield _read(part, local.read(url), request, engine, files)
         elif url is not None and fetcher is not None and fetcher.may_follow(url):
             yield _fetched(part, url, fetcher, engine)
         else:
@@ -202,12 +208,17 @@ def _fetched(part: MediaPart, url: str, fetcher: LinkFetcher, engine: EngineProf
 
 
 def _read(
-    part: MediaPart, url: str, request: Request, engine: EngineProfile, files: KnownFiles | None
+    part: MediaPart,
+    source: str | bytes,
+    request: Request,
+    engine: EngineProfile,
+    files: KnownFiles | None,
 ) -> Item:
-    """The item in a data URL."""
+    """The item in a data URL, or in the bytes of a file."""
     match part.modality:
         case Modality.IMAGE:
-            source = url if files is None else files.of_url(url)
+            if files is not None and isinstance(source, str):
+                source = files.of_url(source)
             return read_image(source, uuid=part.uuid, upright=engine.applies_exif_orientation)
         case Modality.VIDEO:
             from mmroute.videos.reading import DEFAULT_FRAMES, read_video  # rarely needed
@@ -217,11 +228,11 @@ def _read(
             most = (
                 num_frames if type(num_frames) is int else DEFAULT_FRAMES
             )  # refused where it is checked
-            return read_video(url, uuid=part.uuid, max_frames=most)
+            return read_video(source, uuid=part.uuid, max_frames=most)
         case Modality.AUDIO:
             from mmroute.audios.reading import read_audio
 
-            return read_audio(url, uuid=part.uuid)
+            return read_audio(source, uuid=part.uuid)
 
 
 def _check_domains(parts: Sequence[MediaPart], allowed: frozenset[str]) -> None:

@@ -118,6 +118,8 @@ class EngineProfile:
             engine does not read them. One that reads them takes no uuid in a chat.
         limits: the most items of a modality in one prompt, where it differs from `max_items`.
         media_domains: the hosts of links that the engine follows; empty for all.
+        local_media_path: the directory below which the engine reads files of ``file:`` links; empty
+            if it refuses such links, None if it is not known what it does.
         lora_in_identities: whether identities of requests to a LoRA adapter begin with its name.
         processor_cache_off: whether the engine keeps no processed items.
         frontend: the API server in front of the engine.
@@ -160,6 +162,7 @@ class EngineProfile:
     read_mm_hash: Callable[[object, IdentityForm], Identity | None] | None = None
     limits: Mapping[Modality, int] = field(default_factory=dict)
     media_domains: frozenset[str] = frozenset()
+    local_media_path: str | None = None
     lora_in_identities: bool = False
     processor_cache_off: bool = False
     frontend: Frontend = Frontend.PYTHON
@@ -192,6 +195,7 @@ class EngineProfile:
             "max_decoded_bytes": settings.max_decoded_bytes,
             "limits": {Modality(name): count for name, count in settings.limits.items()},
             "media_domains": settings.media_domains,
+            "local_media_path": self.local_media_path is not None and settings.local_media_path,
             "lora_in_identities": settings.lora_in_identities,
             "processor_cache_off": settings.processor_cache_off,
         }

@@ -64,6 +64,8 @@ class EngineSettings:
         trust_request_mm_kwargs: whether requests may set processor arguments. Where it is false,
             such requests are refused if the command line is `complete`, and answered otherwise.
         media_domains: the hosts of links that the engine follows; empty for all.
+        local_media_path: the directory below which the engine, and mmroute on its own machine,
+            read the files of ``file:`` links; empty for none.
         max_image_pixels: the most pixels of one image.
         max_decoded_bytes: the most bytes that all items of a request may take when decoded.
         processor_cache_off: whether no processed items are kept (``--mm-processor-cache-gb 0``).
@@ -114,6 +116,7 @@ class EngineSettings:
     loras: Mapping[str, str] = field(default_factory=dict, hash=False)
     trust_request_mm_kwargs: bool = False
     media_domains: frozenset[str] = frozenset()
+    local_media_path: str = ""
     max_image_pixels: int | None = None
     max_decoded_bytes: int | None = None
     processor_cache_off: bool = False

@@ -48,7 +48,7 @@ _TYPE_FIELDS: Final[Mapping[str, frozenset[str]]] = {
 }
 _DETAILS: Final = frozenset({"auto", "low", "high", "original"})
 _EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
-_SCHEMES: Final = ("data:", "http://", "https://")
+_SCHEMES: Final = ("data:", "http://", "https://", "file:")
 _LONGEST_SCHEME: Final = max(map(len, _SCHEMES))
 
 

@@ -235,8 +235,8 @@ def _extra_of_item(part: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
     elif kind in _URL_TYPES:
         if not is_link(_link(part, kind)) and not _is_held(part, kind):
             raise invalid(
-                f'{_A[kind]} part must hold {{"url": "..."}} with a data: or http(s): URL, found '
-                f"{quoted(part.get(kind))}"
+                f'{_A[kind]} part must hold {{"url": "..."}} with a data:, http(s): or file: URL, '
+                f"found {quoted(part.get(kind))}"
             )
     elif not _CONTENT_KEYS.isdisjoint(part):
         raise invalid(

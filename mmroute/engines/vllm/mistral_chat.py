@@ -14,7 +14,7 @@ from mmroute.chat.conversation import ParsedChat
 from mmroute.chat.template_parameters import TRANSFORMERS_MISTRAL, VLLM_MISTRAL
 from mmroute.engines.vllm.messages import VllmChat, to_conversation
 from mmroute.engines.vllm.tools import normalize_tools
-from mmroute.errors import invalid, quoted
+from mmroute.errors import InexactError, Reason, invalid, quoted
 from mmroute.geometry import TokenIds
 from mmroute.requests.items import AudioLength, ImageFile, ImageSize, Item, Items, Modality
 from mmroute.requests.request import Request
@@ -29,7 +29,8 @@ _LINK_KEYS: Final[Mapping[str, frozenset[str]]] = {
 """Type of a part that has an item -> the keys of its link that mistral-common takes."""
 _INLINE: Final = "input_audio"
 _CALL_ID_LENGTH: Final = 9  # what mistral-common wants
-_SCHEMES: Final = ("data:", "http")
+_SCHEMES: Final = ("data:", "http", "file://")
+_ESCAPES: Final = frozenset("%?#")
 # Those that are taken away here have no effect on the IDs.
 _ENCODER_PARAMETERS: Final = (TRANSFORMERS_MISTRAL | VLLM_MISTRAL | {"chat_template"}) - {
     "add_generation_prompt", "continue_final_message", "reasoning_effort", "return_dict",
@@ -139,6 +140,12 @@ def _sized(part: Any, items: Mapping[Modality, Iterator[Item]]) -> Any:
         raise invalid(
             f"mistral-common knows the schemes {', '.join(_SCHEMES)} in lower case only, found "
             f"{quoted(url[:10])}"
+        )
+    if url.startswith("file:") and not _ESCAPES.isdisjoint(url):
+        raise InexactError(
+            Reason.IMAGE_LINK_REFUSED,
+            f"vLLM decodes a file: link and mistral-common does not, so they read two files: "
+            f"{quoted(url)}",
         )
     return _as_part(next(items[Modality(kind.removesuffix("_url"))]), inline=False)
 

@@ -57,4 +57,5 @@ VLLM: Final = EngineProfile(
     processor_kwargs=processor_kwargs,
     why_refused=_why_refused,
     takes_metadata=True,
+    local_media_path="",
 )

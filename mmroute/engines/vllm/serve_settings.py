@@ -271,6 +271,7 @@ def _content_format(name: str, value: Value) -> str | None:
 
 
 _READ: Final[Mapping[str, tuple[str, Callable[[str, Value], Any]]]] = {
+    "allowed-local-media-path": ("local_media_path", _string),
     "allowed-media-domains": ("media_domains", lambda name, value: frozenset(_words(name, value))),
     "block-size": ("block_size", _integer),
     "chat-template": ("chat_template", _string),

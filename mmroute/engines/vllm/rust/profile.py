@@ -42,6 +42,7 @@ _FRONTEND: Final[dict[str, Any]] = {
     "with_defaults": lambda request, _settings, _chat: request,  # its chats know the settings
     "load_tokenizer": _load_tokenizer,
     "takes_metadata": False,  # its processor was not compared
+    "local_media_path": None,
     "identify": file_identity,
     "max_image_pixels": 1 << 26,  # eight bytes each fill what its decoder may take
     "as_served": as_served,
