@@ -405,6 +405,8 @@ def recordings() -> Iterator[tuple[str, bytes]]:
         ("part-of-a-frame", struct.pack("<I", 665), wav[44:]),
     ):
         yield f"wav-{name}", wav[:40] + length + rest
+    yield "wav-twice", wav[:40] + struct.pack("<I", 600) + wav[44:644] + wav[36:]
+    yield "wav-twice-cut", wav + b"data"
     yield "wav-cut", wav[:-7]
     yield "wav-rf64", recording("RF64", "PCM_16", 333, 16000)
     flac = recording("FLAC", "PCM_16", 9001, 22050, 2)

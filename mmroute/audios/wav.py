@@ -32,20 +32,26 @@ def read_wav(file: BinaryIO, size: int) -> AudioLength:
     file.seek(0)
     if file.read(_RIFF_HEADER)[8:] != b"WAVE":
         raise not_predictable("a RIFF file that is no WAVE")
-    at, described = _RIFF_HEADER, b""
+    at, described, found = _RIFF_HEADER, b"", None
     for _ in range(_MAX_CHUNKS):
+        if at >= size:
+            break
         file.seek(at)
         head = file.read(_CHUNK.size)
+        if found is not None and head.startswith(b"data"):
+            raise not_predictable("it has more than one data chunk")
         if len(head) < _CHUNK.size:
             break
         name, length = _CHUNK.unpack(head)
         at += _CHUNK.size
         if name == b"data":
-            return _header(described, length, size - at)
-        if name == b"fmt ":
+            found = _header(described, length, size - at)
+        elif name == b"fmt ":
             described = file.read(min(length, _MAX_FORMAT))
         at += length + length % 2
-    raise not_predictable("it has no data chunk")
+    if found is None:
+        raise not_predictable("it has no data chunk")
+    return found
 
 
 def _header(described: bytes, length: int, room: int) -> AudioLength:

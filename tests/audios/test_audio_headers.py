@@ -31,6 +31,8 @@ REFUSED = {
     "wav-empty": "0 bytes of data",
     "wav-no-length": "0 bytes of data in frames of 2, where 666 are left",
     "wav-rf64": "none of WAV",
+    "wav-twice": "more than one data chunk",
+    "wav-twice-cut": "more than one data chunk",
     "wav-streamed-nothing": "4294967295 bytes of data in frames of 2, where 1 are left",
 }
 
