@@ -83,6 +83,10 @@ def is_complete_jpeg(file: BinaryIO, at: int, size: int, *, several_scans: bool)
     scans it reads a length after each marker, and skips so many bytes. So a damaged byte can lead
     it past the end marker, and it refuses the file.
 
+    It refuses a file that is cut before its end marker. Of the files of one scan that are cut right
+    before the marker or within it, it reads a few in a hundred, by the bits of their last blocks.
+    Only decoding the scan could tell which, so all of them are taken for incomplete.
+
     Args:
         file: the seekable file.
         at: the offset of the first scan's data, in bytes.

@@ -71,6 +71,19 @@ def test_a_damaged_scan_is_exact_only_where_the_decoder_comes_to_its_end(
     assert bool(refused) is progressive
 
 
+def test_of_cut_jpeg_files_the_decoder_reads_only_some_that_lack_the_end_marker() -> None:
+    readable = []
+    for quality in range(1, 96):
+        file = io.BytesIO()
+        noise().save(file, "JPEG", quality=quality)
+        for cut in (1, 2, 3, 4, 9, 50):
+            found = loaded(data := file.getvalue()[:-cut])
+            assert read(data) in (None, found)
+            readable += [cut] if found else []
+    assert set(readable) == {1, 2}
+    assert len(readable) < 0.1 * 2 * 95
+
+
 def tiff(
     bits: Sequence[int], photometric: int, *, planar: int, extra: int | None, deflated: bool
 ) -> bytes:
