@@ -89,8 +89,10 @@ def items_of_parts(
     """
     beside = request.items
     fetcher = None if links is None else _fetcher(links)
-    local = None if engine.local_media_path is None else LocalFiles(engine.local_media_path)
     items: dict[Modality, Sequence[Item]] = {}
+    local = None
+    if parts and engine.local_media_path is not None:
+        local = LocalFiles(engine.local_media_path)
     for modality, own in parts.items():
         if engine.media_domains:
             _check_domains(own, engine.media_domains)
