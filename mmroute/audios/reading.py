@@ -67,7 +67,6 @@ def audio_in(file: BinaryIO, uuid: str | None) -> AudioLength:
     elif head[4:] in FIRST_BOXES:
         audio = mp4.read_mp4(file, size)
     else:
-        raise not_predictable(
-            f"it is none of WAV, FLAC, MP3, Ogg and MP4, but begins with {head!r}"
-        )
+        # Its first bytes are not told: a link may name a file that is not the client's.
+        raise not_predictable("it is none of WAV, FLAC, MP3, Ogg and MP4")
     return replace(audio, uuid=uuid)

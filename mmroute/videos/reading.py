@@ -89,9 +89,9 @@ def read_video_header(file: BinaryIO) -> VideoSize:
     elif head[:: mpegts.PACKET] == mpegts.SIGNATURES:
         read = mpegts.read_mpegts
     else:
+        # Its first bytes are not told: a link may name a file that is not the client's.
         raise not_predictable(
-            "it is none of MP4, MOV, WebM, Matroska, AVI, MPEG-TS, GIF, PNG and JPEG, but begins "
-            f"{head[:_HEAD]!r}"
+            "it is none of MP4, MOV, WebM, Matroska, AVI, MPEG-TS, GIF, PNG and JPEG"
         )
     file.seek(0)
     return read(file.read())

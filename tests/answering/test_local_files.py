@@ -154,6 +154,17 @@ def test_a_file_that_is_not_here_is_not_refused_in_the_engines_name(
         assert refused.value.status == HTTPStatus.UNPROCESSABLE_ENTITY
 
 
+@pytest.mark.parametrize("kind", FILES)
+def test_a_file_that_is_no_item_is_not_told_of(
+    small_model: Callable[[str], Path], tmp_path: Path, kind: str
+) -> None:
+    model = Normalizer.from_pretrained(
+        small_model(OMNI), engine_settings=EngineSettings(local_media_path=str(tmp_path))
+    )
+    (tmp_path / "file").write_text("secret text")
+    assert "secret" not in str(ask(model, kind, f"file://{tmp_path}/file").message)
+
+
 def test_mistral_common_does_not_decode_the_name_of_a_file(tmp_path: Path) -> None:
     settings = EngineSettings(local_media_path=str(tmp_path))
     model = Normalizer.from_pretrained("pixtral-12b-2409", engine_settings=settings)
