@@ -170,8 +170,9 @@ class Normalizer:
                 ``images: Sequence[ImageSize | ImageFile]``,
                 ``videos: Sequence[VideoSize | VideoFile]``, ``audios: Sequence[AudioLength]``
                 and, for SGLang, ``mm_hashes: Sequence[str | None]``. The options are
-                ``add_special_tokens: bool = False``, ``add_generation_prompt: bool = True``,
-                ``continue_final_message: bool = False``, ``chat_template_kwargs: Mapping``,
+                ``model: str``, ``add_special_tokens: bool = False``,
+                ``add_generation_prompt: bool = True``, ``continue_final_message: bool = False``,
+                ``chat_template_kwargs: Mapping``,
                 ``tools: Sequence[Mapping]``, ``reasoning_effort: str``,
                 ``documents: Sequence[Mapping]``, ``mm_processor_kwargs: Mapping``,
                 ``media_io_kwargs: Mapping``, ``truncate_prompt_tokens: int``,

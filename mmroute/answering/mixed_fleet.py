@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from mmroute.answering.caches import Caches
-from mmroute.answering.pipeline import answer, prepare
+from mmroute.answering.pipeline import answer, prepare, with_adapter
 from mmroute.answering.prepared import Prepared
 from mmroute.answering.routing import Routing
 from mmroute.model.resolved import ResolvedModel
@@ -34,8 +34,9 @@ def answer_for(
     def prepare_once(model: ResolvedModel, links: ImageLinks | None, caches: Caches) -> Prepared:
         for first, prepared in known:
             if _same_prompt(first, model, prepared):
-                return prepared
-        prepared = prepare(model, request, links=links, caches=caches)
+                own = prepared.request._replace(lora=with_adapter(model, request).lora)
+                return prepared._replace(request=own)
+        prepared = prepare(model, with_adapter(model, request), links=links, caches=caches)
         known.append((model, prepared))
         return prepared
 

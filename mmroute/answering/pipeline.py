@@ -35,7 +35,7 @@ from mmroute.errors import (
 from mmroute.geometry import Overrides, TokenIds
 from mmroute.placement import Expansion, Insertion
 from mmroute.requests.items import AudioLength, ImageSize, Items, Modality, VideoSize
-from mmroute.requests.request import Request
+from mmroute.requests.request import Request, lora_of
 
 if TYPE_CHECKING:
     from mmroute.geometry import Geometry
@@ -103,6 +103,7 @@ def answer(
     """
     if watch is not None:
         watch.resume()
+    request = with_adapter(model, request)
     try:
         if first_half is None:
             prepared = prepare(model, request, links=links, caches=caches, watch=watch)
@@ -146,6 +147,14 @@ def answer(
         _hash_cache=caches.hashes,
         _sized_items=sized,
     )
+
+
+def with_adapter(model: ResolvedModel, request: Request) -> Request:
+    """The request with the adapter that it names as its model, if it names one."""
+    loras = model.settings.loras
+    if loras and request.lora is None and isinstance(request.model, str):
+        return request._replace(lora=lora_of(loras, request.model))
+    return request
 
 
 def expand(model: ResolvedModel, prepared: Prepared) -> Expansion:

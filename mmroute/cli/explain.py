@@ -106,9 +106,9 @@ def _explain(arguments: argparse.Namespace) -> int:
 def _say_of_models(first: object, second: object) -> None:
     if None not in (first, second) and first != second:
         say(
-            f"the requests have the models {quoted(first)} and {quoted(second)}, and mmroute does "
-            "not read this field: if one is a LoRA adapter, its blocks differ, and its line needs "
-            '"lora": {"lora_name": ..., "lora_path": ...}'
+            f"the requests have the models {quoted(first)} and {quoted(second)}, of which "
+            "--engine-args names no LoRA adapter: if one is an adapter, its blocks differ; put "
+            "--lora-modules NAME=PATH into --engine-args"
         )
 
 

@@ -69,6 +69,8 @@ class Request(NamedTuple):
             their placeholders.
         videos: the numbers or files of the other videos, in the order of their placeholders.
         audios: the numbers of the other audio, in the order of their placeholders.
+        model: the name by which a client asks for the model. The name of an adapter in the engine's
+            settings stands for `lora`; no other name has an effect.
         add_special_tokens: whether to put BOS before a text, as the completions API does and the
             chat API does not.
         add_generation_prompt: whether to end a chat with the header of an assistant's message.
@@ -98,6 +100,7 @@ class Request(NamedTuple):
     images: Sequence[Image] = _NO_ITEMS
     videos: Sequence[Video] = _NO_ITEMS
     audios: Sequence[AudioLength] = _NO_ITEMS
+    model: str | None = None
     add_special_tokens: bool = False
     add_generation_prompt: bool = True
     continue_final_message: bool = False
@@ -227,6 +230,7 @@ class RequestFields(TypedDict, total=False):
     images: Sequence[Image] | None
     videos: Sequence[Video] | None
     audios: Sequence[AudioLength] | None
+    model: str | None
     add_special_tokens: bool
     add_generation_prompt: bool
     continue_final_message: bool
@@ -242,6 +246,17 @@ class RequestFields(TypedDict, total=False):
     reads_cache: bool
     lora: Lora | None
     api_fields: Mapping[str, Any] | None
+
+
+def lora_of(loras: Mapping[str, str], name: str | None) -> Lora | None:
+    """The adapter that a request names as its `model`; None if that is no adapter.
+
+    Args:
+        loras: the path of each LoRA adapter, by its name.
+        name: the `model` of the request.
+    """
+    path = loras.get(name or "")
+    return None if path is None else Lora(name or "", path)
 
 
 def integers(name: str, values: object) -> list[int]:

@@ -74,6 +74,7 @@ class Change:
 _BY_PARTS: Final = {"messages", "prompt", *(f"{modality}s" for modality in Modality)}
 _CAUSES: Final[Mapping[str, Cause]] = {
     "lora": Cause.LORA,
+    "model": Cause.LORA,  # an adapter's name
     "cache_salt": Cause.CACHE_SALT,
     "tools": Cause.TOOLS,
     "chat_template_kwargs": Cause.TEMPLATE_KWARGS,

@@ -17,7 +17,7 @@ from mmroute.requests.request import Request
 _ROWS: Final = 256  # rows that are decoded at once
 # Columns that hold JSON, because a column has one type and these fields have values of several.
 _NESTED: Final = {*Request._fields, *API_FIELDS, "hash_ids"} - {
-    "prompt", "cache_salt", "reasoning_effort",
+    "prompt", "model", "cache_salt", "reasoning_effort",
 }  # fmt: skip
 
 

@@ -16,12 +16,11 @@ from mmroute.answering.routing import Routing
 from mmroute.api.vllm.call import Call
 from mmroute.api.vllm.chat_rules import ChatFields
 from mmroute.api.vllm.errors import ApiError, bad_request
-from mmroute.api.vllm.fields import lora_of
 from mmroute.api.vllm.rendering import exact
 from mmroute.engines.frontends import Frontend
 from mmroute.errors import Reason
 from mmroute.requests.items import Modality
-from mmroute.requests.request import NO_KWARGS, Request
+from mmroute.requests.request import NO_KWARGS, Request, lora_of
 
 _KEYS: Final[Mapping[str, Modality]] = {
     "image_url": Modality.IMAGE,
@@ -43,6 +42,7 @@ def request_of(fields: ChatFields, loras: Mapping[str, str], **more: Any) -> Req
     """
     media = fields.media_io_kwargs
     return Request(
+        model=fields.model,
         messages=_with_part_types(fields.messages),
         tools=fields.tools or None,
         add_generation_prompt=fields.add_generation_prompt,

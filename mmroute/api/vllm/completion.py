@@ -19,7 +19,6 @@ from mmroute.api.vllm.fields import (
     GenerationRequest,
     RequestedOutput,
     TokenIdList,
-    lora_of,
 )
 from mmroute.api.vllm.rendering import exact, rendered, request_id_of, route_ids
 from mmroute.api.vllm.request_checks import before_fields, check_completion
@@ -28,7 +27,7 @@ from mmroute.api.vllm.truncation import truncated_ids, truncated_text
 from mmroute.engines.frontends import Frontend
 from mmroute.errors import Reason, quoted
 from mmroute.geometry import MAX_TOKEN_ID
-from mmroute.requests.request import Request
+from mmroute.requests.request import Request, lora_of
 
 Prompt: TypeAlias = str | list[int]
 """A prompt of a completion: a text, or token IDs."""
@@ -79,6 +78,7 @@ class CompletionRequest(GenerationRequest):
             loras: the path of each LoRA adapter, by its name.
         """
         request = Request(
+            model=self.model,
             add_special_tokens=self.add_special_tokens,
             cache_salt=self.cache_salt,
             reads_cache=self.reads_cache,

@@ -12,7 +12,6 @@ Source: vLLM ``sampling_params.py``, ``entrypoints/openai/chat_completion/protoc
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, NamedTuple, Required, TypeAlias
 
 from pydantic import (
@@ -29,7 +28,6 @@ from typing_extensions import TypedDict
 
 from mmroute.api.vllm.errors import bad_request
 from mmroute.forwarding import OutputMode
-from mmroute.requests.request import Lora
 
 CONSTRAINTS: Final = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
 _FEWEST_REPETITIONS: Final = 2
@@ -293,14 +291,3 @@ class GenerationRequest(BaseModel, defer_build=True):
     @abstractmethod
     def requested_output(self) -> RequestedOutput:
         """The output that it asks for, in fields that chats and completions do not share."""
-
-
-def lora_of(loras: Mapping[str, str], name: str | None) -> Lora | None:
-    """The adapter that a request names as its `model`; None if that is no adapter.
-
-    Args:
-        loras: the path of each LoRA adapter, by its name.
-        name: the `model` of the request.
-    """
-    path = loras.get(name or "")
-    return None if path is None else Lora(name or "", path)

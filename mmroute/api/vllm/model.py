@@ -76,7 +76,7 @@ class LoadedModel:
             chats=HarmonyRules() if by_harmony else TemplateRules(),
             messages_rules=cache(lambda: messages_rules(untimed, unseen)),
             tool_server="--tool-server" in unseen,
-            loras=settings.loras,
+            loras={**model.settings.loras, **settings.loras},
             tokenizer_info=_tokenizer_info(directory.object("tokenizer_config.json")),
         )
 

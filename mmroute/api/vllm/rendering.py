@@ -11,12 +11,13 @@ from mmroute.answering.stages import Stage
 from mmroute.api.vllm.answers import GenerateRequest, features_of
 from mmroute.api.vllm.call import Call
 from mmroute.api.vllm.errors import of_reason
-from mmroute.api.vllm.fields import GenerationRequest, lora_of
+from mmroute.api.vllm.fields import GenerationRequest
 from mmroute.api.vllm.model import LoadedModel
 from mmroute.api.vllm.options import ApiOptions
 from mmroute.api.vllm.sampling import check_sampling_params, sampling_params
 from mmroute.errors import InexactError, Reason
 from mmroute.geometry import TokenIds, as_token_ids
+from mmroute.requests.request import lora_of
 
 
 def rendered(
