@@ -239,6 +239,11 @@ class ModelFiles:
         return [*self.renamed, *(name for name in names if name not in self.renamed)]
 
 
+def is_local(model: str) -> bool:
+    """Whether a model is a directory, or the embedded one: neither has revisions."""
+    return model == EMBEDDED_MODEL or Path(model).expanduser().is_dir()
+
+
 def find_model(
     model: str,
     *,
@@ -263,7 +268,7 @@ def find_model(
     if not model:
         raise ModelError(Reason.MODEL_NOT_FOUND, "The model's name is empty.")
     path = Path(model).expanduser()
-    if revision is not None and (path.is_dir() or model == EMBEDDED_MODEL):
+    if revision is not None and is_local(model):
         raise ModelError(
             Reason.MODEL_NOT_FOUND,
             f"{model} has no revision {revision!r}: only models on the hub have revisions.",

@@ -219,6 +219,11 @@ def _chat_ids(
     """The items of a chat, and its un-expanded prompt."""
     chat = model.chat.read(request, caches.chats)
     items: Items = {}
+    if chat.media and model.settings.interleaves_items and model.chat.content_format == "string":
+        raise InexactError(
+            Reason.UNSUPPORTED_ENGINE_SETTING,
+            "--interleave-mm-strings: chats with items of such an engine are not covered",
+        )
     if not model.chat.ignores_items:
         for modality, parts in chat.media.items():
             rules_of(model, modality, len(parts))
@@ -245,7 +250,7 @@ def rules_of(model: ResolvedModel, modality: Modality, count: int) -> MediaRules
     """The rules of a modality, if the engine takes `count` items of it.
 
     Raises:
-        InexactError: `unsupported_modality`, `too_many_items`.
+        InexactError: `unsupported_modality`, `too_many_items`, `unsupported_engine_setting`.
     """
     rules = model.media.get(modality)
     if rules is None:
@@ -253,6 +258,11 @@ def rules_of(model: ResolvedModel, modality: Modality, count: int) -> MediaRules
             Reason.UNSUPPORTED_MODALITY,
             model.engine.without_media
             or f"{modality}s are not covered for this model of the family {model.family.family}",
+        )
+    if rules.refused:
+        raise InexactError(
+            Reason.UNSUPPORTED_ENGINE_SETTING,
+            f"{rules.refused}: the tokens of {modality}s of such an engine are not covered",
         )
     if count > rules.max_items:
         raise InexactError(
@@ -304,6 +314,12 @@ def _check_uncut(model: ResolvedModel, kept: int, longest: int) -> None:
     if kept > model.max_model_len:
         raise invalid(
             f"truncate_prompt_tokens={kept} is above the context of {model.max_model_len} tokens"
+        )
+    if kept == -1 and model.settings.fits_memory:
+        raise InexactError(
+            Reason.UNSUPPORTED_ENGINE_SETTING,
+            "truncate_prompt_tokens=-1 keeps as many tokens as fit the context, which the engine "
+            "chooses by its memory (--max-model-len auto); give the number that it logs",
         )
     if -1 < kept < longest:
         raise InexactError(

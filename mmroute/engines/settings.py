@@ -41,9 +41,19 @@ class EngineSettings:
         limits: the most items of each modality in one prompt; 0 for none.
         planned_sizes: whether ``--limit-mm-per-prompt`` also has sizes, by which the engine plans
             its encoder cache.
+        media_refused: for a modality, the options that change the tokens of its items in a way that
+            is not covered.
+        interleaves_items: whether placeholders stand where their items are, in contents that
+            become one text (``--interleave-mm-strings``).
+        excludes_tools: whether tools are left out where none may be called.
+        reasoning_efforts: the value that the chat template gets in place of a request's effort.
         dtype: the type that the engine computes with, of which some items' metadata are.
         max_model_len: the number of tokens of the longest context.
         allow_long_context: whether the context may be longer than the model's own.
+        fits_memory: whether the engine lowers its longest context to what its memory holds
+            (``--max-model-len auto``), so that prompts may be refused which are answered here.
+        disable_sliding_window: whether the context is no longer than a sliding window.
+        hf_overrides: the values that replace those of the model's configuration.
         max_num_batched_tokens: the number of tokens in one batch, and the least number of features
             that the encoder cache holds.
         block_size: the number of tokens in a block.
@@ -63,6 +73,7 @@ class EngineSettings:
         loras: the path of each adapter, by its name.
         trust_request_mm_kwargs: whether requests may set processor arguments. Where it is false,
             such requests are refused if the command line is `complete`, and answered otherwise.
+        trust_request_chat_template: whether requests may bring a chat template.
         media_domains: the hosts of links that the engine follows; empty for all.
         local_media_path: the directory below which the engine, and mmroute on its own machine,
             read the files of ``file:`` links; empty for none.
@@ -71,6 +82,8 @@ class EngineSettings:
         processor_cache_off: whether no processed items are kept (``--mm-processor-cache-gb 0``).
         offline: whether the model string is a path in the hub's cache (HF_HUB_OFFLINE).
         hashes_refused: the reason why block hashes cannot be computed; empty if they can.
+        system_instructions: whether instructions are in the system message of chats of gpt-oss.
+        from_modelscope: whether the engine reads the files of ModelScope.
         start_date: the date of today in chats of gpt-oss (VLLM_SYSTEM_START_DATE); None for the
             date of the clock.
         complete: whether the settings come from a complete command line, so that all options which
@@ -97,9 +110,16 @@ class EngineSettings:
     media_io_kwargs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
     limits: Mapping[str, int] = field(default_factory=dict, hash=False)
     planned_sizes: bool = False
+    media_refused: Mapping[str, str] = field(default_factory=dict, hash=False)
+    interleaves_items: bool = False
+    excludes_tools: bool = False
+    reasoning_efforts: Mapping[str, str] = field(default_factory=dict, hash=False)
     dtype: str | None = None
     max_model_len: int | None = None
     allow_long_context: bool = False
+    fits_memory: bool = False
+    disable_sliding_window: bool = False
+    hf_overrides: Mapping[str, Any] = field(default_factory=dict, hash=False)
     max_num_batched_tokens: int | None = None
     block_size: int | None = None
     hash_block_size: int | None = None
@@ -115,6 +135,7 @@ class EngineSettings:
     lora_in_identities: bool = False
     loras: Mapping[str, str] = field(default_factory=dict, hash=False)
     trust_request_mm_kwargs: bool = False
+    trust_request_chat_template: bool = False
     media_domains: frozenset[str] = frozenset()
     local_media_path: str = ""
     max_image_pixels: int | None = None
@@ -122,6 +143,8 @@ class EngineSettings:
     processor_cache_off: bool = False
     offline: bool = False
     hashes_refused: str = ""
+    system_instructions: bool = False
+    from_modelscope: bool = False
     start_date: str | None = None
     complete: bool = False
     frontend: Frontend = Frontend.PYTHON

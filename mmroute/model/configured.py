@@ -63,6 +63,10 @@ def check_covered(family: FamilySpec, engine: EngineProfile, settings: EngineSet
             Reason.UNSUPPORTED_ENGINE_SETTING,
             f"settings of an engine are read from vLLM's options; {engine.name} has others.",
         )
+    if settings.system_instructions and family.chat.renderer == "harmony":
+        raise _unsupported(
+            "VLLM_GPT_OSS_HARMONY_SYSTEM_INSTRUCTIONS", "its effect on chats is not covered"
+        )
     unchecked = engine.only_checked_families and engine.name not in family.checked
     if unchecked or family.refused:
         raise ModelError(

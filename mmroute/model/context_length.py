@@ -8,50 +8,92 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
+from mmroute.engines.settings import EngineSettings
+from mmroute.engines.vllm.overrides import overridden_text
 from mmroute.errors import ModelError, Reason, quoted
+from mmroute.families.spec import FamilySpec
 from mmroute.model_directory import JsonValue, ModelFiles
 
 _OTHER_LIMITS: Final = (
     "n_positions", "max_seq_len", "seq_length", "max_target_positions", "max_sequence_length",
     "max_seq_length", "seq_len",
 )  # fmt: skip
-# RoPE rules whose factor is not one of length, or is in max_position_embeddings already.
+# RoPE rules whose factor is in max_position_embeddings already.
 _LENGTH_PRESERVING_ROPE: Final = frozenset({
-    "default", "mrope", "su", "longrope", "llama3", "yarn", "deepseek_yarn",
-    "deepseek_llama_scaling",
+    "su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepseek_llama_scaling",
 })  # fmt: skip
 _ORIGINAL_POSITIONS: Final = {"phi3": 4096}  # defaults of config classes in transformers
 
 
-def longest_context(files: ModelFiles, positions: int, *, scale: bool) -> int:
-    """The number of tokens of the longest context.
+class Context(NamedTuple):
+    """The numbers of tokens of the longest context.
+
+    Attributes:
+        default: of an engine without ``--max-model-len``.
+        most: the largest that this option may have.
+    """
+
+    default: int
+    most: int
+
+
+def longest_context(
+    files: ModelFiles, family: FamilySpec, settings: EngineSettings, positions: int
+) -> Context:
+    """The longest context of an engine.
 
     Args:
         files: the model's files.
-        positions: the model's ``max_position_embeddings``.
-        scale: whether to multiply by the RoPE scaling factor, if there is one.
+        family: the spec of the model's family.
+        settings: the settings with which the engine was started.
+        positions: the ``max_position_embeddings`` in the files.
 
     Raises:
         ModelError: `invalid_config_field`.
     """
-    text = _text_config(files)
+    text = overridden_text(
+        {**_text_config(files), "max_position_embeddings": positions},
+        settings.hf_overrides,
+        _parents(files, family),
+    )
+    positions = _number(files, text, "max_position_embeddings") or positions
     limits = [value for name in _OTHER_LIMITS if isinstance(value := text.get(name), int)]
     length = min([positions, *limits])
     if isinstance(own := text.get("model_max_length"), int) and own:
         length = own
+    window = text.get("sliding_window") if text.get("use_sliding_window", True) else None
+    if settings.disable_sliding_window and isinstance(window, int):
+        length = min(length, window)
     config = files.object("config.json")
     rules = list(_rope_rules(files, text))
-    if any(kind == "longrope" for kind, _ in rules):
-        original = config.get("original_max_position_embeddings")
+    if config.get("model_type") not in family.context.includes_rope_scaling:
+        factors = [1.0, *(f for kind, f in rules if kind not in _LENGTH_PRESERVING_ROPE and f)]
+        length = int(length * factors[-1])
+    if any(kind in ("longrope", "su") for kind, _ in rules):
+        original = text.get("original_max_position_embeddings")
         if original is None:
             original = _ORIGINAL_POSITIONS.get(str(config.get("model_type")))
-        return original if isinstance(original, int) else length
-    if not scale:
-        return length
-    factors = [1.0, *(f for kind, f in rules if kind not in _LENGTH_PRESERVING_ROPE and f)]
-    return int(length * factors[-1])
+        return Context(original if isinstance(original, int) else length, length)
+    return Context(length, length)
+
+
+def _parents(files: ModelFiles, family: FamilySpec) -> list[tuple[str, ...]]:
+    """The places of the language model's configuration in that of the engine.
+
+    Some families keep it flat in their files; only one without media is a language model alone.
+    """
+    paths = {ref.path[:-1] for ref in family.context.length.sources if len(ref.path) > 1}
+    config = files.object("config.json")
+    return sorted(path for path in paths if family.media or isinstance(config.get(path[0]), dict))
+
+
+def _number(files: ModelFiles, text: Mapping[str, JsonValue], name: str) -> int | None:
+    value = text.get(name)
+    if value is not None and type(value) is not int:
+        raise _invalid(files, f"{name} must be an integer", value)
+    return value
 
 
 def _text_config(files: ModelFiles) -> Mapping[str, JsonValue]:

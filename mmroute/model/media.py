@@ -12,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from mmroute.engines.profile import EngineProfile
 from mmroute.engines.settings import EngineSettings
+from mmroute.engines.vllm.overrides import of_items
 from mmroute.errors import InexactError, ModelError, Reason, quoted
 from mmroute.families.lookup import Lookup
 from mmroute.families.media import MediaSpec
@@ -119,7 +120,15 @@ class MediaResolver:
             identity=spec.identity,
             unnamed=own.accepts.unnamed,
             identity_flag=spec.identity_flag,
+            refused=self._refused(modality),
         )
+
+    def _refused(self, modality: Modality) -> str:
+        """The options that change the items of a modality in a way that is not covered."""
+        refused = [self.settings.media_refused.get(modality, "")]
+        if keys := of_items(self.settings.hf_overrides):
+            refused.append(f"--hf-overrides ({keys})")
+        return ", ".join(filter(None, refused))
 
     def _target(self, spec: MediaSpec) -> tuple[int, ...]:
         """The token IDs of a placeholder in the un-expanded prompt; empty if it has none."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 from mmroute.engines.known import behind_frontend, find_engine
 from mmroute.engines.profile import ChatSource, EngineProfile
 from mmroute.engines.settings import EngineSettings
+from mmroute.engines.vllm.overrides import check_overrides
 from mmroute.errors import ModelError, Reason, needs_extra, quoted
 from mmroute.families.matching import known_families, match_family
 from mmroute.families.spec import FamilySpec
@@ -23,7 +26,7 @@ from mmroute.model.media import MediaResolver
 from mmroute.model.resolved import ResolvedModel
 from mmroute.model.tokens import resolve_tokens
 from mmroute.model.values import Values
-from mmroute.model_directory import ModelFiles, find_model
+from mmroute.model_directory import ModelFiles, find_model, is_local
 from mmroute.placement.rules import placement_of
 from mmroute.reuse.fast_paths import EncoderChoice, FastPaths
 from mmroute.tokenizers import Tokenizer
@@ -51,12 +54,45 @@ def resolve_model(
     """
     settings = engine_settings or EngineSettings()
     engine = behind_frontend(find_engine(backend), settings.frontend)
-    files = find_model(model, revision=revision or settings.revision, token=token)
-    family = match_family(files, engine.why_refused)
+    own = None if is_local(model) else settings.revision  # which the engine's model has
+    files = find_model(model, revision=revision or own, token=token)
+    if settings.from_modelscope and files.commit is not None:
+        raise ModelError(
+            Reason.UNSUPPORTED_ENGINE_SETTING,
+            f"VLLM_USE_MODELSCOPE: the engine has the files of ModelScope, and {model} would be "
+            "read from Hugging Face; give the directory of the engine's files",
+        )
+    if settings.hf_overrides:
+        check_overrides(settings.hf_overrides)
+        files, family = _as_overridden(files, engine, settings.hf_overrides)
+    else:
+        family = match_family(files, engine.why_refused)
     model_string = model_id or settings.model_string
     return resolve_files(
         files, family, engine, model_string, fast_paths=fast_paths, settings=settings
     )
+
+
+def _as_overridden(
+    files: ModelFiles, engine: EngineProfile, overrides: Mapping[str, Any]
+) -> tuple[ModelFiles, FamilySpec]:
+    """The files with the class of the model that overrides name, and the spec of its family.
+
+    Raises:
+        ModelError: as `match_family`; `unsupported_engine_setting`: no spec is of such a class.
+    """
+    named = overrides.get("architectures")
+    if named is None:
+        return files, match_family(files, engine.why_refused)
+    config: dict[str, Any] = {**files.object("config.json"), "architectures": named}
+    files = dataclasses.replace(files, _json={"config.json": config})
+    try:
+        return files, match_family(files, engine.why_refused)
+    except ModelError as error:
+        raise ModelError(
+            Reason.UNSUPPORTED_ENGINE_SETTING,
+            f"--hf-overrides: architectures {quoted(named)}: {error}",
+        ) from error
 
 
 def with_same_prompts(
@@ -203,16 +239,16 @@ class _Resolver:
 
     def _max_model_len(self) -> int:
         context = self.family.context
-        own = longest_context(
-            self.files,
-            self.values.integer("max_position_embeddings", context.length),
-            scale=self.files.object("config.json").get("model_type")
-            not in context.includes_rope_scaling,
-        )
-        self.values.note("max_model_len", own, "after other limits and RoPE scaling")
+        positions = self.values.integer("max_position_embeddings", context.length)
+        own = longest_context(self.files, self.family, self.settings, positions)
+        self.values.note("max_model_len", own.default, "after other limits and RoPE scaling")
         if self.settings.max_model_len is None:
-            return own
-        length = configured_context(self.settings, own)
+            return own.default
+        of_newest = self.engine.version == find_engine(self.engine.name).version
+        if self.settings.hf_overrides and not of_newest:  # which had other rules for them
+            length = self.settings.max_model_len
+        else:
+            length = configured_context(self.settings, own.most)
         self.values.note("max_model_len", length, "the engine's settings")
         return length
 

@@ -51,6 +51,7 @@ class MediaRules:
         identity: the data that the engine hashes for an item without a uuid.
         unnamed: the arguments of requests that identities do not cover.
         identity_flag: a further value that the engine hashes with every item; None for none.
+        refused: the reason why no item is covered under the engine's settings; empty if they are.
     """
 
     geometry: Geometry
@@ -62,6 +63,7 @@ class MediaRules:
     identity: IdentityForm
     unnamed: frozenset[str]
     identity_flag: IdentityFlag | None
+    refused: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,12 +90,12 @@ def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
         ("'", Reason.INVALID_ENGINE_SETTING, "cannot be read"),
         ("--limit-mm-per-prompt '{\"picture\": 1}'", Reason.INVALID_ENGINE_SETTING, "modality"),
         ("--prefix-caching-hash-algo md5", Reason.INVALID_ENGINE_SETTING, "sha256_cbor"),
-        ("--hf-overrides '{\"a\": 1}'", Reason.UNSUPPORTED_ENGINE_SETTING, "--hf-overrides"),
+        ("--hf-overrides '{\"vocab_size\": 1}'", Reason.UNSUPPORTED_ENGINE_SETTING, "vocab_size"),
         ("--tokenizer-mode slow", Reason.UNSUPPORTED_ENGINE_SETTING, "--tokenizer-mode"),
         ("m --tokenizer other", Reason.UNSUPPORTED_ENGINE_SETTING, "--tokenizer"),
-        ("--max-model-len auto", Reason.UNSUPPORTED_ENGINE_SETTING, "--max-model-len"),
-        ("--interleave-mm-strings", Reason.UNSUPPORTED_ENGINE_SETTING, "--interleave-mm-strings"),
-        ("VLLM_USE_MODELSCOPE=1 vllm serve m", Reason.UNSUPPORTED_ENGINE_SETTING, "MODELSCOPE"),
+        ("m --hf-config-path other", Reason.UNSUPPORTED_ENGINE_SETTING, "--hf-config-path"),
+        ("m --revision a --tokenizer-revision b", Reason.UNSUPPORTED_ENGINE_SETTING, "revision's"),
+        ("m --model-impl terratorch", Reason.UNSUPPORTED_ENGINE_SETTING, "--model-impl"),
     ],
 )
 def test_what_is_wrong_or_not_covered_is_named(arguments: str, reason: Reason, words: str) -> None:

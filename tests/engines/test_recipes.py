@@ -78,9 +78,8 @@ def test_what_a_recipe_changes_is_read() -> None:
 @pytest.mark.parametrize(
     ("line", "named"),
     [
-        ('m --hf-overrides \'{"architectures": ["Other"]}\'', "--hf-overrides"),
-        ("m --video-pruning-rate 0.5", "--video-pruning-rate"),
-        ("m --max-model-len auto", "--max-model-len"),
+        ('m --hf-overrides \'{"model_type": "other"}\'', "--hf-overrides"),
+        ("m --skip-tokenizer-init", "--skip-tokenizer-init"),
         ("m --runner pooling", "--runner"),
     ],
 )

@@ -144,7 +144,7 @@ def test_what_is_not_covered_is_refused_by_name(
     server: ScriptedServer, small_model: Callable[[str], Path]
 ) -> None:
     config: dict[str, Any] = json.loads(json.dumps(RECORDED["answers"][INFO]))
-    config["vllm_config"]["model_config"]["hf_overrides"] = {"image_token_id": 5}
+    config["vllm_config"]["model_config"]["hf_overrides"] = {"vocab_size": 5}
     server.routes[INFO] = (200, config)
     model = str(small_model("small-qwen2.5-vl"))
     result = run("blocks", model, "--engine", server.url, stdin="")

@@ -79,7 +79,9 @@ def request_for(chat: ChatFields, call: Call) -> Request:
             mm_processor_kwargs=NO_KWARGS if processor is None else processor,
             media_io_kwargs=NO_KWARGS if media_io is None else media_io,
         )
-    if chat.tools == [] and call.model.model.chat.templates is not None:
+    settings = call.model.model.settings
+    as_without = settings.excludes_tools or call.model.model.chat.templates is None
+    if chat.tools == [] and not as_without:
         # There are no tools, and yet the template for requests with tools is taken.
         kwargs = {"tools": [], **request.chat_template_kwargs}
         return request._replace(chat_template_kwargs=kwargs)

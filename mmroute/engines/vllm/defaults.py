@@ -41,6 +41,11 @@ def with_defaults(request: Request, settings: EngineSettings, chat: Chat) -> Req
     """
     if settings.complete:
         _check_accepted(request, settings, chat)
+    if settings.excludes_tools and request.api_fields.get("tool_choice") == "none":
+        request = request._replace(tools=None)
+    if settings.reasoning_efforts and isinstance(request.reasoning_effort, str):
+        effort = settings.reasoning_efforts.get(request.reasoning_effort, request.reasoning_effort)
+        request = request._replace(reasoning_effort=effort)
     if not (settings.chat_template_kwargs or settings.media_io_kwargs) or request.messages is None:
         return request
     own = own_template_kwargs(

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from mmroute.engines.frontends import OWN_TOKENIZER_MODES, Frontend
 from mmroute.engines.vllm.identity import HASHERS
+from mmroute.engines.vllm.overrides import check_overrides
 from mmroute.engines.vllm.serve_command import ServeCommand, Value, parse_command, wrong
 from mmroute.errors import ModelError, Reason, did_you_mean, quoted
 from mmroute.hashing import Algorithm
@@ -21,38 +22,33 @@ _DECIMAL: Final = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY: Final = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _NOTHING: Final = ("", "{}", "null", "None")
 
-# Options that change token IDs or identities in ways that are not covered, with the values that
-# change nothing.
+# Options that change the token IDs of every text in ways that are not covered, or leave nothing to
+# generate, with the values that change nothing.
 _REFUSED: Final[Mapping[str, tuple[object, ...]]] = {
-    "cohere-format": (),
     "config-format": ("auto", "hf", "mistral"),
     "convert": ("auto", "none"),
-    "disable-sliding-window": (False,),
-    "exclude-tools-when-tool-choice-none": (False,),
-    "hf-config-path": (),
-    "hf-overrides": _NOTHING,
-    "interleave-mm-strings": (False,),
-    "io-processor-plugin": ("",),
-    "model-class-overrides": _NOTHING,
-    "model-impl": ("auto", "vllm"),
-    "reasoning-effort-map": _NOTHING,
+    "model-impl": ("auto", "vllm", "transformers"),
     "runner": ("auto", "generate"),
     "skip-tokenizer-init": (False,),
     "tokenizer-mode": ("auto", "hf", *OWN_TOKENIZER_MODES),
-    "tokenizer-revision": (),
-    "video-pruning-rate": ("0", "0.0"),
 }
-# Options under which block hashes cover more than the prompt.
+# Options whose value must be that of another one, or the model.
+_SAME: Final[Mapping[str, str]] = {
+    "hf-config-path": "model", "tokenizer": "model", "tokenizer-revision": "revision",
+}  # fmt: skip
+# Options and variables that change the tokens or identities of items alone, with these modalities.
+_MEDIA_REFUSED: Final[Mapping[str, tuple[tuple[object, ...], tuple[Modality, ...]]]] = {
+    "model-class-overrides": (_NOTHING, tuple(Modality)),
+    "model-impl": (("auto", "vllm"), tuple(Modality)),
+    "video-pruning-rate": (("0", "0.0"), (Modality.VIDEO,)),
+    "VLLM_MEDIA_CONNECTOR": (("http",), tuple(Modality)),
+    "VLLM_VIDEO_LOADER_BACKEND": (("opencv",), (Modality.VIDEO,)),
+}
+# Options under which block hashes cover more than the prompt, or blocks have other sizes.
 _HASHES_REFUSED: Final[Mapping[str, tuple[object, ...]]] = {
     "default-mm-loras": _NOTHING,
     "diffusion-config": _NOTHING,
-}
-_REFUSED_ENVIRONMENT: Final[Mapping[str, tuple[str, ...]]] = {
-    "VLLM_GPT_OSS_HARMONY_SYSTEM_INSTRUCTIONS": ("0",),
-    "VLLM_MEDIA_CONNECTOR": ("http",),
-    "VLLM_PLUGINS": ("",),
-    "VLLM_USE_MODELSCOPE": ("0", "False", "false", ""),
-    "VLLM_VIDEO_LOADER_BACKEND": ("opencv",),
+    "model-class-overrides": _NOTHING,
 }
 _TRUE: Final = ("1", "true", "yes", "on")
 _NONE: Final = ("", "null", "None")
@@ -66,17 +62,13 @@ _SPECULATIVE: Final = {
 def read_settings(arguments: str, *, config: str | None = None) -> dict[str, Any]:
     """The fields of `EngineSettings` that a command line sets; see `EngineSettings.from_args`."""
     command = parse_command(arguments, config=config)
-    for refused, given, prefix in (
-        (_REFUSED, command.options, "--"),
-        (_REFUSED_ENVIRONMENT, command.environment, ""),
-    ):
-        for name, harmless in refused.items():
-            value = given.get(name)
-            if value is not None and value not in harmless:
-                raise _unsupported(
-                    f"{prefix}{name} {'' if isinstance(value, bool) else quoted(value)}".rstrip(),
-                    "changes token IDs in a way that is not covered",
-                )
+    for name, harmless in _REFUSED.items():
+        value = command.options.get(name)
+        if value is not None and value not in harmless:
+            raise _unsupported(
+                f"--{name} {'' if isinstance(value, bool) else quoted(value)}".rstrip(),
+                "changes token IDs in a way that is not covered",
+            )
     return _effects(command)
 
 
@@ -84,15 +76,19 @@ def _effects(command: ServeCommand) -> dict[str, Any]:
     """The fields of the settings; every option not read on the way is without effect."""
     given = dict(command.options)
     found: dict[str, Any] = {"model": command.model, "complete": command.complete}
-    tokenizer = given.pop("tokenizer", None)
-    if tokenizer is not None and tokenizer != command.model:
-        raise _unsupported(f"--tokenizer {quoted(tokenizer)}", "is not the model's own")
+    same = {**given, "model": command.model}
+    for option, other in _SAME.items():
+        value = given.pop(option, None)
+        if value is not None and value != same.get(other):
+            raise _unsupported(f"--{option} {quoted(value)}", f"is not the {other}'s own")
     hashes_refused = [
         name
         for name, harmless in _HASHES_REFUSED.items()
         if (value := given.get(name)) is not None and value not in harmless
     ]
     found["hashes_refused"] = ", ".join(f"--{name}" for name in hashes_refused)
+    found["media_refused"] = _media_refused(command)
+    found["fits_memory"] = _is_automatic(given.get("max-model-len"))
     if (limits := given.get("limit-mm-per-prompt")) is not None:
         found["planned_sizes"] = _plans_sizes(limits)
     for option, (name, read) in _READ.items():
@@ -112,9 +108,25 @@ def _effects(command: ServeCommand) -> dict[str, Any]:
     for variable, (name, read) in _READ_ENVIRONMENT.items():
         if variable in environment:
             found[name] = read(variable, environment.pop(variable))
-    others = given.keys() - _REFUSED.keys() - set(hashes_refused)
+    others = given.keys() - _REFUSED.keys() - _MEDIA_REFUSED.keys() - set(hashes_refused)
+    environment = {name: environment[name] for name in environment.keys() - _MEDIA_REFUSED.keys()}
     found["without_effect"] = (*sorted(f"--{name}" for name in others), *sorted(environment))
     return found
+
+
+def _media_refused(command: ServeCommand) -> Mapping[str, str]:
+    """For each modality, the options that change its items."""
+    found: dict[str, list[str]] = {}
+    given = {**command.options, **command.environment}
+    for name, (harmless, modalities) in _MEDIA_REFUSED.items():
+        if (value := given.get(name)) is not None and value not in harmless:
+            for modality in modalities:
+                found.setdefault(modality, []).append(name if name.isupper() else f"--{name}")
+    return {modality: ", ".join(names) for modality, names in found.items()}
+
+
+def _is_automatic(context: Value | None) -> bool:
+    return isinstance(context, str) and context.strip().lower() in ("-1", "auto")
 
 
 def _unsupported(setting: str, why: str) -> ModelError:
@@ -176,14 +188,8 @@ def _integer(name: str, value: Value) -> int:
     return int(float(match[1]) * scale) if "." in match[1] else int(match[1]) * scale
 
 
-def _context(name: str, value: Value) -> int:
-    text = _string(name, value)
-    if text.strip().lower() in ("-1", "auto"):
-        raise _unsupported(
-            f"--{name} {text}", "lets the engine choose the longest context by its memory; give "
-            "the number that it logs"
-        )  # fmt: skip
-    return _integer(name, value)
+def _context(name: str, value: Value) -> int | None:
+    return None if _is_automatic(value) else _integer(name, value)
 
 
 def _mapping(name: str, value: Value) -> Mapping[str, Any]:
@@ -194,6 +200,12 @@ def _mapping(name: str, value: Value) -> Mapping[str, Any]:
     if found is not None and not isinstance(found, dict):
         raise wrong(f"--{name} must be a JSON object, found {quoted(found)}")
     return found or {}
+
+
+def _overrides(name: str, value: Value) -> Mapping[str, Any]:
+    found = _mapping(name, value)
+    check_overrides(found)
+    return found
 
 
 def _speculative(given: dict[str, Value]) -> Mapping[str, Any]:
@@ -278,10 +290,14 @@ _READ: Final[Mapping[str, tuple[str, Callable[[str, Value], Any]]]] = {
     "chat-template-content-format": ("content_format", _content_format),
     "enable-prefix-caching": ("prefix_caching", _flag),
     "default-chat-template-kwargs": ("chat_template_kwargs", _mapping),
+    "disable-sliding-window": ("disable_sliding_window", _flag),
     "dtype": ("dtype", _dtype),
     "enable-tower-connector-lora": ("lora_in_identities", _flag),
+    "exclude-tools-when-tool-choice-none": ("excludes_tools", _flag),
+    "hf-overrides": ("hf_overrides", _overrides),
     "limit-mm-per-prompt": ("limits", _limits),
     "lora-modules": ("loras", _loras),
+    "interleave-mm-strings": ("interleaves_items", _flag),
     "max-model-len": ("max_model_len", _context),
     "max-num-batched-tokens": ("max_num_batched_tokens", _integer),
     "media-io-kwargs": ("media_io_kwargs", _mapping),
@@ -290,15 +306,22 @@ _READ: Final[Mapping[str, tuple[str, Callable[[str, Value], Any]]]] = {
     "mm-processor-kwargs": ("mm_processor_kwargs", _mapping),
     "prefix-caching-hash-algo": ("hash_algorithm", _one_of(*Algorithm)),
     "prefix-match-unit": ("hash_block_size", _integer),
+    "reasoning-effort-map": ("reasoning_efforts", _mapping),
     "reasoning-parser": ("reasoning_parser", _string),
     "revision": ("revision", _string),
     "served-model-name": ("served_names", _words),
     "tokenizer-mode": ("tokenizer_mode", _string),
     "tool-call-parser": ("tool_parser", _string),
+    "trust-request-chat-template": ("trust_request_chat_template", _flag),
     "trust-request-mm-kwargs": ("trust_request_mm_kwargs", _flag),
 }  # fmt: skip
 _READ_ENVIRONMENT: Final[Mapping[str, tuple[str, Callable[[str, Value], Any]]]] = {
     "HF_HUB_OFFLINE": ("offline", _flag),
+    "VLLM_GPT_OSS_HARMONY_SYSTEM_INSTRUCTIONS": (
+        "system_instructions",
+        lambda name, value: not _is_zero(name, value),
+    ),
+    "VLLM_USE_MODELSCOPE": ("from_modelscope", _flag),
     "PYTHONHASHSEED": ("hash_seed", _hash_seed),
     "VLLM_ALLOW_LONG_MAX_MODEL_LEN": ("allow_long_context", _flag),
     "VLLM_MAX_IMAGE_PIXELS": ("max_image_pixels", _integer),
@@ -308,8 +331,10 @@ _READ_ENVIRONMENT: Final[Mapping[str, tuple[str, Callable[[str, Value], Any]]]] 
 }
 DECIDING: Final = frozenset({
     *(f"--{name}" for name in (*_READ, *_REFUSED, *_HASHES_REFUSED, *_SPECULATIVE)),
+    *(name if name.isupper() else f"--{name}" for name in _MEDIA_REFUSED),
+    *(f"--{name}" for name in _SAME),
     *(f"--{name}" for name in (*_CONNECTORS, *_CONTEXT_PARALLEL)), "--speculative-config",
-    "--language-model-only", "--tokenizer",
-    *_READ_ENVIRONMENT, *_REFUSED_ENVIRONMENT,
+    "--language-model-only",
+    *_READ_ENVIRONMENT,
 })  # fmt: skip
 """The options and variables on which token IDs, identities or hashes depend."""
