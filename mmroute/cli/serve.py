@@ -67,8 +67,6 @@ def _serve(arguments: argparse.Namespace) -> int:
         if arguments.otlp_traces_endpoint:
             require_extra("otel", "opentelemetry.exporter.otlp.proto.http.trace_exporter")
         sources = _sources(arguments)
-        trusted = all(source.engine_settings.trust_request_mm_kwargs for source in sources)
-        arguments.trust_request_mm_kwargs |= trusted
         fast_paths = FastPaths(
             encoder=arguments.encoder,
             text_cache_bytes=arguments.text_cache_mib << 20,

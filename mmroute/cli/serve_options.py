@@ -136,7 +136,9 @@ def _answer_options(parser: argparse.ArgumentParser) -> None:
         "exit status 1 if the fallback is an engine with other rules, or of an unknown version",
     )  # fmt: skip
     answers.add_argument(
-        "--trust-request-mm-kwargs", action="store_true", help="the same as vLLM's option"
+        "--trust-request-mm-kwargs",
+        action="store_true",
+        help="the same as vLLM's option, for all models (default: as in each one's --engine-args)",
     )
     answers.add_argument(
         "--enable-tokenizer-info-endpoint",

@@ -52,8 +52,6 @@ class PromptReader:
 
     def __init__(self, source: ModelSource) -> None:
         self._models = Models([source])
-        trusted = source.engine_settings.trust_request_mm_kwargs
-        self._options = ApiOptions(trusts_mm_kwargs=trusted)
         (self._entry,) = self._models.load()
 
     def wait(self) -> None:
@@ -75,7 +73,7 @@ class PromptReader:
             loaded = self._models.find(body.get("model"))
             request = read(body, self._entry.source.backend)
             if isinstance(request, ChatCompletionRequest):
-                call = Call(loaded, self._options)
+                call = Call(loaded, ApiOptions())
                 loaded.chats.check_chat(request, call.options, loaded.model)
                 return request.routing(call)
             unread = request.model_fields_set & _NOT_READ

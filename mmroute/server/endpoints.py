@@ -28,6 +28,7 @@ from mmroute.api.vllm import (
     require,
     schema_of,
 )
+from mmroute.engines.frontends import Frontend
 from mmroute.errors import Reason, quoted
 from mmroute.hashing import Algorithm, none_hash
 from mmroute.requests.items import Modality
@@ -189,7 +190,11 @@ class Endpoints:
         form: AnswerForm,
         structure: int,
     ) -> tuple[ThreadPoolExecutor | None, Callable[[], Done]]:
-        value = parse_body(body, self._models.files, self._models.frontend)
+        models = self._models
+        one = len(models.frontends) == 1
+        value = parse_body(body, models.files, models.frontend if one else Frontend.PYTHON)
+        if not one and models.api(value)[1] is Frontend.RUST:  # which is stricter
+            value = parse_body(body, models.files, Frontend.RUST)
         cost, run = read(value, exchange, form, structure > LONG_STRUCTURE)
         check_text(cost.text, self._settings)
         return self._pool_for(cost, form.blocks), run

@@ -70,6 +70,7 @@ class Models:
         created: the time at which this object was made, in seconds since 1970.
         backend_name: the name of the engine that is matched, as the operator wrote it.
         frontend: the frontend of that engine.
+        frontends: the frontends of all models that there were so far.
         tell: a function to call with each change, for the other processes; None for no others.
         loads: whether this process loads models. If not, another process loads them, and replaces
             this one by a process that has them.
@@ -93,6 +94,7 @@ class Models:
         self._by_name: dict[str, Entry] = {}
         self._by_files: dict[tuple[object, ...], Future[LoadedModel]] = {}
         self._pool = _pool()
+        self.frontends: Final[set[Frontend]] = set()
         self._first = [self._enter(source) for source in dict.fromkeys(sources)]
         if not self._first:
             raise ValueError("at least one model must be served")
@@ -189,6 +191,7 @@ class Models:
         with self._lock:
             current = self.entry(name)
             self._check_free(source, current)
+            self.frontends.add(source.engine_settings.frontend)
             new = current.replacement = Entry(source)
             loading = self._load(source)
             new.wait_for(loading)
@@ -308,6 +311,7 @@ class Models:
         if not source.names:
             raise ValueError(f"{source.model} must be served by at least one name")
         self._check_free(source, None)
+        self.frontends.add(source.engine_settings.frontend)
         entry = Entry(source)
         self._by_name = {**self._by_name, **dict.fromkeys(source.served, entry)}
         return entry

@@ -68,8 +68,8 @@ class ServerSettings:
         fields: the fields of the answers of render routes, for requests that do not choose.
         strict: whether to refuse `prompt` together with `messages`, and tools without a parser, and
             to stop if the fallback is an engine with other rules.
-        trust_request_mm_kwargs: whether requests may set `mm_processor_kwargs`, as with vLLM's
-            option.
+        trust_request_mm_kwargs: whether requests to any model may set `mm_processor_kwargs`, and
+            not only to those whose engine settings say so.
         tokenizer_info: whether to serve ``/tokenizer_info``.
         api_keys: the API keys; ``/v1`` needs one of them. Empty if no key is needed.
         admin_key: the key for ``/admin``, which adds and removes models; None for no such routes.

@@ -192,7 +192,7 @@ class ChatCompletionRequest(GenerationRequest):
         ids = (self.kv_transfer_params or {}).pop("prompt_token_ids", None)
         if ids is None or self.echo:
             return None
-        call.model.chats.check_trust(self, call.options)
+        call.model.chats.check_trust(self, call.options, call.model.model.settings)
         name = "kv_transfer_params.prompt_token_ids"
         ids_given = isinstance(ids, list) and ids and all(type(i) is int and i >= 0 for i in ids)
         require(

@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
 from mmroute.api.vllm.answers import GenerateRequest
-from mmroute.api.vllm.errors import bad_request
+from mmroute.api.vllm.errors import bad_request, unsupported_field
 from mmroute.api.vllm.fields import ChatCompletionToolsParam, GenerationRequest
 from mmroute.api.vllm.harmony_output import tagged
 from mmroute.api.vllm.options import ApiOptions
 from mmroute.api.vllm.sampling import check_output_budget, structured_outputs
+from mmroute.engines.settings import EngineSettings
 from mmroute.errors import quoted
 from mmroute.model.resolved import ResolvedModel
 from mmroute.requests.request import Request
@@ -64,14 +65,14 @@ class TemplateRules:
     shortens: Final = True
     has_conversations: Final = False
 
-    def check_trust(self, chat: ChatFields, options: ApiOptions) -> None:
+    def check_trust(self, chat: ChatFields, options: ApiOptions, settings: EngineSettings) -> None:
         """Refuse fields that a client may not set.
 
         Raises:
-            ApiError: 400.
+            ApiError: 400; 422 `unsupported_field`.
         """
-        check_template(chat)
-        if options.trusts_mm_kwargs:
+        check_template(chat, settings)
+        if options.trusts_mm_kwargs or settings.trust_request_mm_kwargs:
             return
         for name, given, changed in (
             ("mm_processor_kwargs", chat.mm_processor_kwargs, "preprocessing"),
@@ -92,7 +93,8 @@ class TemplateRules:
             ApiError: 400.
         """
         check_output_budget(*chat.token_limit(), model.max_model_len)
-        if options.strict and chat.tool_choice not in (None, "none"):
+        unparsed = options.strict and not _has_tool_parser(model)
+        if unparsed and chat.tool_choice not in (None, "none"):
             raise bad_request(
                 f"tool_choice={quoted(chat.tool_choice)} requires --enable-auto-tool-choice and "
                 "--tool-call-parser to be set (--strict)"
@@ -131,7 +133,7 @@ class HarmonyRules:
     shortens: Final = False
     has_conversations: Final = True
 
-    def check_trust(self, chat: ChatFields, options: ApiOptions) -> None:
+    def check_trust(self, chat: ChatFields, options: ApiOptions, settings: EngineSettings) -> None:
         """Accept the fields: Harmony reads none of them."""
 
     def check_chat(self, chat: CompletedChat, options: ApiOptions, model: ResolvedModel) -> None:
@@ -183,15 +185,25 @@ def describe_to_parser(answer: GenerateRequest, kwargs: Mapping[str, Any]) -> No
         sampling["structured_outputs"] = tagged(sampling["structured_outputs"])
 
 
-def check_template(chat: ChatFields) -> None:
+def _has_tool_parser(model: ResolvedModel) -> bool:
+    """Whether the engine parses tool calls, as it always does of models in Mistral's format."""
+    settings = model.settings
+    enabled = not settings.complete or "--enable-auto-tool-choice" in settings.without_effect
+    return model.chat.templates is None or (settings.tool_parser is not None and enabled)
+
+
+def check_template(chat: ChatFields, settings: EngineSettings) -> None:
     """Refuse a request that brings a chat template.
 
     Raises:
-        ApiError: 400.
+        ApiError: 400; 422 `unsupported_field`: the engine trusts it, and mmroute runs none.
     """
     in_kwargs = (chat.chat_template_kwargs or {}).get("chat_template")
-    if chat.chat_template is not None or in_kwargs is not None:
-        raise bad_request(
-            "Chat template is passed with request, but --trust-request-chat-template is not set. "
-            "Refused request with untrusted chat template."
-        )
+    if chat.chat_template is None and in_kwargs is None:
+        return
+    if settings.trust_request_chat_template:
+        raise unsupported_field("chat_template: templates of requests are not covered")
+    raise bad_request(
+        "Chat template is passed with request, but --trust-request-chat-template is not set. "
+        "Refused request with untrusted chat template."
+    )

@@ -100,7 +100,7 @@ def exact_chat(chat: ChatFields, call: Call, *, limited: bool) -> Routing:
     Raises:
         ApiError: vLLM refuses the request, or it has no exact answer.
     """
-    call.model.chats.check_trust(chat, call.options)
+    call.model.chats.check_trust(chat, call.options, call.model.model.settings)
     request = request_for(chat, call)
     normalizer = call.model.normalizer if limited else call.model.unlimited
     routing = normalizer.answer(request)

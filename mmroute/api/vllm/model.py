@@ -61,7 +61,8 @@ class LoadedModel:
         Raises:
             ModelError: its files are not there any more.
         """
-        model, unseen = normalizer.model, settings.without_effect
+        model = normalizer.model
+        unseen = (*model.settings.without_effect, *settings.without_effect)
         # By its commit these are the same files, and the hub is not asked again.
         directory = find_model(model.name, revision=model.commit)
         untimed = replace(normalizer, watch=None)

@@ -14,7 +14,8 @@ class ApiOptions:
 
     Attributes:
         strict: whether to refuse `prompt` together with `messages`, and tools without a parser.
-        trusts_mm_kwargs: whether requests may set `mm_processor_kwargs` and `media_io_kwargs`.
+        trusts_mm_kwargs: whether requests to any model may set `mm_processor_kwargs` and
+            `media_io_kwargs`, and not only to those whose engine settings say so.
         text_prefix: whether to answer a chat whose items are not known with the tokens before the
             first item.
         advice: for some reasons, the message that replaces the one for callers of a normalizer.

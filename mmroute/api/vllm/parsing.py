@@ -13,6 +13,7 @@ from mmroute.api.vllm.model import LoadedModel
 from mmroute.api.vllm.options import ApiOptions
 from mmroute.api.vllm.releases import release_of
 from mmroute.api.vllm.routes import schema_of
+from mmroute.engines.settings import EngineSettings
 from mmroute.requests.request import Request
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def from_openai(
     """
     found = read(body, backend)
     if isinstance(found, ChatCompletionRequest):
-        return _of_chat(found, loras, ApiOptions(trusts_mm_kwargs=trusts_mm_kwargs))
+        return _of_chat(found, loras, trusts_mm_kwargs=trusts_mm_kwargs)
     prompts = found.prompts()
     if len(prompts) > 1:
         raise unsupported_field(
@@ -120,8 +121,11 @@ def _copied(body: object) -> object:
     return {**body} if isinstance(body, Mapping) else body
 
 
-def _of_chat(chat: ChatCompletionRequest, loras: Mapping[str, str], options: ApiOptions) -> Request:
-    TemplateRules().check_trust(chat, options)
+def _of_chat(
+    chat: ChatCompletionRequest, loras: Mapping[str, str], *, trusts_mm_kwargs: bool
+) -> Request:
+    settings = EngineSettings(trust_request_mm_kwargs=trusts_mm_kwargs)
+    TemplateRules().check_trust(chat, _DEFAULTS, settings)
     if not chat.echo and (chat.kv_transfer_params or {}).get("prompt_token_ids") is not None:
         raise unsupported_field(
             "kv_transfer_params.prompt_token_ids: the engine may take them in place of the "

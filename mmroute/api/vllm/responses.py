@@ -166,7 +166,7 @@ class ResponsesRequest(BaseModel, defer_build=True):
     ) -> Reply:
         """The answer for a model whose requests Harmony renders without making a chat."""
         model = call.model
-        check_template(options)
+        check_template(options, model.model.settings)
         chat = model.model.chat
         if isinstance(chat, RefusedChat):
             raise of_reason(Reason.CHAT_RENDERER_UNSUPPORTED, chat.why)
