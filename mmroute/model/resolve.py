@@ -220,7 +220,8 @@ class _Resolver:
                 engine.hashing,
                 self.settings,
                 self.family,
-                lambda: self.files,
+                # Overrides do not reach a drafter that is read from the same files.
+                lambda: dataclasses.replace(self.files, _json={}),
                 model_id or self.files.name,
                 # A name of the hub may be the engine's, too.
                 guessed=model_id is None and self.files.commit is None,

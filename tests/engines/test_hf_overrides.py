@@ -216,3 +216,22 @@ def test_a_class_is_followed(
     for named in ("Qwen2ForCausalLM", "Qwen2VLForConditionalGeneration", "Unknown"):
         with pytest.raises(ModelError, match=named):
             length(vision, line({"architectures": [named]}))
+
+
+def test_overrides_do_not_reach_a_drafter_in_the_same_files(
+    llama: Callable[..., Path],
+) -> None:
+    """Source: vLLM 0.33.0 `SpeculativeConfig.compose_draft_hf_overrides`."""
+    model = llama(architectures=["MiMoForCausalLM"], num_nextn_predict_layers=3)
+    drafting = """--speculative-config '{"method": "mtp", "num_speculative_tokens": 3}' """
+    prompt: dict[str, Any] = {"prompt_token_ids": list(range(1, 35))}
+
+    def hashed(arguments: str) -> int:
+        settings = EngineSettings.from_args(arguments)
+        normalizer = Normalizer.from_pretrained(model, engine_settings=settings)
+        return len(normalizer.normalize(**prompt).block_hashes(block_size=16))
+
+    assert hashed("vllm serve m") == hashed(f"vllm serve m {drafting.replace('3}', '1}')}") == 2
+    assert hashed(f"vllm serve m {drafting}") == 1
+    for overrides in ({"num_nextn_predict_layers": 1}, {"architectures": ["LlamaForCausalLM"]}):
+        assert hashed(line(overrides, drafting)) == 1
