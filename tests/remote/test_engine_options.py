@@ -20,7 +20,7 @@ from mmroute.engines.known import find_engine
 from mmroute.engines.running import Evidence
 from mmroute.engines.vllm.profile import VLLM
 from mmroute.engines.vllm.rust.profile import VLLM_RUST
-from mmroute.engines.vllm.serve_command import joined
+from mmroute.engines.vllm.serve_command import is_automatic, joined, parse_command
 from mmroute.net.remote import Remote
 from mmroute.net.transport import Transport
 from mmroute.parity.cases import Case, UndecidedError
@@ -293,3 +293,12 @@ def test_the_rust_renderer_is_an_oracle_of_texts(server: ScriptedServer) -> None
     image = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}
     with pytest.raises(UndecidedError, match="takes no media"):
         oracle.answer(Case("c", "test", {"messages": [image]}))
+
+
+@pytest.mark.parametrize("own", ["--max-model-len auto", "--max_model_len=-1"])
+def test_a_context_that_the_engine_chose_is_the_one_that_it_tells(own: str) -> None:
+    line = f"vllm serve m {own}"
+    assert parse_command(joined("--max-model-len 4096", line)).options["max-model-len"] == "4096"
+    assert is_automatic(parse_command(joined("--block-size 16", line)).options["max-model-len"])
+    given = joined("--max-model-len 4096", "vllm serve m --max-model-len 2048")
+    assert parse_command(given).options["max-model-len"] == "2048"

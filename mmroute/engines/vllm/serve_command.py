@@ -88,7 +88,15 @@ def joined(first: str, second: str) -> str:
     named = [word for word in own_words[:1] if not word.startswith("-")]
     assignments = [f"{n}={value}" for n, value in {**environment, **own_environment}.items()]
     command = ["vllm", "serve"] if own.complete else []
-    return shlex.join([*assignments, *command, *named, *words, *own_words[len(named) :]])
+    told = parse_command(first).options.get("max-model-len")
+    automatic = is_automatic(own.options.get("max-model-len"))  # the first one has what it became
+    length = ["--max-model-len", told] if automatic and isinstance(told, str) else []
+    return shlex.join([*assignments, *command, *named, *words, *own_words[len(named) :], *length])
+
+
+def is_automatic(context: Value | None) -> bool:
+    """Whether an engine with this value of ``--max-model-len`` chooses its longest context."""
+    return isinstance(context, str) and context.strip().lower() in ("-1", "auto")
 
 
 def _split(text: str) -> tuple[dict[str, str], bool, list[str]]:

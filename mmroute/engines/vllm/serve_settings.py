@@ -13,7 +13,13 @@ from typing import Any, Final
 from mmroute.engines.frontends import OWN_TOKENIZER_MODES, Frontend
 from mmroute.engines.vllm.identity import HASHERS
 from mmroute.engines.vllm.overrides import check_overrides
-from mmroute.engines.vllm.serve_command import ServeCommand, Value, parse_command, wrong
+from mmroute.engines.vllm.serve_command import (
+    ServeCommand,
+    Value,
+    is_automatic,
+    parse_command,
+    wrong,
+)
 from mmroute.errors import ModelError, Reason, did_you_mean, quoted
 from mmroute.hashing import Algorithm
 from mmroute.requests.items import Modality
@@ -88,7 +94,7 @@ def _effects(command: ServeCommand) -> dict[str, Any]:
     ]
     found["hashes_refused"] = ", ".join(f"--{name}" for name in hashes_refused)
     found["media_refused"] = _media_refused(command)
-    found["fits_memory"] = _is_automatic(given.get("max-model-len"))
+    found["fits_memory"] = is_automatic(given.get("max-model-len"))
     if (limits := given.get("limit-mm-per-prompt")) is not None:
         found["planned_sizes"] = _plans_sizes(limits)
     for option, (name, read) in _READ.items():
@@ -123,10 +129,6 @@ def _media_refused(command: ServeCommand) -> Mapping[str, str]:
             for modality in modalities:
                 found.setdefault(modality, []).append(name if name.isupper() else f"--{name}")
     return {modality: ", ".join(names) for modality, names in found.items()}
-
-
-def _is_automatic(context: Value | None) -> bool:
-    return isinstance(context, str) and context.strip().lower() in ("-1", "auto")
 
 
 def _unsupported(setting: str, why: str) -> ModelError:
@@ -189,7 +191,7 @@ def _integer(name: str, value: Value) -> int:
 
 
 def _context(name: str, value: Value) -> int | None:
-    return None if _is_automatic(value) else _integer(name, value)
+    return None if is_automatic(value) else _integer(name, value)
 
 
 def _mapping(name: str, value: Value) -> Mapping[str, Any]:
