@@ -74,6 +74,14 @@ def test_the_longest_context_of_a_language_model(
     assert length(model, line(overrides, "--max-model-len auto")) == expected
 
 
+def test_any_rule_but_those_of_yarn_has_a_factor_of_length(llama: Callable[..., Path]) -> None:
+    for rule, expected in (
+        ({"rope_type": "default", "factor": 4.0}, 2048),
+        ({"rope_type": "deepseek_yarn", "factor": 4.0}, 512),
+    ):
+        assert length(llama(rope_scaling=rule), "vllm serve m") == expected
+
+
 def test_a_rule_in_the_files_is_replaced(llama: Callable[..., Path]) -> None:
     model = llama(rope_scaling={"rope_type": "linear", "factor": 2.0})
     assert length(model, line({"rope_theta": 1})) == 1024
