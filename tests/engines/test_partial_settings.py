@@ -75,6 +75,14 @@ def test_what_changes_some_items_refuses_requests_with_them(
             assert found.token_ids.tolist() == expected.token_ids.tolist()
 
 
+@pytest.mark.parametrize("value", ["''", "{}", "null", "None"])
+def test_an_empty_object_is_nothing(value: str) -> None:
+    for option in ("--hf-overrides", "--reasoning-effort-map", "--model-class-overrides"):
+        found = EngineSettings.from_args(f"m {option} {value}")
+        assert (found.hf_overrides, found.reasoning_efforts) == ({}, {})
+        assert (found.media_refused, found.hashes_refused) == ({}, "")
+
+
 def test_other_classes_may_have_other_blocks(load: Callable[..., Normalizer]) -> None:
     routing = load('m --model-class-overrides \'{"A": "b:A"}\'').normalize(**TEXT)
     with pytest.raises(Exception, match="--model-class-overrides"):

@@ -204,8 +204,12 @@ def _mapping(name: str, value: Value) -> Mapping[str, Any]:
     return found or {}
 
 
+def _efforts(name: str, value: Value) -> Mapping[str, Any]:
+    return {} if value in _NOTHING else _mapping(name, value)
+
+
 def _overrides(name: str, value: Value) -> Mapping[str, Any]:
-    found = _mapping(name, value)
+    found = {} if value in _NOTHING else _mapping(name, value)
     check_overrides(found)
     return found
 
@@ -308,7 +312,7 @@ _READ: Final[Mapping[str, tuple[str, Callable[[str, Value], Any]]]] = {
     "mm-processor-kwargs": ("mm_processor_kwargs", _mapping),
     "prefix-caching-hash-algo": ("hash_algorithm", _one_of(*Algorithm)),
     "prefix-match-unit": ("hash_block_size", _integer),
-    "reasoning-effort-map": ("reasoning_efforts", _mapping),
+    "reasoning-effort-map": ("reasoning_efforts", _efforts),
     "reasoning-parser": ("reasoning_parser", _string),
     "revision": ("revision", _string),
     "served-model-name": ("served_names", _words),
