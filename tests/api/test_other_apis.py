@@ -232,6 +232,34 @@ def test_mistral_s_own_tokenizers_take_texts_of_the_responses_api() -> None:
         assert error_of(client.post(RESPONSES, json=parts)) == (400, "BadRequestError", None)
 
 
+def test_long_ids_of_calls_are_shortened_in_chats_of_mistral_s_own_tokenizers() -> None:
+    def history(call_id: str, result_id: str) -> list[dict[str, Any]]:
+        call = {"id": call_id, "type": "function", "function": {"name": "f", "arguments": "{}"}}
+        return [
+            {"role": "user", "content": "How much gas?"},
+            {"role": "assistant", "content": "", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": result_id, "content": "41"},
+            {"role": "user", "content": "And?"},
+        ]
+
+    def as_items(call_id: str) -> list[dict[str, Any]]:
+        call = {"type": "function_call", "call_id": call_id, "name": "f", "arguments": "{}"}
+        result = {"type": "function_call_output", "call_id": call_id, "output": "41"}
+        return [{"role": "user", "content": "How much gas?"}, call, result]
+
+    with serving([ModelSource("pixtral-12b-2409", ("a",))], ServerSettings()) as client:
+        short = history("ab12cd345", "ab12cd345")
+        expected = answered(client, CHAT, {"messages": short})["token_ids"]
+        for ids in (("call_ab12cd345", "ab12cd345"), ("call_ab12cd345", "toolu_é_ab12cd345")):
+            assert answered(client, CHAT, {"messages": history(*ids)})["token_ids"] == expected
+        for ids in (("c1", "c1"), ("call_ab12_d345", "call_ab12_d345")):
+            reply = client.post(CHAT, json={"model": "a", "messages": history(*ids)})
+            assert error_of(reply) == (400, "BadRequestError", None)
+        assert answered(client, RESPONSES, {"input": as_items("ab12cd345")})["token_ids"]
+        reply = client.post(RESPONSES, json={"model": "a", "input": as_items("call_ab12cd345")})
+        assert error_of(reply) == (422, "InexactRouting", "unsupported_field")
+
+
 def test_harmony_needs_the_date_of_an_engine_without_tools_of_its_own(tmp_path: Path) -> None:
     directory = str(write_model(harmony_model(), tmp_path / "model"))
     settings = EngineSettings.from_args("VLLM_SYSTEM_START_DATE=2026-01-02 --tool-server demo")

@@ -21,7 +21,13 @@ from mmroute.api.vllm.call import Call, Reply
 from mmroute.api.vllm.chat_completion import ChatCompletionRequest, chat_answer, template_kwargs
 from mmroute.api.vllm.chat_rules import check_template, describe_to_parser
 from mmroute.api.vllm.cost import Cost, cost_beside_files, typed_parts
-from mmroute.api.vllm.errors import invalid_request, not_served, of_reason, require
+from mmroute.api.vllm.errors import (
+    invalid_request,
+    not_served,
+    of_reason,
+    require,
+    unsupported_field,
+)
 from mmroute.api.vllm.fields import (
     ExtraArgs,
     Int64,
@@ -33,7 +39,7 @@ from mmroute.api.vllm.fields import (
 )
 from mmroute.api.vllm.rendering import rendered, route_ids
 from mmroute.api.vllm.request_checks import before_fields, check_responses
-from mmroute.api.vllm.responses_chat import messages_of, tools_of
+from mmroute.api.vllm.responses_chat import has_long_call_ids, messages_of, tools_of
 from mmroute.api.vllm.responses_items import Item, Tool
 from mmroute.api.vllm.responses_protocol import (
     PromptCacheOptions,
@@ -47,6 +53,7 @@ from mmroute.api.vllm.sampling import check_output_budget
 from mmroute.api.vllm.truncation import truncated_ids
 from mmroute.engines.frontends import Frontend
 from mmroute.engines.vllm.chats import RefusedChat
+from mmroute.engines.vllm.tools import MISTRAL_ID_LENGTH
 from mmroute.errors import Reason
 
 if TYPE_CHECKING:
@@ -156,6 +163,11 @@ class ResponsesRequest(BaseModel, defer_build=True):
             not in_parts or model.model.chat.templates is not None,
             "mistral-common takes no `input_text` and no `input_image`; send texts, or a chat.",
         )
+        if model.model.chat.templates is None and has_long_call_ids(chat.messages):
+            raise unsupported_field(
+                f"input: a call's ID has more than {MISTRAL_ID_LENGTH} characters; the engine "
+                "shortens it in chats and not here, where most tokenizers then refuse it",
+            )
         check_output_budget(self.max_output_tokens, "max_output_tokens", model.max_model_len)
         return chat_answer(
             chat, call, lambda routing, call: rendered(chat, routing, call, request_id)

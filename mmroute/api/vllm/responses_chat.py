@@ -15,7 +15,7 @@ from mmroute.api.vllm.fields import (
     ChatCompletionToolsParam,
 )
 from mmroute.engines.vllm.messages import BILLING_HEADER
-from mmroute.engines.vllm.tools import OrderedFunction
+from mmroute.engines.vllm.tools import MISTRAL_ID_LENGTH, OrderedFunction
 
 # Keys of content parts that vLLM reads; all others reach the template.
 _OF_TEXT: Final = frozenset({"type", "text", "prompt_cache_breakpoint"})
@@ -139,6 +139,13 @@ def _reasoning(item: Mapping[str, Any]) -> str:
     require(not item.get("encrypted_content"), "Encrypted content is not supported.", "input")
     written = item.get("content") or item["summary"]
     return written[0]["text"] if written else ""
+
+
+def has_long_call_ids(messages: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a call or a result has an ID that vLLM shortens in chats of Mistral's own format."""
+    ids = [call["id"] for message in messages for call in message.get("tool_calls") or ()]
+    ids += [message.get("tool_call_id") or "" for message in messages]
+    return any(len(call_id) > MISTRAL_ID_LENGTH for call_id in ids)
 
 
 def tools_of(tools: Sequence[Mapping[str, Any]]) -> Iterator[ChatCompletionToolsParam]:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from mmroute.chat.conversation import ParsedChat
 from mmroute.chat.template_parameters import TRANSFORMERS_MISTRAL, VLLM_MISTRAL
 from mmroute.engines.vllm.messages import VllmChat, to_conversation
-from mmroute.engines.vllm.tools import normalize_tools
+from mmroute.engines.vllm.tools import MISTRAL_ID_LENGTH, normalize_tools
 from mmroute.errors import InexactError, Reason, invalid, quoted
 from mmroute.geometry import TokenIds
 from mmroute.requests.items import AudioLength, ImageFile, ImageSize, Item, Items, Modality
@@ -28,7 +28,6 @@ _LINK_KEYS: Final[Mapping[str, frozenset[str]]] = {
 }
 """Type of a part that has an item -> the keys of its link that mistral-common takes."""
 _INLINE: Final = "input_audio"
-_CALL_ID_LENGTH: Final = 9  # what mistral-common wants
 _SCHEMES: Final = ("data:", "http", "file://")
 _ESCAPES: Final = frozenset("%?#")
 # Those that are taken away here have no effect on the IDs.
@@ -44,8 +43,8 @@ class MistralChat(VllmChat):
 
     Attributes:
         encoder: mistral-common's encoder of chats.
-        as_server: whether chats are rendered as the server renders them, which refuses
-            chat_template_kwargs and shortens the IDs of tool calls. `LLM.chat` does neither.
+        as_server: whether chat_template_kwargs are refused, as by the server. `LLM.chat` takes
+            them.
     """
 
     encoder: MistralChatEncoder
@@ -72,8 +71,7 @@ class MistralChat(VllmChat):
         for message, result in zip(sized, parsed, strict=True):
             if "tool_calls" in result:
                 message["tool_calls"] = result["tool_calls"]
-        if self.as_server:
-            _shorten_call_ids(sized)
+        _shorten_call_ids(sized)
         return self.encoder.encode(
             sized,
             tools=normalize_tools(request.tools),
@@ -83,13 +81,14 @@ class MistralChat(VllmChat):
 
 
 def _shorten_call_ids(messages: Sequence[dict[str, Any]]) -> None:
+    """Keep the end of each ID, as vLLM's server does before mistral-common checks the lengths."""
     for message in messages:
-        if message.get("tool_calls"):
+        if message["role"] == "assistant" and message.get("tool_calls"):
             message["tool_calls"] = [
-                {**call, "id": call["id"][-_CALL_ID_LENGTH:]} for call in message["tool_calls"]
+                {**call, "id": call["id"][-MISTRAL_ID_LENGTH:]} for call in message["tool_calls"]
             ]
-        if isinstance(message.get("tool_call_id"), str):
-            message["tool_call_id"] = message["tool_call_id"][-_CALL_ID_LENGTH:]
+        elif message["role"] == "tool" and isinstance(message.get("tool_call_id"), str):
+            message["tool_call_id"] = message["tool_call_id"][-MISTRAL_ID_LENGTH:]
 
 
 def _check_end(last_role: str, request: Request) -> None:

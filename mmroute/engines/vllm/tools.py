@@ -17,6 +17,9 @@ _OPTIONAL: Final[Mapping[str, type]] = {
     "description": str, "parameters": dict, "strict": bool, "defer_loading": bool,
 }  # fmt: skip
 
+MISTRAL_ID_LENGTH: Final = 9
+"""The length that mistral-common wants of the ID of a tool call."""
+
 
 class OrderedFunction(dict[str, Any]):
     """The function of a tool call that did not come by the API's schema, which orders its keys.
