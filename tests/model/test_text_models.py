@@ -318,6 +318,43 @@ def test_harmony_renders_chats_once_the_date_is_told(tmp_path: Path) -> None:
     assert normalizer.normalize(prompt_token_ids=[1, 2]).token_ids.tolist() == [1, 2]
 
 
+def test_harmony_takes_what_a_template_would_not(tmp_path: Path) -> None:
+    directory = str(write(tmp_path, architectures=["GptOssForCausalLM"], model_type="gpt_oss"))
+    settings = EngineSettings.from_args("VLLM_SYSTEM_START_DATE=2026-01-02")
+    normalizer = Normalizer.from_pretrained(directory, engine_settings=settings)
+
+    def text_of(*messages: Any) -> str:
+        ids = normalizer.normalize(messages=[*messages]).token_ids.tolist()
+        return str(harmony.encoding().decode(ids)).partition("included for every message.")[2]
+
+    assert text_of() == "<|end|><|start|>assistant"
+    call = {"id": "1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    custom = {"id": "2", "type": "custom", "custom": {"name": "sh", "input": "ls"}}
+    said = [{"type": "text", "text": "Now."}]
+    unset = {"refusal": None, "audio": None, "function_call": None}
+    called = "<|start|>assistant to=functions.look<|channel|>commentary json<|message|>{}<|call|>"
+    preamble = "<|start|>assistant<|channel|>commentary<|message|>Now.<|end|>"
+    results = {
+        "look": {"role": "tool", "tool_call_id": "1", "content": {"value": 1}},
+        "None": {"role": "tool", "tool_call_id": "2", "content": [{"type": "text", "text": "x"}]},
+    }
+    # vLLM's own type for messages takes the parts of a call; that of a custom tool does not fit it.
+    message = {"role": "assistant", "content": said, "tool_calls": [call], **unset}
+    assert text_of(*HELLO, message, results["look"]).endswith(
+        f"{preamble}{called}<|start|>functions.look<|channel|>commentary to=assistant<|message|>"
+        "<|end|><|start|>assistant"
+    )
+    message = {"role": "assistant", "content": said, "tool_calls": [custom]}
+    text = text_of(*HELLO, message, results["None"])
+    assert "Now." not in text
+    assert text.endswith(
+        "<|start|>functions.None<|channel|>commentary to=assistant<|message|>x<|end|>"
+        "<|start|>assistant"
+    )
+    for refused in ({**HELLO[0], "tool_calls": None}, {"role": "user", "content": {"a": 1}}):
+        assert normalizer.normalize(messages=[refused]).reason == Reason.INVALID_REQUEST
+
+
 @pytest.mark.parametrize(
     ("architecture", "model_type"),
     [("NemotronHForCausalLM", "nemotron_h"), ("DeepseekV4ForCausalLM", "deepseek_v4")],

@@ -28,7 +28,7 @@ from mmroute.engines.vllm.deepseek.turns import (
     without_dropped,
     write,
 )
-from mmroute.engines.vllm.hf_chat import template_kwargs, tools_of
+from mmroute.engines.vllm.hf_chat import check_text_is_handed_on, template_kwargs, tools_of
 from mmroute.engines.vllm.message_schema import is_read_late
 from mmroute.engines.vllm.messages import VllmChat, to_conversation
 from mmroute.engines.vllm.tools import with_parsed_arguments
@@ -39,8 +39,8 @@ from mmroute.requests.request import Request
 _to_json: Final = partial(json.dumps, ensure_ascii=False)
 _V32: Final = Markup(*V32_TAGS, V32_PREAMBLE.replace("\n\n", "\n"), _to_json)
 _V4, _V41 = dialects(_to_json)
-# They make the engine fail, are refused by its server, or have it encode the text elsewhere.
-_REFUSED: Final = frozenset({"chat_template", "conversation", "messages", "self", "tokenize"})
+# They make the engine fail, or are refused by its server.
+_REFUSED: Final = frozenset({"chat_template", "conversation", "messages", "self"})
 _TOGGLES: Final = ("thinking", "enable_thinking")
 _V41_TEXTS: Final = ("text", "input_text", "output_text")
 _V41_IMAGES: Final = ("image", "image_url")
@@ -65,6 +65,7 @@ class DeepSeekChat(VllmChat):
         return {"chat": f"the engine's renderer {self.mode}"}
 
     def render(self, chat: ParsedChat, items: Items, request: Request) -> str:
+        check_text_is_handed_on(request)
         kwargs = template_kwargs(request, _REFUSED)
         return self.prompt(chat, kwargs, _functions(tools_of(kwargs, request) or ()))
 

@@ -142,8 +142,12 @@ def joined(content: str | Sequence[Any] | None) -> str | None:
     """The texts of a content, joined; None if it has no text."""
     if content is None or isinstance(content, str):
         return content
-    texts = [part if isinstance(part, str) else part.get("text") for part in content]
-    texts = [text for text in texts if text is not None]
+    given = [
+        part.get("text") if isinstance(part, Mapping) else part
+        for part in content
+        if isinstance(part, str | Mapping)
+    ]
+    texts = [text for text in given if text is not None]
     return "".join(texts) if texts else None
 
 

@@ -8,18 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from openai_harmony import Message
 
 from mmroute.chat.conversation import ParsedChat
 from mmroute.engines.vllm import harmony
+from mmroute.engines.vllm.message_schema import check_chat, check_parts, is_read_late
 from mmroute.engines.vllm.messages import VllmChat
 from mmroute.engines.vllm.tools import normalize_tools
-from mmroute.errors import invalid, quoted
+from mmroute.errors import InexactError, invalid, quoted
 from mmroute.geometry import TokenIds
 from mmroute.requests.items import Items
 from mmroute.requests.request import Request
+
+if TYPE_CHECKING:
+    from mmroute.chat.cache import ChatCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,11 @@ class HarmonyChat(VllmChat):
     def origins(self) -> Mapping[str, str]:
         return {"chat": "Harmony", "conversation_start_date": f"{self.start_date}, as was given"}
 
+    def read(self, request: Request, cache: ChatCache | None = None) -> ParsedChat:
+        """Check the messages only: vLLM does not parse the contents of these chats."""
+        messages = check_chat(request)
+        return ParsedChat(messages, [()] * len(messages), {})
+
     def render(self, chat: ParsedChat, items: Items, request: Request) -> TokenIds:
         tools = normalize_tools(request.tools)
         effort = request.reasoning_effort
@@ -50,6 +59,8 @@ class HarmonyChat(VllmChat):
             )
         try:
             messages = list(_messages(self.start_date, effort, chat.messages, tools))
+        except InexactError:
+            raise
         except Exception as error:  # Harmony's classes refuse by errors of many kinds
             raise harmony.refused(error) from error
         return harmony.token_ids(messages)
@@ -63,40 +74,61 @@ def _messages(
 ) -> Iterator[Message]:
     """The conversation. Instructions in its first message go into the developer message."""
     instructions = None
-    if messages[0]["role"] in harmony.INSTRUCTING:
-        instructions = harmony.joined(messages[0].get("content"))
+    if messages and messages[0]["role"] in harmony.INSTRUCTING:
+        instructions = _joined(messages[0])
         messages = messages[1:]
     functions = [tool["function"] for tool in tools or ()]
     yield from harmony.preamble(start_date, effort, instructions, functions)
-    calls = [call for message in messages for call in message.get("tool_calls") or ()]
-    names = {call["id"]: call["function"]["name"] for call in calls}
+    names: dict[Any, Any] = {}
     for message in messages:
-        yield from _of_message(message, names)
+        calls = message.get("tool_calls", ())
+        if calls is None and message["role"] != "assistant":
+            raise invalid(f"tool_calls of null in a message of the role {message['role']}")
+        names |= {call["id"]: call.get("function", {}).get("name") for call in calls or ()}
+    for index, message in enumerate(messages):
+        yield from _of_message(message, names, f"messages[{index}]")
 
 
-def _of_message(message: Mapping[str, Any], names: Mapping[Any, str]) -> Iterator[Message]:
+def _of_message(
+    message: Mapping[str, Any], names: Mapping[Any, Any], where: str
+) -> Iterator[Message]:
     role, content = message["role"], message.get("content")
     if role == "tool":
-        name = names.get(message.get("tool_call_id"), "")
-        yield harmony.result(f"functions.{name}", harmony.joined(content) or "")
-    elif role in harmony.INSTRUCTING:
-        if (instructions := harmony.joined(content)) is not None:
-            yield harmony.developer(instructions)
-    elif role == "assistant":
-        yield from _assistant(message, content)
-    else:
-        yield harmony.of_role(role, content or "")
+        name = names.get(message.get("tool_call_id", ""), "")
+        yield harmony.result(f"functions.{name}", _joined(message) or "")
+        return
+    if role == "assistant" and message.get("tool_calls"):
+        yield from _calls(message, message["tool_calls"])
+        return
+    if not isinstance(content, str | None):
+        check_parts(message, content, where)
+    made = harmony.of_role(role, content or "")
+    if role == "assistant":
+        if reasoning := message.get("reasoning"):
+            yield harmony.of_assistant(reasoning, "analysis")
+        if made.content and made.content[0].text:
+            yield made.with_channel("final")
+    elif role not in harmony.INSTRUCTING:
+        yield made
+    elif (instructions := _joined(message)) is not None:
+        yield harmony.developer(instructions)
 
 
-def _assistant(message: Mapping[str, Any], content: Any) -> Iterator[Message]:
-    calls, reasoning = message.get("tool_calls"), message.get("reasoning")
-    if calls and (preamble := harmony.joined(content)):
+def _joined(message: Mapping[str, Any]) -> str | None:
+    """The texts of a message. vLLM finds none in a content that its schema reads late."""
+    content = message.get("content")
+    if isinstance(content, str | None):
+        return content
+    if not isinstance(content, list) or is_read_late(message, content):
+        return None
+    return harmony.joined(content)
+
+
+def _calls(message: Mapping[str, Any], calls: Sequence[Mapping[str, Any]]) -> Iterator[Message]:
+    if preamble := _joined(message):
         yield harmony.of_assistant(preamble, "commentary")
-    if reasoning:
+    if reasoning := message.get("reasoning"):
         yield harmony.of_assistant(reasoning, "analysis")
-    for function in (call["function"] for call in calls or ()):
-        yield harmony.call(function["name"], function["arguments"])
-    if not calls:
-        answer = harmony.of_role("assistant", content or "")
-        if answer.content and answer.content[0].text:
-            yield answer.with_channel("final")
+    for call in calls:
+        function = call.get("function", {})  # which the call of a custom tool does not have
+        yield harmony.call(function.get("name", ""), function.get("arguments", ""))

@@ -12,6 +12,7 @@ from mmroute.chat.rendered import Rendered
 from mmroute.chat.renderer import Chat
 from mmroute.chat.template import ChatTemplate
 from mmroute.engines.vllm.defaults import own_template_kwargs
+from mmroute.engines.vllm.message_schema import uncovered
 from mmroute.engines.vllm.messages import parse_chat, to_conversation
 from mmroute.engines.vllm.templates import compile_template
 from mmroute.engines.vllm.tools import normalize_tools
@@ -22,11 +23,19 @@ from mmroute.requests.request import Request
 if TYPE_CHECKING:
     from mmroute.chat.cache import ChatCache, ChatPrefix
 
+_UNSET: Final = (None, "auto")
 # They make the engine fail, or do what no server allows by default. Its function takes tools from
 # the request, and calls the conversation "messages" before.
 _REFUSED_KWARGS: Final = (template_parameters.VLLM - {"tools"}) | {
     "messages", "return_assistant_tokens_mask", "sanitize_control_tokens", "self",
 }  # fmt: skip
+# Without effect where they are false.
+_SWITCHES: Final = frozenset({
+    "return_assistant_tokens_mask", "sanitize_control_tokens", "tokenize",
+})  # fmt: skip
+_OF_ENCODING: Final = frozenset({
+    "max_length", "padding", "return_dict", "return_tensors", "tokenizer_kwargs", "truncation",
+})  # fmt: skip
 OWN_PARAMETERS: Final = template_parameters.TRANSFORMERS - _REFUSED_KWARGS
 """Parameters of transformers' apply_chat_template: never variables of a template."""
 
@@ -76,6 +85,8 @@ class HfChat(Chat):
         return replace(self, template=template, tool_template=tool_template)
 
     def read(self, request: Request, cache: ChatCache | None = None) -> ParsedChat:
+        if not request.messages:
+            raise invalid("messages must not be empty")
         return parse_chat(request, None if cache is None else self._prefix(request, cache))
 
     def _prefix(self, request: Request, cache: ChatCache) -> ChatPrefix | None:
@@ -96,6 +107,8 @@ class HfChat(Chat):
         )
 
     def render(self, chat: ParsedChat, items: Items, request: Request) -> Rendered:
+        if chat.media:
+            check_text_is_handed_on(request)
         template, variables = self._template_of(request)
         conversation = to_conversation(
             chat, content_format=template.content_format, placeholders=self.placeholders
@@ -145,7 +158,8 @@ def template_kwargs(request: Request, refused: frozenset[str] = _REFUSED_KWARGS)
         refused: the names that it must not set.
 
     Raises:
-        InexactError: `invalid_request`: a variable makes the engine fail.
+        InexactError: `invalid_request`: a variable makes the engine fail. `unsupported_field`: it
+            makes the engine encode the text in another place, with other options.
     """
     own = own_template_kwargs(
         request.chat_template_kwargs, request.reasoning_effort, request.documents
@@ -153,14 +167,27 @@ def template_kwargs(request: Request, refused: frozenset[str] = _REFUSED_KWARGS)
     if not own:
         return {}
     # null and "auto" mean "not set" to the engine, but for what it looks for before that.
-    kwargs = {
-        k: v for k, v in own.items() if v not in (None, "auto") or (v and k == "chat_template")
-    }
-    if kwargs.get("tokenize") is False:  # what the engine does anyway
-        del kwargs["tokenize"]
+    kwargs = {k: v for k, v in own.items() if v not in _UNSET or (v and k == "chat_template")}
+    for name in _SWITCHES & kwargs.keys():
+        if not kwargs[name]:  # as without it
+            del kwargs[name]
+    if kwargs.pop("tokenize", None) and (
+        request.add_special_tokens or _OF_ENCODING & kwargs.keys()
+    ):
+        raise uncovered("chat_template_kwargs.tokenize is not covered beside options of encoding")
     if found := refused & kwargs.keys():
         raise invalid(f"chat_template_kwargs must not set {', '.join(sorted(found))}")
     return kwargs
+
+
+def check_text_is_handed_on(request: Request) -> None:
+    """Refuse a variable by which the engine encodes the text before it looks at items.
+
+    Raises:
+        InexactError: `unsupported_field`.
+    """
+    if request.chat_template_kwargs.get("tokenize") not in (*_UNSET, False):
+        raise uncovered("chat_template_kwargs.tokenize is not covered for this chat")
 
 
 def tools_of(kwargs: Mapping[str, Any], request: Request) -> list[dict[str, Any]] | None:
@@ -177,14 +204,16 @@ def objects_of(kwargs: Mapping[str, Any], name: str) -> list[dict[str, Any]] | N
     """The tools or documents among the variables of a template.
 
     Raises:
-        InexactError: `invalid_request`: the value is no list of objects.
+        InexactError: `invalid_request`: the value is no list of objects. `unsupported_field`: it
+            is empty, and no list.
     """
     objects = kwargs.get(name)
     if objects is None:
         return None
     if isinstance(objects, list) and all(isinstance(each, dict) for each in objects):
         return objects
-    raise invalid(f"chat_template_kwargs.{name} must be a list of objects, found {quoted(objects)}")
+    wrong = f"chat_template_kwargs.{name} must be a list of objects, found {quoted(objects)}"
+    raise uncovered(wrong) if objects in ("", {}) else invalid(wrong)
 
 
 def _developer_to_system(conversation: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -15,7 +15,13 @@ from typing import Any, Final
 from mmroute.chat.conversation import ParsedChat
 from mmroute.chat.renderer import check_api_fields
 from mmroute.chat.template import ChatTemplate
-from mmroute.engines.vllm.hf_chat import OWN_PARAMETERS, objects_of, template_kwargs, tools_of
+from mmroute.engines.vllm.hf_chat import (
+    OWN_PARAMETERS,
+    check_text_is_handed_on,
+    objects_of,
+    template_kwargs,
+    tools_of,
+)
 from mmroute.engines.vllm.messages import VllmChat, to_conversation
 from mmroute.engines.vllm.templates import compile_template
 from mmroute.errors import invalid, quoted
@@ -60,6 +66,7 @@ class KimiK3Chat(VllmChat):
 
     def render(self, chat: ParsedChat, items: Items, request: Request) -> str:
         check_api_fields(_HANDED_ON, request)
+        check_text_is_handed_on(request)
         kwargs = template_kwargs(request)
         for name in sorted(_REFUSED & kwargs.keys()):
             raise invalid(f"chat_template_kwargs must not set {name} for this model")

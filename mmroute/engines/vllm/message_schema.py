@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeGuard
 
 from mmroute.engines.vllm.tools import check_tool_calls, ordered_tools
-from mmroute.errors import invalid, json_type, quoted
+from mmroute.errors import InexactError, Reason, invalid, json_type, quoted
 from mmroute.requests.request import Request
 
 TEXT_FIELD: Final[Mapping[str, str]] = {
@@ -34,18 +34,26 @@ OBJECT: Final = (dict, Mapping)
 """For `isinstance`, which knows a dict at once and asks Python code about any other mapping."""
 _ITEMS: Final = frozenset({"image", "video", "audio", "video_url", "audio_url", "input_audio"})
 _ROLE_AND_CONTENT: Final = frozenset({"role", "content"})
-# With one of these only the assistant's own type fits, and it checks every part.
-_ASSISTANT_FIELDS: Final = frozenset({"audio", "function_call", "refusal"})
+_ASSISTANT_FIELDS: Final[Mapping[str, tuple[str, ...] | None]] = {
+    "audio": ("id",), "function_call": ("arguments", "name"), "refusal": None,
+}  # fmt: skip
+"""Fields of an assistant's message -> the texts in the object that they hold; None for a text."""
+_CALL_FIELDS: Final = 5  # of a tool call and its function
+# The types of parts that the type of a role takes.
+_READ_LATE: Final[Mapping[str, tuple[str, ...]]] = {
+    "assistant": ("text", "refusal"), "user": ("text", "image_url", "input_audio", "file"),
+}  # fmt: skip
 # What vLLM's own message type knows, which reads each part leniently, and what the type of a role
 # in the OpenAI schema does. The one that knows more of a message fits best.
 _OWN_FIELDS: Final = frozenset({
     "name", "reasoning", "task", "tool_call_id", "tool_calls", "tools",
 })  # fmt: skip
 _TYPE_FIELDS: Final[Mapping[str, frozenset[str]]] = {
-    "assistant": _ASSISTANT_FIELDS | {"name"},
+    "assistant": frozenset({*_ASSISTANT_FIELDS, "name"}),
     "tool": frozenset({"tool_call_id"}),
     **dict.fromkeys(("developer", "system", "user"), frozenset({"name"})),
 }
+_LINK: Final = frozenset({"url", "detail"})
 _DETAILS: Final = frozenset({"auto", "low", "high", "original"})
 _EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _SCHEMES: Final = ("data:", "http://", "https://", "file:")
@@ -60,15 +68,13 @@ def check_chat(request: Request, known: int = 0) -> list[dict[str, Any]]:
         known: the number of leading messages that were accepted before, and are left out.
 
     Raises:
-        InexactError: `invalid_request`.
+        InexactError: `invalid_request`, `unsupported_field`.
     """
     messages: object = request.messages
     if type(messages) is not list and (  # which spares a request two slow questions
         isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence)
     ):
         raise invalid(f"messages must be a list, found {json_type(messages)}")
-    if not messages:
-        raise invalid("messages must not be empty")
     if request.continue_final_message and request.add_generation_prompt:
         raise invalid(
             "continue_final_message and add_generation_prompt exclude each other; "
@@ -99,7 +105,7 @@ def check_message(message: object, index: int) -> dict[str, Any]:
     """Check a message as the API does. The parts that later steps change are copied.
 
     Raises:
-        InexactError: `invalid_request`.
+        InexactError: `invalid_request`, `unsupported_field`.
     """
     if _is_plain(message):
         return message
@@ -116,12 +122,15 @@ def check_message(message: object, index: int) -> dict[str, Any]:
     reasoning = checked.pop("reasoning_content", None)
     if reasoning is not None and checked.get("reasoning") is None:
         checked["reasoning"] = reasoning
-    _check_fields(checked, where)
     _check_content(checked, role, where)
-    if checked.get("tools") is not None:
-        checked["tools"] = ordered_tools(checked["tools"], f"{where}.tools")
+    by_role = _fits_role(checked, role)
+    if checked.get("tools") is not None and (ordered := ordered_tools(checked["tools"])):
+        checked["tools"] = ordered
+    elif checked.get("tools") is not None:
+        _check_by_role(checked, "tools", "a list of tool definitions", where, by_role=by_role)
+    _check_fields(checked, role, where, by_role=by_role)
     if checked.get("tool_calls") is not None:
-        checked["tool_calls"] = check_tool_calls(checked["tool_calls"], where)
+        checked["tool_calls"] = check_tool_calls(checked["tool_calls"], role, where)
     return checked
 
 
@@ -144,59 +153,151 @@ def is_link(image_url: object) -> bool:
     return known and image_url["url"][:_LONGEST_SCHEME].lower().startswith(_SCHEMES)
 
 
-def _check_fields(message: Mapping[str, Any], where: str) -> None:
-    for name in ("tool_call_id", "reasoning", "task"):
-        if message.get(name) is not None and not isinstance(message[name], str):
-            raise invalid(f"{where}.{name} must be a string, found {quoted(message[name])}")
+def _fits_role(message: Mapping[str, Any], role: str) -> bool:
+    """Whether the type that the OpenAI schema has for the role takes the message.
+
+    It keeps fields that it does not know as they are, where vLLM's own type checks them.
+    """
+    match role:
+        case "assistant":
+            return True
+        case "tool":
+            return "content" in message and isinstance(message.get("tool_call_id"), str)
+        case "function":
+            text = isinstance(message.get("content", ()), str | None)
+            return text and isinstance(message.get("name"), str)
+    return role in _TYPE_FIELDS and "content" in message
+
+
+def _check_by_role(
+    message: Mapping[str, Any], name: str, wanted: str, where: str, *, by_role: bool
+) -> None:
+    """Check a message of which vLLM's own type refuses a field.
+
+    Raises:
+        InexactError: `invalid_request`: the type of its role refuses it as well.
+            `unsupported_field`: that type reads its parts, by rules that are not covered.
+    """
+    if not by_role:
+        raise invalid(f"{where}.{name} must be {wanted}, found {quoted(message[name])}")
+    if not isinstance(message.get("content"), str | None):
+        raise uncovered(f"{where}.{name} is not {wanted}, beside a content that is no text")
+
+
+def uncovered(message: str) -> InexactError:
+    """The error for a message that the engine may take, and whose effect is not known here."""
+    return InexactError(Reason.UNSUPPORTED_FIELD, message)
+
+
+def _check_fields(message: Mapping[str, Any], role: str, where: str, *, by_role: bool) -> None:
     # The API's schema knows a name that is absent, but none that is null.
     if "name" in message and not isinstance(message["name"], str):
-        raise invalid(f"{where}.name must be a string or absent, found {quoted(message['name'])}")
+        known = by_role and role != "tool"
+        _check_by_role(message, "name", "a string or absent", where, by_role=by_role and not known)
+    for name in ("tool_call_id", "reasoning", "task"):
+        if not isinstance(message.get(name), str | None):
+            _check_by_role(message, name, "a string", where, by_role=by_role)
+    reasoning = message.get("reasoning")
+    if isinstance(reasoning, OBJECT) and reasoning.get("type") == "prompt_embeds":
+        raise uncovered(f"{where}.reasoning: prompt embeddings are not covered")
     if isinstance(message.get("author"), Mapping) and "role" in message["author"]:
-        raise invalid(f"{where}.author: the engine takes such a message for one of another API")
+        raise uncovered(f"{where}.author: the engine takes such a message for one of another API")
 
 
 def _check_content(message: dict[str, Any], role: str, where: str) -> None:
-    if "content" not in message:
+    content = message.get("content", "")
+    if isinstance(content, str | list):
         return
-    content = message["content"]
-    if content is None:
-        named = role == "function" and isinstance(message.get("name"), str)
-        if role != "assistant" and not named:
-            raise invalid(f"{where}.content must be a string or a list of parts, found null")
-    elif isinstance(content, list):
-        _check_parts(message, content, role, where)
-    elif not isinstance(content, str):
-        raise invalid(
-            f"{where}.content must be a string or a list of parts, found {json_type(content)}"
-        )
+    if content is None and (role == "assistant" or isinstance(message.get("name"), str)):
+        if role == "assistant":
+            _check_assistant(message, where)
+            return
+        if role == "function":
+            return
+    if isinstance(content, OBJECT) and _fits_role(message, role) and role != "function":
+        message["content"] = content or []
+        return
+    raise invalid(
+        f"{where}.content must be a string or a list of parts, found {json_type(content)}"
+    )
 
 
-def is_read_late(message: Mapping[str, Any], parts: list[Any]) -> bool:
+def _check_assistant(message: Mapping[str, Any], where: str) -> None:
+    """Check the fields of an assistant's message without content, which one type alone takes."""
+    if message.get("tool_calls", ()) is None:
+        raise invalid(f"{where}.tool_calls must be absent or a list beside a content of null")
+    wrong = _wrong_field(message)
+    if wrong is not None:
+        raise invalid(f"{where}.{wrong}: found {quoted(message[wrong])} beside a content of null")
+
+
+def _wrong_field(message: Mapping[str, Any]) -> str | None:
+    """The name of a field that the assistant's type refuses; None if there is none."""
+    for name in _ASSISTANT_FIELDS.keys() & message.keys():
+        value, fields = message[name], _ASSISTANT_FIELDS[name]
+        if value is None or (fields is None and isinstance(value, str)):
+            continue
+        if not isinstance(value, OBJECT) or fields is None:
+            return name
+        if not all(isinstance(value.get(field), str) for field in fields):
+            return name
+    return None
+
+
+def is_read_late(message: Mapping[str, Any], parts: Sequence[Any]) -> bool:
     """Whether the API's schema leaves the parts of a message to be checked where they are read.
+
+    The type of the role does. It is taken if vLLM's own type knows no more of the message.
 
     Args:
         message: the message, whose reasoning is under ``reasoning``.
         parts: its content.
     """
-    role = message["role"]
+    role, calls = message["role"], message.get("tool_calls", ())
     if role not in _TYPE_FIELDS or (role == "tool" and message.get("tool_call_id") is None):
         return False
-    own = _OWN_FIELDS & message.keys()
-    if role == "assistant" and message.get("tool_calls") == []:
-        own -= {"tool_calls"}
-    more = len(_TYPE_FIELDS[role] & message.keys()) - len(own)
-    return more > 0 or (more == 0 and not any(map(_is_well_formed, parts)))
+    own, of_role = len(_OWN_FIELDS & message.keys()), len(_TYPE_FIELDS[role] & message.keys())
+    if role == "assistant":
+        if calls is None or _wrong_field(message) is not None:
+            return False
+        own -= "tool_calls" in message  # which both types know
+        held = [fields or () for name, fields in _ASSISTANT_FIELDS.items() if message.get(name)]
+        of_role += sum(map(len, held))
+    if any(not isinstance(part, (str, *OBJECT)) for part in parts):
+        return True
+    own += _CALL_FIELDS * len(calls or ()) + sum(map(_num_fields, parts))
+    return of_role >= own or any(call.get("type") == "custom" for call in calls or ())
 
 
-def _check_parts(message: Mapping[str, Any], parts: list[Any], role: str, where: str) -> None:
-    if parts and not any(map(_is_well_formed, parts)) and is_read_late(message, parts):
-        raise invalid(
-            f"{where}.content has no part of a known form; the first is {quoted(parts[0])}"
-        )
-    if role == "assistant" and _ASSISTANT_FIELDS & message.keys():
-        allowed = ("text", "refusal")
-        if not all(_is_well_formed(part) and part.get("type") in allowed for part in parts):
-            raise invalid(f"{where}.content may only hold text beside the message's other fields")
+def _num_fields(part: Any) -> int:
+    """The number of fields that vLLM's own type knows of a part: of a text or an image."""
+    if not _is_well_formed(part):
+        return 0
+    kind, link = part.get("type"), part.get("image_url")
+    if kind == "image_url" and isinstance(link, OBJECT):
+        return 2 + len(_LINK & link.keys())
+    return 1 if kind is None else 2 + ("closed" in part)
+
+
+def check_parts(message: Mapping[str, Any], parts: object, where: str) -> None:
+    """Check the parts of a message as a whole, as vLLM does where it reads them.
+
+    Raises:
+        InexactError: `invalid_request`.
+    """
+    if not isinstance(parts, list):
+        if parts:
+            raise invalid(f"{where}.content must be a string or a list of parts, found an object")
+        return
+    if not parts or not is_read_late(message, parts):
+        return
+    allowed = _READ_LATE.get(message["role"], ("text",))
+    for part in parts:
+        if not _is_well_formed(part) or part.get("type") not in allowed:
+            raise invalid(
+                f"{where}.content may only hold parts of the types {', '.join(allowed)}, found "
+                f"{quoted(part)}"
+            )
 
 
 def _is_well_formed(part: object) -> bool:

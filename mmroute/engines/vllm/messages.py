@@ -17,9 +17,11 @@ from mmroute.engines.vllm.message_schema import (
     OTHER_MEDIA,
     TEXT_FIELD,
     check_chat,
+    check_parts,
     is_link,
+    uncovered,
 )
-from mmroute.engines.vllm.tools import with_parsed_arguments
+from mmroute.engines.vllm.tools import ordered_tools, with_parsed_arguments
 from mmroute.errors import InexactError, Reason, invalid, json_type, quoted
 from mmroute.requests.items import Modality, checked_uuid
 from mmroute.requests.request import Request
@@ -64,30 +66,43 @@ BILLING_HEADER: Final = "x-anthropic-billing-header"
 
 
 def parse_chat(request: Request, prefix: ChatPrefix | None = None) -> ParsedChat:
-    """Check the messages of a request, and parse them.
+    """Check the messages of a request, and parse them as most of vLLM's renderers do.
 
     Args:
         request: the client's request.
         prefix: the leading messages that the cache knows, which are not checked again.
 
     Raises:
-        InexactError: `invalid_request`, `unsupported_modality`.
+        InexactError: `invalid_request`, `unsupported_field`, `unsupported_modality`.
     """
     if prefix is None:
-        checked, media = check_chat(request), {}
+        first, checked, media = 0, check_chat(request), {}
     else:
-        checked, media = check_chat(request, prefix.count), prefix.media()
-    contents = [_parts(message, media) for message in checked]
+        first, media = prefix.count, prefix.media()
+        checked = check_chat(request, first)
+    contents = [_parts(message, media, index) for index, message in enumerate(checked, first)]
     return ParsedChat(checked, contents, media, prefix)
 
 
 class VllmChat(Chat):
-    """A renderer that checks messages as vLLM's API does, and uses no cache."""
+    """A renderer that checks messages as vLLM's API does, and uses no cache.
+
+    What it may get that only templates were compared with, it refuses.
+    """
 
     __slots__ = ()
 
     def read(self, request: Request, cache: ChatCache | None = None) -> ParsedChat:
-        return parse_chat(request)
+        chat = parse_chat(request)
+        if not chat.messages:
+            raise uncovered("messages is empty, which is not covered for this model")
+        for index, message in enumerate(chat.messages):
+            if not isinstance(message.get("reasoning"), str | None):
+                raise uncovered(f"messages[{index}].reasoning is no text, and not covered here")
+            tools = message.get("tools")
+            if tools is not None and ordered_tools(tools) is None:
+                raise uncovered(f"messages[{index}].tools is no list of tools, and not covered")
+        return chat
 
 
 def to_conversation(
@@ -116,7 +131,7 @@ def to_conversation(
     return conversation
 
 
-def _parts(message: Mapping[str, Any], media: _Media) -> Sequence[Part]:
+def _parts(message: Mapping[str, Any], media: _Media, index: int) -> Sequence[Part]:
     content = message.get("content")
     if content is None:
         return ()
@@ -124,6 +139,8 @@ def _parts(message: Mapping[str, Any], media: _Media) -> Sequence[Part]:
         if message["role"] != "system":
             return (TextPart(content, _NO_EXTRA),)
         content = [{"type": "text", "text": content}]
+    else:
+        check_parts(message, content, f"messages[{index}]")
     if message["role"] == "system":
         content = _without_billing_header(content)
     return [part for one in content if (part := _parse_part(one, media)) is not None]
@@ -174,9 +191,7 @@ def _parse_text(part: Mapping[str, Any], kind: str) -> TextPart | None:
     if text is None and kind in ("text", "refusal"):
         return None
     if not isinstance(text, str):
-        raise invalid(
-            f"the text of a part of type {kind!r} must be a string, found {json_type(text)}"
-        )
+        raise uncovered(f"the text of a part of type {kind!r} is no string but {json_type(text)}")
     return TextPart(text, _extra_keys(part))
 
 

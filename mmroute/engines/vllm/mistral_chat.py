@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mmroute.chat.conversation import ParsedChat
 from mmroute.chat.template_parameters import TRANSFORMERS_MISTRAL, VLLM_MISTRAL
@@ -19,6 +19,9 @@ from mmroute.geometry import TokenIds
 from mmroute.requests.items import AudioLength, ImageFile, ImageSize, Item, Items, Modality
 from mmroute.requests.request import Request
 from mmroute.tokenizers.formats.mistral_chat import MistralChatEncoder
+
+if TYPE_CHECKING:
+    from mmroute.chat.cache import ChatCache
 
 _LINK_KEYS: Final[Mapping[str, frozenset[str]]] = {
     "image": frozenset({"url", "detail"}),
@@ -57,6 +60,11 @@ class MistralChat(VllmChat):
     @property
     def templates(self) -> None:
         """None: the tokenizer encodes chats itself."""
+
+    def read(self, request: Request, cache: ChatCache | None = None) -> ParsedChat:
+        if not request.messages:
+            raise invalid("messages must not be empty")
+        return super(MistralChat, self).read(request)  # a class with slots knows no bare super()
 
     def render(self, chat: ParsedChat, items: Items, request: Request) -> TokenIds:
         # Template variables have no effect without a template; what steers the encoder has.

@@ -10,9 +10,13 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from mmroute.errors import JSON_TYPES, invalid, json_type, quoted
+from mmroute.errors import JSON_TYPES, InexactError, Reason, invalid, json_type, quoted
 
 _FUNCTION_FIELDS: Final = ("name", "description", "parameters", "strict")
+_CALL_FIELDS: Final[Mapping[str, tuple[str, str]]] = {
+    "function": ("arguments", "name"), "custom": ("input", "name"),
+}  # fmt: skip
+"""Types of tool calls, which are also the keys of what is called -> the texts in it."""
 _OPTIONAL: Final[Mapping[str, type]] = {
     "description": str, "parameters": dict, "strict": bool, "defer_loading": bool,
 }  # fmt: skip
@@ -72,15 +76,14 @@ def _normalize_tool(tool: object, where: str) -> dict[str, Any]:
     return outer if deferred is None else outer | {"defer_loading": deferred}
 
 
-def ordered_tools(tools: object, where: str) -> list[dict[str, Any]]:
+def ordered_tools(tools: object) -> list[dict[str, Any]] | None:
     """The tools of a developer's message, with the fields of the API's schema first.
 
-    Raises:
-        InexactError: `invalid_request`: a tool does not fit the schema. The engine may read such a
-            message as another type, and leave its tools unchanged.
+    Returns:
+        None if a tool does not fit the schema, which changes none of them then.
     """
     if not isinstance(tools, list) or not all(map(_fits, tools)):
-        raise invalid(f"{where} must be a list of tool definitions, found {quoted(tools)}")
+        return None
     return [
         _with_first(tool, "function", "type")
         | {"function": _with_first(f, *(name for name in _FUNCTION_FIELDS if name in f))}
@@ -102,37 +105,52 @@ def _fits(tool: object) -> bool:
     )
 
 
-def check_tool_calls(calls: object, where: str) -> list[dict[str, Any]]:
-    """Check the tool calls of an assistant message. The parts that later steps change are copied.
+def check_tool_calls(calls: object, role: str, where: str) -> list[Any]:
+    """Check the tool calls of a message. The parts that later steps change are copied.
 
     Raises:
-        InexactError: `invalid_request`.
+        InexactError: `invalid_request`; `unsupported_field` for calls that only some roles have.
     """
     if not isinstance(calls, list):
+        if isinstance(calls, str | Mapping):  # of which vLLM makes a list
+            raise InexactError(
+                Reason.UNSUPPORTED_FIELD, f"{where}.tool_calls is no list, and not covered"
+            )
         raise invalid(f"{where}.tool_calls must be a list, found {json_type(calls)}")
-    return [_check_tool_call(call, f"{where}.tool_calls[{i}]") for i, call in enumerate(calls)]
+    try:
+        return [_check_tool_call(call, f"{where}.tool_calls[{i}]") for i, call in enumerate(calls)]
+    except InexactError as error:
+        if role == "assistant":
+            raise
+        # Most roles take them as they are, and only Harmony looks at them.
+        raise InexactError(Reason.UNSUPPORTED_FIELD, str(error)) from None
 
 
 def _check_tool_call(call: object, where: str) -> dict[str, Any]:
-    if not isinstance(call, Mapping) or call.get("type") != "function":
+    kind = call.get("type") if isinstance(call, Mapping) else None
+    if not isinstance(call, Mapping) or not isinstance(kind, str) or kind not in _CALL_FIELDS:
         raise invalid(f'{where} must be an object of "type": "function", found {quoted(call)}')
-    function = call.get("function")
-    if not isinstance(call.get("id"), str) or not isinstance(function, Mapping):
-        raise invalid(f"{where} must have an `id` and a `function` object, found {quoted(call)}")
-    for name in ("name", "arguments"):
-        if not isinstance(value := function.get(name), str):
-            raise invalid(f"{where}.function.{name} must be a string, found {quoted(value)}")
+    held = call.get(kind)
+    if not isinstance(call.get("id"), str) or not isinstance(held, Mapping):
+        raise invalid(f"{where} must have an `id` and a `{kind}` object, found {quoted(call)}")
+    for name in _CALL_FIELDS[kind]:
+        if not isinstance(value := held.get(name), str):
+            raise invalid(f"{where}.{kind}.{name} must be a string, found {quoted(value)}")
     # The API's schema puts its own fields first, and a template may print the whole call.
     ordered: dict[str, Any] = (
-        dict(function)
-        if isinstance(function, OrderedFunction)
-        else _with_first(function, "arguments", "name")
+        dict(held) if isinstance(held, OrderedFunction) else _with_first(held, *_CALL_FIELDS[kind])
     )
-    return _with_first(call, "id", "function", "type") | {"function": ordered}
+    return _with_first(call, "id", kind, "type") | {kind: ordered}
 
 
 def with_parsed_arguments(call: Mapping[str, Any]) -> dict[str, Any]:
-    """A tool call whose arguments are an object, which is empty if they are no JSON object."""
+    """A tool call whose arguments are an object, which is empty if they are no JSON object.
+
+    Raises:
+        InexactError: `invalid_request`: it is the call of a custom tool, which no template gets.
+    """
+    if call["type"] != "function":
+        raise invalid(f"the engine takes no tool calls of type {call['type']!r} for this model")
     function = dict(call["function"])
     try:
         arguments = json.loads(function["arguments"]) if function["arguments"] else {}
