@@ -20,6 +20,8 @@ from mmroute.engines.vllm.tools import MISTRAL_ID_LENGTH, OrderedFunction
 # Keys of content parts that vLLM reads; all others reach the template.
 _OF_TEXT: Final = frozenset({"type", "text", "prompt_cache_breakpoint"})
 _OF_IMAGE: Final = frozenset({"type", "image_url", "prompt_cache_breakpoint"})
+# With one of these vLLM reads the parts of a custom tool's result in another way.
+_OF_CUSTOM: Final = frozenset({"id", "status"})
 _CUSTOM_PARAMETERS: Final = {
     "type": "object",
     "properties": {
@@ -68,6 +70,8 @@ def _add(messages: list[dict[str, Any]], item: Mapping[str, Any]) -> None:
         case "reasoning":
             _add_of_model(messages, "reasoning", _reasoning(item))
         case "function_call_output" | "custom_tool_call_output":
+            if item["type"] == "custom_tool_call_output" and not _OF_CUSTOM.isdisjoint(item):
+                _check_no_images(item["output"])
             content = _content("tool", item["output"])
             messages.append({
                 "role": "tool", "content": content, "tool_call_id": item.get("call_id"),
@@ -111,6 +115,7 @@ def _part(role: str, part: Mapping[str, Any]) -> dict[str, Any]:
     kind = part["type"]
     require(kind != "input_file", f"Unsupported chat content part type: '{kind}'.", "type")
     if kind == "input_image":
+        require(role != "tool" or "detail" in part, "An image of a tool needs its detail.", "input")
         extra = {name: value for name, value in part.items() if name not in _OF_IMAGE}
         return image_part(part.get("image_url"), **extra)
     text = part["text"]
@@ -121,6 +126,13 @@ def _part(role: str, part: Mapping[str, Any]) -> dict[str, Any]:
         )
     extra = {name: value for name, value in part.items() if name not in _OF_TEXT}
     return {"type": "text", "text": text, **extra}
+
+
+def _check_no_images(output: str | Sequence[Mapping[str, Any]]) -> None:
+    if any(part["type"] == "input_image" for part in output if not isinstance(part, str)):
+        raise unsupported_field(
+            "input: the result of a custom tool with an image and an id or status is not covered"
+        )
 
 
 def _tool_call(item: Mapping[str, Any]) -> dict[str, Any]:

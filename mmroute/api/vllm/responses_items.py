@@ -23,6 +23,12 @@ class _Open(TypedDict):
     """A type that keeps unknown fields."""
 
 
+class _Caller(_Open):
+    """Who called a tool: the model, or a program of it."""
+
+    type: Literal["direct", "program"]
+
+
 class InputText(_Open):
     """Text of a message or of a tool's result."""
 
@@ -61,6 +67,7 @@ class OutputText(_Open):
 
     type: Literal["output_text"]
     text: str
+    annotations: NotRequired[list[Any]]
 
 
 class OutputRefusal(_Open):
@@ -70,13 +77,26 @@ class OutputRefusal(_Open):
     refusal: str
 
 
+_Written: TypeAlias = list[Annotated[OutputText | OutputRefusal, Field(discriminator="type")]]
+
+
 class OutputMessage(_Open):
     """A message of the model, as the API returned it."""
 
     type: Literal["message"]
     role: Literal["assistant"]
-    content: list[Annotated[OutputText | OutputRefusal, Field(discriminator="type")]]
+    content: _Written
+    id: NotRequired[str]
     status: NotRequired[_Status]
+
+
+class UntypedMessage(_Open):
+    """A message with what the model wrote and no `type`, which another of vLLM's types takes."""
+
+    role: Literal["user", "assistant", "system", "developer"]
+    content: _Written
+    id: str
+    type: NotRequired[None]
 
 
 class FunctionCall(_Open):
@@ -86,6 +106,8 @@ class FunctionCall(_Open):
     call_id: str
     name: str
     arguments: str
+    id: NotRequired[str | None]
+    caller: NotRequired[_Caller | None]
     namespace: NotRequired[str | None]
     status: NotRequired[_Status | None]
 
@@ -96,6 +118,11 @@ class FunctionCallOutput(_Open):
     type: Literal["function_call_output"]
     output: str | _Parts
     call_id: NotRequired[str | None]
+    id: NotRequired[str | None]
+    caller: NotRequired[_Caller | None]
+    name: NotRequired[str | None]
+    namespace: NotRequired[str | None]
+    status: NotRequired[_Status | None]
 
 
 class CustomToolCall(_Open):
@@ -105,6 +132,9 @@ class CustomToolCall(_Open):
     call_id: str
     name: str
     input: str
+    id: NotRequired[str | None]
+    caller: NotRequired[_Caller | None]
+    namespace: NotRequired[str | None]
 
 
 class CustomToolCallOutput(_Open):
@@ -113,6 +143,8 @@ class CustomToolCallOutput(_Open):
     type: Literal["custom_tool_call_output"]
     call_id: str
     output: str | _Parts
+    id: NotRequired[str]
+    caller: NotRequired[_Caller | None]
 
 
 class SummaryText(_Open):
@@ -134,6 +166,7 @@ class ReasoningItem(_Open):
 
     type: Literal["reasoning"]
     summary: list[SummaryText]
+    id: NotRequired[str]
     content: NotRequired[list[ReasoningText] | None]
     encrypted_content: NotRequired[str | None]
     status: NotRequired[_Status | None]
@@ -157,16 +190,23 @@ def _kind_of(item: object) -> str | None:
     """The tag of the type that an item is checked as."""
     if not isinstance(item, Mapping):
         return None
-    kind = item.get("type", "message")
-    if kind != "message":
+    kind = item.get("type")
+    if kind not in (None, "message"):
         return kind if isinstance(kind, str) and kind in _ITEMS else "other"
     parts = item.get("content")
     written = isinstance(parts, list) and all(
         isinstance(part, Mapping) and part.get("type") in ("output_text", "refusal")
         for part in parts
     )
-    of_model = written and item.get("role") == "assistant" and "type" in item
+    if written and kind is None and parts and "id" in item:
+        return "untyped_message"
+    of_model = written and item.get("role") == "assistant" and kind is not None
     return "output_message" if of_model else "message"
+
+
+def is_untyped(item: Mapping[str, Any]) -> bool:
+    """Whether an item is an `UntypedMessage`."""
+    return item.get("type") is None and _kind_of(item) == "untyped_message"
 
 
 _ITEMS: Final = frozenset({
@@ -176,6 +216,7 @@ _ITEMS: Final = frozenset({
 Item: TypeAlias = Annotated[
     Annotated[InputMessage, Tag("message")]
     | Annotated[OutputMessage, Tag("output_message")]
+    | Annotated[UntypedMessage, Tag("untyped_message")]
     | Annotated[FunctionCall, Tag("function_call")]
     | Annotated[FunctionCallOutput, Tag("function_call_output")]
     | Annotated[CustomToolCall, Tag("custom_tool_call")]

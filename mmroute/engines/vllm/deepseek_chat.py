@@ -77,6 +77,8 @@ def _functions(tools: Sequence[Mapping[str, Any]]) -> list[Any]:
 
 
 def _v32_prompt(chat: ParsedChat, kwargs: Mapping[str, Any], functions: Sequence[Any]) -> str:
+    if not chat.messages:
+        raise invalid("messages must not be empty")
     conversation = to_conversation(chat, content_format="string", placeholders={})
     turns: list[Turn] = []
     for is_result, run in groupby(conversation, lambda message: bool(message["role"] == "tool")):

@@ -22,6 +22,7 @@ from mmroute.engines.vllm.hf_chat import (
     template_kwargs,
     tools_of,
 )
+from mmroute.engines.vllm.message_schema import uncovered
 from mmroute.engines.vllm.messages import VllmChat, to_conversation
 from mmroute.engines.vllm.templates import compile_template
 from mmroute.errors import invalid, quoted
@@ -66,6 +67,8 @@ class KimiK3Chat(VllmChat):
 
     def render(self, chat: ParsedChat, items: Items, request: Request) -> str:
         check_api_fields(_HANDED_ON, request)
+        if not chat.messages:
+            raise uncovered("messages is empty, which is not covered for this model")
         check_text_is_handed_on(request)
         kwargs = template_kwargs(request)
         for name in sorted(_REFUSED & kwargs.keys()):

@@ -187,7 +187,7 @@ def write(turns: Sequence[Turn], thinking: Thinking, dialect: Dialect, *, asks: 
     """The prompt.
 
     Args:
-        turns: the turns that it has, at least one.
+        turns: the turns that it has. Without any it is a mark alone, however the model is to think.
         thinking: how the model is to think.
         dialect: how it is written.
         asks: whether the last turn asks for an answer.
@@ -195,7 +195,7 @@ def write(turns: Sequence[Turn], thinking: Thinking, dialect: Dialect, *, asks: 
     Raises:
         InexactError: `invalid_request`: a turn has no form.
     """
-    return BOS + "".join(_written(turns, thinking, dialect, asks))
+    return BOS + "".join(_written(turns, thinking, dialect, asks) if turns else ())
 
 
 def _written(
