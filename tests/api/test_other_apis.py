@@ -260,6 +260,48 @@ def test_long_ids_of_calls_are_shortened_in_chats_of_mistral_s_own_tokenizers() 
         assert error_of(reply) == (422, "InexactRouting", "unsupported_field")
 
 
+CALL_ITEM = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+WRITTEN = {"role": "assistant", "content": [{"type": "output_text", "text": "a"}]}
+RESULTS = ("function_call_output", "custom_tool_call_output")
+
+
+@pytest.mark.parametrize(
+    ("item", "status"),
+    [
+        *(({**CALL_ITEM, name: 5}, 400) for name in ("id", "namespace", "status", "caller")),
+        *(({**CALL_ITEM, name: None}, 200) for name in ("id", "namespace", "status", "caller")),
+        ({**CALL_ITEM, "caller": {"type": "direct"}}, 200),
+        ({"type": "function_call_output", "call_id": "c", "output": "a", "name": 5}, 400),
+        ({"type": "custom_tool_call_output", "call_id": "c", "output": "a", "id": None}, 400),
+        ({"type": "reasoning", "summary": [], "id": None}, 400),
+        ({**WRITTEN, "type": "message", "id": 5}, 400),
+        (WRITTEN, 400),
+        ({**WRITTEN, "id": "m"}, 422),
+        ({**WRITTEN, "id": "m", "type": None}, 422),
+    ],
+)
+def test_items_of_the_responses_api(client: TestClient, item: dict[str, Any], status: int) -> None:
+    reply = client.post(RESPONSES, json={"model": "a", "input": [*HI, item]})
+    assert reply.status_code == status
+
+
+@pytest.mark.parametrize("kind", RESULTS)
+def test_an_image_of_a_tool_needs_its_detail(client: TestClient, kind: str) -> None:
+    image = {"type": "input_image", "image_url": URL}
+    told = {**image, "detail": "auto"}
+
+    def asked(part: dict[str, Any], **more: Any) -> int:
+        result = {"type": kind, "call_id": "c", "output": [part], **more}
+        body = {"model": "a", "input": [*HI, result], "mm_payload": "none"}
+        return int(client.post(RESPONSES, json=body).status_code)
+
+    assert asked(image) == 400
+    assert asked(told) == 200
+    assert asked(told, id="r") == (200 if kind == "function_call_output" else 422)
+    by_user = {"input": [{"role": "user", "content": [image]}], "mm_payload": "none"}
+    assert answered(client, RESPONSES, by_user)["token_ids"]
+
+
 def test_harmony_needs_the_date_of_an_engine_without_tools_of_its_own(tmp_path: Path) -> None:
     directory = str(write_model(harmony_model(), tmp_path / "model"))
     settings = EngineSettings.from_args("VLLM_SYSTEM_START_DATE=2026-01-02 --tool-server demo")
