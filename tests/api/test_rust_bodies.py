@@ -163,3 +163,28 @@ def test_what_asks_for_scores_of_the_prompt_reads_no_cache(
 ) -> None:
     (routing,) = answer_body(model, path, body).routings
     assert routing.reads_cache is reads
+
+
+SALTED = {**HI, "cache_salt": "a b/c"}
+
+
+@pytest.mark.parametrize(
+    ("version", "path", "body", "status"),
+    [
+        ("0.33.0", COMPLETION, {"prompt": ""}, 422),
+        ("0.32.0", COMPLETION, {"prompt": ""}, 422),
+        ("0.32.0", CHAT, SALTED, 422),
+        ("0.32.0", COMPLETION, {"prompt": "Hi", "cache_salt": "a" * 200}, 422),
+        ("0.33.0", CHAT, SALTED, 400),
+    ],
+)
+def test_what_only_the_python_frontend_is_known_to_refuse(
+    model: LoadedModel, version: str, path: str, body: dict[str, Any], status: int
+) -> None:
+    settings = EngineSettings(frontend=Frontend.RUST)
+    normalizer = Normalizer.from_pretrained(
+        model.model.name, backend=f"vllm=={version}", model_id="llava", engine_settings=settings
+    )
+    with pytest.raises(ApiError) as refused:
+        answer_body(LoadedModel.of(normalizer, "m", settings), path, body)
+    assert refused.value.status == status

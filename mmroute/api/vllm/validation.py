@@ -39,10 +39,15 @@ class Schema(Generic[T]):
         kind: the class of the requests, or a union of several.
         unknown: the fields that an earlier release ignores.
         refused: the fields that an earlier release reads, and mmroute does not.
+        lenient: the fields of which the frontend takes values that the newest one refuses.
     """
 
     def __init__(
-        self, kind: Any, unknown: frozenset[str] = _NO_FIELDS, refused: frozenset[str] = _NO_FIELDS
+        self,
+        kind: Any,
+        unknown: frozenset[str] = _NO_FIELDS,
+        refused: frozenset[str] = _NO_FIELDS,
+        lenient: frozenset[str] = _NO_FIELDS,
     ) -> None:
         # The largest classes defer their schemas to this place, where a server waits anyway.
         if isinstance(kind, type) and issubclass(kind, BaseModel):
@@ -53,6 +58,7 @@ class Schema(Generic[T]):
         self._validator = adapter.validator  # without pydantic's own checks of arguments
         self._unknown = unknown
         self._refused = refused
+        self._lenient = lenient
 
     def request(self, body: object, *, long: bool) -> T:
         """Parse a body.
@@ -76,6 +82,10 @@ class Schema(Generic[T]):
             request: T = validator.validate_python(body, from_attributes=True)  # as FastAPI does
         except ValidationError as error:
             raise invalid_fields(error.errors(include_url=False)) from None
+        except ApiError as error:
+            if error.param in self._lenient:
+                raise unsupported_field(f"{error.message}, or is not covered") from None
+            raise
         return request
 
     def _as_known(self, body: dict[str, Any]) -> dict[str, Any]:

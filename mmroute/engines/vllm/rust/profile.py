@@ -14,6 +14,8 @@ from mmroute.engines.vllm.profile import VLLM
 from mmroute.engines.vllm.rust.families import as_served
 from mmroute.engines.vllm.rust.identity import file_identity
 from mmroute.engines.vllm.versions import find_version
+from mmroute.errors import InexactError, Reason
+from mmroute.requests.request import check_cache_salt
 
 if TYPE_CHECKING:
     from mmroute.chat import Chat
@@ -33,6 +35,14 @@ def _load_tokenizer(files: ModelFiles, fast_paths: FastPaths) -> Tokenizer:
     from mmroute.engines.vllm.rust.tokenizer import load_tokenizer  # tokenizers
 
     return load_tokenizer(files, fast_paths)
+
+
+def _check_salt(salt: object) -> None:
+    """Do not cover what the newest frontend refuses, and an earlier one may take."""
+    try:
+        check_cache_salt(salt)
+    except InexactError as error:
+        raise InexactError(Reason.UNSUPPORTED_FIELD, str(error)) from None
 
 
 _FRONTEND: Final[dict[str, Any]] = {
@@ -57,6 +67,7 @@ _V0_32: Final = {
     "load_chat": partial(_load_chat, earlier=True),
     "identify": partial(file_identity, turned=False),
     "applies_exif_orientation": False,
+    "check_cache_salt": _check_salt,
 }
 RUST_ERAS: Final = (VLLM_RUST, replace(find_version("0.32.0"), **(_FRONTEND | _V0_32)))
 """The newest first."""
