@@ -260,6 +260,32 @@ def test_long_ids_of_calls_are_shortened_in_chats_of_mistral_s_own_tokenizers() 
         assert error_of(reply) == (422, "InexactRouting", "unsupported_field")
 
 
+@pytest.mark.parametrize("choice", ["auto", "required", "none"])
+@pytest.mark.parametrize(("parser", "fails"), [("glm45", True), ("ling3", True), ("hermes", False)])
+def test_properties_of_which_a_parser_makes_no_grammar(
+    small_model: Callable[[str], Path], parser: str, fails: bool, choice: str
+) -> None:
+    settings = EngineSettings.from_args(
+        f"vllm serve x --tool-call-parser {parser} --enable-auto-tool-choice"
+    )
+    model = ModelSource(str(small_model("small-llava-1.5")), ("a",), engine_settings=settings)
+    schema = {"type": "object", "properties": {"x": True}}
+    function = {"name": "f", "parameters": schema}
+    of_messages = {"auto": "auto", "required": "any", "none": "none"}[choice]
+    bodies: dict[str, dict[str, Any]] = {
+        CHAT: {"messages": HI, "tools": [{"type": "function", "function": function}]},
+        RESPONSES: {"input": "Hi", "tools": [{"type": "function", **function}]},
+        MESSAGES: {
+            "messages": HI, "max_tokens": 9, "tools": [{"name": "f", "input_schema": schema}],
+        },
+    }  # fmt: skip
+    with serving([model], ServerSettings()) as client:
+        for path, body in bodies.items():
+            of_route = {"type": of_messages} if path == MESSAGES else choice
+            reply = client.post(path, json={"model": "a", **body, "tool_choice": of_route})
+            assert reply.status_code == (422 if fails and choice != "none" else 200)
+
+
 CALL_ITEM = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
 WRITTEN = {"role": "assistant", "content": [{"type": "output_text", "text": "a"}]}
 RESULTS = ("function_call_output", "custom_tool_call_output")

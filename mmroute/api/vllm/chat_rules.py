@@ -6,7 +6,8 @@ Source: vLLM ``renderers/online_renderer.py``, and its answers as observed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Protocol, TypeAlias
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Protocol, TypeAlias
 
 from mmroute.api.vllm.answers import GenerateRequest
 from mmroute.api.vllm.errors import bad_request, unsupported_field
@@ -18,6 +19,9 @@ from mmroute.engines.settings import EngineSettings
 from mmroute.errors import quoted
 from mmroute.model.resolved import ResolvedModel
 from mmroute.requests.request import Request
+
+# Parsers whose grammar has each property of a tool's schema.
+_WITH_FLAT_GRAMMAR: Final = ("glm45", "glm47", "ling3")
 
 
 class ChatFields(Protocol):
@@ -53,17 +57,20 @@ class CompletedChat(ChatFields, Protocol):
         """The most tokens of the answer, None for no limit; and the field that sets it."""
 
 
+@dataclass(frozen=True, slots=True)
 class TemplateRules:
     """The rules for chats that a template or the tokenizer renders.
 
     Attributes:
+        tool_parser: the parser of tool calls in answers; None if it is not known.
         shortens: whether `truncate_prompt_tokens` shortens prompts.
         has_conversations: whether a request of the Responses API becomes a conversation of Harmony,
             and no chat.
     """
 
-    shortens: Final = True
-    has_conversations: Final = False
+    tool_parser: str | None = None
+    shortens: ClassVar[bool] = True
+    has_conversations: ClassVar[bool] = False
 
     def check_trust(self, chat: ChatFields, options: ApiOptions, settings: EngineSettings) -> None:
         """Refuse fields that a client may not set.
@@ -86,12 +93,35 @@ class TemplateRules:
                     name,
                 )
 
+    def check_tools(self, tools: Sequence[ChatCompletionToolsParam] | None, choice: object) -> None:
+        """Refuse tools of which the engine's parser can make no grammar.
+
+        Source: vLLM ``tool_parsers/structural_tag_registry.py`` (`_glm_4_7_tool_tag`).
+
+        Raises:
+            ApiError: 422 `unsupported_field`.
+        """
+        if self.tool_parser not in _WITH_FLAT_GRAMMAR or choice == "none":
+            return
+        for function in (tool["function"] for tool in tools or ()):
+            if function.get("strict"):
+                continue
+            properties = (function.get("parameters") or {}).get("properties")
+            if isinstance(properties, dict) and not all(
+                isinstance(each, dict) for each in properties.values()
+            ):
+                raise unsupported_field(
+                    f"tools: the engine's parser {self.tool_parser} fails with a property that is "
+                    "no object, unless the tool is strict; give {} in place of true"
+                )
+
     def check_chat(self, chat: CompletedChat, options: ApiOptions, model: ResolvedModel) -> None:
         """Refuse a chat that vLLM refuses; requests of the Responses API are not checked so.
 
         Raises:
-            ApiError: 400.
+            ApiError: 400; 422 `unsupported_field`.
         """
+        self.check_tools(chat.tools, chat.tool_choice)
         check_output_budget(*chat.token_limit(), model.max_model_len)
         unparsed = options.strict and not _has_tool_parser(model)
         if unparsed and chat.tool_choice not in (None, "none"):
@@ -130,8 +160,11 @@ class HarmonyRules:
     The attributes and methods are those of `TemplateRules`.
     """
 
-    shortens: Final = False
-    has_conversations: Final = True
+    shortens: ClassVar[bool] = False
+    has_conversations: ClassVar[bool] = True
+
+    def check_tools(self, tools: Sequence[ChatCompletionToolsParam] | None, choice: object) -> None:
+        """Accept the tools: Harmony's grammar is for its own calls."""
 
     def check_trust(self, chat: ChatFields, options: ApiOptions, settings: EngineSettings) -> None:
         """Accept the fields: Harmony reads none of them."""

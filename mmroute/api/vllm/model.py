@@ -74,7 +74,7 @@ class LoadedModel:
             normalizer,
             unlimited=replace(normalizer, model=replace(model, max_model_len=_NO_LIMIT)),
             defaults=sampling_defaults(directory.object("generation_config.json")),
-            chats=HarmonyRules() if by_harmony else TemplateRules(),
+            chats=HarmonyRules() if by_harmony else TemplateRules(settings.tool_parser),
             messages_rules=cache(lambda: messages_rules(untimed, unseen)),
             tool_server="--tool-server" in unseen,
             loras={**model.settings.loras, **settings.loras},

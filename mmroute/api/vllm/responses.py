@@ -163,6 +163,7 @@ class ResponsesRequest(BaseModel, defer_build=True):
             return self._answer_conversation(chat, call, request_id)
         chat.messages = messages_of(self.instructions, self.input)
         chat.tools = list(tools_of(self.tools)) if self.tools else None
+        model.chats.check_tools(chat.tools, self.tool_choice)
         in_parts = any(isinstance(m.get("content"), list) and m["content"] for m in chat.messages)
         require(
             not in_parts or model.model.chat.templates is not None,
