@@ -32,8 +32,10 @@ OTHER_MEDIA: Final = (
 
 OBJECT: Final = (dict, Mapping)
 """For `isinstance`, which knows a dict at once and asks Python code about any other mapping."""
+_TEXT_OR_NONE: Final = (str, type(None))  # a union would be made at each call
 _ITEMS: Final = frozenset({"image", "video", "audio", "video_url", "audio_url", "input_audio"})
 _ROLE_AND_CONTENT: Final = frozenset({"role", "content"})
+_TYPE_AND_TEXT: Final = frozenset({"type", "text"})
 _ASSISTANT_FIELDS: Final[Mapping[str, tuple[str, ...] | None]] = {
     "audio": ("id",), "function_call": ("arguments", "name"), "refusal": None,
 }  # fmt: skip
@@ -123,12 +125,12 @@ def check_message(message: object, index: int) -> dict[str, Any]:
     if reasoning is not None and checked.get("reasoning") is None:
         checked["reasoning"] = reasoning
     _check_content(checked, role, where)
-    by_role = _fits_role(checked, role)
-    if checked.get("tools") is not None and (ordered := ordered_tools(checked["tools"])):
-        checked["tools"] = ordered
-    elif checked.get("tools") is not None:
-        _check_by_role(checked, "tools", "a list of tool definitions", where, by_role=by_role)
-    _check_fields(checked, role, where, by_role=by_role)
+    if checked.get("tools") is not None:
+        ordered = ordered_tools(checked["tools"])
+        if not ordered:
+            _check_by_role(checked, "tools", "a list of tool definitions", where)
+        checked["tools"] = ordered or checked["tools"]
+    _check_fields(checked, where)
     if checked.get("tool_calls") is not None:
         checked["tool_calls"] = check_tool_calls(checked["tool_calls"], role, where)
     return checked
@@ -169,16 +171,16 @@ def _fits_role(message: Mapping[str, Any], role: str) -> bool:
     return role in _TYPE_FIELDS and "content" in message
 
 
-def _check_by_role(
-    message: Mapping[str, Any], name: str, wanted: str, where: str, *, by_role: bool
-) -> None:
+def _check_by_role(message: Mapping[str, Any], name: str, wanted: str, where: str) -> None:
     """Check a message of which vLLM's own type refuses a field.
 
     Raises:
         InexactError: `invalid_request`: the type of its role refuses it as well.
             `unsupported_field`: that type reads its parts, by rules that are not covered.
     """
-    if not by_role:
+    role = message["role"]
+    named = name == "name" and role != "tool"  # which all other types check
+    if named or not _fits_role(message, role):
         raise invalid(f"{where}.{name} must be {wanted}, found {quoted(message[name])}")
     if not isinstance(message.get("content"), str | None):
         raise uncovered(f"{where}.{name} is not {wanted}, beside a content that is no text")
@@ -189,24 +191,28 @@ def uncovered(message: str) -> InexactError:
     return InexactError(Reason.UNSUPPORTED_FIELD, message)
 
 
-def _check_fields(message: Mapping[str, Any], role: str, where: str, *, by_role: bool) -> None:
+def _check_fields(message: Mapping[str, Any], where: str) -> None:
     # The API's schema knows a name that is absent, but none that is null.
-    if "name" in message and not isinstance(message["name"], str):
-        known = by_role and role != "tool"
-        _check_by_role(message, "name", "a string or absent", where, by_role=by_role and not known)
+    if not isinstance(message.get("name", ""), str):
+        _check_by_role(message, "name", "a string or absent", where)
     for name in ("tool_call_id", "reasoning", "task"):
-        if not isinstance(message.get(name), str | None):
-            _check_by_role(message, name, "a string", where, by_role=by_role)
-    reasoning = message.get("reasoning")
-    if isinstance(reasoning, OBJECT) and reasoning.get("type") == "prompt_embeds":
-        raise uncovered(f"{where}.reasoning: prompt embeddings are not covered")
-    if isinstance(message.get("author"), Mapping) and "role" in message["author"]:
+        value = message.get(name)
+        if isinstance(value, _TEXT_OR_NONE):
+            continue
+        _check_by_role(message, name, "a string", where)
+        if isinstance(value, OBJECT) and value.get("type") == "prompt_embeds":
+            raise uncovered(f"{where}.{name}: prompt embeddings are not covered")
+    if (
+        "author" in message
+        and isinstance(message["author"], OBJECT)
+        and "role" in message["author"]
+    ):
         raise uncovered(f"{where}.author: the engine takes such a message for one of another API")
 
 
 def _check_content(message: dict[str, Any], role: str, where: str) -> None:
     content = message.get("content", "")
-    if isinstance(content, str | list):
+    if isinstance(content, (str, list)):
         return
     if content is None and (role == "assistant" or isinstance(message.get("name"), str)):
         if role == "assistant":
@@ -289,15 +295,26 @@ def check_parts(message: Mapping[str, Any], parts: object, where: str) -> None:
         if parts:
             raise invalid(f"{where}.content must be a string or a list of parts, found an object")
         return
-    if not parts or not is_read_late(message, parts):
-        return
     allowed = _READ_LATE.get(message["role"], ("text",))
     for part in parts:
-        if not _is_well_formed(part) or part.get("type") not in allowed:
+        if _is_plain_text(part) or (_is_well_formed(part) and part.get("type") in allowed):
+            continue
+        if is_read_late(message, parts):
             raise invalid(
                 f"{where}.content may only hold parts of the types {', '.join(allowed)}, found "
                 f"{quoted(part)}"
             )
+        return
+
+
+def _is_plain_text(part: object) -> bool:
+    """Whether a part is only a text, as most are, which every type takes."""
+    return (
+        type(part) is dict
+        and part.keys() == _TYPE_AND_TEXT
+        and type(part["text"]) is str
+        and (part["type"] == "text")
+    )
 
 
 def _is_well_formed(part: object) -> bool:
