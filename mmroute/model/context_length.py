@@ -71,7 +71,7 @@ def longest_context(
     if config.get("model_type") not in family.context.includes_rope_scaling:
         factors = [1.0, *(f for kind, f in rules if kind not in _LENGTH_PRESERVING_ROPE and f)]
         length = int(length * factors[-1])
-    if any(kind in ("longrope", "su") for kind, _ in rules):
+    if any(kind == "longrope" for kind, _ in rules):
         original = text.get("original_max_position_embeddings")
         if original is None:
             original = _ORIGINAL_POSITIONS.get(str(config.get("model_type")))
