@@ -58,13 +58,14 @@ class VllmOracle:
         self.version = unchecked(self._engine.version, checked)
 
     def answer(self, case: Case) -> Outcome:
-        def entered() -> Outcome:
-            request, ranges = self._engine.enter(case.request)
-            placed = [(int(r.offset), int(r.length)) for r in ranges]
-            return answered(request.prompt_token_ids, placed, list(map(_features, ranges)))
-
         # In another version of vLLM these private functions may be missing, which is no refusal.
-        return ask(entered, AttributeError)
+        return ask(lambda: self.entered(case), AttributeError)
+
+    def entered(self, case: Case) -> Outcome:
+        """The outcome of a request that vLLM takes; whatever vLLM raises is raised."""
+        request, ranges = self._engine.enter(case.request)
+        placed = [(int(r.offset), int(r.length)) for r in ranges]
+        return answered(request.prompt_token_ids, placed, list(map(_features, ranges)))
 
 
 def _features(placed: Any) -> EmbedRuns:
