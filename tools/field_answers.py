@@ -67,17 +67,17 @@ def judged(directory: Path, requests: Sequence[Case]) -> dict[str, Any]:
     answers = {}
     for case in requests if not vllm.refusal else ():
         pair = vllm.answer(case), ours.answer(case)
-        answers[case.id] = (_verdict(*pair), *map(_told, pair))
+        answers[case.id] = (verdict_of(*pair), *map(_told, pair))
     found = {verdict for verdict, *_ in answers.values()}
     if vllm.refusal:
-        start = _verdict(*(Outcome(refusal=side.refusal) for side in (vllm, ours)))
+        start = verdict_of(*(Outcome(refusal=side.refusal) for side in (vllm, ours)))
         found = {start if start != "neither" or ours.refusal else "loaded"}
     starts = {"vllm": vllm.refusal[:_LONGEST], "mmroute": ours.refusal[:_LONGEST]}
     verdict = next(one for one in VERDICTS if one in found)
     return {"verdict": verdict, "requests": answers} | {k: v for k, v in starts.items() if v}
 
 
-def _verdict(theirs: Outcome, ours: Outcome) -> str:
+def verdict_of(theirs: Outcome, ours: Outcome) -> str:
     if (ours.refusal or "").partition(":")[0] not in _REFUSALS:
         return "crashed"
     if theirs.token_ids is None:

@@ -20,7 +20,9 @@ requests, of vLLM's own code and of mmroute, and gets the first verdict of this 
 
 The file gets one line for each directory as soon as it is known. A directory that has a line is not
 asked again. A table stands on standard output at the end; the progress goes to standard error.
-Some small models need the code of their processor (--code). Half a second a directory is usual.
+Half a second a directory is usual. Some small models need the code of their processor (--code), and
+vLLM reads audio with packages of its own extra (soundfile, av). Requests on which the two disagree
+about the model as it is are named on standard error, and are not asked again.
 """
 
 from __future__ import annotations

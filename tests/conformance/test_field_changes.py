@@ -7,7 +7,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import pytest
+from field_answers import verdict_of
 from field_changes import Change, changes
+
+from mmroute.parity.cases import Outcome
+from mmroute.parity.oracles.common import answered
 
 FILES: Final[Mapping[str, Any]] = {
     "config.json": {"model_type": "toy", "vision_config": {"patch_size": 14, "bias": None}},
@@ -132,3 +136,20 @@ def test_every_change_has_a_name_of_its_own_and_leaves_the_files_as_they_are() -
     names = [(change.file, change.field, change.what) for change in found]
     assert len(set(names)) == len(names)
     assert found == FOUND  # drawn by the seed alone
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "verdict"),
+    [
+        (answered([1, 2], [(0, 1)]), answered([1, 2], [(0, 1)]), "right"),
+        (answered([1, 2], [(0, 1)]), answered([1, 3], [(0, 1)]), "silent"),
+        (answered([1, 2], [(0, 1)]), answered([1, 2], [(1, 1)]), "silent"),
+        (Outcome(refusal="KeyError: 6"), answered([1], None), "accepted"),
+        (answered([1], None), Outcome(refusal="image_refused: it is thin"), "refused"),
+        (Outcome(refusal="KeyError: 6"), Outcome(refusal="image_refused: it is thin"), "neither"),
+        (answered([1], None), Outcome(refusal="KeyError: 'size'"), "crashed"),
+        (Outcome(refusal="RuntimeError: not enough memory"), answered([1], None), "undecided"),
+    ],
+)
+def test_verdict(theirs: Outcome, ours: Outcome, verdict: str) -> None:
+    assert verdict_of(theirs, ours) == verdict
