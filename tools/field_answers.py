@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,8 @@ VERDICTS: Final = (
     "crashed", "silent", "loaded", "accepted", "refused", "right", "neither", "undecided",
 )  # fmt: skip
 _REFUSALS: Final = frozenset({"", *map(str, Reason)})
+# A package that is not installed here, or the limit of memory.
+_NO_REFUSAL: Final = re.compile("(Import|ModuleNotFound|Memory)Error|allocate memory")
 _SIZES: Final = ((1283, 721), (90, 333), (56, 56))
 _VIDEO: Final = (200, 120, 40, 20)  # width, height, frames, hundredths of a second per frame
 _AUDIO: Final = (200_001, 16_000)  # samples, and their rate
@@ -81,7 +84,7 @@ def verdict_of(theirs: Outcome, ours: Outcome) -> str:
     if (ours.refusal or "").partition(":")[0] not in _REFUSALS:
         return "crashed"
     if theirs.token_ids is None:
-        if "memory" in (theirs.refusal or "").lower():
+        if _NO_REFUSAL.search(theirs.refusal or ""):
             return "undecided"
         return "neither" if ours.token_ids is None else "accepted"
     if ours.token_ids is None:

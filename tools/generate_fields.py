@@ -16,7 +16,7 @@ requests, of vLLM's own code and of mmroute, and gets the first verdict of this 
     refused     vLLM answers a request, and mmroute does not
     right       both give the same answers, at least one of them with token IDs
     neither     neither of the two answers a request, or loads the model
-    undecided   vLLM took too long or too much memory
+    undecided   vLLM took too long or too much memory, or needs a package that is missing
 
 The file gets one line for each directory as soon as it is known. A directory that has a line is not
 asked again. A table stands on standard output at the end; the progress goes to standard error.

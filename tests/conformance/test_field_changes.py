@@ -148,7 +148,8 @@ def test_every_change_has_a_name_of_its_own_and_leaves_the_files_as_they_are() -
         (answered([1], None), Outcome(refusal="image_refused: it is thin"), "refused"),
         (Outcome(refusal="KeyError: 6"), Outcome(refusal="image_refused: it is thin"), "neither"),
         (answered([1], None), Outcome(refusal="KeyError: 'size'"), "crashed"),
-        (Outcome(refusal="RuntimeError: not enough memory"), answered([1], None), "undecided"),
+        (Outcome(refusal="RuntimeError: can't allocate memory"), answered([1], None), "undecided"),
+        (Outcome(refusal="ImportError: av is missing"), answered([1], None), "undecided"),
     ],
 )
 def test_verdict(theirs: Outcome, ours: Outcome, verdict: str) -> None:
