@@ -143,7 +143,7 @@ def known_fields(oracle: VllmOracle, files: Mapping[str, Any]) -> dict[str, Any]
     def fields(one: Any) -> dict[str, Any]:
         with contextlib.suppress(Exception):  # a class of a model's own may have no such function
             declared = getattr(getattr(one, "valid_kwargs", None), "__annotations__", {})
-            values: dict[str, Any] = json.loads(json.dumps(one.to_dict(), default=str))
+            values: dict[str, Any] = json.loads(json.dumps(one.to_dict(), default=_plain))
             return dict.fromkeys(declared) | values
         return {}
 
@@ -164,6 +164,11 @@ def known_fields(oracle: VllmOracle, files: Mapping[str, Any]) -> dict[str, Any]
         elif file == VIDEO or IMAGE in files:
             known[file] = known.get(file, {}) | of_part
     return known
+
+
+def _plain(value: Any) -> Any:
+    """A value of numpy as JSON has it, and others as text."""
+    return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
 def _without(fields: Mapping[str, Any], names: Any) -> dict[str, Any]:

@@ -149,7 +149,7 @@ def _others(name: str, value: Any, draw: random.Random) -> Iterator[Any]:
             n for n in (2 * value, draw.randint(1, max(2 * value, 3))) if n != value
         )  # fmt: skip
     elif isinstance(value, float):
-        yield 2 * value
+        yield 2 * value or 1.0
     elif isinstance(value, str):
         yield from _other_texts(name, value, draw)
     elif isinstance(value, list):
