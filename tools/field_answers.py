@@ -156,7 +156,8 @@ def known_fields(oracle: VllmOracle, files: Mapping[str, Any]) -> dict[str, Any]
         return known
     processor = renderer.mm_processor.info.get_hf_processor()
     plain = bool | int | float | str | None
-    known[PROCESSOR] = {k: v for k, v in vars(processor).items() if isinstance(v, plain)}
+    own = getattr(processor, "__dict__", {})
+    known[PROCESSOR] = {name: value for name, value in own.items() if isinstance(value, plain)}
     for nested, file in NESTED.items():
         of_part = fields(getattr(processor, nested, None))
         if nested in files.get(PROCESSOR, {}):

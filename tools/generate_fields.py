@@ -140,9 +140,11 @@ def _ask(model: str, arguments: argparse.Namespace, root: Path, done: set[str]) 
         _append(arguments.out, unchanged | answer)
     if answer["verdict"] not in _AGREED:
         print(f"{name}, as it is: {json.dumps(answer)}", file=sys.stderr, flush=True)
+    if not requests:
+        return
     found = changes(files, known_fields(oracle_of(base), files), arguments.seed)
     wanted = [one for one in found if one.file in (arguments.file or READ)]
-    left = [one for one in wanted if _key(_line(name, one)) not in done] if requests else []
+    left = [one for one in wanted if _key(_line(name, one)) not in done]
     gc.collect()
     gc.freeze()  # children share what is not written
     begun, counts = time.monotonic(), collections.Counter[str]()
