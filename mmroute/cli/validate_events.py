@@ -15,6 +15,7 @@ from mmroute.cli.arguments import EVENT_ENDPOINTS, output_file
 from mmroute.cli.output import say, with_progress
 from mmroute.engines.running import RunningEngine
 from mmroute.engines.settings import EngineSettings
+from mmroute.engines.vllm.serve_command import plain_words
 from mmroute.errors import MmrouteError, Reason
 from mmroute.model.resolve import resolve_model
 from mmroute.model.resolved import ResolvedModel
@@ -176,7 +177,7 @@ def resolved(arguments: argparse.Namespace, changes: tuple[str, ...] = ()) -> Re
     options = [c for c in changes if c not in environment and not c.startswith(_BACKEND)]
     # Of two values the last one counts, but variables stand in front, and single keys win.
     replaced = (*(_name(c) + "=" for c in environment), *(_name(c) + "." for c in options))
-    given = [w for w in shlex.split(arguments.engine_args) if not w.startswith(replaced)]
+    given = [w for w in plain_words(arguments.engine_args) if not w.startswith(replaced)]
     line = " ".join([*environment, shlex.join(given), *options])
     renamed = any(option.startswith("--model ") for option in options)
     return resolve_model(

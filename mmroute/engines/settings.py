@@ -191,8 +191,8 @@ class EngineSettings:
             ModelError: `invalid_engine_setting`, `unsupported_engine_setting`; `missing_file`,
                 `malformed_file`.
         """
-        from mmroute.engines.vllm.serve_command import wrong  # rarely needed
-        from mmroute.engines.vllm.serve_settings import read_settings
+        from mmroute.engines.vllm.serve_settings import read_settings  # rarely needed
+        from mmroute.engines.vllm.shell_words import wrong
 
         path = None if config is None else os.fspath(config)
         try:

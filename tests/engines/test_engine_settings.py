@@ -85,7 +85,7 @@ def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
         ("PYTHONHASHSEED=zero vllm serve m", Reason.INVALID_ENGINE_SETTING, "does not start"),
         ("PYTHONHASHSEED=4294967296", Reason.INVALID_ENGINE_SETTING, "must be random or an int"),
         ("one two", Reason.INVALID_ENGINE_SETTING, "already"),
-        ("export A=1; vllm serve m", Reason.INVALID_ENGINE_SETTING, "`vllm serve MODEL ...`"),
+        ("A=1; vllm serve m", Reason.INVALID_ENGINE_SETTING, "in front of `vllm serve` without ;"),
         ("--prefix-caching-hash-algo xxhsh", Reason.INVALID_ENGINE_SETTING, "mean 'xxhash'"),
         ("'", Reason.INVALID_ENGINE_SETTING, "cannot be read"),
         ("--limit-mm-per-prompt '{\"picture\": 1}'", Reason.INVALID_ENGINE_SETTING, "modality"),

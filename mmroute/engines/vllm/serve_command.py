@@ -15,6 +15,15 @@ from typing import Any, Final, TypeAlias
 
 from mmroute.engines.frontends import SGLANG_RUST_REFUSED
 from mmroute.engines.vllm.serve_options import FLAGS, LISTS, SHORT, VALUES
+from mmroute.engines.vllm.shell_words import (
+    COMMENT,
+    check_expanded,
+    check_model,
+    check_object,
+    check_words,
+    shell_words,
+    wrong,
+)
 from mmroute.errors import ModelError, Reason, did_you_mean, malformed, quoted
 
 Value: TypeAlias = "bool | str | list[str]"
@@ -23,7 +32,7 @@ Value: TypeAlias = "bool | str | list[str]"
 _ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 # What may stand before the options: the words of a command, and what is run by it.
 _COMMAND: Final = re.compile(
-    r"(exec|env|(\S*/)?vllm|serve|launch|render|(\S*/)?python[0-9.]*|-m|"
+    r"(exec|env|nohup|sudo|(\S*/)?vllm|serve|launch|render|(\S*/)?python[0-9.]*|-m|"
     r"vllm\.entrypoints\.openai\.api_server)"
 )
 # What starts SGLang, or a gateway to its workers.
@@ -57,7 +66,8 @@ def parse_command(text: str, *, config: str | None = None) -> ServeCommand:
     """Parse a command line.
 
     Args:
-        text: ``[NAME=VALUE ...] [vllm serve] [MODEL] [--option ...]``, quoted as for a shell.
+        text: ``[NAME=VALUE ...] [vllm serve] [MODEL] [--option ...]``, quoted as for a shell. A
+            `$` that a shell would expand is left as `UNEXPANDED`.
         config: the path of a configuration file; the command line wins. None for no file.
 
     Raises:
@@ -66,6 +76,8 @@ def parse_command(text: str, *, config: str | None = None) -> ServeCommand:
     """
     environment, command, words = _split(text)
     model, options = _parsed(words)
+    if model is not None:
+        check_model(model)
     config = config or _text(options.pop("config", None))
     if config is not None:
         of_file = parse_file(config)
@@ -99,18 +111,69 @@ def is_automatic(context: Value | None) -> bool:
     return isinstance(context, str) and context.strip().lower() in ("-1", "auto")
 
 
+def plain_words(text: str) -> list[str]:
+    """The words of a command line that has nothing but variables, `vllm serve` and options.
+
+    Raises:
+        ModelError: as `parse_command`.
+    """
+    environment, command, words = _split(text)
+    assignments = [f"{name}={value}" for name, value in environment.items()]
+    return [*assignments, *(["vllm", "serve"] if command else []), *words]
+
+
+@dataclass(slots=True)
+class _Front:
+    """The words in front of a model and its options.
+
+    Attributes:
+        environment: the variables that the engine sees.
+        command: whether a server is started.
+    """
+
+    environment: dict[str, str] = field(default_factory=dict)
+    command: bool = False
+    _started: bool = False
+    _exported: bool = False
+    _unexported: str = ""
+
+    def takes(self, word: str) -> bool:
+        """Whether this is such a word; then it is read."""
+        if assignment := _ASSIGNMENT.fullmatch(word):
+            self.environment[assignment[1]] = assignment[2]
+            if not self._exported:
+                self._unexported = word
+            return True
+        if _COMMAND.fullmatch(word):
+            if word == "sudo" and self.environment:
+                raise wrong("sudo drops the variables in front of it: write them behind it")
+            self._started, self.command = True, self.command or word in _SERVERS
+            return True
+        return not self._started and self._joins(word)
+
+    def _joins(self, word: str) -> bool:
+        """Whether this is a word of a shell between variables and the command."""
+        if word in {";", "&&"}:
+            if self._unexported:
+                raise wrong(
+                    f"{quoted(f'{self._unexported} {word}')} sets no variable of the engine: write "
+                    f"{self._unexported} in front of `vllm serve` without {word}, or `export`"
+                )
+            self._exported = False
+            return True
+        self._exported |= word == "export"
+        return word in {COMMENT, "export"}
+
+
 def _split(text: str) -> tuple[dict[str, str], bool, list[str]]:
     """The variables in front of a command, whether it is there, and what is behind its words."""
-    try:
-        words = shlex.split(text.replace("\\\n", " "))
-    except ValueError as error:
-        raise wrong(f"the engine's command line cannot be read: {error}") from None
-    environment, command = {}, False
-    while words and (_COMMAND.fullmatch(words[0]) or _ASSIGNMENT.fullmatch(words[0])):
-        word = words.pop(0)
-        if assignment := _ASSIGNMENT.fullmatch(word):
-            environment[assignment[1]] = assignment[2]
-        command |= word in _SERVERS
+    words = shell_words(text)
+    while words and words[-1] == COMMENT:
+        words.pop()
+    front = _Front()
+    while words and front.takes(words[0]):
+        words.pop(0)
+    environment, command = front.environment, front.command
     if environment.get(_SGLANG_RUST, "0").lower() not in _OFF:
         raise ModelError(Reason.UNSUPPORTED_ENGINE_SETTING, SGLANG_RUST_REFUSED)
     if not command and words and _SGLANG.fullmatch(words[0]):
@@ -119,6 +182,7 @@ def _split(text: str) -> tuple[dict[str, str], bool, list[str]]:
             f"{quoted(words[0])} starts SGLang, whose options are not read; --backend sglang "
             "without --engine-args answers by the defaults of its Python server",
         )
+    check_words(words)
     return environment, command, words
 
 
@@ -140,11 +204,6 @@ def parse_file(path: str) -> ServeCommand:
         raise malformed(f"{path} must hold options by name, found {quoted(found)}")
     model, options = _parsed(list(_words_of_file(found)))
     return ServeCommand(model, options)
-
-
-def wrong(message: str) -> ModelError:
-    """The error for a setting that the engine does not have."""
-    return ModelError(Reason.INVALID_ENGINE_SETTING, message)
 
 
 def _words_of_file(options: Mapping[Any, Any]) -> Iterator[str]:
@@ -171,6 +230,7 @@ def _parsed(words: Sequence[str]) -> tuple[str | None, dict[str, Value]]:
     while waiting:
         word = waiting.pop()
         if not word.startswith("-"):
+            check_expanded("the engine's model", word)
             found.append(word)
             continue
         if re.fullmatch(r"-O=?\w+", word):
@@ -186,6 +246,8 @@ def _parsed(words: Sequence[str]) -> tuple[str | None, dict[str, Value]]:
         values = [value] if equals else _values(waiting, many=name in LISTS and not keys)
         if not values and name not in LISTS:
             raise wrong(f"--{name} needs a value")
+        for value in () if keys else values:
+            check_object(name, value)
         if keys:
             _nest(nested.setdefault(name, {}), keys, values[0])
         else:

@@ -13,13 +13,8 @@ from typing import Any, Final
 from mmroute.engines.frontends import OWN_TOKENIZER_MODES, Frontend
 from mmroute.engines.vllm.identity import HASHERS
 from mmroute.engines.vllm.overrides import check_overrides
-from mmroute.engines.vllm.serve_command import (
-    ServeCommand,
-    Value,
-    is_automatic,
-    parse_command,
-    wrong,
-)
+from mmroute.engines.vllm.serve_command import ServeCommand, Value, is_automatic, parse_command
+from mmroute.engines.vllm.shell_words import check_expanded, wrong
 from mmroute.errors import ModelError, Reason, did_you_mean, quoted
 from mmroute.hashing import Algorithm
 from mmroute.requests.items import Modality
@@ -68,6 +63,7 @@ _SPECULATIVE: Final = {
 def read_settings(arguments: str, *, config: str | None = None) -> dict[str, Any]:
     """The fields of `EngineSettings` that a command line sets; see `EngineSettings.from_args`."""
     command = parse_command(arguments, config=config)
+    _check_expanded(command)
     for name, harmless in _REFUSED.items():
         value = command.options.get(name)
         if value is not None and value not in harmless:
@@ -76,6 +72,14 @@ def read_settings(arguments: str, *, config: str | None = None) -> dict[str, Any
                 "changes token IDs in a way that is not covered",
             )
     return _effects(command)
+
+
+def _check_expanded(command: ServeCommand) -> None:
+    """Check the settings that decide something: a `--port $PORT` may stay as it is."""
+    options = {f"--{name}": value for name, value in command.options.items()}
+    for name, value in {**command.environment, **options}.items():
+        if name in DECIDING and not isinstance(value, bool):
+            check_expanded(name, value if isinstance(value, str) else " ".join(value))
 
 
 def _effects(command: ServeCommand) -> dict[str, Any]:
