@@ -53,8 +53,8 @@ Requests are sent one after the other. These are compared: the status, the token
 that the engine stores (hash, parent, tokens, extra keys, group), and the tokens that it takes from
 its cache.
 
-exit status: 0 all equal; 1 a difference; 2 bad usage; 3 nothing could be decided, or the engine did
-not start
+exit status: 0 all equal; 1 a difference; 2 bad usage; 3 nothing could be decided, no block was
+announced, or the engine did not start or ended by itself
 """
 
 
@@ -189,7 +189,8 @@ def _compared(arguments: argparse.Namespace, started: Started) -> Report:
     )
     own_rules = report.parity is False and not arguments.router_args
     rules = [_SAME_SETTINGS.format(family=report.family)] if own_rules else []
-    return replace(report, notes=(*hung, *unheard, *rules))
+    notes = (*hung, *unheard, *rules)
+    return replace(report, notes=notes, finished=not (unanswered or engine.ended))
 
 
 def _adopted(command: EngineCommand, url: str) -> str:

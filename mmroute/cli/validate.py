@@ -19,7 +19,7 @@ from mmroute.errors import BlockSizeWarning, ModelIdWarning
 from mmroute.health.self_check import check_model
 from mmroute.model.resolved import ResolvedModel
 from mmroute.parity.cases import Case
-from mmroute.parity.comparison import compare
+from mmroute.parity.comparison import Finding, Verdict, compare
 from mmroute.parity.oracles import find_oracle
 from mmroute.parity.oracles.transformers import known_differences
 from mmroute.parity.oracles.vectors import VectorsOracle, write_vectors
@@ -29,6 +29,10 @@ from mmroute.parity.suite import built_in_cases, cases_from_file, random_cases
 
 _EXIT_MISMATCH: Final = 1
 EXIT_UNDECIDED: Final = 3
+_UNNAMED: Final = (
+    "No identities of items were compared: this oracle does not tell them. A server's render "
+    "routes do, and --events."
+)
 _EPILOG = """\
 ORACLE is one of
   vllm                 vLLM, in the environment this runs in
@@ -46,8 +50,8 @@ model's grid, conversations, unusual text, typed placeholders. --random adds as 
 like.
 
 exit status: 0 parity; 1 a mismatch, or no answer where the oracle has one; 2 bad usage;
-3 nothing could be decided: the model, the oracle or the requests cannot be had, or both
-refuse every request with an image, video or audio
+3 nothing could be decided: the model, the oracle or the requests cannot be had, both refuse
+every request with an image, video or audio, or --events has no block to compare
 """
 
 
@@ -139,11 +143,13 @@ def _compared(arguments: argparse.Namespace) -> int:
         total=len(cases),
         watched=sys.stderr.isatty(),
     )
+    compared = list(findings)
     report = report_of(
         normalizer.model,
         f"{oracle.name} {oracle.version}".strip(),
-        list(findings),
+        compared,
         oracle.running,
+        notes=_uncompared(compared),
         known_differences=known_differences(family) if arguments.against == "transformers" else (),
         modalities=tuple(normalizer.model.media),
     )
@@ -151,6 +157,14 @@ def _compared(arguments: argparse.Namespace) -> int:
         fingerprints = check_model(normalizer.model).fingerprints
         write_vectors(arguments.write_vectors, report, oracle, fingerprints)
     return print_report(arguments, report)
+
+
+def _uncompared(findings: Iterable[Finding]) -> tuple[str, ...]:
+    """A note if answers with items are equal, and nobody told the names of the items."""
+    equal = [f for f in findings if f.verdict is Verdict.EQUAL and f.case.modalities]
+    if not equal or any(f.theirs and f.theirs.identities is not None for f in equal):
+        return ()
+    return (_UNNAMED,)
 
 
 def print_report(arguments: argparse.Namespace, report: Report) -> int:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from mmroute.cli.arguments import EVENT_ENDPOINTS, output_file
 from mmroute.cli.output import say, with_progress
@@ -29,6 +29,10 @@ _SERVERS: Final = ("http://", "https://")
 _VARIABLE: Final = re.compile(r"[A-Z_]+=")
 _BACKEND: Final = "--backend "
 _ROUNDS: Final = 4
+_WATCHED: Final = (
+    "Only the hashes of announced tokens were compared. Whether they are this model's tokens and "
+    "images is not known without the requests."
+)
 
 _Cases: TypeAlias = Callable[[argparse.Namespace, ResolvedModel], Iterable[Case]]
 _Compare: TypeAlias = Callable[[ResolvedModel], Iterable[Finding]]
@@ -83,26 +87,34 @@ def events_report(arguments: argparse.Namespace, cases: _Cases) -> Report:
     path = Path(arguments.events)
     running: RunningEngine | None = None
     announced: Iterable[Announced]
+    more: dict[str, Any]
     if path.is_file() or arguments.against is not None:
         if path.is_file():
             running, announced = read_recording(path)
         else:
             running, announced = _sent(arguments, cases, model)
         found = compared(arguments, model, announced, running=running)
+        more = {"modalities": tuple(model.media)}
     else:
         from mmroute.parity.events.live import watched  # pyzmq, an extra
 
         compare = partial(compare_watched, batches=watched(arguments.events, arguments.seconds))
         found = Compared(tuple(compare(model)), compare)
+        more = {"notes": (_WATCHED,)}
     if not found.findings:
         raise MmrouteError(
             Reason.ORACLE_UNAVAILABLE,
             f"{arguments.events} announced no whole prompt. Was the engine started with "
             "--kv-events-config, and did it get requests meanwhile?",
         )
-    proposed = proposed_settings(arguments, found)
-    oracle = f"events of {arguments.events}"
-    return report_of(model, oracle, found.findings, running, proposal=proposed)
+    return report_of(
+        model,
+        f"events of {arguments.events}",
+        found.findings,
+        running,
+        proposal=proposed_settings(arguments, found),
+        **more,
+    )
 
 
 class Compared(NamedTuple):
@@ -209,7 +221,8 @@ def proposed_settings(arguments: argparse.Namespace, compared: Compared) -> str:
         findings, changes, agreed = tried, more, _num_agreed(tried)
     if not changes:
         return ""
-    decided = sum(finding.verdict is not Verdict.UNDECIDED for finding in findings)
+    undecided = (Verdict.UNDECIDED, Verdict.NO_BLOCK)
+    decided = sum(finding.verdict not in undecided for finding in findings)
     return f"proposed: {' '.join(changes)}; with these {agreed} of {decided} would be equal"
 
 

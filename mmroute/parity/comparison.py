@@ -26,8 +26,9 @@ class Verdict(Word):
 
     EQUAL = (
         "equal",
-        "the same IDs, ranges, features, identities and hashes, as far as the oracle has them",
+        "the same IDs, ranges, features, identities and hashes, as far as both sides have them",
     )
+    NO_BLOCK = "no_block", "the same IDs, and no block was announced whose hash was compared"
     REFUSED = "refused", "both refuse the request, which proves nothing of the tokens"
     # A router would not notice it.
     SILENT = "silent", "mmroute's answer is exact, and differs from the oracle's"

@@ -39,7 +39,8 @@ class Report:
         warning: the reason why the engine's version may answer otherwise; empty if it does not.
         proposal: the settings with which more answers would be equal; empty if none are known.
         modalities: the modalities of the model.
-        notes: remarks on how the engine was started, in sentences.
+        notes: remarks on how the engine was started, or on what was compared, in sentences.
+        finished: whether all requests were answered or refused.
     """
 
     model: str
@@ -53,6 +54,7 @@ class Report:
     proposal: str = ""
     modalities: tuple[Modality, ...] = ()
     notes: tuple[str, ...] = ()
+    finished: bool = True
 
     @property
     def verdicts(self) -> Mapping[Verdict, int]:
@@ -63,11 +65,13 @@ class Report:
     def parity(self) -> bool | None:
         """True if all decided answers are equal; False if one is not.
 
-        None if most answers are undecided, or if both sides refuse every request with an item of
-        one of the model's modalities.
+        None if none is equal, if most answers are undecided, if not all requests were sent, or if
+        both sides refuse every request with an item of one of the model's modalities.
         """
         if self.verdicts[Verdict.SILENT] or self.verdicts[Verdict.UNNEEDED]:
             return False
+        if not self.finished:
+            return None
         refused = (f for f in self.findings if f.verdict is Verdict.REFUSED)
         asked = {modality for f in refused for modality in f.case.modalities}
         if self.uncompared == self.modalities and not asked.isdisjoint(self.modalities):
@@ -78,7 +82,11 @@ class Report:
     @property
     def uncompared(self) -> tuple[Modality, ...]:
         """The modalities of the model for which no two answers were compared."""
-        answered = (f for f in self.findings if f.theirs and f.theirs.token_ids is not None)
+        answered = (
+            f
+            for f in self.findings
+            if f.theirs and f.theirs.token_ids is not None and f.verdict is not Verdict.NO_BLOCK
+        )
         compared = {modality for f in answered for modality in f.case.modalities}
         return tuple(modality for modality in self.modalities if modality not in compared)
 
@@ -167,12 +175,18 @@ def as_lines(report: Report) -> Iterator[str]:
 def verdict_of(report: Report) -> str:
     """The report in one line."""
     counts = report.verdicts
-    refused = counts[Verdict.REFUSED]
-    answers = len(report.findings) - counts[Verdict.UNDECIDED] - refused
+    refused, no_block = counts[Verdict.REFUSED], counts[Verdict.NO_BLOCK]
+    answers = len(report.findings) - counts[Verdict.UNDECIDED] - refused - no_block
     verdict = {True: "parity", False: "no parity", None: "not decided"}[report.parity]
     parts = [f"{verdict}: {counts[Verdict.EQUAL]} of {answers} answers are equal"]
     if refused:
         parts.append(f"both refuse {refused} requests")
+    if no_block:
+        parts.append(f"no block of {no_block} requests was compared")
+        if not counts[Verdict.EQUAL]:
+            parts.append("send prompts that are longer than a block, with --cases")
+    if not report.finished:
+        parts.append("not all requests were sent")
     if report.uncompared:
         missing = " and none with ".join(f"{modality}s" for modality in report.uncompared)
         parts.append(f"no answer with {missing} was compared")
@@ -197,6 +211,8 @@ def groups_of(findings: Sequence[Finding]) -> Iterator[tuple[str, list[Finding]]
             groups["inexact, though the oracle answers"].append(finding)
         elif finding.verdict is Verdict.UNDECIDED:
             groups["not decided"].append(finding)
+        elif finding.verdict is Verdict.NO_BLOCK:
+            groups["no block compared"].append(finding)
     yield from sorted(groups.items(), key=lambda group: not group[0].startswith("wrong"))
 
 

@@ -45,6 +45,7 @@ def test_parity_with_vectors(
     report = json.loads(text)
     assert (report["parity"], report["verdicts"]["equal"], report["findings"]) == (True, 88, [])
     assert report["verdicts"]["refused"] == 20
+    assert report["notes"][0].startswith("No identities of items were compared")
     assert report["uncompared"] == ["video"]
 
 
@@ -150,6 +151,20 @@ def test_doctor_tells_whether_a_model_is_healthy(capsys: pytest.CaptureFixture[s
     assert "vectors" in {check["name"] for check in report["checks"]}
     status, text = run(capsys, "doctor", EMBEDDED_MODEL)
     assert (status, text.splitlines()[-1]) == (0, "healthy")
+
+
+def test_refusals_alone_prove_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    meta, *_ = (VECTORS / f"{EMBEDDED_MODEL}.jsonl").read_text().splitlines()
+    vectors = tmp_path / "vectors.jsonl"
+    refused = {"id": "a", "prompt_token_ids": [], "expect": {"refused": "it is empty"}}
+    vectors.write_text(f"{meta}\n{json.dumps(refused)}\n")
+    assert run(capsys, "validate", EMBEDDED_MODEL, "--against", vectors)[0] == 3
+    status, text = run(capsys, "doctor", EMBEDDED_MODEL, "--vectors", vectors)
+    assert status == 1
+    assert "holds no request that is answered" in text
+    vectors.write_text(f"{meta}\n")
+    assert run(capsys, "validate", EMBEDDED_MODEL, "--against", vectors)[0] == 3
+    assert run(capsys, "doctor", EMBEDDED_MODEL, "--vectors", vectors)[0] == 1
 
 
 @pytest.mark.process

@@ -16,9 +16,10 @@ from comparison import read_vectors
 from paths import VECTORS
 
 from mmroute import EngineSettings
+from mmroute.answering.pipeline import answer
 from mmroute.engines.running import Evidence, RunningEngine
 from mmroute.errors import EventsError
-from mmroute.kv_events import BlockStored, EventBatch, decode_events
+from mmroute.kv_events import BlockRemoved, BlockStored, EventBatch, decode_events
 from mmroute.model.resolve import resolve_model
 from mmroute.model.resolved import ResolvedModel
 from mmroute.parity.cases import Case, Outcome, Served
@@ -30,6 +31,9 @@ from mmroute.parity.events.comparison import (
     compare_watched,
     proposal,
 )
+from mmroute.parity.oracles.pictures import with_pictures
+from mmroute.parity.report import as_json, report_of, verdict_of
+from mmroute.requests.lines import request_of as to_request
 
 MODEL = "small-qwen2.5-vl"
 FEW_SEEDS = (None, "0", "7")  # where none of them is the one
@@ -229,6 +233,69 @@ def test_blocks_that_were_announced_before_are_equal_too(resolved: ResolvedModel
     (unheard,) = compare_announced(resolved, [Announced(first.case)])
     assert unheard.verdict is Verdict.UNDECIDED
     assert "none of its blocks" in unheard.note
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["the server tells the IDs", "untold"])
+def test_blocks_that_were_announced_where_none_is_predicted_differ(
+    small_model: Callable[[str], Path], *, told: bool
+) -> None:
+    """Under a block size that no prompt reaches, not one hash is predicted."""
+    settings = EngineSettings.from_args(f"vllm serve {MODEL} --block-size 4096")
+    model = resolve_model(str(small_model(MODEL)), engine_settings=settings)
+    engine = [one for one in recorded("defaults") if one.batches]
+    if told:
+        engine = [Announced(one.case, one.batches, served_ids(model, one)) for one in engine]
+    found = list(compare_announced(model, engine))
+    assert {f.verdict for f in found} == {Verdict.SILENT}
+    assert {f.diagnosis.cause.value for f in found if f.diagnosis} == {"block_size"}
+    assert proposal(found) == ("--block-size 16",)
+
+
+def served_ids(model: ResolvedModel, one: Announced) -> Served:
+    fields = dict(one.case.request)
+    if "messages" in fields:
+        fields["messages"] = with_pictures(fields["messages"], fields.pop("images", None))
+    return Served(token_ids=answer(model, to_request(fields)).token_ids)
+
+
+@pytest.mark.parametrize("size", [16, 4096], ids=["the engine's blocks are larger", "ours are"])
+def test_nothing_announced_is_nothing_compared(
+    small_model: Callable[[str], Path], size: int
+) -> None:
+    """No block size is proved by prompts of which no block is announced."""
+    settings = EngineSettings.from_args(f"vllm serve {MODEL} --block-size {size}")
+    model = resolve_model(str(small_model(MODEL)), engine_settings=settings)
+    engine = [Announced(one.case, (), served_ids(model, one)) for one in recorded("defaults")]
+    report = report_of(model, "engine", list(compare_announced(model, engine)), None)
+    assert set(report.verdicts) == {Verdict.NO_BLOCK}
+    assert report.parity is None
+    last = verdict_of(report)
+    assert last.startswith("not decided: 0 of 0 answers are equal; no block of 8 requests was")
+    assert "send prompts that are longer than a block" in last
+    assert as_json(report)["verdicts"]["no_block"] == len(engine)
+
+
+def test_evicted_blocks_do_not_hide_other_hashes(resolved: ResolvedModel) -> None:
+    """What is missing may have been evicted, but what was stored has the engine's hashes."""
+    evicted = EventBatch(0.0, (BlockRemoved((1,), "GPU"),))
+    engine = [
+        Announced(one.case, (*one.batches, evicted), one.served)
+        for one in recorded("seed")
+        if one.batches
+    ]
+    found = list(compare_announced(resolved, engine))
+    assert {f.verdict for f in found} == {Verdict.SILENT}
+    assert {f.diagnosis.cause.value for f in found if f.diagnosis} == {"seed"}
+
+
+def test_blocks_of_others_prove_nothing(resolved: ResolvedModel) -> None:
+    """A worker may answer others meanwhile, whose prompts begin otherwise."""
+    other = next(one for one in recorded("defaults") if one.batches)
+    case = Case("short", "own", {"prompt_token_ids": [5, 6, 7]})
+    told = Served(None, np.array([5, 6, 7], np.uint32))
+    for served, verdict in ((told, Verdict.NO_BLOCK), (Served(), Verdict.UNDECIDED)):
+        (found,) = compare_announced(resolved, [Announced(case, other.batches, served)])
+        assert found.verdict is verdict
 
 
 # Source: vLLM ``renderers/params.py``, ``v1/engine/input_processor.py``.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import time
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from scripted_server import ScriptedServer
 
 from mmroute import EngineSettings, Normalizer
 from mmroute.hashing import event_extra_keys
+from mmroute.kv_events import decode_events
 
 MODEL = "small-qwen2.5-vl"
 CASES = read_vectors(VECTORS / "settings" / f"{MODEL}.jsonl")[1]
@@ -49,6 +51,24 @@ def test_the_command_proposes_what_makes_all_equal(tmp_path: Path, model: str) -
     right = run("validate", model, *given, "--engine-args", recorded_with("algorithm and seed"))
     assert right.status == 0, right.stdout
     assert "parity: 4 of 4" in right.stdout
+
+
+def test_a_run_without_a_block_is_no_parity(tmp_path: Path, model: str) -> None:
+    """The IDs are those of the engine, and a wrong block size would not be seen."""
+    prompt = "One two three"
+    routing = Normalizer.from_pretrained(model).normalize(prompt=prompt)
+    path = tmp_path / "recording.jsonl"
+    line = {"id": "a", "request": {"prompt": prompt}, "token_ids": routing.token_ids.tolist()}
+    path.write_text(json.dumps(line))
+    given = ("validate", model, "--events", str(path), "--engine-args")
+    result = run(*given, f"vllm serve {MODEL} --block-size 128")
+    assert result.status == 3
+    assert result.stdout.splitlines()[-1].startswith("not decided: 0 of 0 answers are equal")
+    assert "no block compared: 1" in result.stdout
+    page = tmp_path / "page.html"
+    report = json.loads(run(*given, f"vllm serve {MODEL}", "--json", "--html", str(page)).stdout)
+    assert (report["parity"], report["verdicts"]["no_block"]) == (None, 1)
+    assert "no_block" in page.read_text()
 
 
 def test_a_wrong_model_string_is_proposed_as_a_whole(tmp_path: Path, model: str) -> None:
@@ -87,6 +107,19 @@ def test_a_recording_that_cannot_be_read_is_named(tmp_path: Path, model: str) ->
     missing = run("validate", model, "--events", str(tmp_path / "none"))
     assert missing.status == 2
     assert "no such file" in missing.stderr
+
+
+def test_watching_says_what_is_not_compared(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    batches = [
+        decode_events(base64.b64decode(payload))
+        for case in CASES
+        if case["setting"] == "defaults"
+        for payload in case["events"]
+    ]
+    monkeypatch.setattr("mmroute.parity.events.live.watched", lambda *_: batches)
+    result = run("validate", model, "--events", "tcp://127.0.0.1:1", "--engine-args", MODEL)
+    assert result.status == 0, result.stdout + result.stderr
+    assert "Only the hashes of announced tokens were compared" in result.stdout
 
 
 @pytest.mark.process

@@ -63,7 +63,8 @@ def test_all_requests_of_its_own_are_equal(model: str, python: str, tmp_path: Pa
     result = run("prove", *given, f"{ENGINE} --tensor-parallel-size 2 --block-size 48")
     report = json.loads(result.stdout)
     assert result.status == 0, report["findings"]
-    assert report["verdicts"]["equal"] > 100
+    assert report["verdicts"]["equal"] > 80
+    assert report["verdicts"]["equal"] + report["verdicts"]["no_block"] > 100
     assert report["verdicts"]["silent"] == report["verdicts"]["unneeded"] == 0
     assert "--tensor-parallel-size 2" in report["notes"][0]
     assert "--block-size 48 is 32" in report["notes"][1]
@@ -190,6 +191,8 @@ def test_an_engine_that_hangs_is_ended_and_the_report_is_about_the_rest(
 ) -> None:
     result = prove("--engine-args", f"STAND_IN_HANGS=1 {ENGINE}", "--wait", "15")
     report = json.loads(result.stdout)
+    assert result.status == 3  # one equal answer of three proves nothing
+    assert report["parity"] is None
     assert report["verdicts"]["equal"] == report["verdicts"]["undecided"] == 1
     assert "did not answer again within 15 s (--wait), and was ended" in report["notes"][0]
     assert "Running: 1 reqs" in report["notes"][0]

@@ -145,7 +145,7 @@ def test_told_ids_are_compared_without_any_block(model: ResolvedModel) -> None:
         for ids in (same, other)
         for finding in found(model, Announced(case, (), Served(None, ids, 3, 0)))
     ]
-    assert verdicts == [Verdict.EQUAL, Verdict.SILENT]
+    assert verdicts == [Verdict.NO_BLOCK, Verdict.SILENT]
 
 
 SIZE = 16

@@ -23,14 +23,17 @@ from mmroute.parity.causes import Cause, Remedy
 from mmroute.parity.comparison import Finding, Verdict
 from mmroute.parity.events.chains import Chain, Chains
 from mmroute.parity.events.explanation import Explainer, most_alike
-from mmroute.parity.events.remedies import block_size_remedy
+from mmroute.parity.events.remedies import block_size_remedy, items_and_salts
 from mmroute.parity.events.stored import EngineCache
 from mmroute.parity.oracles.pictures import with_pictures
 from mmroute.parity.refusals import engine_refuses, mmroute_refuses
 from mmroute.requests.lines import request_of
 from mmroute.requests.request import Request
 
-_NOTHING_TOLD: Final = "none of its blocks was announced: it has no full block, or all were cached"
+_NOTHING_TOLD: Final = (
+    "none of its blocks was announced: it has no full block, or all were cached; send a longer "
+    "prompt"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,14 +115,15 @@ class _Comparison:
                 return self._refused(one.case, routing, one.served.refusal)
             chain = _of_request(new, routing) or self._known(routing)
             if one.served.token_ids is None and chain is None:
-                return _undecided(one.case, ours, _NOTHING_TOLD)
+                return _without_block(one, ours)
             if not routing.exact:
                 theirs = one.served.token_ids if chain is None else chain.token_ids
                 return self._unneeded(one.case, request, routing, theirs)
             remedies = list(self._differences(one, request, routing, chain, reused))
         except (InexactError, UndecidedError) as error:
             return _undecided(one.case, ours or Outcome(refusal=str(error)), str(error))
-        return _found(one, routing, chain, remedies)
+        compared = remedies or self._cache.announced(routing)
+        return _found(one, routing, chain, remedies) if compared else _without_block(one, ours)
 
     def _differences(
         self,
@@ -156,6 +160,10 @@ class _Comparison:
             return
         if problem:
             why = f"The blocks that the engine stored are not those predicted: {problem}."
+            yield from explained() or (Remedy(Cause.STORED, why),)
+            return
+        if chain is not None and _is_of(chain, routing) and not self._cache.announced(routing):
+            why = "The engine stored blocks of this prompt, and mmroute predicts none of them."
             yield from explained() or (Remedy(Cause.STORED, why),)
             return
         cached = one.served.cached_tokens
@@ -229,8 +237,25 @@ def _found(
     return Finding(one.case, Outcome(ours), Outcome(theirs), verdict, diagnosis)
 
 
+def _without_block(one: Announced, ours: Outcome) -> Finding:
+    """The finding for a request of which at most the token IDs were compared."""
+    if one.served.token_ids is None:
+        return _undecided(one.case, ours, _NOTHING_TOLD)
+    theirs = Outcome(one.served.token_ids)
+    return Finding(one.case, ours, theirs, Verdict.NO_BLOCK, note=_NOTHING_TOLD)
+
+
 def _undecided(case: Case, ours: Outcome, why: str) -> Finding:
     return Finding(case, ours, None, Verdict.UNDECIDED, note=why)
+
+
+def _is_of(chain: Chain, routing: Routing) -> bool:
+    """Whether an announced prompt is this one: its tokens are, and its salt where that is told."""
+    salted = chain.keys is not None and routing.cache_salt is not None
+    if salted and routing.cache_salt not in items_and_salts(chain)[1]:
+        return False
+    length = min(len(chain.token_ids), len(routing.token_ids))
+    return np.array_equal(chain.token_ids[:length], routing.token_ids[:length])
 
 
 def _of_request(chains: Sequence[Chain], routing: Routing) -> Chain | None:

@@ -30,6 +30,7 @@ class EngineCache:
     _index: BlockIndex = field(default_factory=BlockIndex)
     _kinds: dict[int | None, str | None] = field(default_factory=dict)
     _sizes: dict[int | None, int] = field(default_factory=dict)
+    _hashes: set[LowBits] = field(default_factory=set)
 
     def enter(self, batches: Iterable[EventBatch]) -> None:
         """Enter what was announced."""
@@ -39,6 +40,14 @@ class EngineCache:
                 self._kinds[event.group_idx] = event.kv_cache_spec_kind
                 known = self._sizes.get(event.group_idx, 0)
                 self._sizes[event.group_idx] = max(event.block_size, known)
+                self._hashes.update(map(low_bits, event.block_hashes))
+
+    def announced(self, routing: Routing) -> bool:
+        """Whether a predicted block was ever announced, so that something is compared."""
+        try:
+            return not self._hashes.isdisjoint(map(low_bits, routing.block_hashes().hashes))
+        except (InexactError, ValueError):  # of an algorithm whose seed is not known
+            return False
 
     def reused_tokens(self, routing: Routing) -> int | None:
         """The number of tokens the engine will take from its cache; None if it is not known."""

@@ -215,13 +215,14 @@ def check_recorded(model: ResolvedModel, path: Path) -> Check:
     oracle = VectorsOracle(path)
     cases = oracle.cases()
     compared = cases[:: max(1, -(-len(cases) // _MAX_CHECKED))]
-    problems = []
+    problems, answers = [], 0
     for case in compared:
-        ours = our_outcome(model, case)
-        if not ours.same(oracle.answer(case)):
+        ours, theirs = our_outcome(model, case), oracle.answer(case)
+        answers += theirs.token_ids is not None
+        if not ours.same(theirs):
             why = f" ({ours.refusal})" if ours.refusal else ""
             problems.append(f"{case.id}: not {oracle.version}'s answer{why}")
-    if not compared:
-        problems.append(f"{path} holds no request")
+    if not answers:
+        problems.append(f"{path} holds no request that is answered")
     detail = f"{len(compared)} of {len(cases)} compared, equal to {oracle.version}"
     return Check("vectors", ok=not problems, detail="; ".join(problems) or detail)
