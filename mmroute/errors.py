@@ -188,6 +188,10 @@ class NoTokenIdsError(InexactError, AttributeError):
     """An inexact routing lacks the attribute; for `hasattr` and debuggers it does not exist."""
 
 
+class RandomSeedError(InexactError, ValueError):
+    """Each engine process draws the seed of its block hashes, and nobody gave it."""
+
+
 class EventsError(MmrouteError):
     """A payload is not a batch of KV events."""
 
@@ -198,6 +202,10 @@ class ModelIdWarning(UserWarning):
 
 class BlockSizeWarning(UserWarning):
     """The engine's block size was not given, and its default was used for block hashes."""
+
+
+class RandomSeedWarning(UserWarning):
+    """The engine draws the seed of its block hashes at random, so there are none."""
 
 
 class EngineVersionWarning(UserWarning):

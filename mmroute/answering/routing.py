@@ -157,9 +157,9 @@ class Routing:
         Raises:
             InexactError: the request is inexact; `image_identity_unknown` if only the size of an
                 image is known; `block_size_unknown` if no block size is known;
-                `unsupported_engine_setting` if the engine hashes more than the prompt.
-            ValueError: there is no such algorithm, it needs a seed, or `block_size` is no
-                positive integer.
+                `unsupported_engine_setting` if the engine hashes more than the prompt, or draws
+                its seed at random (`RandomSeedError`, which is a ValueError as well).
+            ValueError: there is no such algorithm, or `block_size` is no positive integer.
         """
         return self.hashing.block_hashes(
             self,

@@ -20,6 +20,7 @@ from mmroute.errors import (
     MissingExtraError,
     MmrouteError,
     ModelIdWarning,
+    RandomSeedWarning,
     nearest,
 )
 
@@ -108,7 +109,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(arguments: argparse.Namespace) -> int:
     try:
         with warnings.catch_warnings():
-            for guess in (BlockSizeWarning, ModelIdWarning):
+            for guess in (BlockSizeWarning, ModelIdWarning, RandomSeedWarning):
                 warnings.simplefilter("default", guess)
             # Warnings are shown like other messages of commands, without a line of code.
             warnings.showwarning = lambda message, *_: say(f"warning: {message}")

@@ -31,7 +31,8 @@ the last request of its file, and FIRST the request of its file that shares most
   mmroute explain DIR trace.jsonl:17 trace.jsonl:18
   mmroute explain DIR trace.jsonl request.json --block-size 32
 
-exit status: 0 the requests share all the blocks they can; 3 they do not; 1 failure; 2 bad usage
+exit status: 0 the requests share all the blocks they can; 3 they do not, or one has no full block;
+1 failure; 2 bad usage
 """
 _EXIT_APART = 3
 
@@ -97,7 +98,7 @@ def _explain(arguments: argparse.Namespace) -> int:
     if arguments.html is not None:
         arguments.html.write_text(explanation_page(explanation), encoding="utf-8")
     print(json.dumps(dataclasses.asdict(explanation)) if arguments.json else _as_text(explanation))
-    if explanation.cause is None:
+    if explanation.cause is None and not explanation.text:
         _say_of_models(_model_of(arguments.first), _model_of(arguments.second))
         return 0
     return _EXIT_APART
@@ -160,6 +161,8 @@ def _nearest(
 def _as_text(explanation: Explanation) -> str:
     sizes = f"{explanation.first.num_blocks} and {explanation.second.num_blocks} blocks"
     lines = [f"{explanation.shared_blocks} blocks shared, of {sizes}"]
+    if explanation.cause is None and explanation.text:
+        lines.append(explanation.text)
     if explanation.block is not None:
         if explanation.token is None:
             lines.append(f"first block that differs: {explanation.block}; no token ID differs")

@@ -113,6 +113,8 @@ def _sources(arguments: argparse.Namespace) -> list[ModelSource]:
             )
             backend = adopted_backend(running, backend)
         settings = EngineSettings.from_args(engine_args, config=own(arguments.engine_config))
+        if arguments.hash_seed is not None:
+            settings = dataclasses.replace(settings, hash_seed=arguments.hash_seed)
         if one and settings.served_names and names == (argument,):
             names = settings.served_names
         model_id, events = own(arguments.model_id), own(arguments.events)

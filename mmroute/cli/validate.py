@@ -15,7 +15,7 @@ from mmroute.cli.arguments import Commands, add_command, output_file
 from mmroute.cli.engine_options import load_normalizer, model_arguments
 from mmroute.cli.output import failed, say, with_progress
 from mmroute.cli.validate_events import add_events, events_report, wrong_events
-from mmroute.errors import BlockSizeWarning, ModelIdWarning
+from mmroute.errors import BlockSizeWarning, ModelIdWarning, RandomSeedWarning
 from mmroute.health.self_check import check_model
 from mmroute.model.resolved import ResolvedModel
 from mmroute.parity.cases import Case
@@ -101,7 +101,7 @@ def _validate(arguments: argparse.Namespace) -> int:
     if arguments.events is not None:
         with warnings.catch_warnings():
             # The events have both values, and the report names one that was guessed wrongly.
-            for guess in (BlockSizeWarning, ModelIdWarning):
+            for guess in (BlockSizeWarning, ModelIdWarning, RandomSeedWarning):
                 warnings.simplefilter("ignore", guess)
             report = events_report(arguments, own_cases)
         return print_report(arguments, report)

@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from mmroute.errors import InexactError, Reason, quoted
+from mmroute.errors import InexactError, RandomSeedError, Reason, quoted
 from mmroute.geometry import TokenIds
 from mmroute.hashing.algorithms import METHODS, Algorithm
 from mmroute.hashing.chain import hash_chain, link_blocks
@@ -113,8 +113,8 @@ def hash_blocks(
 
     Raises:
         ValueError: an unknown algorithm, a wrong block size or number of extra keys, IDs that are
-            not one row of uint32, no `seed` where the engine draws one, or an extra key that is
-            not valid Unicode.
+            not one row of uint32, or an extra key that is not valid Unicode.
+        RandomSeedError: no `seed` where the engine draws one.
 
     >>> turn = hash_blocks(np.arange(40, dtype=np.uint32))
     >>> [digest[:8] for digest in turn.hex()]
@@ -176,7 +176,7 @@ def hash_older_blocks(
     """
     chosen = Algorithm(algorithm)
     if seed is None and random_root:
-        raise InexactError(
+        raise RandomSeedError(
             Reason.UNSUPPORTED_ENGINE_SETTING,
             f"this version of vLLM draws the seed of its block hashes at random: {_SET_SEED}",
         )
@@ -223,8 +223,8 @@ def none_hash(algorithm: str, seed: str | None) -> bytes:
         seed: the engine's PYTHONHASHSEED; None if it is not set.
 
     Raises:
-        ValueError: an unknown algorithm, a seed that is not text, or none where the engine draws
-            one at random.
+        RandomSeedError: no seed where the engine draws one at random.
+        ValueError: an unknown algorithm, or a seed that is not text.
 
     >>> none_hash("sha256", None).hex()[:16]
     '066b1e8987e02713'
@@ -233,8 +233,9 @@ def none_hash(algorithm: str, seed: str | None) -> bytes:
     method = METHODS[chosen]
     if seed is None:
         if method.secret_seed:
-            raise ValueError(
-                f"with {chosen} each engine process draws its seed at random: {_SET_SEED}"
+            raise RandomSeedError(
+                Reason.UNSUPPORTED_ENGINE_SETTING,
+                f"with {chosen} each engine process draws its seed at random: {_SET_SEED}",
             )
         seed = _DEFAULT_SEED
     if not isinstance(seed, str):

@@ -29,7 +29,7 @@ from mmroute.api.vllm import (
     schema_of,
 )
 from mmroute.engines.frontends import Frontend
-from mmroute.errors import Reason, quoted
+from mmroute.errors import RandomSeedError, Reason, quoted
 from mmroute.hashing import Algorithm, none_hash
 from mmroute.requests.items import Modality
 from mmroute.server.bodies import LONG_STRUCTURE, Body, check_body, check_text, parse_body
@@ -246,6 +246,8 @@ class Endpoints:
         timed = next(self._requests) % _TIMED_ONE_OF == 0
         watch.start(runs=timed)
         model = self._models.find(request.model)
+        if form.blocks is not None and form.blocks.algorithm is not None:
+            _check_seed(form.blocks, model.normalizer.model.hashing.settings.seed)
         own_id, client_id = exchange.entry.own_id, exchange.client_id or None
         try:
             reply = request.answer(Call(model, self._options, client_id, own_id, *form))
@@ -346,6 +348,18 @@ def _check_content(head: Head) -> None:
         )
 
 
+def _check_seed(blocks: BlockForm, of_engine: str | None) -> None:
+    """Check that the algorithm that a request asks for has its seed.
+
+    Raises:
+        ApiError: 400.
+    """
+    try:
+        none_hash(str(blocks.algorithm), of_engine if blocks.seed is None else blocks.seed)
+    except RandomSeedError as error:
+        raise bad_request(f"{error} (mmroute serve --hash-seed)", "algorithm") from None
+
+
 def _form(query_text: str, settings: ServerSettings) -> AnswerForm:
     """The form that a query such as ``fields=tokens&block_size=16`` asks for."""
     query = query_parameters(query_text, _PARAMETERS)
@@ -373,8 +387,4 @@ def _block_form(query: Mapping[str, str], seed: str | None) -> BlockForm:
     _require_one_of("hashes", form, HashForm)
     if algorithm is not None:
         _require_one_of("algorithm", algorithm, Algorithm)
-        try:
-            none_hash(algorithm, seed)
-        except ValueError as error:
-            raise bad_request(f"{error} (mmroute serve --hash-seed)", "algorithm") from None
     return BlockForm(algorithm, None if size is None else int(size), seed, HashForm(form))

@@ -26,6 +26,10 @@ from mmroute.traces.requests import comparable_hashes
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+_NOTHING: Final = (
+    "Nothing was compared: a request has no full block. Give longer requests, or the engine's "
+    "block size."
+)
 _CONTEXT: Final = 12  # tokens before and after the first difference
 _MAX_CHANGES: Final = 64  # changes that are tried; each costs an answer
 
@@ -65,7 +69,8 @@ class Explanation:
         token: the index of the first token ID that differs; None if one prompt is a prefix of the
             other.
         cause: the cause; None if no part keeps the two apart.
-        text: the cause in words, without text of the prompts.
+        text: the cause in words, without text of the prompts; that nothing was compared, if one of
+            the requests has no full block.
         was: the differing part of the first request, shortened; empty if it would not help.
         now: the differing part of the second request, shortened; empty if it would not help.
         first: the request whose blocks a worker has.
@@ -125,12 +130,16 @@ def explain(
 
     def ask(request: Request, answer: AnswerOf = answer_of) -> _Answer:
         routing = answer(request)
-        return _Answer(routing, comparable_hashes(routing, block_size))
+        if first_answer_of is None:
+            return _Answer(routing, comparable_hashes(routing, block_size))
+        # Of two engines that draw their seeds at random, no block has the same hash.
+        return _Answer(routing, routing.block_hashes(block_size=block_size))
 
     old, new = ask(first, first_answer_of or answer_of), ask(second)
     shared = num_same(old.hashes, new.hashes)
     at = first_difference(old.ids, new.ids)
-    apart = shared < min(len(old.hashes), len(new.hashes))
+    comparable = min(len(old.hashes), len(new.hashes))
+    apart = shared < comparable
     change: Change | None = None
     reached = lost_tokens = 0
     if apart and first_answer_of is not None:
@@ -149,7 +158,7 @@ def explain(
         block=shared if apart else None,
         token=at if at < min(len(old.ids), len(new.ids)) else None,
         cause=change.cause if change else None,
-        text=change.text if change else "",
+        text=change.text if change else "" if comparable else _NOTHING,
         was=change.was if change else "",
         now=change.now if change else "",
         first=_side(old, at, tokenizer),

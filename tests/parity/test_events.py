@@ -18,7 +18,7 @@ from paths import VECTORS
 from mmroute import EngineSettings
 from mmroute.answering.pipeline import answer
 from mmroute.engines.running import Evidence, RunningEngine
-from mmroute.errors import EventsError
+from mmroute.errors import EventsError, RandomSeedWarning
 from mmroute.kv_events import BlockRemoved, BlockStored, EventBatch, decode_events
 from mmroute.model.resolve import resolve_model
 from mmroute.model.resolved import ResolvedModel
@@ -141,7 +141,8 @@ def test_an_algorithm_without_its_seed_is_found_and_named(
     findings: Callable[..., list[Finding]],
 ) -> None:
     """No hash can be predicted, as each process of an engine draws such a seed at random."""
-    found = findings("seed", f"vllm serve {MODEL} --prefix-caching-hash-algo xxhash")
+    with pytest.warns(RandomSeedWarning):
+        found = findings("seed", f"vllm serve {MODEL} --prefix-caching-hash-algo xxhash")
     causes = {f.diagnosis.cause.value for f in found if f.diagnosis}
     assert causes == {"algorithm"}
     assert {"--prefix-caching-hash-algo sha256", "PYTHONHASHSEED=7"} <= set(proposal(found))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,9 @@ from starlette.testclient import TestClient
 
 from mmroute import ImageSize, InexactError, Lora, Normalizer, Reason
 from mmroute.api.vllm import REFUSED_BY_ENGINE, USUALLY_REFUSED
+from mmroute.cli import main
 from mmroute.engines.settings import EngineSettings
+from mmroute.errors import RandomSeedWarning
 from mmroute.forwarding.metadata import mm_metadata
 from mmroute.server import ModelSource, ServerSettings
 from mmroute.server.models import Models
@@ -276,6 +278,50 @@ def test_what_the_engine_was_started_with(small_model: Callable[[str], Path]) ->
         cards = {card["id"]: card for card in client.get("/v1/models").json()["data"]}
         assert (cards["adapter"]["parent"], cards["adapter"]["root"]) == ("base", "/adapters/one")
         assert cards["base"]["root"] == "org/name"
+
+
+@pytest.mark.parametrize("query", ["algorithm=xxhash&block_size=2", "block_size=2"])
+@pytest.mark.parametrize("of_server", [None, "8"])
+def test_the_seed_is_the_model_s_where_the_server_has_none(
+    small_model: Callable[[str], Path], query: str, of_server: str | None
+) -> None:
+    directory = str(small_model(DIRECTORIES[0]))
+    line = "PYTHONHASHSEED=7 vllm serve org/name --prefix-caching-hash-algo xxhash"
+    source = ModelSource(directory, ("base",), engine_settings=EngineSettings.from_args(line))
+    with serving([source], ServerSettings(hash_seed=of_server)) as client:
+        found = client.post(f"{CHAT}?{query}", json={"messages": HI}).json()
+    routing = Normalizer.from_pretrained(directory).normalize(messages=HI)
+    expected = routing.block_hashes("xxhash", block_size=2, seed=of_server or "7")
+    assert found["block_hashes"] == expected.hex()
+
+
+@pytest.mark.filterwarnings("default::mmroute.errors.RandomSeedWarning")  # in the server's thread
+def test_a_random_seed_is_told_at_once_and_takes_no_token_ids(
+    small_model: Callable[[str], Path],
+) -> None:
+    directory = str(small_model(DIRECTORIES[0]))
+    settings = EngineSettings.from_args("vllm serve m --prefix-caching-hash-algo xxhash_cbor")
+    with pytest.warns(RandomSeedWarning, match="no block hashes: .* set PYTHONHASHSEED"):
+        normalizer = Normalizer.from_pretrained(directory, engine_settings=settings)
+    routing = normalizer.normalize(messages=HI)
+    with pytest.raises(InexactError) as refused:
+        routing.block_hashes()
+    assert refused.value.reason is Reason.UNSUPPORTED_ENGINE_SETTING
+    with serving([ModelSource(directory, ("base",), engine_settings=settings)]) as client:
+        answer = client.post(CHAT, json={"messages": HI}).json()
+        assert answer["token_ids"] == routing.token_ids.tolist()
+        reply = client.post(f"{CHAT}?block_size=2", json={"messages": HI})
+        assert error_of(reply) == (422, "InexactRouting", "unsupported_engine_setting")
+        assert "PYTHONHASHSEED" in reply.text
+
+
+def test_the_seed_of_the_command_is_the_engine_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then a model whose line lacks it does not warn."""
+    started: list[Sequence[ModelSource]] = []
+    monkeypatch.setattr("mmroute.server.run.serve", lambda sources, *_: started.append(sources))
+    for seed, line in (("7", "vllm serve m"), ("8", "PYTHONHASHSEED=7 vllm serve m")):
+        assert main(["serve", "m", "--hash-seed", seed, "--engine-args", line]) == 0
+        assert [source.engine_settings.hash_seed for source in started[-1]] == [seed]
 
 
 def test_a_model_that_several_serve_is_loaded_once(small_model: Callable[[str], Path]) -> None:

@@ -209,6 +209,34 @@ def test_a_generation_prompt_that_is_not_written_later(directory: Path, tmp_path
     assert explained(model, earlier, FIRST).cause is Cause.GENERATION_PROMPT
 
 
+def test_requests_without_a_block_are_not_called_equal(
+    directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = tmp_path / "line.jsonl"
+    line.write_text(json.dumps({"messages": MESSAGES[:1]}))
+    given = ["explain", str(directory), f"{line}#1", str(line), "--block-size"]
+    assert main([*given, "16"]) == 0
+    assert "Nothing was compared" not in capsys.readouterr().out
+    assert main([*given, "4096"]) == 3
+    assert "Nothing was compared: a request has no full block" in capsys.readouterr().out
+    assert main([*given, "4096", "--json"]) == 3
+    found = json.loads(capsys.readouterr().out)
+    assert (found["cause"], found["first"]["num_blocks"]) == (None, 0)
+    assert found["text"].startswith("Nothing was compared")
+
+
+def test_two_engines_with_seeds_of_their_own_are_not_called_equal(
+    directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = tmp_path / "line.jsonl"
+    line.write_text(json.dumps({"messages": MESSAGES[:1]}))
+    engine = "vllm serve org/qwen --block-size 16 --prefix-caching-hash-algo xxhash"
+    given = ["explain", str(directory), f"{line}#1", str(line), "--engine-args", engine]
+    assert main(given) == 0
+    assert main([*given, "--first-engine-args", engine]) == 1
+    assert "PYTHONHASHSEED" in capsys.readouterr().err
+
+
 def test_lost_tokens_are_those_behind_the_change(qwen: Normalizer) -> None:
     """Of another system prompt only what follows is lost; of a salt, everything."""
     salted = explained(qwen, FIRST, FIRST._replace(cache_salt="tenant-2"))

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from mmroute.engines.hashes import HashedPrompt, Hashes, HashSettings, RefusedHashes
 from mmroute.engines.vllm.speculation import Target, hash_lookahead
-from mmroute.errors import InexactError, ModelError, Reason
+from mmroute.errors import (
+    InexactError,
+    ModelError,
+    RandomSeedError,
+    RandomSeedWarning,
+    Reason,
+)
 from mmroute.geometry import TokenIds
-from mmroute.hashing import BlockHashes, extra_keys, hash_blocks, image_hash, num_hashed
+from mmroute.hashing import (
+    BlockHashes,
+    extra_keys,
+    hash_blocks,
+    image_hash,
+    none_hash,
+    num_hashed,
+)
 from mmroute.hashing.cache import HashCache
 from mmroute.hashing.extra_keys import check_block_size
 
@@ -53,6 +67,11 @@ class VllmHashes:
             if error.reason is Reason.INVALID_ENGINE_SETTING:
                 raise
             return RefusedHashes(known, str(error))
+        if engine.hash_algorithm is not None:
+            try:
+                none_hash(engine.hash_algorithm, known.seed)
+            except RandomSeedError as error:
+                warnings.warn(f"no block hashes: {error}", RandomSeedWarning, stacklevel=2)
         return replace(self, settings=known, lookahead=lookahead)
 
     def block_hashes(
