@@ -20,6 +20,7 @@ from mmroute.errors import MmrouteError, Reason
 from mmroute.model.resolve import resolve_model
 from mmroute.model.resolved import ResolvedModel
 from mmroute.parity.cases import Case
+from mmroute.parity.causes import name_taken_out, without
 from mmroute.parity.comparison import Finding, Verdict
 from mmroute.parity.events.comparison import Announced, compare_announced, compare_watched, proposal
 from mmroute.parity.events.recordings import read_recording, recorded
@@ -184,6 +185,8 @@ def _sent(
 
 def resolved(arguments: argparse.Namespace, changes: tuple[str, ...] = ()) -> ResolvedModel:
     """The model with the settings of the arguments and these changes."""
+    removed = [name for name in map(name_taken_out, changes) if name]
+    changes = tuple(change for change in changes if not name_taken_out(change))
     environment = [change for change in changes if _VARIABLE.match(change)]
     backends = [c.removeprefix(_BACKEND) for c in changes if c.startswith(_BACKEND)]
     options = [c for c in changes if c not in environment and not c.startswith(_BACKEND)]
@@ -197,7 +200,9 @@ def resolved(arguments: argparse.Namespace, changes: tuple[str, ...] = ()) -> Re
         backend=backends[0] if backends else arguments.backend,
         model_id=None if renamed else arguments.model_id,
         revision=arguments.revision,
-        engine_settings=EngineSettings.from_args(line, config=arguments.engine_config),
+        engine_settings=without(
+            EngineSettings.from_args(line, config=arguments.engine_config), *removed
+        ),
     )
 
 
@@ -215,7 +220,7 @@ def proposed_settings(arguments: argparse.Namespace, compared: Compared) -> str:
         try:
             tried = list(compared.compare(resolved(arguments, more)))
         except MmrouteError as error:
-            return f"proposed: {' '.join(more)}; with these the model is not loaded: {error}"
+            return f"proposed: {_listed(more)}; with these the model is not loaded: {error}"
         if _num_agreed(tried) <= agreed:
             break
         findings, changes, agreed = tried, more, _num_agreed(tried)
@@ -223,12 +228,18 @@ def proposed_settings(arguments: argparse.Namespace, compared: Compared) -> str:
         return ""
     undecided = (Verdict.UNDECIDED, Verdict.NO_BLOCK)
     decided = sum(finding.verdict not in undecided for finding in findings)
-    return f"proposed: {' '.join(changes)}; with these {agreed} of {decided} would be equal"
+    return f"proposed: {_listed(changes)}; with these {agreed} of {decided} would be equal"
+
+
+def _listed(changes: tuple[str, ...]) -> str:
+    """Options as they stand in a line, and then those to take out of it."""
+    added = " ".join(change for change in changes if not name_taken_out(change))
+    return ", ".join(filter(None, [added, *filter(name_taken_out, changes)]))
 
 
 def _name(change: str) -> str:
     """The name of an option or a variable; a later value for it replaces an earlier one."""
-    return re.split("[ =]", change, maxsplit=1)[0]
+    return name_taken_out(change) or re.split("[ =]", change, maxsplit=1)[0]
 
 
 def _num_agreed(findings: Iterable[Finding]) -> int:

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
+from mmroute.engines.settings import EngineSettings
 from mmroute.geometry import TokenIds
 from mmroute.pages.alignment import NOT_DECODED
 from mmroute.tokenizers import Tokenizer
+
+CAN_BE_TAKEN_OUT: Final = {
+    "PYTHONHASHSEED": "hash_seed",
+    "--chat-template": "chat_template",
+    "--default-chat-template-kwargs": "chat_template_kwargs",
+}
+"""Options and variables that may be given here and not be the engine's, with their settings."""
+_DEFAULTS: Final = EngineSettings()
+_TAKEN_OUT: Final = re.compile(r"take (\S+) out of the line")
 
 
 class Word(StrEnum):
@@ -105,7 +116,8 @@ class Remedy(NamedTuple):
     Attributes:
         cause: the cause.
         explanation: one or two sentences for the person who has to correct it.
-        setting: the text to add to ``--engine-args``; empty if it is not an option or not known.
+        setting: the text to add to ``--engine-args``, or the result of `taken_out`; empty if it is
+            not an option or not known.
     """
 
     cause: Cause
@@ -126,6 +138,23 @@ class Remedy(NamedTuple):
             " ".join(remedy.explanation for remedy in remedies),
             tuple(remedy.setting for remedy in remedies if remedy.setting),
         )
+
+
+def taken_out(name: str) -> str:
+    """The advice to leave out an option or variable that the engine does not have."""
+    return f"take {name} out of the line"
+
+
+def name_taken_out(setting: str) -> str:
+    """The option or variable that such advice names; empty for another setting."""
+    found = _TAKEN_OUT.fullmatch(setting)
+    return "" if found is None else found[1]
+
+
+def without(settings: EngineSettings, *names: str) -> EngineSettings:
+    """The settings without options or variables that `CAN_BE_TAKEN_OUT` lists."""
+    fields = [CAN_BE_TAKEN_OUT[name] for name in names]
+    return replace(settings, **{each: getattr(_DEFAULTS, each) for each in fields})
 
 
 def merged(option: str, known: Mapping[str, Any], changed: Mapping[str, Any]) -> str:

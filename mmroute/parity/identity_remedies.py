@@ -13,6 +13,7 @@ from mmroute.engines.vllm.identity import HASHERS
 from mmroute.engines.vllm.versions import ERAS
 from mmroute.errors import InexactError
 from mmroute.model.resolved import ResolvedModel
+from mmroute.model_directory import find_model
 from mmroute.parity.cases import Case, UndecidedError
 from mmroute.parity.causes import Cause, Remedy
 from mmroute.parity.oracles.pictures import with_pictures
@@ -82,12 +83,25 @@ def _spellings_of(model: ResolvedModel) -> Iterator[str]:
     """Model strings by which an engine may have been started with a model's files, own first."""
     path = Path(model.name)
     bare = model.name.rstrip("/")
-    yield from (model.model_id, model.name, bare, f"{bare}/", path.name, f"./{path.name}")
+    named = (model.model_id, model.name, bare, f"{bare}/", path.name, f"./{path.name}")
+    yield from named
     if path.is_dir():
         yield from (str(path.absolute()), str(path.resolve()), f"{path.resolve()}/")
     for part in path.parts:
         if part.startswith(_OF_HUB):  # a snapshot in the hub's cache
             yield part.removeprefix(_OF_HUB).replace("--", "/")
+    # The hub knows a name in any letter case, and an identity does not.
+    yield from (*model.settings.served_names, "/".join(path.parts[-2:]), _published(model))
+    yield from map(str.lower, named)
+
+
+def _published(model: ResolvedModel) -> str:
+    """The name by which the files were published, where they have it; else empty."""
+    if not Path(model.name).is_dir():
+        return ""
+    files = find_model(model.name)
+    found = files.object("config.json").get("_name_or_path") if files.has("config.json") else ""
+    return found if isinstance(found, str) else ""
 
 
 def _named_otherwise(

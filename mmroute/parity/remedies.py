@@ -22,7 +22,15 @@ from mmroute.geometry import TokenIds
 from mmroute.model.resolve import resolve_model
 from mmroute.model.resolved import ResolvedModel
 from mmroute.model_directory import ModelFiles, find_model
-from mmroute.parity.causes import Cause, Remedy, merged, text_of
+from mmroute.parity.causes import (
+    CAN_BE_TAKEN_OUT,
+    Cause,
+    Remedy,
+    merged,
+    taken_out,
+    text_of,
+    without,
+)
 from mmroute.parity.processor_arguments import processor_arguments
 from mmroute.requests.items import ImageSize, Modality
 from mmroute.requests.request import Request
@@ -60,7 +68,7 @@ def token_remedy(
     """
     whole = fits is None
     fits = fits or functools.partial(_has_ids, theirs)
-    others = _rendered_otherwise(model, request)
+    others = itertools.chain(_with_less(model, request), _rendered_otherwise(model, request))
     if not frontend_known:
         others = itertools.chain(_behind_other_frontend(model, request), others)
     for remedy, other_model, other_request in others:
@@ -95,11 +103,25 @@ def _behind_other_frontend(
 ) -> Iterator[tuple[Remedy, ResolvedModel, Request]]:
     rust = int(model.engine.frontend is not Frontend.RUST)
     settings = replace(model.settings, frontend=Frontend.RUST if rust else Frontend.PYTHON)
-    behind = _behind_frontend(model.name, model.engine.backend, model.model_id, settings)
+    behind = _resolved(model.name, model.engine.backend, model.model_id, settings)
     if behind is not None:
         why = f"The oracle is the engine's {settings.frontend} frontend."
         setting = f"VLLM_USE_RUST_FRONTEND={rust}"
         yield Remedy(Cause.FRONTEND, why, setting), behind, request
+
+
+def _with_less(
+    model: ResolvedModel, request: Request
+) -> Iterator[tuple[Remedy, ResolvedModel, Request]]:
+    """The model of an engine that lacks an option that was given."""
+    for name in CAN_BE_TAKEN_OUT:
+        fewer = without(model.settings, name)
+        if fewer == model.settings or not name.startswith("-"):
+            continue
+        other = _resolved(model.name, model.engine.backend, model.model_id, fewer)
+        if other is not None:
+            why = f"The oracle has no {name}, which mmroute was given."
+            yield Remedy(Cause.TEMPLATE, why, taken_out(name)), other, request
 
 
 def _rendered_otherwise(
@@ -134,11 +156,11 @@ def _rendered_otherwise(
         yield Remedy(Cause.TEMPLATE, why, setting), model, switched
 
 
-@functools.lru_cache(maxsize=1)
-def _behind_frontend(
+@functools.lru_cache(maxsize=4)
+def _resolved(
     name: str, backend: str, model_id: str, settings: EngineSettings
 ) -> ResolvedModel | None:
-    """The model behind another frontend of its engine; None if that does not load it."""
+    """The model of an engine with other settings; None if that does not load it."""
     try:
         return resolve_model(
             name,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import shlex
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,50 @@ def test_a_wrong_setting_is_found_and_named(
     line = " ".join([*environment, "vllm serve", MODEL, *options])
     again = findings(setting, line)
     assert not [f for f in again if f.verdict is Verdict.SILENT]
+
+
+# What mmroute was told that the engine does not have, the cause, and the option to take out.
+NOT_THE_ENGINE_S = [
+    ("PYTHONHASHSEED=3 vllm serve small-qwen2.5-vl", "seed", "PYTHONHASHSEED"),
+    (
+        "vllm serve small-qwen2.5-vl --chat-template \"{{ 'no' }}{{ messages }}\"",
+        "template",
+        "--chat-template",
+    ),
+]
+
+
+@pytest.mark.parametrize(("told", "cause", "name"), NOT_THE_ENGINE_S)
+def test_what_the_engine_does_not_have_is_taken_out(
+    told: str, cause: str, name: str, findings: Callable[..., list[Finding]]
+) -> None:
+    found = findings("defaults", told)
+    wrong = [f for f in found if f.verdict is Verdict.SILENT]
+    assert {f.diagnosis.cause.value for f in wrong if f.diagnosis} == {cause}
+    assert proposal(found) == (f"take {name} out of the line",)
+
+
+@pytest.mark.parametrize("told", [MODEL.upper(), MODEL.title()])
+def test_a_model_string_in_another_letter_case_is_found(
+    told: str, small_model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    directory = tmp_path / told
+    shutil.copytree(small_model(MODEL), directory)
+    settings = EngineSettings.from_args(f"vllm serve {told}")
+    model = resolve_model(str(directory), engine_settings=settings)
+    assert proposal(compare_announced(model, recorded("defaults"))) == (f"--model {MODEL}",)
+
+
+def test_a_model_string_is_found_in_the_files_of_the_model(
+    changed_model: Callable[..., Path],
+) -> None:
+    def change(files: Any) -> None:
+        files["config.json"]["_name_or_path"] = MODEL
+
+    directory = changed_model(MODEL, change)
+    settings = EngineSettings.from_args("vllm serve other")
+    model = resolve_model(str(directory), engine_settings=settings)
+    assert proposal(compare_announced(model, recorded("defaults"))) == (f"--model {MODEL}",)
 
 
 def test_earlier_requests_do_not_matter_where_blocks_of_a_request_were_stored(
@@ -383,7 +428,7 @@ def test_a_wrong_number_is_no_other_frontend_where_the_server_tells_its_own(
             f"vllm serve {MODEL} --mm-processor-kwargs '{{\"min_pixels\": 50000}}'",
         )
     )
-    monkeypatch.setattr("mmroute.parity.remedies._behind_frontend", lambda *_: engine)
+    monkeypatch.setattr("mmroute.parity.remedies._resolved", lambda *_: engine)
     running = RunningEngine("vllm", "0.33.0", Evidence.PROVED, None) if told else None
     found = compare_announced(wrong, recorded("defaults"), running=running)
     causes = {f.diagnosis.cause for f in found if f.diagnosis is not None}

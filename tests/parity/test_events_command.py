@@ -71,6 +71,19 @@ def test_a_run_without_a_block_is_no_parity(tmp_path: Path, model: str) -> None:
     assert "no_block" in page.read_text()
 
 
+def test_what_the_engine_does_not_have_is_proposed_to_be_taken_out(
+    tmp_path: Path, model: str
+) -> None:
+    given = ["--events", recording(tmp_path, "defaults"), "--engine-args"]
+    line = f'PYTHONHASHSEED=3 vllm serve {MODEL} --chat-template "{{{{ messages }}}}"'
+    found = run("validate", model, *given, line, "--json")
+    proposed = json.loads(found.stdout)["proposal"]
+    assert proposed == (
+        "proposed: take --chat-template out of the line, take PYTHONHASHSEED out of the line; "
+        "with these 7 of 7 would be equal"
+    )
+
+
 def test_a_wrong_model_string_is_proposed_as_a_whole(tmp_path: Path, model: str) -> None:
     path = recording(tmp_path, "model string")
     found = run("validate", model, "--events", path, "--model-id", f"./{MODEL}/", "--json")

@@ -9,13 +9,14 @@ from mmroute.answering.pipeline import answer
 from mmroute.answering.routing import Routing
 from mmroute.engines.hashes import Hashes, HashSettings
 from mmroute.model.resolved import ResolvedModel
-from mmroute.parity.causes import Cause, Remedy
+from mmroute.parity.causes import Cause, Remedy, taken_out
 from mmroute.parity.events.chains import Chain
 from mmroute.parity.events.hashings import HashedWith, tagged
 from mmroute.parity.identity_remedies import identity_remedy
 from mmroute.requests.request import Lora, Request
 
 _TAGGED_SINCE: Final = "0.31"
+_SEED: Final = "PYTHONHASHSEED"
 
 
 def key_remedies(
@@ -104,8 +105,8 @@ def setting_remedies(found: HashedWith, expected: HashedWith) -> Iterator[Remedy
         seed, ours = found.seed or "not set", expected.seed or "none"
         yield Remedy(
             Cause.SEED,
-            f"The engine's PYTHONHASHSEED is {seed}, and mmroute used {ours}.",
-            "" if found.seed is None else f"PYTHONHASHSEED={found.seed}",
+            f"The engine's {_SEED} is {seed}, and mmroute used {ours}.",
+            taken_out(_SEED) if found.seed is None else f"{_SEED}={found.seed}",
         )
     if found.tagged != expected.tagged:
         versions = f"since {_TAGGED_SINCE}" if found.tagged else f"before {_TAGGED_SINCE}"
