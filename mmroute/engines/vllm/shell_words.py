@@ -17,7 +17,8 @@ COMMENT: Final = "\ue001"
 """A word that stands for a comment, which ends a command."""
 
 _PARTS: Final = re.compile(
-    r"""'[^']*' | "(?:\\.|[^"\\])*" | (?<!\S)\\[ \t] | \\[ \t]+\n | \\. | (?<!\S)\#[^\n]*
+    r"""'[^']*' | "(?:\\.|[^"\\])*" | (?<!\S)\#[^\n]*
+    | \\(?:\n|\Z) | (?<!\S)\\[ \t] | \\[ \t]+\n | \\.
     | \$\( | \$(?=[A-Za-z_{@*]) | [\u201c\u201d\u201e\u2018\u2019] | (?<!\S)[\u2013\u2014]""",
     re.VERBOSE | re.DOTALL,
 )
@@ -51,8 +52,8 @@ def shell_words(text: str) -> list[str]:
     Raises:
         ModelError: `invalid_engine_setting`: a quote is not closed, or is typographic.
     """
-    text = re.sub(r"\\(\n|\Z)", " ", text.replace("\r\n", "\n"))
-    lexer = shlex.shlex(_PARTS.sub(_marked, text), posix=True, punctuation_chars=_OPERATORS)
+    marked = _PARTS.sub(_marked, text.replace("\r\n", "\n"))
+    lexer = shlex.shlex(marked, posix=True, punctuation_chars=_OPERATORS)
     lexer.whitespace_split, lexer.commenters = True, ""
     try:
         return list(lexer)
@@ -152,7 +153,11 @@ def _marked(part: re.Match[str]) -> str:
         case "$":
             return UNEXPANDED
         case '"':
-            return _IN_DOUBLE_QUOTES.sub(lambda found: found[1] or UNEXPANDED, text)
+            return _IN_DOUBLE_QUOTES.sub(lambda found: found[1] or UNEXPANDED, text).replace(
+                "\\\n", ""
+            )
+        case "\\" if text in {"\\", "\\\n"}:
+            return " "
         case "\\" if text[1] in " \t":
             raise wrong(
                 "a backslash continues a line only as its last character, and a space follows it: "
