@@ -35,8 +35,8 @@ from mmroute.parity.prove.start import Started, start_engine
 from mmroute.parity.report import Report, report_of
 
 _UNHEARD: Final = (
-    "The engine announced no block, so only token IDs were compared: it does not cache prefixes. "
-    "vLLM on a CPU does not for MLA models."
+    "The engine announced no block, so only token IDs were compared: no prompt fills a block, or "
+    "the engine does not cache prefixes. vLLM on a CPU does not for MLA models."
 )
 _SAME_SETTINGS: Final = (
     "Both sides have the same settings, so no setting is the cause of a difference: mmroute's spec "
