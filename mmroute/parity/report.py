@@ -183,7 +183,7 @@ def verdict_of(report: Report) -> str:
         parts.append(f"both refuse {refused} requests")
     if no_block:
         parts.append(f"no block of {no_block} requests was compared")
-        if not counts[Verdict.EQUAL]:
+        if report.parity is None and not counts[Verdict.EQUAL]:
             parts.append("send prompts that are longer than a block, with --cases")
     if not report.finished:
         parts.append("not all requests were sent")
