@@ -74,10 +74,18 @@ class FieldRef:
         return f"{self.file}:{'.'.join(self.path)}"
 
 
-PREPROCESSOR: Final = "preprocessor_config.json"
-VIDEO_PREPROCESSOR: Final = "video_preprocessor_config.json"
+_PREPROCESSOR: Final = "preprocessor_config.json"
 _PROCESSOR: Final = "processor_config.json"
-_NESTED: Final = {PREPROCESSOR: "image_processor", VIDEO_PREPROCESSOR: "video_processor"}
+PARTS: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
+    "image_processor": (("image_processor",), (_PREPROCESSOR,)),
+    "video_processor": (
+        ("video_processor",),
+        ("video_preprocessor_config.json", _PREPROCESSOR),
+    ),
+    "feature_extractor": (("feature_extractor", "audio_processor"), (_PREPROCESSOR,)),
+}
+"""Part of a model's processor -> its names in processor_config.json, and the files of its own, of
+which the first that exists is read. A place may name a part in place of a file."""
 _EXTRA_TOKENS = FieldRef("tokenizer_config.json", ("extra_special_tokens",))
 
 
@@ -169,18 +177,19 @@ class ModelFiles:
     def effective(self, ref: FieldRef) -> FieldRef:
         """The place from which the engine reads a field.
 
-        An image or video processor in processor_config.json replaces all of its own file. A video
-        processor without either is read from preprocessor_config.json. Tokens in
-        extra_special_tokens of tokenizer_config.json replace its fields of the same names.
+        A part of a processor that stands in processor_config.json replaces all of the file of its
+        own. Tokens in extra_special_tokens of tokenizer_config.json replace its fields of the same
+        names.
         Source: transformers ``image_processing_base.py``, ``video_processing_utils.py``
-        (`get_video_processor_dict`), ``tokenization_utils_base.py`` (`_from_pretrained`).
+        (`get_video_processor_dict`), ``feature_extraction_utils.py``,
+        ``tokenization_utils_base.py`` (`_from_pretrained`).
         """
-        if ref.file in _NESTED:
-            part = _NESTED[ref.file]
-            if self._has_nested(part):
-                return FieldRef(_PROCESSOR, (part, *ref.path))
-            if ref.file == VIDEO_PREPROCESSOR and not self.has(ref.file):
-                return FieldRef(PREPROCESSOR, ref.path)
+        if ref.file in PARTS:
+            nested, files = PARTS[ref.file]
+            for name in nested:
+                if self._is_nested(name):
+                    return FieldRef(_PROCESSOR, (name, *ref.path))
+            return FieldRef(next(filter(self.has, files), files[0]), ref.path)
         if ref.file == _EXTRA_TOKENS.file:
             extra = FieldRef(ref.file, (*_EXTRA_TOKENS.path, *ref.path))
             return extra if self.lookup(extra)[0] else ref
@@ -203,34 +212,13 @@ class ModelFiles:
         _, within = self.lookup(FieldRef(ref.file, ref.path[:-1]))
         return isinstance(within, dict) and within.get(ref.path[-1], ref) is None
 
-    @property
-    def video_processor(self) -> JsonValue:
-        """The class of video processors that the files name; None leaves it to the model's type.
-
-        Where they name a class of image processors alone, it is the one of the same name.
-        Source: transformers ``models/auto/video_processing_auto.py`` (`from_pretrained`).
-        """
-        for name in ("video_processor_type", "image_processor_type"):
-            ref = self.effective(FieldRef(VIDEO_PREPROCESSOR, (name,)))
-            found, value = self.lookup(ref)
-            if found:
-                return value.replace("Image", "Video") if isinstance(value, str) else value
-        return None
-
     def has_part(self, part: str) -> bool:
-        """Whether a part of a model's processor can be read.
+        """Whether one of the `PARTS` of a model's processor can be read."""
+        nested, files = PARTS[part]
+        return any(map(self._is_nested, nested)) or any(map(self.has, files))
 
-        Args:
-            part: ``image_processor``, ``video_processor`` or ``feature_extractor``.
-
-        Source: transformers ``image_processing_base.py``, ``video_processing_utils.py``,
-        ``feature_extraction_utils.py``.
-        """
-        files = [PREPROCESSOR, *(file for file, nested in _NESTED.items() if nested == part)]
-        return self._has_nested(part) or any(map(self.has, files))
-
-    def _has_nested(self, part: str) -> bool:
-        return isinstance(self.lookup(FieldRef(_PROCESSOR, (part,)))[1], dict)
+    def _is_nested(self, part: str) -> bool:
+        return isinstance(self.object(_PROCESSOR).get(part), dict)
 
     def names(self, patterns: Sequence[str] = MODEL_FILES) -> list[str]:
         """The names of the model's files that match the patterns."""

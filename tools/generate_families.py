@@ -104,7 +104,7 @@ def text_page() -> str:
     lengths = [
         (str(length), _code(types))
         for spec in specs
-        for length, types in spec.context.length.by_model_type.items()
+        for length, types in spec.context_length.by_model_type.items()
     ]
     lengths.sort(key=lambda row: int(row[0]))
     parts = [

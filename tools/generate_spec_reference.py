@@ -25,7 +25,8 @@ from pydantic import BaseModel
 
 from mmroute.families.lookup import Lookup, TokenLookup
 from mmroute.families.media import MediaSpec
-from mmroute.families.spec import ChatSpec, ContextSpec, FamilySpec, KvPageSpec, TokenizerSpec
+from mmroute.families.processors import ProcessorSpec
+from mmroute.families.spec import ChatSpec, FamilySpec, KvPageSpec, TokenizerSpec
 from mmroute.geometry.argument import Argument, Kind, Where
 from mmroute.geometry.arguments import Others
 from mmroute.geometry.registry import GRIDS, LAYOUTS
@@ -39,7 +40,9 @@ _HEAD: Final = """\
 This page is written by `tools/generate_spec_reference.py` from the code that reads specs, and a
 test compares the two. [Bring in a new model](new-model.md) says how a spec is made.
 
-A *place* is a file and a field of it, such as `config.json:vision_config.patch_size`. A *value* is
+A *place* is a file and a field of it, such as `config.json:vision_config.patch_size`. In place of a
+file it may name a part of the model's processor, such as `image_processor:patch_size`: transformers
+reads a part from processor_config.json, or else from a file of its own. A *value* is
 a number, a text or a switch as it is written, or a table that says [where it is read](#a-value).
 *Words* are a text of tokens, such as `"{start}{fill}{end}"`.
 """
@@ -48,10 +51,10 @@ _TABLES: Final[tuple[tuple[str, type], ...]] = (
     ("`[tokens.NAME]`", TokenLookup),
     ("A value", Lookup),
     ("`[image]`, `[video]`, `[audio]`", MediaSpec),
+    ("A class of processors: `processors/CLASS.toml`", ProcessorSpec),
     ("`[image.accepts]`: one argument of requests", Argument),
     ("`[tokenizer]`", TokenizerSpec),
     ("`[chat]`", ChatSpec),
-    ("`[context]`", ContextSpec),
     ("`[[kv_pages]]`", KvPageSpec),
 )
 _SHARED: Final = "Many grids need these numbers:"
@@ -59,7 +62,7 @@ _MANY: Final = 3
 _HEADER: Final = ("| field | is | default | meaning |", "| --- | --- | --- | --- |")
 _Field = tuple[str, str, str, str]
 """Name, kind, default and meaning of a field."""
-_SET_BY_READER: Final = frozenset({"package", "modality", "sampling"})  # no file says them
+_SET_BY_READER: Final = frozenset({"package", "modality", "sampling", "name"})  # no file says them
 _OF_WORDS: Final = {"integer": "token", "list of integer": "words", "table": "words"}
 _PLAIN: Final[Mapping[Any, str]] = {
     bool: "switch", int: "integer", float: "number", str: "text", Any: "anything",

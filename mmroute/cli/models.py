@@ -14,7 +14,7 @@ from mmroute.engines.vllm.architectures import register
 from mmroute.engines.vllm.rust.families import SERVED
 from mmroute.engines.vllm.rust.profile import VLLM_RUST
 from mmroute.families.matching import known_families
-from mmroute.families.spec import OWN_PACKAGE
+from mmroute.families.sources import OWN_PACKAGE
 from mmroute.reuse.fast_paths import FastPaths
 from mmroute.specs.architectures import Architecture, architectures
 
@@ -89,7 +89,7 @@ def _families(arguments: argparse.Namespace) -> int:
                 "title": spec.title,
                 "match": {str(field): list(values) for field, values in spec.match.items()},
                 "geometries": {
-                    str(name): {"grid": media.grid, "layout": media.layout}
+                    str(name): {"grid": media.grid.name, "layout": media.layout.name}
                     for name, media in spec.media.items()
                 },
                 "checked": {engine: list(v) for engine, v in spec.checked.items()},

@@ -58,8 +58,9 @@ class Lookup(Strict):
     """Places that, where present, must hold the same."""
     optional: bool = False
     """Whether the value may be missing without a default."""
-    null_counts: bool = False
-    """Whether the engine takes null for another value than a missing one. Null is then refused."""
+    null: Any = "refused"
+    """What null in such a place means: ``absent``, or a value that the engine takes it for. By
+    default it is ``refused``: the engine does not start, or fails, with null in most fields."""
 
     def default_for(self, model_type: JsonValue) -> Any:
         """The default for a model of this type."""

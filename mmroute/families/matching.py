@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.resources
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.resources.abc import Traversable
-from pathlib import Path
 from typing import Final
 
 from mmroute.errors import ModelError, Reason, SpecError
-from mmroute.families.spec import OWN_PACKAGE, FamilyHead, FamilySpec, load_spec, read_table
+from mmroute.families.sources import spec_folders, toml_files
+from mmroute.families.spec import FamilyHead, FamilySpec, read_table
 from mmroute.model_directory import ModelFiles
-from mmroute.plugins import entry_points, owner
 
-ENTRY_POINTS: Final = "mmroute.specs"
-"""Entry point group of other packages' specs: each names a package that holds ``*.toml``."""
 _OTHER_TABLE: Final = re.compile(r"^\[(?!match\])", re.MULTILINE)
 
 
@@ -28,26 +24,10 @@ def spec_files() -> Iterator[tuple[str, Traversable]]:
         The name of the package, and the file.
 
     Raises:
-        SpecError: an installed package does not have the files that its entry point names.
+        SpecError: as `mmroute.families.sources.spec_folders`.
     """
-    packaged = importlib.resources.files("mmroute") / "model_specs"
-    # In a source checkout the specs stand beside the package, and a wheel takes them in.
-    root = packaged if packaged.is_dir() else Path(__file__).parents[2] / "model_specs"
-    yield from ((OWN_PACKAGE, file) for file in _toml_files(root))
-    for point in entry_points(ENTRY_POINTS):
-        try:
-            files = _toml_files(importlib.resources.files(point.value))
-        except (ImportError, OSError, TypeError) as error:
-            raise SpecError(
-                f"{owner(point)}: the entry point {point.name!r} of {ENTRY_POINTS} must name a "
-                f"package that holds *.toml files, found {point.value!r}: {error}"
-            ) from error
-        yield from ((owner(point), file) for file in files)
-
-
-def _toml_files(root: Traversable) -> list[Traversable]:
-    files = (file for file in root.iterdir() if file.name.endswith(".toml"))
-    return sorted(files, key=lambda file: file.name)
+    for package, folder in spec_folders():
+        yield from ((package, file) for file in toml_files(folder))
 
 
 @dataclass(frozen=True)
@@ -66,7 +46,11 @@ class _SpecFile:
         Raises:
             SpecError: it is malformed.
         """
-        spec = load_spec(self.text, self.name)
+        return self.read(None)
+
+    def read(self, files: ModelFiles | None) -> FamilySpec:
+        """The spec for a model, whose files name the classes of its processors."""
+        spec = read_table(FamilySpec, self.text, self.name, files)
         return spec.model_copy(update={"package": self.package})
 
 
@@ -139,7 +123,9 @@ def match_family(
         names = ", ".join(spec.head.family for spec in matching)
         raise SpecError(f"{files.name} is matched by more than one family spec: {names}")
     if matching:
-        return matching[0].checked
+        spec = matching[0].checked
+        several = any(len(media.processors) > 1 for media in spec.media.values())
+        return matching[0].read(files) if several else spec
     raise ModelError(Reason.UNKNOWN_FAMILY, _unknown(files, why_refused))
 
 

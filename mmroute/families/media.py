@@ -6,7 +6,15 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Final
 
-from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
+from pydantic import (
+    BeforeValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    TypeAdapter,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 
 from mmroute.errors import did_you_mean
 from mmroute.families.lookup import Ref, Strict, Value
@@ -36,6 +44,35 @@ def _as_field(field: object) -> object:
     return {"value": field} if isinstance(field, str) else field
 
 
+class Named(Strict):
+    """A grid or a layout by its name, and its own values, which stand beside `name`."""
+
+    name: str
+    values: Mapping[str, Value] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_values(cls, table: Any) -> Any:
+        return named_table(table) if isinstance(table, str | Mapping) else table
+
+    @model_serializer(mode="wrap")
+    def _as_written(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        table: dict[str, Any] = written(self)
+        return {"name": table["name"], **table.get("values", {})}
+
+
+def named_table(table: str | Mapping[str, Any]) -> dict[str, Any]:
+    """The name and the values of a grid or layout, which may be written as its name alone.
+
+    >>> named_table({"name": "fill", "fill": "{image}"})
+    {'values': {'fill': '{image}'}, 'name': 'fill'}
+    """
+    if isinstance(table, str):
+        return {"name": table}
+    named = {"values": {key: value for key, value in table.items() if key != "name"}}
+    return named | {"name": table["name"]} if "name" in table else named
+
+
 class MediaSpec(Strict):
     """The rules for items of one modality: how they are counted, written and placed."""
 
@@ -47,16 +84,19 @@ class MediaSpec(Strict):
     """What a chat gets for an item if its template takes texts; ``{n}`` is the item's number."""
     needs: Ref | None = None
     """A place in the files. For a model without it, the engine takes no such items."""
-    processor: str | None = None
-    """The class of video processors that the table holds for. With another, videos are refused."""
-    grid: str
-    """The name of the grid, which counts an item's tokens; see `mmroute.geometry.registry`."""
-    layout: str = "fill"
-    """The name of the layout, which writes what stands in an item's place."""
-    values: Mapping[str, Value] = Field(default_factory=dict)
-    """The grid's numbers."""
-    words: Mapping[str, Value] = Field(default_factory=dict)
-    """The layout's tokens and texts; see `mmroute.model.words`."""
+    processors: tuple[str, ...] = ()
+    """The classes of processors that the table was proved with; see
+    `mmroute.families.processors`. The first is that of the model's type. With another, a model is
+    refused, or its videos are. Without `processors` the engine loads none for such items."""
+    only: Mapping[Ref, tuple[Any, ...]] = Field(default_factory=dict)
+    """Field -> the values with which counts were compared. A model with another is refused."""
+    never_null: tuple[Ref, ...] = ()
+    """Fields with which the engine fails if they are null."""
+    grid: Named
+    """The grid, which counts an item's tokens, and its numbers; see `mmroute.geometry.registry`."""
+    layout: Named = Named(name="fill")
+    """The layout, which writes what stands in an item's place, and its words: tokens and texts; see
+    `mmroute.model.words`."""
     accepts: Mapping[str, Annotated[Argument, BeforeValidator(_as_argument)]] = Field(
         default_factory=dict
     )
@@ -100,7 +140,7 @@ class MediaSpec(Strict):
 
     def arguments(self, modality: Modality) -> Arguments:
         """The arguments of requests that change how such items are processed."""
-        types = GRIDS.types(self.grid)
+        types = GRIDS.types(self.grid.name)
         named = {name: argument.of_type(types) for name, argument in self.accepts.items()}
         reads = self.processor_reads
         return Arguments(modality, named, self.other_arguments, self.checked_for_videos, reads)
@@ -120,21 +160,21 @@ def media_problems(
     Yields:
         The place in the table, and the problem there.
     """
-    grid, layout = media.get("grid"), media.get("layout", "fill")
+    grid, values = _name_and_values(media.get("grid"))
+    layout, words = _name_and_values(media.get("layout", "fill"))
     unknown = [*_unknown(grid, GRIDS), *_unknown(layout, LAYOUTS)]
     if unknown:
         yield from unknown
         return
-    values, words = media.get("values") or {}, media.get("words") or {}
     yield from _target_problems(media, words, tokens, placement=placement)
     numbers = GRIDS.fields(str(grid))
-    yield from _field_problems("values", values, numbers, f"the grid {grid}")
+    yield from _field_problems("grid", values, numbers, f"the grid {grid}")
     own_words = {**LAYOUTS.fields(str(layout))}
     if modality in tokens and LAYOUTS.types(str(layout))["fill"] is int:
         own_words["fill"] = False
     written = " ".join(map(str, words.values()))
     named = [word for word in words if word in own_words or f"{{{word}}}" not in written]
-    yield from _field_problems("words", named, own_words, f"the layout {layout}")
+    yield from _field_problems("layout", named, own_words, f"the layout {layout}")
     for name, accepted in (media.get("accepts") or {}).items():
         try:
             argument = _ARGUMENT.validate_python(_as_argument(accepted))
@@ -157,6 +197,13 @@ def media_problems(
 
 
 _ARGUMENT: Final = TypeAdapter(Argument)
+
+
+def _name_and_values(table: object) -> tuple[object, Mapping[str, Any]]:
+    if not isinstance(table, str | Mapping):
+        return table, {}
+    named = named_table(table)
+    return named.get("name"), named.get("values", {})
 
 
 def _number_problems(
@@ -202,7 +249,7 @@ def _target_problems(
     if placement == "rendered" and count:
         yield "target", "must be absent: the renderer puts items in, and nothing is searched for"
     elif count > 1 or (not count and placement not in ("rendered", "start")):
-        yield "target", "must be given, or else one of target_text and words.target"
+        yield "target", "must be given, or else one of target_text and layout.target"
     if isinstance(target, str) and target not in tokens:
         hint = did_you_mean(target, tokens)
         yield "target", f"must be one of the tokens {', '.join(tokens)}{hint}"

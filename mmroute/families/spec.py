@@ -21,16 +21,21 @@ from mmroute.errors import SpecError, problem
 from mmroute.families.lookup import Lookup, Ref, Strict, TokenLookup, Value, one_of
 from mmroute.families.media import MediaSpec, media_problems
 from mmroute.families.overlays import overlaid
+from mmroute.families.processors import find_processor, with_processors
+from mmroute.families.sources import OWN_PACKAGE
 from mmroute.model_directory import JsonValue, ModelFiles
 from mmroute.placement.rules import PLACEMENTS
 from mmroute.requests.items import IdentityForm, Modality
 from mmroute.tokenizers.engine_classes import FILE, AddedTokens
 from mmroute.tokenizers.pipelines import PIPELINES
 
-OWN_PACKAGE: Final = "mmroute"
 _VERSION: Final = r"(?:[<>]=?|[=!]=)\d+(?:\.\d+)*(?:rc\d+)?"
 _ENGINE: Final = re.compile(rf"([a-z][a-z0-9_-]*)((?:{_VERSION}(?:,{_VERSION})*)?)")
 _MOST_ADDED: Final = 1 << 16
+_OF_LANGUAGE_MODEL: Final = {
+    "context_length": "max_position_embeddings",
+    "vocab_size": "vocab_size",
+}
 _Part = TypeVar("_Part", bound="FamilyHead")
 
 
@@ -81,16 +86,6 @@ def _count(files: ModelFiles, lookup: Lookup) -> int:
     found = [value for given, value in map(files.lookup, lookup.sources) if given]
     count = found[0] if found else lookup.default
     return count if type(count) is int and 0 <= count <= _MOST_ADDED else int(lookup.default)
-
-
-class ContextSpec(Strict):
-    """The longest prompt of the model."""
-
-    length: Value
-    """The number of positions."""
-    includes_rope_scaling: tuple[str, ...] = ()
-    """Model types whose length already includes the RoPE scaling factor. The length of all others
-    is multiplied by it."""
 
 
 class KvPageSpec(Strict):
@@ -156,7 +151,8 @@ class FamilySpec(FamilyHead):
     refused: str = ""
     """Why an engine's answers are not covered. It stands in that engine's table (`engine`)."""
     parts: tuple[Literal["image_processor", "video_processor", "feature_extractor"], ...] = ()
-    """The parts of the model's processor without whose configuration the engine does not start."""
+    """Further parts of the model's processor without whose configuration the engine does not start,
+    beside those of the `processors` of its modalities."""
     checked: Mapping[str, tuple[str, ...]]
     """What the family was proved equal to: engine -> versions."""
     tokenizer: TokenizerSpec = TokenizerSpec()
@@ -184,10 +180,17 @@ class FamilySpec(FamilyHead):
     uncovered: tuple[Modality, ...] = ()
     """The modalities that the engine takes of some models of this family for which no table
     holds."""
-    context: ContextSpec
-    """The longest prompt."""
-    vocab_size: Value = Lookup()
-    """The number of token IDs of the engine's model. It refuses larger IDs."""
+    text_config: tuple[str, ...] = ("text_config",)
+    """Where config.json has the configuration of the language model: the first of these that has a
+    field counts. The empty text is config.json itself."""
+    context_length: Value
+    """The longest prompt. Without `from` it is `max_position_embeddings` of the language model."""
+    includes_rope_scaling: tuple[str, ...] = ()
+    """Model types whose `context_length` already includes the RoPE scaling factor. The length of
+    all others is multiplied by it."""
+    vocab_size: Value
+    """The number of token IDs of the engine's model, which refuses larger ones. Without `from` it
+    is `vocab_size` of the language model."""
     engine: Mapping[str, Mapping[str, Any]] = Field(default_factory=dict)
     """An engine, or some of its versions (``vllm<0.34``) -> the fields that differ there."""
     package: str = OWN_PACKAGE
@@ -202,10 +205,32 @@ class FamilySpec(FamilyHead):
         return frozenset(_engine_versions(key)[0] for key in found)
 
     @property
+    def required_parts(self) -> tuple[str, ...]:
+        """The parts of the model's processor without whose configuration the engine fails."""
+        named = [find_processor(m.processors[0]).part for m in self.media.values() if m.processors]
+        return tuple(dict.fromkeys([*self.parts, *named]))
+
+    @property
     def media(self) -> Mapping[Modality, MediaSpec]:
         """The modalities that the engine takes for this family."""
         given = {Modality.IMAGE: self.image, Modality.VIDEO: self.video, Modality.AUDIO: self.audio}
         return {modality: spec for modality, spec in given.items() if spec is not None}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_language_model(cls, table: Any) -> Any:
+        """The table with the places of the numbers that the language model's configuration has."""
+        if not isinstance(table, Mapping):
+            return table
+        configs = table.get("text_config", ["text_config"])
+        configs = [configs] if isinstance(configs, str) else configs
+        filled = {**table, "text_config": configs}
+        for name, field in _OF_LANGUAGE_MODEL.items():
+            value = table.get(name, {})
+            if isinstance(value, Mapping) and not value.get("from") and isinstance(configs, list):
+                places = [f"config.json:{config}.{field}".replace(":.", ":") for config in configs]
+                filled[name] = {**value, "from": places}
+        return filled
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -269,15 +294,21 @@ def _contain(versions: str, version: str) -> bool:
     return SpecifierSet(versions).contains(version, prereleases=True)
 
 
-def read_table(kind: type[_Part], text: str, origin: str) -> _Part:
+def read_table(kind: type[_Part], text: str, origin: str, files: ModelFiles | None = None) -> _Part:
     """A family spec, or its head, from TOML.
+
+    Args:
+        kind: what is read.
+        text: the TOML.
+        origin: the name of the file, for messages.
+        files: a model's files, which may name another than the first class of its processors.
 
     Raises:
         SpecError: the text is not TOML, or a field is wrong. The message names the file, the field,
             and what was found.
     """
     try:
-        return kind.model_validate(tomllib.loads(text))
+        return kind.model_validate(with_processors(tomllib.loads(text), files))
     except tomllib.TOMLDecodeError as error:
         raise SpecError(f"{origin} is not TOML: {error}") from error
     except ValidationError as error:

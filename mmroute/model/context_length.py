@@ -68,7 +68,7 @@ def longest_context(
         length = min(length, window)
     config = files.object("config.json")
     rules = list(_rope_rules(files, text))
-    if config.get("model_type") not in family.context.includes_rope_scaling:
+    if config.get("model_type") not in family.includes_rope_scaling:
         factors = [1.0, *(f for kind, f in rules if kind not in _LENGTH_PRESERVING_ROPE and f)]
         length = int(length * factors[-1])
     if any(kind == "longrope" for kind, _ in rules):
@@ -84,7 +84,7 @@ def _parents(files: ModelFiles, family: FamilySpec) -> list[tuple[str, ...]]:
 
     Some families keep it flat in their files; only one without media is a language model alone.
     """
-    paths = {ref.path[:-1] for ref in family.context.length.sources if len(ref.path) > 1}
+    paths = {ref.path[:-1] for ref in family.context_length.sources if len(ref.path) > 1}
     config = files.object("config.json")
     return sorted(path for path in paths if family.media or isinstance(config.get(path[0]), dict))
 

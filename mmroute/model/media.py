@@ -16,6 +16,7 @@ from mmroute.engines.vllm.overrides import of_items
 from mmroute.errors import InexactError, ModelError, Reason, quoted
 from mmroute.families.lookup import Lookup
 from mmroute.families.media import MediaSpec
+from mmroute.families.processors import find_processor, named_processor
 from mmroute.families.spec import FamilySpec
 from mmroute.geometry import CachePlan, Geometry, TokenIds
 from mmroute.geometry.geometry import RefusedItems
@@ -25,7 +26,7 @@ from mmroute.model.configured import configured_geometry, overriding
 from mmroute.model.resolved import MediaRules
 from mmroute.model.values import Values
 from mmroute.model.words import resolve_words
-from mmroute.model_directory import FieldRef, ModelFiles
+from mmroute.model_directory import FieldRef, JsonValue, ModelFiles
 from mmroute.requests.items import Modality
 from mmroute.tokenizers import Tokenizer
 
@@ -34,7 +35,7 @@ _DTYPES: Final = [
     for where in ("", "text_config.")
     for name in ("dtype", "torch_dtype")
 ]
-_DO_RESIZE: Final = FieldRef.parse("preprocessor_config.json:do_resize")
+_DO_RESIZE: Final = FieldRef.parse("image_processor:do_resize")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +74,7 @@ class MediaResolver:
             self.values.note("images", "refused", why)
         media: dict[Modality, MediaRules] = {}
         for modality, spec in self.family.media.items():
-            if self._taken(spec):
+            if self._taken(modality, spec):
                 images = media.get(Modality.IMAGE)  # which come first, if there are any
                 planned = (images.max_embeds, images.max_items > 0) if images else (0, False)
                 plan = CachePlan(max_model_len, *planned, self._encode)
@@ -82,27 +83,43 @@ class MediaResolver:
 
     def uncovered(self, media: Mapping[Modality, MediaRules]) -> frozenset[Modality]:
         """The modalities that the engine takes, or may take, and that are not among `media`."""
-        read = {one for one, spec in self.family.media.items() if spec.processor is not None}
+        read = {one for one, spec in self.family.media.items() if spec.processors}
         taken = {*self.family.uncovered, *read}
         return frozenset(one for one in taken - media.keys() if self.engine.most(one))
 
     def _encode(self, text: str) -> TokenIds:
         return self.tokenizer.encode(text, add_special_tokens=False)
 
-    def _taken(self, spec: MediaSpec) -> bool:
-        """Whether a model has what the rules of a modality hold for."""
+    def _taken(self, modality: Modality, spec: MediaSpec) -> bool:
+        """Whether a model has what the rules of a modality hold for.
+
+        Raises:
+            ModelError: `invalid_config_field`: the files name a class of processors that the family
+                was not proved with. Only videos can be left out, for no image needs their class.
+        """
         if spec.needs is not None and not self.files.lookup(spec.needs)[0]:
             return False
-        read_by = self.files.video_processor
-        if spec.processor is None or read_by in (None, spec.processor):
+        if not spec.processors:
             return True
-        self.values.note("videos", "refused", f"read by {read_by} and not {spec.processor}")
+        part = find_processor(spec.processors[0]).part
+        named = named_processor(self.files, part, spec.processors)
+        if named is None or named in spec.processors:
+            return True
+        proved = " or ".join(spec.processors)
+        if modality is not Modality.VIDEO:
+            raise ModelError(
+                Reason.INVALID_CONFIG_FIELD,
+                f"{self.files.name}: its files name the class {quoted(named)} for the {part}. The "
+                f"family {self.family.family} was compared with {proved}.",
+            )
+        self.values.note("videos", "refused", f"read by {named} and not {proved}")
         return False
 
     def _media_rules(self, modality: Modality, spec: MediaSpec, plan: CachePlan) -> MediaRules:
         self.values.within = "" if modality is Modality.IMAGE else f"{modality}."
-        if modality is Modality.IMAGE and "resize" not in spec.values:
+        if modality is Modality.IMAGE and "resize" not in spec.grid.values:
             self._check_resized()
+        self._check_fields(spec)
         own = self._geometry(modality, spec)
         overridden = overriding(own, self.engine, self.settings)
         target = self._target(spec)
@@ -137,7 +154,7 @@ class MediaResolver:
             self.values.note("chat_placeholder_id", token_id, f"the {spec.target} token")
             return (token_id,)
         if spec.target_text is None:
-            word = spec.words.get("target", Lookup()).default
+            word = spec.layout.values.get("target", Lookup()).default
             self.values.note("chat_placeholder", word, "family spec")
             return ()
         text = self.values.required("chat_placeholder_text", spec.target_text)
@@ -156,6 +173,25 @@ class MediaResolver:
                 f"{self.files.name}: {ref} is false, which is not covered for the family "
                 f"{self.family.family}.",
             )
+
+    def _check_fields(self, spec: MediaSpec) -> None:
+        """Refuse values of the processor's file with which counts were not compared."""
+        for ref in map(self.files.effective, spec.never_null):
+            if self.files.has_null(ref):
+                raise self._not_covered(ref, None, "a value, or missing")
+        for ref, values in spec.only.items():
+            place = self.files.effective(ref)
+            present, value = self.files.lookup(place)
+            known = any(type(value) is type(one) and value == one for one in values)
+            if (present and not known) or self.files.has_null(place):
+                raise self._not_covered(place, value, " or ".join(map(quoted, values)))
+
+    def _not_covered(self, place: FieldRef, value: JsonValue, wanted: str) -> ModelError:
+        return ModelError(
+            Reason.INVALID_CONFIG_FIELD,
+            f"{self.files.name}: {place} must be {wanted} for the family {self.family.family}, "
+            f"found {quoted(value)}.",
+        )
 
     def _planned(self, spec: MediaSpec, own: Geometry, geometry: Geometry) -> Geometry:
         """The geometry of the items with which the engine plans."""
@@ -189,11 +225,11 @@ class MediaResolver:
         )
 
     def _geometry(self, modality: Modality, spec: MediaSpec) -> Geometry:
-        self.values.note("grid", spec.grid, "family spec")
-        self.values.note("layout", spec.layout, "family spec")
+        self.values.note("grid", spec.grid.name, "family spec")
+        self.values.note("layout", spec.layout.name, "family spec")
         grid = self._grid(spec)
         words = resolve_words(spec, self.tokenizer, self.tokens, self.values, modality)
-        layout = LAYOUTS.find(spec.layout)(**words)
+        layout = LAYOUTS.find(spec.layout.name)(**words)
         rules = spec.metadata_rules(self._dtype())
         return Geometry(grid, layout, spec.arguments(modality), rules)
 
@@ -210,8 +246,8 @@ class MediaResolver:
 
     def _grid(self, spec: MediaSpec) -> AnyGrid:
         values: dict[str, Any] = {}
-        needed = GRIDS.fields(spec.grid)
-        for name, lookup in spec.values.items():
+        needed = GRIDS.fields(spec.grid.name)
+        for name, lookup in spec.grid.values.items():
             has_fallback = (
                 lookup.default is not None or bool(lookup.by_model_type) or lookup.optional
             )
@@ -225,7 +261,7 @@ class MediaResolver:
             values[name] = value
         try:
             # As JSON, so that a list may become a tuple, and strictly otherwise.
-            adapter = _adapter(GRIDS.find(spec.grid))
+            adapter = _adapter(GRIDS.find(spec.grid.name))
             return adapter.validate_json(json.dumps(values), strict=True)
         except ValidationError as error:
             first = error.errors()[0]
@@ -233,7 +269,7 @@ class MediaResolver:
             if not first["loc"]:
                 raise ModelError(
                     Reason.INVALID_CONFIG_FIELD,
-                    f"{self.files.name}: {spec.grid} needs {wanted}, found {quoted(values)}.",
+                    f"{self.files.name}: {spec.grid.name} needs {wanted}, found {quoted(values)}.",
                 ) from error
             name = str(first["loc"][0])
             raise self.values.invalid(name, values.get(name), wanted) from error

@@ -239,8 +239,7 @@ class _Resolver:
         )
 
     def _max_model_len(self) -> int:
-        context = self.family.context
-        positions = self.values.integer("max_position_embeddings", context.length)
+        positions = self.values.integer("max_position_embeddings", self.family.context_length)
         own = longest_context(self.files, self.family, self.settings, positions)
         self.values.note("max_model_len", own.default, "after other limits and RoPE scaling")
         if self.settings.max_model_len is None:
@@ -259,7 +258,7 @@ class _Resolver:
             self.values.note(str(ref), value, str(ref))
             if value not in allowed:
                 raise self.values.invalid(str(ref), value, " or ".join(map(quoted, allowed)))
-        for part in self.family.parts:
+        for part in self.family.required_parts:
             if not self.files.has_part(part):
                 raise ModelError(
                     Reason.MISSING_FILE,

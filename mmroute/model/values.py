@@ -8,10 +8,11 @@ from typing import Any, Final
 from mmroute.errors import ModelError, Reason, quoted
 from mmroute.families.lookup import Lookup
 from mmroute.model.resolved import Origin
-from mmroute.model_directory import PREPROCESSOR, FieldRef, JsonValue, ModelFiles
+from mmroute.model_directory import FieldRef, JsonValue, ModelFiles
 
 _SIZES: Final = ({"height", "width"}, {"shortest_edge", "longest_edge"})
 """The fields that stand together in a size of transformers."""
+_PREPROCESSOR: Final = "preprocessor_config.json"
 
 
 class Values:
@@ -49,29 +50,36 @@ class Values:
         for ref in places:
             self._check_size(ref, places)
         for ref in places:
-            present, value = self.files.lookup(ref)
+            present, value = self._read(name, ref, lookup)
             if present:
                 if lookup.floats and isinstance(value, float) and value.is_integer():
                     value = int(value)
                 self.note(name, value, str(ref))
                 self.agree(f"{ref} is {value!r}", value, lookup.equals)
                 return self._named(name, value, lookup)
-            if lookup.null_counts and self.files.has_null(ref):
-                self.note(name, None, str(ref))
-                raise self.invalid(name, None, "a value, or missing")
         model_type = self.files.object("config.json").get("model_type")
         default: JsonValue = lookup.default_for(model_type)
         if default is not None:
-            if any(r.file == PREPROCESSOR and not self.files.has(r.file) for r in places):
+            if any(r.file == _PREPROCESSOR and not self.files.has(r.file) for r in places):
                 raise ModelError(
                     Reason.MISSING_FILE,
-                    f"{self.files.name}: {PREPROCESSOR} is missing from {self.files.root}, without "
-                    f"which the engine does not start a model of family {self.family}; copy it "
-                    "from the model's repository.",
+                    f"{self.files.name}: {self.files.root} has no {_PREPROCESSOR}, without which "
+                    f"the engine does not start a model of family {self.family}; copy it from the "
+                    "model's repository.",
                 )
             note = f": {lookup.note}" if lookup.note else ""
             self.note(name, default, f"default{note}")
         return default
+
+    def _read(self, name: str, ref: FieldRef, lookup: Lookup) -> tuple[bool, JsonValue]:
+        """Whether a place has a value, and the value, which null may stand for."""
+        present, value = self.files.lookup(ref)
+        if present or lookup.null == "absent" or not self.files.has_null(ref):
+            return present, value
+        if lookup.null == "refused":
+            self.note(name, None, str(ref))
+            raise self.invalid(name, None, "a value, or missing")
+        return True, lookup.null
 
     def _check_size(self, ref: FieldRef, places: Sequence[FieldRef]) -> None:
         """Refuse a model whose size has another form than the one that the engine reads.

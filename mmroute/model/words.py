@@ -40,10 +40,9 @@ def resolve_words(
     Raises:
         ModelError: as `mmroute.model.values.Values`.
     """
-    types = {name: _plain(kind) for name, kind in LAYOUTS.types(spec.layout).items()}
-    words = {
-        name: _word(name, lookup, types.get(name), values) for name, lookup in spec.words.items()
-    }
+    types = {name: _plain(kind) for name, kind in LAYOUTS.types(spec.layout.name).items()}
+    given = spec.layout.values
+    words = {name: _word(name, lookup, types.get(name), values) for name, lookup in given.items()}
     words.setdefault(_FILL, f"{{{modality}}}")
     resolver = _Resolver(words, tokenizer, tokens, values)
     return {name: resolver.field(name, kind) for name, kind in types.items() if name in words}

@@ -19,15 +19,17 @@ from mmroute.errors import MmrouteError, Reason, SpecError, did_you_mean, proble
 from mmroute.families.lookup import Lookup
 from mmroute.families.matching import known_families, match_family
 from mmroute.families.media import media_problems
+from mmroute.families.processors import with_processors
 from mmroute.families.spec import FamilySpec
 from mmroute.geometry.registry import GRIDS
 from mmroute.model.resolve import resolve_files
 from mmroute.model.resolved import ResolvedModel
-from mmroute.model_directory import MODEL_FILES, ModelFiles, find_model
+from mmroute.model_directory import MODEL_FILES, PARTS, ModelFiles, find_model
 from mmroute.requests.items import Modality
 from mmroute.reuse.fast_paths import REFERENCE_ONLY
 
 _ANY: Final = ("*",)
+_FILES: Final = (*MODEL_FILES, *PARTS)
 _OTHERS: Final = "installed specs"
 _QUOTED: Final = re.compile(r"'([^']*)'")
 _TOML_PLACE: Final = re.compile(r" \(at ([^()]*)\)$")
@@ -38,7 +40,7 @@ class SpecProblem:
     """One error of a spec.
 
     Attributes:
-        place: the dotted path of the field, such as ``image.values.patchsize``.
+        place: the dotted path of the field, such as ``image.grid.patchsize``.
         found: the value of the field, shortened; empty if it has none.
         message: the value that the field must have, or what to do.
     """
@@ -83,8 +85,8 @@ class SpecReport:
             "family": spec.family if spec else None,
             "title": spec.title if spec else None,
             "match": {str(ref): list(v) for ref, v in spec.match.items()} if spec else {},
-            "grid": {m.value: media.grid for m, media in spec.media.items()} if spec else {},
-            "layout": {m.value: media.layout for m, media in spec.media.items()} if spec else {},
+            "grid": {m.value: media.grid.name for m, media in spec.media.items()} if spec else {},
+            "layout": {m.value: one.layout.name for m, one in spec.media.items()} if spec else {},
             "checked": {engine: list(v) for engine, v in spec.checked.items()} if spec else {},
         }
         if self.resolved is not None:
@@ -100,15 +102,9 @@ def check_spec(file: Path, *, model: str | None = None) -> SpecReport:
         file: the TOML file.
         model: a model directory or hub name to resolve by the spec; None for no model.
     """
-    try:
-        raw = tomllib.loads(file.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        place = _TOML_PLACE.search(str(error))
-        words = _TOML_PLACE.sub("", str(error))
-        invalid = SpecProblem(place[1] if place else "the file", "", f"not TOML: {words}")
-        return SpecReport(str(file), (invalid,))
-    except (OSError, UnicodeDecodeError) as error:
-        return SpecReport(str(file), (SpecProblem("the file", "", f"cannot be read: {error}"),))
+    raw = _read(file)
+    if isinstance(raw, SpecProblem):
+        return SpecReport(str(file), (raw,))
     together = list(_media_problems(raw))
     try:
         spec = FamilySpec.model_validate(raw)
@@ -126,10 +122,25 @@ def check_spec(file: Path, *, model: str | None = None) -> SpecReport:
     return SpecReport(str(file), (), spec, resolved)
 
 
+def _read(file: Path) -> dict[str, Any] | SpecProblem:
+    """The tables of a spec, with those of its processor classes below them."""
+    try:
+        return with_processors(tomllib.loads(file.read_text(encoding="utf-8")))
+    except tomllib.TOMLDecodeError as error:
+        place = _TOML_PLACE.search(str(error))
+        words = _TOML_PLACE.sub("", str(error))
+        return SpecProblem(place[1] if place else "the file", "", f"not TOML: {words}")
+    except (OSError, UnicodeDecodeError) as error:
+        return SpecProblem("the file", "", f"cannot be read: {error}")
+    except SpecError as error:
+        return SpecProblem("processors", "", str(error))
+
+
 def _field_problem(error: Mapping[str, Any]) -> SpecProblem:
     """One of pydantic's errors, with a suggestion if the field has few possible values."""
     *parents, last = loc = error["loc"] or ("the file",)
-    place, value = ".".join(map(str, loc)), quoted(error["input"])
+    shown = [key for key, above in zip(loc, ("", *loc), strict=False) if not _unwritten(key, above)]
+    place, value = ".".join(map(str, shown)), quoted(error["input"])
     if not error["loc"]:
         return SpecProblem(place, "", problem(error))
     match error["type"]:
@@ -146,6 +157,11 @@ def _field_problem(error: Mapping[str, Any]) -> SpecProblem:
         case _:
             message = _in_words(error["msg"])
     return SpecProblem(place, value, message)
+
+
+def _unwritten(key: object, above: object) -> bool:
+    """Whether a key stands in no file: the numbers of a grid stand beside its name."""
+    return key == "values" and above in ("grid", "layout")
 
 
 def _in_words(message: str) -> str:
@@ -190,14 +206,14 @@ def _media_problems(raw: Mapping[str, Any]) -> Iterator[SpecProblem]:
 
 def _value_problems(spec: FamilySpec) -> Iterator[SpecProblem]:
     """Values that can never be read, or whose default has the wrong type."""
-    lookups: dict[str, tuple[Lookup, Any]] = {"context.length": (spec.context.length, int)}
+    lookups: dict[str, tuple[Lookup, Any]] = {"context_length": (spec.context_length, int)}
     for name, token in spec.tokens.items():
         lookups |= {f"tokens.{name}.id": (token.id, int)} if token.id else {}
         lookups |= {f"tokens.{name}.text": (token.text, str)} if token.text else {}
     for modality, media in spec.media.items():
-        kinds = GRIDS.types(media.grid)
-        for name, lookup in media.values.items():
-            lookups[f"{modality}.values.{name}"] = (lookup, kinds[name])
+        kinds = GRIDS.types(media.grid.name)
+        for name, lookup in media.grid.values.items():
+            lookups[f"{modality}.grid.{name}"] = (lookup, kinds[name])
     for place, (lookup, kind) in lookups.items():
         if not lookup.sources and lookup.default is None:
             yield SpecProblem(place, "", "has neither a place to be read from nor a default")
@@ -209,8 +225,8 @@ def _value_problems(spec: FamilySpec) -> Iterator[SpecProblem]:
     refs |= {"vocab_size.from": spec.vocab_size.sources, "match": tuple(spec.match)}
     for place, sources in refs.items():
         for ref in sources:
-            if ref.file not in MODEL_FILES:
-                near = did_you_mean(ref.file, MODEL_FILES)
+            if ref.file not in _FILES:
+                near = did_you_mean(ref.file, _FILES)
                 message = f"{ref.file} is not a file that is read from models{near}"
                 yield SpecProblem(place, str(ref), message)
 

@@ -16,7 +16,7 @@ from mmroute.requests.items import Modality
 
 _REPEATED: Final = 3  # so many equal tokens are written as one and their number
 _SHOWN: Final = (160, 60)  # characters of the beginning and of the end
-_KEPT: Final = ("grid", "values", "accepts", "other_arguments", "checked_for_videos")
+_KEPT: Final = ("processors", "grid", "accepts", "other_arguments", "checked_for_videos")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class OwnTokens:
         image: dict[str, Any] = {"target": "image", "chat_text": self.fill}
         image |= {name: spec["image"][name] for name in _KEPT if name in spec["image"]}
         if self.before or self.after:
-            image |= {"layout": "framed", "words": {"before": self.before, "after": self.after}}
+            image["layout"] = {"name": "framed", "before": self.before, "after": self.after}
         others = {k: v for k, v in spec.items() if k not in (*Modality, "placement", "chat")}
         return others | {"tokens": {"image": {"text": self.fill}}, "image": image}
 

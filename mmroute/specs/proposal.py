@@ -18,6 +18,7 @@ from typing import Any, Final
 from mmroute.engines.known import find_engine
 from mmroute.errors import MmrouteError, Reason, quoted
 from mmroute.families.matching import spec_files
+from mmroute.families.processors import find_processor, named_processor, with_processors
 from mmroute.families.spec import load_spec
 from mmroute.model.resolve import resolve_files
 from mmroute.model_directory import FieldRef, ModelFiles
@@ -126,7 +127,7 @@ def _tried(
 ) -> Candidate:
     """Resolve a model by a family's spec, and compare the answers with the oracle's."""
     spec = load_spec(text, family)
-    grid = next((media.grid for media in spec.media.values()), None)
+    grid = next((media.grid.name for media in spec.media.values()), None)
     seen = spec.media.keys() & {Modality.IMAGE, Modality.VIDEO}
     unread = not seen and _named(files, _VISION_WORDS)
     unread = unread or (not spec.media and _named(files, _AUDIO_WORDS))
@@ -160,6 +161,21 @@ def _tried(
     )
 
 
+def _for_classes(spec: Mapping[str, Any], files: ModelFiles) -> dict[str, Any]:
+    """A spec that says itself what its processor classes say, where a model names other ones."""
+    with_theirs = with_processors(spec, files)
+    for modality in Modality:
+        media = with_theirs.get(modality, {})
+        classes = media.get("processors")
+        if classes:
+            named = named_processor(files, find_processor(classes[0]).part, classes)
+            if named not in (None, *classes):
+                del media["processors"]
+            else:
+                with_theirs[modality] = spec[modality]
+    return with_theirs
+
+
 def _lengths(outcome: Outcome) -> list[int] | None:
     """The number of tokens of each item; None for a refusal or unknown ranges."""
     return None if outcome.ranges is None else [length for _, length in outcome.ranges]
@@ -189,7 +205,7 @@ def propose(files: ModelFiles, oracle: Oracle, cases: Sequence[Case]) -> Proposa
     own = own_tokens(files, decided)
     candidates = []
     for _, file in spec_files():
-        known = tomllib.loads(file.read_text(encoding="utf-8"))
+        known = _for_classes(tomllib.loads(file.read_text(encoding="utf-8")), files)
         family = str(known.get("family", file.name))
         spec, note = _renamed(known, files), ""
         candidate = _tried(family, toml_text(spec), files, decided)

@@ -37,10 +37,12 @@ def test_spec_check_tells_a_right_spec_from_a_wrong_one(
     assert "max_pixels" in right.stdout
     wrong = tmp_path / "wrong.toml"
     source = spec.read_text(encoding="utf-8")
-    wrong.write_text(source.replace('"smart_resize"', '"smart_resise"'), encoding="utf-8")
+    wrong.write_text(
+        source.replace('target = "image"', 'target = "image"\nlayout = "fil"'), encoding="utf-8"
+    )
     checked = run("spec", "check", str(wrong))
     assert checked.status == 1
-    assert "smart_resize" in checked.stdout
+    assert "did you mean 'fill'?" in checked.stdout
     checked = run("spec", "check", str(wrong), "--json")
     assert (checked.status, json.loads(checked.stdout)["valid"]) == (1, False)
 

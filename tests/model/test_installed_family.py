@@ -147,37 +147,34 @@ def shout(source, *, mark):
 _ONE_SPEC = """
 family = "one-spec"
 title = "A family that is one file"
+context_length = 4096
+checked = {}
 
 [match]
 "config.json:model_type" = ["acme_vl"]
-
-[checked]
 
 [tokens.image]
 text = "<|image_pad|>"
 
 [image]
 target = "image"
-grid = "long_edge_tiles"
-layout = "tile_text"
 other_arguments = "refused"
 
-[image.values]
+[image.grid]
+name = "long_edge_tiles"
 tokens_per_tile = 5
 longest_edge = 200
 tile_size = 100
 split = true
 
-[image.words]
+[image.layout]
+name = "tile_text"
 fill = "<|image_pad|>"
 tile = "<|vision_start|>{fill}"
 whole = "<|vision_end|>{fill}"
 
 [image.accepts]
 tokens = "tokens_per_tile"
-
-[context]
-length = 4096
 """
 
 

@@ -145,6 +145,88 @@ def test_videos_that_another_processor_reads_are_not_taken(
     assert Modality.IMAGE in media
 
 
+@pytest.mark.parametrize(
+    "named", [None, "Qwen2VLImageProcessor", "Qwen2VLImageProcessorFast", "NoSuchImageProcessor"]
+)
+def test_an_image_processor_that_is_not_known_is_that_of_the_models_type(
+    named: str | None, changed_model: Callable[..., Path]
+) -> None:
+    def change(files: Files) -> None:
+        files["preprocessor_config.json"]["image_processor_type"] = named
+
+    assert Modality.IMAGE in resolve_model(str(changed_model("small-qwen2.5-vl", change))).media
+
+
+@pytest.mark.parametrize(
+    ("field", "named"),
+    [
+        ("image_processor_type", "SiglipImageProcessor"),
+        ("image_processor_type", "SiglipImageProcessorFast"),
+        ("feature_extractor_type", "CLIPFeatureExtractor"),
+    ],
+)
+def test_an_image_processor_with_which_the_family_was_not_compared_is_refused(
+    field: str, named: str, changed_model: Callable[..., Path]
+) -> None:
+    def change(files: Files) -> None:
+        del files["preprocessor_config.json"]["image_processor_type"]
+        files["preprocessor_config.json"][field] = named
+
+    with pytest.raises(ModelError, match="name the class") as caught:
+        resolve_model(str(changed_model("small-qwen2.5-vl", change)))
+    assert caught.value.reason is Reason.INVALID_CONFIG_FIELD
+
+
+@pytest.mark.parametrize("nested", ["feature_extractor", "audio_processor"])
+def test_a_nested_feature_extractor_replaces_the_file(
+    nested: str, changed_model: Callable[..., Path]
+) -> None:
+    """transformers 5 writes it into processor_config.json, under one of two names."""
+
+    def change(files: Files) -> None:
+        files["processor_config.json"] = {nested: {"hop_length": 80, "chunk_length": 15}}
+
+    origins = resolve_model(str(changed_model("small-audio-flamingo-3", change))).origins
+    places = {origin.name: (origin.value, origin.source) for origin in origins}
+    place = f"processor_config.json:{nested}.hop_length"
+    assert places["audio.hop_length"] == (80, place)
+    assert places["audio.sampling_rate"][1].startswith("default")
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "number"),
+    [
+        ("small-command-a-vision", "crop_to_patches", "cropped"),
+        ("small-idefics3", "do_image_splitting", "split"),
+    ],
+)
+def test_null_is_false_to_processors_that_ask_whether_a_field_is_true(
+    name: str, field: str, number: str, changed_model: Callable[..., Path]
+) -> None:
+    """Where it is missing, it is true."""
+
+    def change(files: Files) -> None:
+        files["preprocessor_config.json"][field] = None
+
+    origins = resolve_model(str(changed_model(name, change))).origins
+    assert (number, False) in {(o.name, o.value) for o in origins if o.name == number}
+
+
+@pytest.mark.parametrize(
+    ("file", "field"),
+    [("preprocessor_config.json", "patch_size"), ("config.json", "max_position_embeddings")],
+)
+def test_null_where_the_engine_does_not_start_is_refused(
+    file: str, field: str, changed_model: Callable[..., Path]
+) -> None:
+    def change(files: Files) -> None:
+        files[file][field] = None
+
+    with pytest.raises(ModelError, match=f"{field}.* found None") as caught:
+        resolve_model(str(changed_model("small-qwen2.5-vl", change)))
+    assert caught.value.reason is Reason.INVALID_CONFIG_FIELD
+
+
 def test_extra_special_tokens_win_over_a_field_of_their_name(
     changed_model: Callable[..., Path],
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -18,15 +17,40 @@ from mmroute.specs.check import SpecReport, check_spec
 from mmroute.specs.toml_text import toml_text
 
 SPECS = sorted((ROOT / "model_specs").glob("*.toml"))
-OWN = (
-    next(path for path in SPECS if path.name == "qwen2_5_vl.toml")
-    .read_text(encoding="utf-8")
-    .replace('"qwen2.5-vl"', '"acme-vl"')
-    .replace('"qwen2_5_vl"', '"acme_vl"')
-    .replace('"Qwen2_5_VLForConditionalGeneration"', '"AcmeVLForConditionalGeneration"')
-)
-# Of images alone: each of its lines stands there once.
-OWN = re.sub(r"\n\[(video|tokens\.video).*?(?=\n\[(?!video)|\Z)", "", OWN, flags=re.DOTALL)
+OWN = """\
+family = "acme-vl"
+title = "Acme VL"
+text_config = ["text_config", ""]
+context_length = { default = 32768, note = "Acme" }
+checked = { vllm = ["0.33.0"] }
+
+[match]
+"config.json:model_type" = ["acme_vl"]
+"config.json:architectures" = ["AcmeVLForConditionalGeneration"]
+
+[tokens.image]
+text = { from = ["tokenizer_config.json:image_token"], default = "<|image_pad|>", note = "Acme" }
+equals = ["config.json:image_token_id"]
+
+[image]
+target = "image"
+chat_text = "<|vision_start|><|image_pad|><|vision_end|>"
+layout = "fill"
+
+[image.grid]
+name = "smart_resize"
+patch_size = { from = ["preprocessor_config.json:patch_size"], default = 14, note = "Acme" }
+merge_size = { from = ["preprocessor_config.json:merge_size"], default = 2, note = "Acme" }
+min_pixels = { from = ["preprocessor_config.json:min_pixels"], default = 3136, note = "Acme" }
+max_pixels = { from = ["preprocessor_config.json:max_pixels"], default = 1003520, note = "Acme" }
+resize = { from = ["preprocessor_config.json:do_resize"], default = true, note = "Acme" }
+
+[image.accepts]
+min_pixels = "min_pixels"
+max_pixels = "max_pixels"
+patch_size = "patch_size"
+do_resize = { sets = "resize", kind = "nullable_switch" }
+"""
 
 
 @pytest.fixture
@@ -64,7 +88,7 @@ MISTAKES = {
         "did you mean 'chat_text'?",
     ),
     "a lookup's field": (
-        "patch_size = { from", "patch_size = { form", "image.values.patch_size.form",
+        "patch_size = { from", "patch_size = { form", "image.grid.patch_size.form",
         "did you mean 'from'?",
     ),
     "a token's field": (
@@ -89,7 +113,7 @@ MISTAKES = {
         "did you mean 'kind'?",
     ),
     "a word that is named nowhere": (
-        "[image.accepts]", "[image.words]\nfil = 'a'\n[image.accepts]", "image.words.fil",
+        'layout = "fill"', "layout = { name = 'fill', fil = 'a' }", "image.layout.fil",
         "did you mean 'fill'?",
     ),
     "a placement rule": (
@@ -107,37 +131,37 @@ MISTAKES = {
         "did you mean 'huggingface'?",
     ),
     "a text for a list": ('vllm = ["0.33.0"]', 'vllm = "0.33.0"', "checked.vllm", "list"),
-    "a number for a text": ('title = "Qwen2.5-VL"', "title = 3", "title", "string"),
-    "no title": ('title = "Qwen2.5-VL"', "", "title", "must be given"),
+    "a number for a text": ('title = "Acme VL"', "title = 3", "title", "string"),
+    "no title": ('title = "Acme VL"', "", "title", "must be given"),
     "a reference without field": (
         '"config.json:model_type"', '"config.json"', "match", "FILE:FIELD",
     ),
     "a file that is not read": (
         'patch_size = { from = ["preprocessor_config.json',
         'patch_size = { from = ["preprocesor_config.json',
-        "image.values.patch_size.from", "did you mean 'preprocessor_config.json'?",
+        "image.grid.patch_size.from", "did you mean 'preprocessor_config.json'?",
     ),
     "a value of no grid": (
-        "patch_size = {", "patchsize = {", "image.values.patchsize",
+        "patch_size = {", "patchsize = {", "image.grid.patchsize",
         "did you mean 'patch_size'?",
     ),
     "a value the grid needs": (
-        "patch_size = {", "# {", "image.values.patch_size", "needs it",
+        "patch_size = {", "# {", "image.grid.patch_size", "needs it",
     ),
     "a token the layout needs": (
-        "[tokens.image]", "[tokens.pad]", "image.words.fill", "needs it",
+        "[tokens.image]", "[tokens.pad]", "image.layout.fill", "needs it",
     ),
     "a target that is no token": (
         'target = "image"', 'target = "imag"', "image.target",
         "did you mean 'image'?",
     ),
     "a default of another kind": (
-        "default = 14, note", 'default = "14", note', "image.values.patch_size.default",
+        "default = 14, note", 'default = "14", note', "image.grid.patch_size.default",
         "must be a valid integer",
     ),
     "a value from nowhere": (
         'merge_size = { from = ["preprocessor_config.json:merge_size"], default = 2,',
-        "merge_size = {", "image.values.merge_size", "neither",
+        "merge_size = {", "image.grid.merge_size", "neither",
     ),
     "a token that is read in two ways": (
         'text = { from = ["tok', 'id = { default = 1 }\ntext = { from = ["tok', "tokens.image",
@@ -147,7 +171,7 @@ MISTAKES = {
         'title = "', 'placement = "rendered"\ntitle = "', "image.target", "must be absent",
     ),
     "tags without a number": (
-        'target = "image"', 'words = { target = "<{n}>" }', "image.chat_text", "{n}",
+        'layout = "fill"', "layout = { name = 'fill', target = '<{n}>' }", "image.chat_text", "{n}",
     ),
     "a known name": ('"acme-vl"', '"qwen2-vl"', "family", "a name of its own"),
 }  # fmt: skip
@@ -170,10 +194,10 @@ def test_all_mistakes_are_named_at_once(check: Callable[..., SpecReport]) -> Non
     text = text.replace('target = "image"', 'target = "imag"').replace("max_pixels = {", "# {")
     places = [found.place for found in check(text).problems]
     assert sorted(places) == [
+        "image.grid.max_pixels",
+        "image.grid.patch_size",
+        "image.grid.patchsize",
         "image.target",
-        "image.values.max_pixels",
-        "image.values.patch_size",
-        "image.values.patchsize",
         "titel",
         "title",
     ]

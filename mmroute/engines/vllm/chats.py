@@ -97,9 +97,13 @@ def _template(
     )
 
 
-def _tokenizer_template(source: ChatSource) -> Chat:
-    """Renders without a processor: the engine does not read chat_template.json."""
-    return _template(source, processor=False)
+def _tokenizer_template(source: ChatSource, *, fallback_template: str | None = None) -> Chat:
+    """Renders without a template of a processor, for which ``AutoProcessor`` finds no class.
+
+    The engine then reads neither chat_template.json nor processor_config.json for it.
+    Source: vLLM ``renderers/hf.py`` (`_try_get_processor_chat_template`).
+    """
+    return _template(source, fallback_template=fallback_template, processor=False)
 
 
 def _refused(source: ChatSource) -> Chat:

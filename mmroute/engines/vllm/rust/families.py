@@ -118,7 +118,7 @@ _SPECS: Final = (
 SERVED: Final = frozenset[str]().union(*(spec.families for spec in _SPECS))
 """The families whose images are covered."""
 
-_PREPROCESSOR: Final = "preprocessor_config.json:"
+_PREPROCESSOR: Final = "image_processor:"
 _VISION: Final = "config.json:vision_config."
 _SQUARE: Final = (
     (f"{_PREPROCESSOR}size.height", f"{_VISION}image_size"),
@@ -183,7 +183,7 @@ def _agrees(family: str, engine: MediaSpec, served: MediaSpec, files: ModelFiles
         if wanted is None or found([FieldRef.parse(one)], wanted) != wanted:
             return False
     if name := _PLANNED.get(family):
-        lookups = engine.values[name], served.values[name]
+        lookups = engine.grid.values[name], served.grid.values[name]
         planned, counted = (found(lookup.sources, lookup.default) for lookup in lookups)
         return planned == counted
     return True

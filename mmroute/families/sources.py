@@ -1,0 +1,47 @@
+"""The folders of family specs: the one of this package, and those of installed ones."""
+
+from __future__ import annotations
+
+import importlib.resources
+from collections.abc import Iterator
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Final
+
+from mmroute.errors import SpecError
+from mmroute.plugins import entry_points, owner
+
+ENTRY_POINTS: Final = "mmroute.specs"
+"""Entry point group of other packages' specs: each names a package that holds ``*.toml``."""
+OWN_PACKAGE: Final = "mmroute"
+
+
+def spec_folders() -> Iterator[tuple[str, Traversable]]:
+    """The folders that hold family specs.
+
+    Yields:
+        The name of the package, and its folder: first that of mmroute.
+
+    Raises:
+        SpecError: an installed package does not have the folder that its entry point names.
+    """
+    packaged = importlib.resources.files(OWN_PACKAGE) / "model_specs"
+    # In a source checkout the specs stand beside the package, and a wheel takes them in.
+    root = packaged if packaged.is_dir() else Path(__file__).parents[2] / "model_specs"
+    yield OWN_PACKAGE, root
+    for point in entry_points(ENTRY_POINTS):
+        try:
+            folder = importlib.resources.files(point.value)
+            list(folder.iterdir())
+        except (ImportError, OSError, TypeError) as error:
+            raise SpecError(
+                f"{owner(point)}: the entry point {point.name!r} of {ENTRY_POINTS} must name a "
+                f"package that holds *.toml files, found {point.value!r}: {error}"
+            ) from error
+        yield owner(point), folder
+
+
+def toml_files(folder: Traversable) -> list[Traversable]:
+    """The ``*.toml`` files of a folder, by name; none if there is no such folder."""
+    files = folder.iterdir() if folder.is_dir() else ()
+    return sorted((f for f in files if f.name.endswith(".toml")), key=lambda file: file.name)
