@@ -38,7 +38,7 @@ TOKENIZER_FILES: Final = (
     *TOKENIZER_CONFIGURATION, "tekken.json", "tokenizer.json", "tokenizer.model",
     "tokenizer.model.v*", "tiktoken.model", "*.tiktoken", "vocab.json", "merges.txt",
 )  # fmt: skip
-"""These files and the vocabularies of all formats except GGUF, whose files hold weights."""
+"""These files and the vocabularies of all formats."""
 
 # A path with a directory in it, which is neither JSON nor a template with any effect.
 _LINK: Final = re.compile(r"\s*(?:\.{0,2}/)?[\w.@+-]+(?:/[\w.@+-]+)+\s*")
@@ -267,8 +267,7 @@ def find_model(
         raise ModelError(
             Reason.TOKENIZER_UNVERIFIED,
             f"{model} is a GGUF file, for which vLLM has no tokenizer of its own: it uses the "
-            "original model's. Give that model's directory or name. `mmroute.load_tokenizer` "
-            "encodes with this file as llama.cpp does.",
+            "original model's. Give that model's directory or name.",
         )
     if path.exists():
         raise ModelError(

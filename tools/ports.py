@@ -23,7 +23,7 @@ from typing import Any, Final
 
 ROOT: Final = Path(__file__).parents[1]
 TABLE: Final = Path(__file__).with_name("ports.toml")
-UPSTREAMS: Final = ("vLLM", "transformers", "mistral-common", "SGLang", "tokenizers", "llama.cpp",
+UPSTREAMS: Final = ("vLLM", "transformers", "mistral-common", "SGLang", "tokenizers",
                     "FFmpeg", "Pillow", "libwebp", "minijinja", "minijinja-contrib",
                     "serde_json")  # fmt: skip
 PACKAGES: Final = {

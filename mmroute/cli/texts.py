@@ -13,14 +13,13 @@ from mmroute.cli.strip import print_notes
 from mmroute.model.tokenizer_loading import load_tokenizer
 
 _SOURCE_HELP = (
-    "tokenizer file (tokenizer.json, tokenizer.model, tekken.json, *.tiktoken, vocab.json, "
-    "*.gguf), directory, module:Class, OpenAI model name, or hub name"
+    "tokenizer file (tokenizer.json, tokenizer.model, tekken.json, *.tiktoken, vocab.json), "
+    "directory, module:Class, OpenAI model name, or hub name"
 )
 _ENCODE_EXAMPLES = """\
 examples:
   mmroute encode gpt-4o "Hello, world"
   mmroute encode ./Qwen2.5-VL-3B-Instruct --input prompt.txt --json
-  mmroute encode model.gguf "Hello" --add-special-tokens
   mmroute encode gpt-4o --input - < prompt.txt | mmroute decode gpt-4o -
 
 The IDs stand on one line. Where no engine's IDs are promised, notes on stderr say whose these are.

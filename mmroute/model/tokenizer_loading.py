@@ -42,7 +42,7 @@ _SHOWN: Final = 30  # files of a directory: enough to recognise it
 _MISTRAL: Final = "tokenizer.model.v*"
 _LOOKED_FOR: Final = (
     "tokenizer.json, tekken.json, tokenizer.model.v* (Mistral), tokenizer.model (SentencePiece or "
-    "tiktoken), *.tiktoken, tiktoken.model, vocab.json with merges.txt, one *.gguf"
+    "tiktoken), *.tiktoken, tiktoken.model, vocab.json with merges.txt"
 )
 
 
@@ -54,7 +54,7 @@ def load_tokenizer(
     Args:
         source: the tokenizer to load. The first of these that fits counts:
             a file (``tokenizer.json``, ``tekken.json``, ``tokenizer.model``, ``*.tiktoken``,
-            ``vocab.json``, ``*.gguf``), with the configuration that stands beside it;
+            ``vocab.json``), with the configuration that stands beside it;
             a directory with such files;
             ``module:Class``, or a name in the entry point group ``mmroute.tokenizers``. The class
             is called without arguments, and gives a `Codec`;
@@ -153,17 +153,16 @@ def _candidates(files: ModelFiles, family: FamilySpec | None) -> Iterator[str]:
     yield from filter(files.has, order)
     yield from sorted((path.name for path in files.root.glob(_MISTRAL)), key=_version, reverse=True)
     yield from filter(files.has, ("tokenizer.model", "tiktoken.model"))
-    for several in ("*.tiktoken", "*.gguf"):
-        names = sorted(path.name for path in files.root.glob(several))
-        if len(names) > 1:
-            raise ModelError(
-                Reason.MODEL_NOT_FOUND,
-                f"{files.root} holds several vocabularies; give the path of one: "
-                f"{', '.join(names)}.",
-            )
-        yield from names
-        if several == "*.tiktoken" and files.has("merges.txt") and files.has("vocab.json"):
-            yield "vocab.json"
+    names = sorted(path.name for path in files.root.glob("*.tiktoken"))
+    if len(names) > 1:
+        raise ModelError(
+            Reason.MODEL_NOT_FOUND,
+            f"{files.root} holds several vocabularies; give the path of one: {', '.join(names)}.",
+        )
+    yield from names
+    if files.has("merges.txt") and files.has("vocab.json"):
+        yield "vocab.json"
+    yield from sorted(path.name for path in files.root.glob("*.gguf"))
 
 
 def _version(name: str) -> tuple[int, str]:
@@ -177,8 +176,6 @@ def _load(
 ) -> LoadedTokenizer:
     loaded = _by_format(files, kind, name, family)
     loaded = replace(loaded, notes=(*doubts, *loaded.notes))
-    if kind == FileKind.GGUF:  # it is all there is, and the weights stand behind it
-        return LoadedTokenizer(files.name, loaded)
     configuration = set(files.names(TOKENIZER_CONFIGURATION)) - files.renamed.keys()
     decisive = [name, *["merges.txt"] * (kind == FileKind.VOCAB_JSON), *sorted(configuration)]
     return LoadedTokenizer(
@@ -216,9 +213,11 @@ def _by_format(files: ModelFiles, kind: FileKind, name: str, family: FamilySpec 
 
             return load_rank_file(path, files)
         case FileKind.GGUF:
-            from mmroute.tokenizers.formats.gguf_vocabulary import load_gguf
-
-            return load_gguf(path)
+            raise ModelError(
+                Reason.UNSUPPORTED_TOKENIZER,
+                f"{path} is a GGUF file. vLLM and SGLang read no vocabulary from it: they use the "
+                "tokenizer of the original model. Give that model's directory or name.",
+            )
 
 
 def _of_ones_own(name: str) -> Codec | None:

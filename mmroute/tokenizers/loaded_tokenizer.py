@@ -23,7 +23,7 @@ class LoadedTokenizer:
 
     Attributes:
         source: the name or path that the caller gave.
-        format: the format of its files, such as ``tokenizer.json`` or ``gguf``.
+        format: the format of its files, such as ``tokenizer.json`` or ``tekken``.
         notes: sentences that say which engine has these IDs, and what is not promised. Empty if
             they are the IDs of the engine that mmroute was checked with.
         files: the files that decide its answers, by name; empty for a tokenizer that was not

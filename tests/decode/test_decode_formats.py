@@ -13,12 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from small_models import SMALL_MODELS, write_model
-from small_vocabularies import (
-    write_gguf_bpe,
-    write_gguf_spm,
-    write_ranks,
-    write_vocab_and_merges,
-)
+from small_vocabularies import write_ranks, write_vocab_and_merges
 
 import mmroute
 from mmroute.decode import DecodeStream
@@ -34,8 +29,6 @@ FORMATS: Final[dict[str, Callable[[Path], Path | str]]] = {
     ),
     "vocab.json": lambda d: write_vocab_and_merges(d, {"tokenizer_class": "GPT2Tokenizer"}),
     "tiktoken": lambda d: write_ranks(d / "a.tiktoken"),
-    "gguf, gpt2": lambda d: write_gguf_bpe(d / "a.gguf", "gpt-2"),
-    "gguf, llama": lambda d: write_gguf_spm(d / "a.gguf"),
     "tekken": lambda _: EMBEDDED_MODEL,
 }
 # Byte fallback: a run of bytes is invalid as a whole, so a batch may take back what was given.

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import gguf
 from small_tokenizers import ALPHABET
 
 SPECIALS: Final = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
@@ -57,62 +55,4 @@ def write_ranks(path: Path) -> Path:
     lines = [f"{base64.b64encode(token).decode()} {i}" for i, token in enumerate(tokens)]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join([*lines, ""]), encoding="ascii")
-    return path
-
-
-def write_gguf_bpe(path: Path, pre: str | None, **flags: Any) -> Path:
-    """A ``gpt2`` vocabulary: the byte pairs and three control tokens."""
-    tokens, merges = byte_pairs()
-    texts = [*map(written, tokens), *SPECIALS, "<think>", "ÿé", "[PAD1]"]
-    types = [gguf.TokenType.NORMAL] * len(tokens) + [gguf.TokenType.CONTROL] * len(SPECIALS)
-    types += [gguf.TokenType.USER_DEFINED] * 2 + [gguf.TokenType.UNUSED]
-    writer = _writer(path, "gpt2", texts, types, flags)
-    if pre is not None:
-        writer.add_tokenizer_pre(pre)
-    writer.add_token_merges([f"{written(a)} {written(b)}" for a, b in merges])
-    writer.add_bos_token_id(len(tokens) + 1)
-    writer.add_eos_token_id(len(tokens))
-    return _written(writer, path)
-
-
-def write_gguf_spm(path: Path, **flags: Any) -> Path:
-    """A ``llama`` vocabulary: bytes, characters, words by score, an unused piece."""
-    pieces = [("<unk>", 0.0, gguf.TokenType.UNKNOWN), ("<s>", 0.0, gguf.TokenType.CONTROL),
-              ("</s>", 0.0, gguf.TokenType.CONTROL)]  # fmt: skip
-    pieces += [(f"<0x{byte:02X}>", 0.0, gguf.TokenType.BYTE) for byte in range(256)]
-    seen = {text for text, _, _ in pieces}
-    for word in ("\u2581", *(word.replace(" ", "\u2581") for word in _WORDS)):
-        for end in range(1, len(word) + 1):
-            if word[:end] not in seen and "\n" not in word and "\r" not in word:
-                seen.add(word[:end])
-                pieces.append((word[:end], -float(len(pieces)), gguf.TokenType.NORMAL))
-    pieces += [("▁unus", -1000.0, gguf.TokenType.UNUSED), ("▁u", -990.0, gguf.TokenType.NORMAL),
-               ("▁un", -991.0, gguf.TokenType.NORMAL), ("▁unu", -992.0, gguf.TokenType.NORMAL),
-               ("<think>", 0.0, gguf.TokenType.USER_DEFINED),
-               ("<|endoftext|>", 0.0, gguf.TokenType.CONTROL),
-               ("<|user|>", 0.0, gguf.TokenType.CONTROL)]  # fmt: skip
-    texts, scores, types = zip(*pieces, strict=True)
-    writer = _writer(path, "llama", texts, types, flags)
-    writer.add_token_scores(list(scores))
-    return _written(writer, path)
-
-
-def _writer(
-    path: Path, model: str, texts: Sequence[str], types: Sequence[int], flags: dict[str, Any]
-) -> gguf.GGUFWriter:
-    writer = gguf.GGUFWriter(path, "llama")
-    writer.add_name(flags.pop("name", "small"))
-    writer.add_tokenizer_model(model)
-    writer.add_token_list(list(texts))
-    writer.add_token_types(list(types))
-    writer.add_chat_template("{{ messages }}")
-    for key, value in flags.items():
-        writer.add_bool(f"tokenizer.ggml.{key}", value)
-    return writer
-
-
-def _written(writer: gguf.GGUFWriter, path: Path) -> Path:
-    writer.write_header_to_file(path)
-    writer.write_kv_data_to_file()
-    writer.close()
     return path

@@ -128,6 +128,17 @@ def test_content_decides_and_not_the_name(tmp_path: Path) -> None:
     assert caught.value.reason is Reason.UNSUPPORTED_TOKENIZER
 
 
+def test_a_gguf_file_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(b"GGUF\x03\0\0\0")
+    for source in (path, tmp_path):
+        with pytest.raises(ModelError, match="is a GGUF file") as caught:
+            load_tokenizer(source)
+        assert caught.value.reason is Reason.UNSUPPORTED_TOKENIZER
+    with pytest.raises(ModelError, match="is a GGUF file"):
+        Normalizer.from_pretrained(str(path))
+
+
 def test_ids_that_are_none_are_refused(tmp_path: Path) -> None:
     ours = load_tokenizer(rank_directory(tmp_path))
     for wrong in ([-1], [0, ours.vocab_size], np.array([2**31], np.uint32)):
