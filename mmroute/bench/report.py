@@ -1,4 +1,4 @@
-"""A measurement as a table, as JSON and as a page."""
+"""A measurement as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from mmroute.answering.stages import Stage
 from mmroute.bench.latency import Hashing, Latency, Startup, Summary
 from mmroute.bench.mixes import Inexact
 from mmroute.bench.throughput import Throughput
-from mmroute.pages.plots import bars
-from mmroute.pages.rendering import rendered
 from mmroute.reuse.fast_paths import CacheStats
 
 _MEBIBYTE: Final = 1 << 20
@@ -94,22 +92,6 @@ def as_lines(bench: Bench) -> Iterator[str]:
             yield f"    and {len(mix.inexact) - _SHOWN} more"
     yield ""
     yield from _startup_lines(bench.startup)
-
-
-def as_page(bench: Bench) -> str:
-    """The measurements as HTML, with the stages of each mix as bars."""
-    plots = []
-    for latency in [mix.latency for mix in bench.mixes if mix.latency is not None]:
-        stages = [
-            (stage.value, times.p50, f"{times.p50:,.1f} us")
-            for stage, times in latency.stages_us.items()
-        ]
-        named = _rows(latency, bench.hashing)
-        rows = [(name, each.p50, each.p95, each.p99) for name, each in named]
-        columns = ("microseconds", "p50", "p95", "p99")
-        plots.append((latency.mix, latency.says, bars("medians by stage", stages), columns, rows))
-    lines = [*_head_lines(bench), *_startup_lines(bench.startup)]
-    return rendered("bench/page.html", title=f"Requests of {bench.model}", lines=lines, plots=plots)
 
 
 def _head_lines(bench: Bench) -> Iterator[str]:

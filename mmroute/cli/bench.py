@@ -14,9 +14,9 @@ from mmroute.bench.children import Child, this_build
 from mmroute.bench.latency import Hashing, Latency, Startup, measure_latency
 from mmroute.bench.machine import machine
 from mmroute.bench.mixes import MIXES, Inexact, Mix, read_mix
-from mmroute.bench.report import Bench, MeasuredMix, as_json, as_lines, as_page
+from mmroute.bench.report import Bench, MeasuredMix, as_json, as_lines
 from mmroute.bench.throughput import cores, measure_throughput
-from mmroute.cli.arguments import Commands, add_command, encoder_argument, output_file, positive
+from mmroute.cli.arguments import Commands, add_command, encoder_argument, positive
 from mmroute.cli.engine_options import load_normalizer, model_arguments
 from mmroute.cli.output import EXIT_FAILURE, failed, say
 from mmroute.errors import InexactError
@@ -90,17 +90,12 @@ def add_bench(commands: Commands) -> None:
         default=len(cores()),
         help="the number of processes that answer at the same time (default: one on each core)",
     )
-    bench.add_argument(
-        "--html", metavar="FILE", type=output_file, help="write the report as a page"
-    )
 
 
 def _bench(arguments: argparse.Namespace) -> int:
     if arguments.input is not None and not arguments.input.is_file():
         return failed(arguments, f"--input: there is no file {arguments.input}")
     bench = _measured(arguments)
-    if arguments.html is not None:
-        arguments.html.write_text(as_page(bench), encoding="utf-8")
     if arguments.json:
         print(json.dumps(as_json(bench), ensure_ascii=False))
     else:

@@ -9,17 +9,16 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from mmroute.cli.arguments import Commands, add_command, output_file, positive
+from mmroute.cli.arguments import Commands, add_command, positive
 from mmroute.cli.engine_options import load_normalizer, model_arguments
 from mmroute.cli.output import failed, say
 from mmroute.engines.settings import EngineSettings
 from mmroute.errors import InexactError, Reason, quoted
 from mmroute.hashing import BlockHashes
-from mmroute.pages.alignment import num_same
+from mmroute.parity.differences import num_same
 from mmroute.requests.lines import json_object, request_of
 from mmroute.requests.request import Request
 from mmroute.traces.explain import Explanation, Side, explain
-from mmroute.traces.page import explanation_page
 from mmroute.traces.requests import comparable_hashes
 from mmroute.traces.sources import numbered_lines, objects_of, requests_of
 
@@ -60,9 +59,6 @@ def add_explain(commands: Commands) -> None:
         metavar="ARGS",
         help="the command line of the engine that answered FIRST, where it is another one",
     )
-    parser.add_argument(
-        "--html", metavar="FILE", type=output_file, help="write the answer as a page"
-    )
 
 
 def _explain(arguments: argparse.Namespace) -> int:
@@ -95,8 +91,6 @@ def _explain(arguments: argparse.Namespace) -> int:
         first_answer_of=None if arguments.first_engine_args is None else answer_first,
         block_size=arguments.block_size,
     )
-    if arguments.html is not None:
-        arguments.html.write_text(explanation_page(explanation), encoding="utf-8")
     print(json.dumps(dataclasses.asdict(explanation)) if arguments.json else _as_text(explanation))
     if explanation.cause is None and not explanation.text:
         _say_of_models(_model_of(arguments.first), _model_of(arguments.second))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mmroute.bench.throughput import cores
-from mmroute.cli.arguments import Commands, add_command, output_file, positive, require_extra
+from mmroute.cli.arguments import Commands, add_command, positive, require_extra
 from mmroute.cli.engine_options import (
     DEFAULT_BACKEND,
     MODEL_HELP,
@@ -26,7 +26,6 @@ from mmroute.errors import InexactError, Reason
 from mmroute.normalizer import Normalizer
 from mmroute.reuse.fast_paths import FastPaths
 from mmroute.traces.analysis import analyse, read_trace
-from mmroute.traces.page import trace_page
 from mmroute.traces.report import Table, as_dict, cache_table, facts, loss_table, policy_table
 from mmroute.traces.simulation import FleetSize
 from mmroute.traces.sources import numbered_lines
@@ -40,7 +39,7 @@ them; a line may say "session_id" (its conversation), "timestamp" (milliseconds)
 public traces ("input_length", "hash_ids") need no --model. Workers answer one request after the
 other and evict as vLLM does.
 
-  mmroute trace requests.jsonl --model DIR --workers 4 --blocks 20000 --html report.html
+  mmroute trace requests.jsonl --model DIR --workers 4 --blocks 20000
 
 exit status: 0 simulated; 1 no line has an exact answer, or a process was lost; 2 bad usage
 """
@@ -106,9 +105,6 @@ def add_trace(commands: Commands) -> None:
         help="keep finished parts in this directory; the same command continues a stopped one",
     )
     parser.add_argument(
-        "--html", metavar="FILE", type=output_file, help="write the report as a page"
-    )
-    parser.add_argument(
         "--show-text",
         action="store_true",
         help="show what prompts say: where examples differ, and why lines were refused",
@@ -129,9 +125,6 @@ def _trace(arguments: argparse.Namespace) -> int:
             # Ray prints its messages to stdout.
             stack.enter_context(contextlib.redirect_stdout(sys.stderr))
             report = _report(arguments, normalizer, stack)
-        if arguments.html is not None:
-            page = trace_page(Path(arguments.requests).name, report)
-            arguments.html.write_text(page, encoding="utf-8")
     except BrokenProcessPool:
         hint = "" if arguments.checkpoint else "; with --checkpoint it can go on"
         lost = ChildProcessError(

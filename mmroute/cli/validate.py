@@ -23,7 +23,6 @@ from mmroute.parity.comparison import Finding, Verdict, compare
 from mmroute.parity.oracles import find_oracle
 from mmroute.parity.oracles.transformers import known_differences
 from mmroute.parity.oracles.vectors import VectorsOracle, write_vectors
-from mmroute.parity.page import as_page
 from mmroute.parity.report import Report, as_json, as_lines, report_of
 from mmroute.parity.suite import built_in_cases, cases_from_file, random_cases
 
@@ -169,8 +168,6 @@ def _uncompared(findings: Iterable[Finding]) -> tuple[str, ...]:
 
 def print_report(arguments: argparse.Namespace, report: Report) -> int:
     """Print the report, and return the exit status."""
-    if arguments.html is not None:
-        arguments.html.write_text(as_page(report), encoding="utf-8")
     if arguments.json:
         print(json.dumps(as_json(report), ensure_ascii=False))
     else:
@@ -191,9 +188,6 @@ def report_arguments(parser: argparse.ArgumentParser) -> None:
         "--random", metavar="N", type=int, default=0, help="the number of random requests to add"
     )
     parser.add_argument("--seed", type=int, default=0, help="the seed of the random requests")
-    parser.add_argument(
-        "--html", metavar="FILE", type=output_file, help="write the report as a page"
-    )
 
 
 def own_cases(

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from mmroute.engines.settings import EngineSettings
 from mmroute.geometry import TokenIds
-from mmroute.pages.alignment import NOT_DECODED
+from mmroute.parity.differences import NOT_DECODED
 from mmroute.tokenizers import Tokenizer
 
 CAN_BE_TAKEN_OUT: Final = {

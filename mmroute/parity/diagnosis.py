@@ -9,9 +9,9 @@ import numpy as np
 
 from mmroute.answering.pipeline import answer
 from mmroute.model.resolved import ResolvedModel
-from mmroute.pages.alignment import first_difference, num_same
 from mmroute.parity.cases import Case, Outcome
 from mmroute.parity.causes import Cause, Diagnosis, Remedy
+from mmroute.parity.differences import first_difference, num_same
 from mmroute.parity.identity_remedies import identities_of, identity_remedy
 from mmroute.parity.refusals import engine_refuses
 from mmroute.parity.remedies import token_remedy

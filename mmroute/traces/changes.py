@@ -17,7 +17,7 @@ import pybase64
 from PIL import Image
 
 from mmroute.errors import quoted
-from mmroute.pages.alignment import num_same
+from mmroute.parity.differences import num_same
 from mmroute.requests.items import Modality
 from mmroute.requests.request import Lora, Request
 

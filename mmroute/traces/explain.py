@@ -17,7 +17,7 @@ from mmroute.answering.routing import Routing
 from mmroute.errors import InexactError
 from mmroute.geometry import TokenIds
 from mmroute.hashing import BlockHashes
-from mmroute.pages.alignment import Alignment, Ranges, aligned, first_difference, num_same
+from mmroute.parity.differences import first_difference, num_same
 from mmroute.requests.request import Request
 from mmroute.tokenizers import Tokenizer
 from mmroute.traces.changes import Cause, Change, changes
@@ -75,7 +75,6 @@ class Explanation:
         now: the differing part of the second request, shortened; empty if it would not help.
         first: the request whose blocks a worker has.
         second: the request that does not find them.
-        tokens: the token IDs of both around the first difference.
     """
 
     shared_blocks: int
@@ -89,7 +88,6 @@ class Explanation:
     now: str
     first: Side
     second: Side
-    tokens: Alignment
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +161,6 @@ def explain(
         now=change.now if change else "",
         first=_side(old, at, tokenizer),
         second=_side(new, at, tokenizer),
-        tokens=aligned(old.ids, _ranges(old), new.ids, _ranges(new), tokenizer),
     )
 
 
@@ -248,10 +245,6 @@ def _identified_ids(routing: Routing) -> npt.NDArray[np.int64]:
         end = placeholder.offset + placeholder.length
         ids[placeholder.offset : end] = -1 - zlib.crc32(identity.value.encode())
     return ids
-
-
-def _ranges(answer: _Answer) -> Ranges:
-    return [(each.offset, each.length) for each in answer.routing.placeholders]
 
 
 def _side(answer: _Answer, at: int, tokenizer: Tokenizer) -> Side:

@@ -151,7 +151,7 @@ def _loss(loss: Loss, command: str, show_text: bool) -> dict[str, Any]:
         "command": command,
     }
     if show_text:
-        texts = ("was", "now", "first", "second", "tokens")
+        texts = ("was", "now", "first", "second")
         shown = dataclasses.asdict(explanation)
         example |= {name: shown[name] for name in texts}
     return {

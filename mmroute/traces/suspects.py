@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from mmroute.pages.alignment import num_same
+from mmroute.parity.differences import num_same
 from mmroute.traces.requests import TracedRequest
 
 _MAX_BLOCKS: Final = 1 << 19  # the blocks of all requests that are remembered

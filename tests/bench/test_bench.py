@@ -62,15 +62,11 @@ class Here(Child):
 
 
 @pytest.mark.process
-def test_a_report_for_machines(
-    small_model: Callable[[str], Path], tmp_path: Path, run: Run
-) -> None:
+def test_a_report_for_machines(small_model: Callable[[str], Path], run: Run) -> None:
     model = small_model("small-qwen2.5-vl")
-    page = tmp_path / "page.html"
-    options = ("--mix", "chat", "--algorithm", "xxhash", "--json", "--html", page)
+    options = ("--mix", "chat", "--algorithm", "xxhash", "--json")
     status, out, err = run(model, *QUICK, "--processes", 2, *options)
     assert status == 0
-    assert page.read_text(encoding="utf-8").count("<rect") == len(Stage)
     assert "chat: latency of 2 requests" in err
     report = json.loads(out)
     assert report["hashing"]["algorithm"] == "xxhash"
@@ -143,7 +139,6 @@ def test_inexact_requests_are_counted_with_their_reasons(
     ("arguments", "words"),
     [
         (["--input", "nowhere.jsonl"], "there is no file nowhere.jsonl"),
-        (["--html", "nowhere/page.html"], "there is no directory nowhere"),
     ],
 )
 def test_wrong_arguments(arguments: list[str], words: str, run: Run) -> None:

@@ -30,8 +30,7 @@ from mmroute.parity.comparison import (
 )
 from mmroute.parity.diagnosis import diagnose
 from mmroute.parity.oracles.vectors import VectorsOracle, write_vectors
-from mmroute.parity.page import as_page
-from mmroute.parity.report import Report
+from mmroute.parity.report import Report, as_lines
 from mmroute.requests.items import Modality
 
 OF_SIZES = {"rounding", "limits", "aspect", "tiny", "order"}
@@ -286,9 +285,9 @@ def test_equal_answers_are_not_diagnosed(
     assert {finding.verdict for finding in findings} == {Verdict.EQUAL, Verdict.REFUSED}
 
 
-def test_a_page_shows_what_was_not_decided(normalizer: Load) -> None:
+def test_a_report_shows_what_was_not_decided(normalizer: Load) -> None:
     model = normalizer("small-qwen2.5-vl").model
     case = one(28, 28)
     finding = Finding(case, our_outcome(model, case), None, Verdict.UNDECIDED, note="cannot say")
     report = Report(model.name, "qwen2.5-vl", "vllm", (finding,), model.tokenizer)
-    assert "cannot say" in as_page(report)
+    assert "cannot say" in "\n".join(as_lines(report))

@@ -12,12 +12,10 @@ from typing import Any
 import pyarrow.parquet
 import pytest
 from command_line import run
-from report_page import ReportPage
 from traces.make_trace import Parameters, make_trace
 
 from mmroute.cli import main
 from mmroute.traces import workers
-from mmroute.traces.page import _round_numbers
 from mmroute.traces.simulation import Policy
 from mmroute.traces.sources import line_of_row
 
@@ -173,44 +171,15 @@ def test_a_loss_is_explained_by_the_request_with_most_in_common(
 
 
 def test_prompts_are_not_in_a_report_unless_asked_for(model: str, tmp_path: Path) -> None:
-    path, page = tmp_path / "clock.jsonl", tmp_path / "page.html"
+    path = tmp_path / "clock.jsonl"
     path.write_text(clock_lines())
-    options = ("trace", str(path), "--model", model, "--model-id", "a", "--html", str(page))
+    options = ("trace", str(path), "--model", model, "--model-id", "a")
     for more in ((), ("--json",)):
-        without = run(*options, *more).stdout + page.read_text()
+        without = run(*options, *more).stdout
         shown = run(*options, *more, "--show-text").stdout
         for text in ("Read what", "10:0", "found str"):
             assert text not in without
             assert text in shown
-            assert text in page.read_text()
-
-
-def test_a_report_and_an_explanation_are_pages_that_need_nothing(
-    model: str, tmp_path: Path
-) -> None:
-    path, page = tmp_path / "clock.jsonl", tmp_path / "page.html"
-    path.write_text(clock_lines())
-    run("trace", str(path), "--model", model, "--html", str(page))
-    shown = ReportPage(page)
-    assert shown.tags["svg"] == 4  # curve, routing, over time, losses
-    assert shown.tags["polyline"] == 1 + 3
-    run("explain", model, f"{path}#2", f"{path}#3", "--html", str(page))
-    assert ReportPage(page).tags["span"] > 20
-    assert "system_prompt" in page.read_text()
-
-
-@pytest.mark.parametrize(
-    ("end", "numbers"),
-    [
-        (3.4, [0, 1, 2, 3]),
-        (0.7, [0, 0.2, 0.4, 0.6]),
-        (24, [0, 5, 10, 15, 20]),
-        (120, [0, 20, 40, 60, 80, 100, 120]),
-        (1, [0, 0.2, 0.4, 0.6, 0.8, 1]),
-    ],
-)
-def test_ticks_are_round_numbers(end: float, numbers: list[float]) -> None:
-    assert _round_numbers(end) == pytest.approx(numbers)
 
 
 def test_lines_without_an_exact_answer_are_counted_by_reason(

@@ -17,10 +17,10 @@ from mmroute.errors import InexactError, Reason
 from mmroute.geometry import TokenIds
 from mmroute.kv_events import EventBatch
 from mmroute.model.resolved import ResolvedModel
-from mmroute.pages.alignment import first_difference
 from mmroute.parity.cases import Case, Outcome, Served, UndecidedError
 from mmroute.parity.causes import Cause, Remedy
 from mmroute.parity.comparison import Finding, Verdict
+from mmroute.parity.differences import first_difference
 from mmroute.parity.events.chains import Chain, Chains
 from mmroute.parity.events.explanation import Explainer, most_alike
 from mmroute.parity.events.remedies import block_size_remedy, items_and_salts

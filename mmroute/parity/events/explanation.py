@@ -22,8 +22,8 @@ from mmroute.hashing import num_hashed
 from mmroute.kv_events import EventBatch
 from mmroute.kv_events.holders import low_bits
 from mmroute.model.resolved import ResolvedModel
-from mmroute.pages.alignment import first_difference
 from mmroute.parity.causes import Cause, Remedy
+from mmroute.parity.differences import first_difference
 from mmroute.parity.events.chains import Chain, Chains, stored_in
 from mmroute.parity.events.hashings import HashedWith, hashed_with, predicted_keys
 from mmroute.parity.events.remedies import (
