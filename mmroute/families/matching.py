@@ -15,6 +15,7 @@ from mmroute.families.spec import FamilyHead, FamilySpec, read_table
 from mmroute.model_directory import ModelFiles
 
 _OTHER_TABLE: Final = re.compile(r"^\[(?!match\])", re.MULTILINE)
+_OTHER_LINE: Final = re.compile(r"^(?!family|without|embedded)\w+ = .*\n", re.MULTILINE)
 
 
 def spec_files() -> Iterator[tuple[str, Traversable]]:
@@ -73,7 +74,8 @@ def _head(text: str, name: str) -> FamilyHead:
         SpecError: it is malformed.
     """
     try:
-        return read_table(FamilyHead, _OTHER_TABLE.split(text, 1)[0], name)
+        head = _OTHER_LINE.sub("", _OTHER_TABLE.split(text, 1)[0])
+        return read_table(FamilyHead, head, name)
     except SpecError:  # parts of the head stand elsewhere, or the whole file has the error
         return read_table(FamilyHead, text, name)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.resources
-from collections.abc import Iterator
+from functools import cache
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Final
@@ -16,11 +16,9 @@ ENTRY_POINTS: Final = "mmroute.specs"
 OWN_PACKAGE: Final = "mmroute"
 
 
-def spec_folders() -> Iterator[tuple[str, Traversable]]:
-    """The folders that hold family specs.
-
-    Yields:
-        The name of the package, and its folder: first that of mmroute.
+@cache
+def spec_folders() -> tuple[tuple[str, Traversable], ...]:
+    """The packages that hold family specs, and their folders: first that of mmroute.
 
     Raises:
         SpecError: an installed package does not have the folder that its entry point names.
@@ -28,7 +26,7 @@ def spec_folders() -> Iterator[tuple[str, Traversable]]:
     packaged = importlib.resources.files(OWN_PACKAGE) / "model_specs"
     # In a source checkout the specs stand beside the package, and a wheel takes them in.
     root = packaged if packaged.is_dir() else Path(__file__).parents[2] / "model_specs"
-    yield OWN_PACKAGE, root
+    found = [(OWN_PACKAGE, root)]
     for point in entry_points(ENTRY_POINTS):
         try:
             folder = importlib.resources.files(point.value)
@@ -38,7 +36,8 @@ def spec_folders() -> Iterator[tuple[str, Traversable]]:
                 f"{owner(point)}: the entry point {point.name!r} of {ENTRY_POINTS} must name a "
                 f"package that holds *.toml files, found {point.value!r}: {error}"
             ) from error
-        yield owner(point), folder
+        found.append((owner(point), folder))
+    return tuple(found)
 
 
 def toml_files(folder: Traversable) -> list[Traversable]:
