@@ -288,6 +288,8 @@ def test_properties_of_which_a_parser_makes_no_grammar(
 
 CALL_ITEM = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
 WRITTEN = {"role": "assistant", "content": [{"type": "output_text", "text": "a"}]}
+TEXT_OF_MODEL = {"type": "output_text", "text": "a"}
+RETURNED = {"type": "message", "role": "assistant", "id": "m", "status": "completed"}
 RESULTS = ("function_call_output", "custom_tool_call_output")
 
 
@@ -304,11 +306,49 @@ RESULTS = ("function_call_output", "custom_tool_call_output")
         (WRITTEN, 400),
         ({**WRITTEN, "id": "m"}, 422),
         ({**WRITTEN, "id": "m", "type": None}, 422),
+        *(({"role": "user", "id": "m", **more}, 422) for more in ({}, {"content": 5}, {"role": 5})),
+        ({"role": "user", "id": "m", "content": "a"}, 200),
+        ({"role": "user", "id": 5, "content": None}, 400),
+        *(({**RETURNED, "content": content}, 422) for content in ("a", {}, {"a": 1})),
+        ({**RETURNED, "content": ""}, 200),
+        ({**RETURNED, "status": None, "content": "a"}, 200),
+        *(({**RETURNED, "content": [{**TEXT_OF_MODEL, "annotations": unread}]}, status)
+          for unread, status in (({"a": 1}, 200), ("a", 200), (5, 400), (None, 400))),
+        *(({**RETURNED, "content": [{**TEXT_OF_MODEL, "logprobs": unread}]}, status)
+          for unread, status in (([], 200), (None, 200), ({"a": 1}, 422), (True, 400))),
+        ({"type": "custom_tool_call_output", "call_id": "c", "output": {}}, 422),
+        ({"type": "custom_tool_call_output", "call_id": "c", "output": 5}, 400),
+        ({"type": "function_call_output", "call_id": "c", "output": {}}, 400),
+        ({"type": "reasoning", "summary": {}}, 422),
+        ({"type": "reasoning", "summary": "a"}, 422),
+        ({"type": "reasoning", "summary": [], "content": {}}, 400),
     ],
-)
+)  # fmt: skip
 def test_items_of_the_responses_api(client: TestClient, item: dict[str, Any], status: int) -> None:
     reply = client.post(RESPONSES, json={"model": "a", "input": [*HI, item]})
     assert reply.status_code == status
+
+
+@pytest.mark.parametrize(
+    ("choice", "status"),
+    [
+        *(({"type": "allowed_tools", "mode": "auto", "tools": tools}, status)
+          for tools, status in (([], 200), ([{"type": "mcp"}], 200), ({}, 400), ([5], 400))),
+        ({"type": "allowed_tools", "tools": []}, 400),
+        *(({"type": kind, "name": "f"}, 200) for kind in ("function", "custom")),
+        *(({"type": "custom", **more}, 400) for more in ({}, {"name": 5})),
+        ({"type": "mcp", "server_label": "s"}, 200),
+        *(({"type": "mcp", **more}, 400) for more in ({}, {"server_label": "s", "name": 5})),
+        *(({"type": kind}, 200) for kind in ("shell", "apply_patch", "computer")),
+        ({"type": "web_search"}, 400),
+    ],
+)  # fmt: skip
+def test_tool_choices_of_the_responses_api(
+    client: TestClient, choice: dict[str, Any], status: int
+) -> None:
+    tools = [{"type": "function", "name": "f", "parameters": {}, "strict": False}]
+    body = {"model": "a", "input": HI, "tools": tools, "tool_choice": choice}
+    assert client.post(RESPONSES, json=body).status_code == status
 
 
 @pytest.mark.parametrize("kind", RESULTS)

@@ -40,7 +40,7 @@ from mmroute.api.vllm.fields import (
 from mmroute.api.vllm.rendering import rendered, route_ids
 from mmroute.api.vllm.request_checks import before_fields, check_responses
 from mmroute.api.vllm.responses_chat import has_long_call_ids, messages_of, tools_of
-from mmroute.api.vllm.responses_items import Item, Tool, is_untyped
+from mmroute.api.vllm.responses_items import Item, Tool
 from mmroute.api.vllm.responses_protocol import (
     PromptCacheOptions,
     Reasoning,
@@ -151,11 +151,6 @@ class ResponsesRequest(BaseModel, defer_build=True):
         model, chat = call.model, self._options()
         if model.model.engine.frontend is Frontend.RUST:
             raise not_served("/v1/responses")
-        if any(map(is_untyped, self.input if isinstance(self.input, list) else ())):
-            raise unsupported_field(
-                'input: a message with what the model wrote has no "type": "message", without '
-                "which it is not covered",
-            )
         request_id = self.request_id
         if "request_id" not in self.model_fields_set:
             request_id = f"resp_{call.own_id()}"

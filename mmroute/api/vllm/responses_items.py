@@ -10,10 +10,26 @@ Source: vLLM ``entrypoints/openai/responses/protocol.py`` and openai 3.52
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal, NotRequired, TypeAlias
+from typing import Annotated, Any, Final, Literal, NotRequired, TypeAlias, get_args
 
-from pydantic import ConfigDict, Discriminator, Field, Tag, with_config
+from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, with_config
 from typing_extensions import TypedDict
+
+from mmroute.api.vllm.errors import unsupported_field
+
+
+def _only_list(value: object) -> object:
+    """Refuse what vLLM takes for an iterable of parts, and reads part by part later."""
+    if isinstance(value, str | Mapping):
+        raise unsupported_field("input: parts that are an object or a text are not covered")
+    return value
+
+
+def _refuse_reference(_item: object) -> None:
+    raise unsupported_field(
+        'input: an item with an `id` and no "type", which is no message of the API, is not covered'
+    )
+
 
 _Status: TypeAlias = Literal["in_progress", "completed", "incomplete"]
 
@@ -62,12 +78,17 @@ class InputMessage(_Open):
     type: NotRequired[Literal["message"]]
 
 
+_Unread: TypeAlias = list[Any] | dict[str, Any] | str
+"""A field that vLLM declares as an iterable, and never reads."""
+
+
 class OutputText(_Open):
     """Text that the model wrote."""
 
     type: Literal["output_text"]
     text: str
-    annotations: NotRequired[list[Any]]
+    annotations: NotRequired[_Unread]
+    logprobs: NotRequired[Annotated[list[Any] | None, BeforeValidator(_only_list)]]
 
 
 class OutputRefusal(_Open):
@@ -77,7 +98,10 @@ class OutputRefusal(_Open):
     refusal: str
 
 
-_Written: TypeAlias = list[Annotated[OutputText | OutputRefusal, Field(discriminator="type")]]
+_Written: TypeAlias = Annotated[
+    list[Annotated[OutputText | OutputRefusal, Field(discriminator="type")]],
+    BeforeValidator(_only_list),
+]
 
 
 class OutputMessage(_Open):
@@ -88,15 +112,6 @@ class OutputMessage(_Open):
     content: _Written
     id: NotRequired[str]
     status: NotRequired[_Status]
-
-
-class UntypedMessage(_Open):
-    """A message with what the model wrote and no `type`, which another of vLLM's types takes."""
-
-    role: Literal["user", "assistant", "system", "developer"]
-    content: _Written
-    id: str
-    type: NotRequired[None]
 
 
 class FunctionCall(_Open):
@@ -142,7 +157,7 @@ class CustomToolCallOutput(_Open):
 
     type: Literal["custom_tool_call_output"]
     call_id: str
-    output: str | _Parts
+    output: str | Annotated[_Parts, BeforeValidator(_only_list)]
     id: NotRequired[str]
     caller: NotRequired[_Caller | None]
 
@@ -165,7 +180,7 @@ class ReasoningItem(_Open):
     """The model's reasoning, as the API returned it."""
 
     type: Literal["reasoning"]
-    summary: list[SummaryText]
+    summary: Annotated[list[SummaryText], BeforeValidator(_only_list)]
     id: NotRequired[str]
     content: NotRequired[list[ReasoningText] | None]
     encrypted_content: NotRequired[str | None]
@@ -193,20 +208,22 @@ def _kind_of(item: object) -> str | None:
     kind = item.get("type")
     if kind not in (None, "message"):
         return kind if isinstance(kind, str) and kind in _ITEMS else "other"
+    if kind is None and isinstance(item.get("id"), str):
+        return "untyped"
     parts = item.get("content")
     written = isinstance(parts, list) and all(
         isinstance(part, Mapping) and part.get("type") in ("output_text", "refusal")
         for part in parts
     )
-    if written and kind is None and parts and "id" in item:
-        return "untyped_message"
+    # vLLM reads a text as parts if the item has every field of what a model wrote.
+    written = written or (
+        isinstance(parts, str | Mapping)
+        and parts != ""
+        and isinstance(item.get("id"), str)
+        and item.get("status") in get_args(_Status)
+    )
     of_model = written and item.get("role") == "assistant" and kind is not None
     return "output_message" if of_model else "message"
-
-
-def is_untyped(item: Mapping[str, Any]) -> bool:
-    """Whether an item is an `UntypedMessage`."""
-    return item.get("type") is None and _kind_of(item) == "untyped_message"
 
 
 _ITEMS: Final = frozenset({
@@ -216,7 +233,11 @@ _ITEMS: Final = frozenset({
 Item: TypeAlias = Annotated[
     Annotated[InputMessage, Tag("message")]
     | Annotated[OutputMessage, Tag("output_message")]
-    | Annotated[UntypedMessage, Tag("untyped_message")]
+    | Annotated[
+        InputMessage | Annotated[InputMessage, BeforeValidator(_refuse_reference)],
+        Field(union_mode="left_to_right"),
+        Tag("untyped"),
+    ]
     | Annotated[FunctionCall, Tag("function_call")]
     | Annotated[FunctionCallOutput, Tag("function_call_output")]
     | Annotated[CustomToolCall, Tag("custom_tool_call")]

@@ -5,22 +5,51 @@ Source: vLLM ``entrypoints/openai/responses/protocol.py``.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, Field
 
 from mmroute.api.vllm.fields import Effort, Open
 
 
-class ToolChoice(Open):
-    """The tool that must be called, or the tools that may be."""
+class ToolChoiceAllowed(Open):
+    """The tools that may be called."""
+
+    type: Literal["allowed_tools"]
+    mode: Literal["auto", "required"]
+    tools: list[dict[str, Any]]
+
+
+class ToolChoiceNamed(Open):
+    """The tool that must be called."""
+
+    type: Literal["custom", "function"]
+    name: str
+
+
+class ToolChoiceMcp(Open):
+    """The server of which a tool must be called."""
+
+    type: Literal["mcp"]
+    server_label: str
+    name: str | None = None
+
+
+class ToolChoiceHosted(Open):
+    """The tool of the API itself that must be called."""
 
     type: Literal[
-        "allowed_tools", "apply_patch", "code_interpreter", "computer", "computer_use",
-        "computer_use_preview", "custom", "file_search", "function", "image_generation", "mcp",
-        "programmatic_tool_calling", "shell", "web_search_preview",
-        "web_search_preview_2025_03_11",
+        "apply_patch", "code_interpreter", "computer", "computer_use", "computer_use_preview",
+        "file_search", "image_generation", "programmatic_tool_calling", "shell",
+        "web_search_preview", "web_search_preview_2025_03_11",
     ]  # fmt: skip
+
+
+ToolChoice: TypeAlias = Annotated[
+    ToolChoiceAllowed | ToolChoiceNamed | ToolChoiceMcp | ToolChoiceHosted,
+    Field(discriminator="type"),
+]
+"""The tool that must be called, or the tools that may be."""
 
 
 class Reasoning(BaseModel):
