@@ -6,7 +6,7 @@ only looked up here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from mmroute.answering.caches import NO_CACHES, Caches
@@ -24,6 +24,7 @@ from mmroute.answering.prompt_ids import (
 from mmroute.answering.routing import Routing, SizedItems
 from mmroute.answering.stages import Stage, Stopwatch
 from mmroute.chat import Continued
+from mmroute.engines.hashes import Hashes, RefusedHashes
 from mmroute.errors import (
     InexactError,
     Reason,
@@ -140,7 +141,7 @@ def answer(
         identities=identities,
         lora=request.lora,
         cache_salt=request.cache_salt,
-        hashing=model.hashing,
+        hashing=_hashing(model, request),
         reads_cache=request.reads_cache and model.settings.prefix_caching,
         _token_ids=expansion.token_ids,
         _unexpanded=prepared.ids,
@@ -155,6 +156,31 @@ def with_adapter(model: ResolvedModel, request: Request) -> Request:
     if loras and request.lora is None and isinstance(request.model, str):
         return request._replace(lora=lora_of(loras, request.model))
     return request
+
+
+def _hashing(model: ResolvedModel, request: Request) -> Hashes:
+    """The engine's hashes. They are refused if it may take an adapter that no request names.
+
+    Source: vLLM ``entrypoints/serve/engine/serving.py`` (`_get_active_default_mm_loras`).
+    """
+    loras = model.settings.loras
+    if not loras or request.lora is not None or not request.messages:
+        return model.hashing
+    kinds = {
+        str(part.get("type")).partition("_")[0]
+        for message in request.messages
+        if isinstance(parts := message.get("content"), list)
+        for part in parts
+        if isinstance(part, Mapping)
+    }
+    taken = sorted(loras.keys() & kinds)
+    if not taken:
+        return model.hashing
+    why = (
+        f"--lora-modules: vLLM may take the adapter {taken[0]!r} for a chat with parts of a type "
+        "of this name, which is not covered; give the adapter another name, or name it as `model`"
+    )
+    return RefusedHashes(model.hashing.settings, why)
 
 
 def expand(model: ResolvedModel, prepared: Prepared) -> Expansion:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 from media_files import png_url
 
-from mmroute import EngineSettings, Lora, Normalizer, Request, from_openai
+from mmroute import EngineSettings, InexactError, Lora, Normalizer, Reason, Request, from_openai
 from mmroute.api.vllm import LoadedModel, answer_body
 
 LINE: Final = "vllm serve org/m --enable-lora --lora-modules sql=/adapters/sql"
@@ -80,6 +80,34 @@ def test_each_worker_of_a_fleet_has_its_own_path(load: Callable[[str], Normalize
         alone = [each.answer(request) for each in (normalizer, *rest)]
         assert [routing.lora for routing in found] == [routing.lora for routing in alone]
     assert others[0].answer(Request(prompt="a", model="sql")).lora == Lora("sql", "/mnt/sql")
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [("image", IMAGE), ("text", {"type": "text", "text": TEXT}),
+     ("refusal", {"type": "refusal", "refusal": TEXT})],
+)  # fmt: skip
+def test_an_adapter_named_like_a_part_may_be_taken_for_a_chat_with_such_parts(
+    load: Callable[[str], Normalizer], name: str, part: dict[str, Any]
+) -> None:
+    normalizer = load(f"{LINE} {name}=/adapters/one")
+    role = "assistant" if name == "refusal" else "user"
+    message = {"role": role, "content": [part]}
+    chat = {"messages": [message, {"role": "user", "content": TEXT * 2}]}
+    plain = load(LINE).answer(from_openai({**chat, "model": "m"}))
+    refused = normalizer.answer(from_openai({**chat, "model": "m"}))
+    assert refused.token_ids.tolist() == plain.token_ids.tolist()
+    with pytest.raises(InexactError, match=f"the adapter '{name}'") as error:
+        refused.block_hashes()
+    assert error.value.reason is Reason.UNSUPPORTED_ENGINE_SETTING
+    for named in (name, "sql"):
+        routing = normalizer.answer(from_openai({**chat, "model": named}))
+        assert routing.lora is not None
+        assert routing.block_hashes() != plain.block_hashes()
+    for other in ({"prompt": TEXT * 4}, {"messages": [{"role": "user", "content": TEXT * 4}]}):
+        request = from_openai({**other, "model": "m"})
+        expected = load(LINE).answer(request).block_hashes()
+        assert normalizer.answer(request).block_hashes() == expected
 
 
 def test_a_name_of_another_type_names_no_adapter(load: Callable[[str], Normalizer]) -> None:
