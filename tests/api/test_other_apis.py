@@ -286,6 +286,42 @@ def test_properties_of_which_a_parser_makes_no_grammar(
             assert reply.status_code == (422 if fails and choice != "none" else 200)
 
 
+@pytest.mark.parametrize("parser", ["", "--tool-call-parser hermes --enable-auto-tool-choice"])
+def test_calls_that_are_asked_for_and_have_not_one_tool(
+    small_model: Callable[[str], Path], parser: str
+) -> None:
+    settings = EngineSettings.from_args(f"vllm serve x {parser}")
+    model = ModelSource(str(small_model("small-llava-1.5")), ("a",), engine_settings=settings)
+    function = {"type": "function", "name": "f", "parameters": {}}
+    hosted, custom = {"type": "web_search"}, {"type": "custom", "name": "c"}
+    namespace = {"type": "namespace", "name": "n", "description": "", "tools": [custom]}
+    named = {"type": "function", "name": "f"}
+    tools_of_chat = [{"type": "function", "function": {"name": "f"}}]
+    chosen = {"type": "function", "function": {"name": "f"}}
+    of_messages = {"name": "f", "input_schema": {}}
+    as_messages = {"messages": HI, "max_tokens": 9, "tool_choice": {"type": "tool", "name": "f"}}
+    cases: list[tuple[str, dict[str, Any], bool]] = [
+        (CHAT, {"messages": HI, "tools": tools_of_chat * 2, "tool_choice": chosen}, True),
+        (CHAT, {"messages": HI, "tools": tools_of_chat, "tool_choice": chosen}, False),
+        (CHAT, {"messages": HI, "tools": tools_of_chat * 2, "tool_choice": "required"}, False),
+        (MESSAGES, {**as_messages, "tools": [of_messages] * 2}, True),
+        (MESSAGES, {**as_messages, "tools": [of_messages]}, False),
+        (MESSAGES, {**as_messages, "tools": []}, False),
+        (RESPONSES, {"tools": [function] * 2, "tool_choice": named}, True),
+        (RESPONSES, {"tools": [function, custom], "tool_choice": named}, False),
+        (RESPONSES, {"tools": [hosted], "tool_choice": "required"}, True),
+        (RESPONSES, {"tools": [namespace], "tool_choice": "required"}, True),
+        (RESPONSES, {"tools": [namespace], "tool_choice": {"type": "custom", "name": "c"}}, True),
+        (RESPONSES, {"tools": [hosted]}, False),
+        (RESPONSES, {"tools": [hosted, custom], "tool_choice": "required"}, False),
+    ]
+    with serving([model], ServerSettings()) as client:
+        for path, fields, fails in cases:
+            body = {"model": "a", **({"input": "Hi"} if path == RESPONSES else {}), **fields}
+            found = client.post(path, json=body).status_code
+            assert found == (422 if fails and parser else 200), body
+
+
 CALL_ITEM = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
 WRITTEN = {"role": "assistant", "content": [{"type": "output_text", "text": "a"}]}
 TEXT_OF_MODEL = {"type": "output_text", "text": "a"}

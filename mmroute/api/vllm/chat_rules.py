@@ -11,9 +11,14 @@ from typing import Any, ClassVar, Final, Protocol, TypeAlias
 
 from mmroute.api.vllm.answers import GenerateRequest
 from mmroute.api.vllm.errors import bad_request, unsupported_field
-from mmroute.api.vllm.fields import ChatCompletionToolsParam, GenerationRequest
+from mmroute.api.vllm.fields import (
+    ChatCompletionNamedToolChoiceParam,
+    ChatCompletionToolsParam,
+    GenerationRequest,
+)
 from mmroute.api.vllm.harmony_output import tagged
 from mmroute.api.vllm.options import ApiOptions
+from mmroute.api.vllm.responses_protocol import ToolChoiceNamed
 from mmroute.api.vllm.sampling import check_output_budget, structured_outputs
 from mmroute.engines.settings import EngineSettings
 from mmroute.errors import quoted
@@ -96,12 +101,25 @@ class TemplateRules:
     def check_tools(self, tools: Sequence[ChatCompletionToolsParam] | None, choice: object) -> None:
         """Refuse tools of which the engine's parser can make no grammar.
 
-        Source: vLLM ``tool_parsers/structural_tag_registry.py`` (`_glm_4_7_tool_tag`).
+        Source: vLLM ``tool_parsers/structural_tag_registry.py`` (`get_structural_tag_tools`,
+        `_glm_4_7_tool_tag`).
 
         Raises:
             ApiError: 422 `unsupported_field`.
         """
-        if self.tool_parser not in _WITH_FLAT_GRAMMAR or choice == "none":
+        if self.tool_parser is None or choice == "none":
+            return
+        name = _name_of(choice)
+        if sum(tool["function"]["name"] == name for tool in tools or ()) > 1:
+            raise unsupported_field(
+                "tools: two have the name that tool_choice has, with which most parsers fail"
+            )
+        if tools == [] and (choice == "required" or name is not None):
+            raise unsupported_field(
+                "tools: tool_choice asks for a call, and the API itself runs all of the tools; "
+                "most parsers fail with that"
+            )
+        if self.tool_parser not in _WITH_FLAT_GRAMMAR:
             return
         for function in (tool["function"] for tool in tools or ()):
             if function.get("strict"):
@@ -121,7 +139,7 @@ class TemplateRules:
         Raises:
             ApiError: 400; 422 `unsupported_field`.
         """
-        self.check_tools(chat.tools, chat.tool_choice)
+        self.check_tools(chat.tools or None, chat.tool_choice)
         check_output_budget(*chat.token_limit(), model.max_model_len)
         unparsed = options.strict and not _has_tool_parser(model)
         if unparsed and chat.tool_choice not in (None, "none"):
@@ -216,6 +234,16 @@ def describe_to_parser(answer: GenerateRequest, kwargs: Mapping[str, Any]) -> No
     sampling = answer["sampling_params"]
     if sampling is not None and "structured_outputs" in sampling:
         sampling["structured_outputs"] = tagged(sampling["structured_outputs"])
+
+
+def _name_of(choice: object) -> str | None:
+    """The name of the tool that must be called, if a choice has one."""
+    match choice:
+        case ChatCompletionNamedToolChoiceParam(function=function):
+            return function.name
+        case ToolChoiceNamed(name=name):
+            return name
+    return None
 
 
 def _has_tool_parser(model: ResolvedModel) -> bool:
