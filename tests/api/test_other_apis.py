@@ -12,7 +12,17 @@ import pytest
 from api_requests import api_requests
 from harmony_cases import harmony_model
 from media_files import png_url
-from server_helpers import CHAT, HI, MESSAGES, RESPONSES, answers_to, error_of, posted, serving
+from server_helpers import (
+    CHAT,
+    HI,
+    MESSAGES,
+    RESPONSES,
+    TOKENIZE,
+    answers_to,
+    error_of,
+    posted,
+    serving,
+)
 from small_models import write_model
 from starlette.testclient import TestClient
 
@@ -258,6 +268,26 @@ def test_long_ids_of_calls_are_shortened_in_chats_of_mistral_s_own_tokenizers() 
         assert answered(client, RESPONSES, {"input": as_items("ab12cd345")})["token_ids"]
         reply = client.post(RESPONSES, json={"model": "a", "input": as_items("call_ab12cd345")})
         assert error_of(reply) == (422, "InexactRouting", "unsupported_field")
+
+
+def test_late_tool_calls_are_not_counted_for_mistral_s_own_tokenizers() -> None:
+    call = {"id": "ab12cd345", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    asked = {"role": "assistant", "content": "", "tool_calls": [call]}
+    result = {"role": "tool", "tool_call_id": "ab12cd345", "content": "41"}
+    with serving([ModelSource("pixtral-12b-2409", ("a",))], ServerSettings()) as client:
+
+        def status(path: str, *messages: Mapping[str, Any]) -> int:
+            chat = {"model": "a", "messages": [*HI, *messages, *HI]}
+            return int(client.post(path, json=chat).status_code)
+
+        done = {"role": "assistant", "content": "done"}
+        late = {**asked, "content": None}
+        assert status(CHAT, late, result, done) == 200
+        assert status(TOKENIZE, late, result, done) == 422
+        assert status(TOKENIZE, {**done, "tool_calls": []}) == 422
+        without = {name: value for name, value in asked.items() if name != "content"}
+        for taken in (asked, without, {**asked, "refusal": None}):
+            assert status(TOKENIZE, taken, result, done) == 200
 
 
 @pytest.mark.parametrize("choice", ["auto", "required", "none"])

@@ -16,7 +16,7 @@ from mmroute.api.vllm.answers import DetokenizeResponse, TokenizeResponse
 from mmroute.api.vllm.call import Call, Reply
 from mmroute.api.vllm.chats import exact_chat, request_of
 from mmroute.api.vllm.cost import Cost, cost_of_chat
-from mmroute.api.vllm.errors import bad_request, require
+from mmroute.api.vllm.errors import bad_request, require, unsupported_field
 from mmroute.api.vllm.fields import (
     MAX_INT64,
     ChatCompletionToolsParam,
@@ -24,6 +24,7 @@ from mmroute.api.vllm.fields import (
     check_messages,
 )
 from mmroute.api.vllm.request_checks import before_fields, check_generation_prompt
+from mmroute.engines.vllm.message_schema import is_read_late
 from mmroute.geometry import MAX_TOKEN_ID
 from mmroute.requests.request import Request
 
@@ -84,6 +85,11 @@ class TokenizeChatRequest(Open):
 
     def answer(self, call: Call) -> Reply:
         _check_one_prompt(self, call)
+        if call.model.model.chat.templates is None and any(map(_has_late_calls, self.messages)):
+            raise unsupported_field(
+                "messages: the engine fails here with tool calls beside a content of null, and of "
+                "empty lists of them; count the chat with /v1/chat/completions/render"
+            )
         routing = exact_chat(self, call, limited=False)
         return _tokenized(routing, call, spelt=self.return_token_strs)
 
@@ -116,6 +122,17 @@ class DetokenizeRequest(BaseModel):
 
 
 TokenizeRequest: TypeAlias = TokenizeCompletionRequest | TokenizeChatRequest
+
+
+def _has_late_calls(message: Mapping[str, Any]) -> bool:
+    """Whether the API's schema leaves the calls of a message to be read later, if there are any.
+
+    No other route leaves them so, and mistral-common takes only a list.
+    """
+    if message["role"] != "assistant" or not isinstance(message.get("tool_calls"), list):
+        return False
+    content = message.get("content", "")
+    return content is None or is_read_late(message, content if isinstance(content, list) else ())
 
 
 def _check_one_prompt(request: TokenizeRequest, call: Call) -> None:
