@@ -379,7 +379,7 @@ RESULTS = ("function_call_output", "custom_tool_call_output")
         ({**RETURNED, "content": ""}, 200),
         ({**RETURNED, "status": None, "content": "a"}, 200),
         *(({**RETURNED, "content": [{**TEXT_OF_MODEL, "annotations": unread}]}, status)
-          for unread, status in (({"a": 1}, 200), ("a", 200), (5, 400), (None, 400))),
+          for unread, status in (([5], 200), ({"a": 1}, 422), ("a", 422), (5, 400), (None, 400))),
         *(({**RETURNED, "content": [{**TEXT_OF_MODEL, "logprobs": unread}]}, status)
           for unread, status in (([], 200), (None, 200), ({"a": 1}, 422), (True, 400))),
         ({"type": "custom_tool_call_output", "call_id": "c", "output": {}}, 422),
@@ -414,6 +414,24 @@ def test_tool_choices_of_the_responses_api(
 ) -> None:
     tools = [{"type": "function", "name": "f", "parameters": {}, "strict": False}]
     body = {"model": "a", "input": HI, "tools": tools, "tool_choice": choice}
+    assert client.post(RESPONSES, json=body).status_code == status
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [
+        *(({"format": value}, 200) for value in (None, {"type": "text"})),
+        *(({"format": value}, 400) for value in ({"type": 1}, {}, "text")),
+        ({"allowed_callers": ["direct"]}, 200),
+        ({"allowed_callers": ["x"]}, 400),
+        ({"defer_loading": None}, 200),
+        ({"defer_loading": []}, 400),
+    ],
+)
+def test_custom_tools_of_the_responses_api(
+    client: TestClient, fields: dict[str, Any], status: int
+) -> None:
+    body = {"model": "a", "input": HI, "tools": [{"type": "custom", "name": "c", **fields}]}
     assert client.post(RESPONSES, json=body).status_code == status
 
 

@@ -78,16 +78,12 @@ class InputMessage(_Open):
     type: NotRequired[Literal["message"]]
 
 
-_Unread: TypeAlias = list[Any] | dict[str, Any] | str
-"""A field that vLLM declares as an iterable, and never reads."""
-
-
 class OutputText(_Open):
     """Text that the model wrote."""
 
     type: Literal["output_text"]
     text: str
-    annotations: NotRequired[_Unread]
+    annotations: NotRequired[Annotated[list[Any], BeforeValidator(_only_list)]]
     logprobs: NotRequired[Annotated[list[Any] | None, BeforeValidator(_only_list)]]
 
 
@@ -249,23 +245,34 @@ Item: TypeAlias = Annotated[
 """An element of `input`."""
 
 
-class FunctionTool(_Open):
-    """A tool that a model may call."""
+class _Tool(_Open):
+    """The fields that tools of both types have."""
 
     name: str
-    type: Literal["function"]
-    parameters: NotRequired[dict[str, Any] | None]
-    strict: NotRequired[bool | None]
+    allowed_callers: NotRequired[list[Literal["direct", "programmatic"]] | None]
     defer_loading: NotRequired[bool | None]
     description: NotRequired[str | None]
 
 
-class CustomTool(_Open):
+class FunctionTool(_Tool):
+    """A tool that a model may call."""
+
+    type: Literal["function"]
+    parameters: NotRequired[dict[str, Any] | None]
+    strict: NotRequired[bool | None]
+
+
+class _TextFormat(_Open):
+    """The format of free text, the only one that vLLM's API takes."""
+
+    type: Literal["text"]
+
+
+class CustomTool(_Tool):
     """A tool that takes text."""
 
-    name: str
     type: Literal["custom"]
-    description: NotRequired[str | None]
+    format: NotRequired[_TextFormat | None]
 
 
 class NamespaceTool(_Open):
