@@ -5,8 +5,8 @@ Source: vLLM ``entrypoints/serve/tokenize``, and its answers as observed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Final, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final, TypeAlias, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, with_config
 from typing_extensions import TypedDict
@@ -85,7 +85,9 @@ class TokenizeChatRequest(Open):
 
     def answer(self, call: Call) -> Reply:
         _check_one_prompt(self, call)
-        if call.model.model.chat.templates is None and any(map(_has_late_calls, self.messages)):
+        if call.model.chats.has_conversations:
+            self.messages = [_copied(message) for message in self.messages]
+        elif call.model.model.chat.templates is None and any(map(_has_late_calls, self.messages)):
             raise unsupported_field(
                 "messages: the engine fails here with tool calls beside a content of null, and of "
                 "empty lists of them; count the chat with /v1/chat/completions/render"
@@ -124,6 +126,29 @@ class DetokenizeRequest(BaseModel):
 TokenizeRequest: TypeAlias = TokenizeCompletionRequest | TokenizeChatRequest
 
 
+def _copied(message: _CountedMessage) -> _CountedMessage:
+    """A message as Harmony gets it, without nulls beside its content.
+
+    Source: vLLM ``entrypoints/serve/tokenize/protocol.py`` (`to_chat_completion_request`).
+
+    Raises:
+        ApiError: 422 `unsupported_field`: vLLM loses parts that are to be read later.
+    """
+    content = message.get("content")
+    if content is None:
+        return message
+    if isinstance(content, Mapping) or (
+        isinstance(content, list) and _is_read_late(message, content)
+    ):
+        raise unsupported_field(
+            "messages: the engine loses parts here that its schema leaves to be read later; count "
+            "the chat with /v1/chat/completions/render"
+        )
+    return cast(
+        "_CountedMessage", {name: value for name, value in message.items() if value is not None}
+    )
+
+
 def _has_late_calls(message: Mapping[str, Any]) -> bool:
     """Whether the API's schema leaves the calls of a message to be read later, if there are any.
 
@@ -132,7 +157,14 @@ def _has_late_calls(message: Mapping[str, Any]) -> bool:
     if message["role"] != "assistant" or not isinstance(message.get("tool_calls"), list):
         return False
     content = message.get("content", "")
-    return content is None or is_read_late(message, content if isinstance(content, list) else ())
+    return content is None or _is_read_late(message, content if isinstance(content, list) else ())
+
+
+def _is_read_late(message: Mapping[str, Any], parts: Sequence[Any]) -> bool:
+    """See `is_read_late`. Calls that are refused later are left out."""
+    calls = message.get("tool_calls") or []
+    known = isinstance(calls, list) and all(isinstance(call, Mapping) for call in calls)
+    return known and is_read_late(message, parts)
 
 
 def _check_one_prompt(request: TokenizeRequest, call: Call) -> None:
