@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.resources
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from mmroute.families.spec import FamilySpec
     from mmroute.tokenizers.formats.mistral_chat import MistralChatEncoder
 
+_FALLBACKS: Final = importlib.resources.files(__package__) / "fallback_templates"
 ENTRY_POINTS: Final = "mmroute.chats"
 """The entry point group for other packages' renderers: name in a spec -> ``module:function``.
 
@@ -85,10 +87,26 @@ def load_chat(source: ChatSource) -> Chat:
 
 
 def _template(
-    source: ChatSource, *, fallback_template: str | None = None, processor: bool = True
+    source: ChatSource,
+    *,
+    fallback_template: str | Mapping[str, str] | None = None,
+    processor: bool = True,
 ) -> Chat:
-    """Renders with the model's template, or with the engine's own for the family."""
-    template, tool_template = chat_templates(source.files, fallback_template, processor=processor)
+    """Renders with the model's template, or with the engine's own for the family.
+
+    Args:
+        source: the model.
+        fallback_template: a file of ``fallback_templates``; or a part of model strings -> the file
+            for models that have it in theirs, where the first that fits counts.
+        processor: as of `chat_templates`.
+
+    Source: vLLM ``transformers_utils/chat_templates/registry.py``.
+    """
+    if isinstance(fallback_template, Mapping):
+        named = source.settings.model or source.files.name
+        fallback_template = next(f for part, f in fallback_template.items() if part in named)
+    fallback = fallback_template and (_FALLBACKS / f"{fallback_template}.jinja").read_text("utf-8")
+    template, tool_template = chat_templates(source.files, fallback, processor=processor)
     return HfChat(
         template=template,
         tool_template=tool_template,
@@ -97,7 +115,9 @@ def _template(
     )
 
 
-def _tokenizer_template(source: ChatSource, *, fallback_template: str | None = None) -> Chat:
+def _tokenizer_template(
+    source: ChatSource, *, fallback_template: str | Mapping[str, str] | None = None
+) -> Chat:
     """Renders without a template of a processor, for which ``AutoProcessor`` finds no class.
 
     The engine then reads neither chat_template.json nor processor_config.json for it.
