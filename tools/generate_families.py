@@ -101,12 +101,8 @@ _UNKNOWN_CLASS: Final = "NoSuchTokenizer"
 def text_page() -> str:
     """The page of text-only models as Markdown."""
     specs = [spec for spec in known_families() if spec.chat.renderer in _CHATS and not spec.media]
-    lengths = [
-        (str(length), _code(types))
-        for spec in specs
-        for length, types in spec.context_length.by_model_type.items()
-    ]
-    lengths.sort(key=lambda row: int(row[0]))
+    by_type = next(table for spec in specs if (table := spec.context_length.by_model_type))
+    lengths = [(str(length), _code(types)) for length, types in sorted(by_type.items())]
     parts = [
         _TEXT_INTRODUCTION,
         "## Architectures\n",

@@ -43,7 +43,8 @@ class Lookup(Strict):
     default: Any = None
     """The value where no place has one. Without a default such a model is refused."""
     by_model_type: Mapping[int, tuple[str, ...]] = Field(default_factory=dict)
-    """Default -> the model types of config.json that have it. In place of `default`."""
+    """Default -> the model types that have it, in place of `default`. The type is that which stands
+    beside the first of the places."""
     note: str = ""
     """The source of the default, such as a class of transformers."""
     names: Mapping[str, Any] = Field(default_factory=dict)

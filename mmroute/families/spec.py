@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.resources
 import re
 import tomllib
 from collections.abc import Mapping
+from functools import cache
 from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
 from pydantic import (
@@ -36,7 +38,14 @@ _OF_LANGUAGE_MODEL: Final = {
     "context_length": "max_position_embeddings",
     "vocab_size": "vocab_size",
 }
+_CONTEXT_LENGTHS: Final = "context_lengths.toml"
 _Part = TypeVar("_Part", bound="FamilyHead")
+
+
+@cache
+def _context_lengths() -> Mapping[str, list[str]]:
+    text = (importlib.resources.files(__package__) / _CONTEXT_LENGTHS).read_text(encoding="utf-8")
+    return tomllib.loads(text)
 
 
 def _known_placement(name: str) -> str:
@@ -184,7 +193,8 @@ class FamilySpec(FamilyHead):
     """Where config.json has the configuration of the language model: the first of these that has a
     field counts. The empty text is config.json itself."""
     context_length: Value
-    """The longest prompt. Without `from` it is `max_position_embeddings` of the language model."""
+    """The longest prompt. Without `from` it is `max_position_embeddings` of the language model.
+    Without `default` that of the language model's class stands in for it."""
     includes_rope_scaling: tuple[str, ...] = ()
     """Model types whose `context_length` already includes the RoPE scaling factor. The length of
     all others is multiplied by it."""
@@ -230,6 +240,9 @@ class FamilySpec(FamilyHead):
             if isinstance(value, Mapping) and not value.get("from") and isinstance(configs, list):
                 places = [f"config.json:{config}.{field}".replace(":.", ":") for config in configs]
                 filled[name] = {**value, "from": places}
+        length = filled["context_length"]
+        if isinstance(length, Mapping) and "default" not in length:
+            filled["context_length"] = {"by_model_type": _context_lengths(), **length}
         return filled
 
     @model_validator(mode="after")

@@ -57,8 +57,7 @@ class Values:
                 self.note(name, value, str(ref))
                 self.agree(f"{ref} is {value!r}", value, lookup.equals)
                 return self._named(name, value, lookup)
-        model_type = self.files.object("config.json").get("model_type")
-        default: JsonValue = lookup.default_for(model_type)
+        default: JsonValue = lookup.default_for(self._model_type(places))
         if default is not None:
             if any(r.file == _PREPROCESSOR and not self.files.has(r.file) for r in places):
                 raise ModelError(
@@ -70,6 +69,11 @@ class Values:
             note = f": {lookup.note}" if lookup.note else ""
             self.note(name, default, f"default{note}")
         return default
+
+    def _model_type(self, places: Iterable[FieldRef]) -> JsonValue:
+        """The type that stands beside the first of these places."""
+        beside = (FieldRef(ref.file, (*ref.path[:-1], "model_type")) for ref in places)
+        return next((value for given, value in map(self.files.lookup, beside) if given), None)
 
     def _read(self, name: str, ref: FieldRef, lookup: Lookup) -> tuple[bool, JsonValue]:
         """Whether a place has a value, and the value, which null may stand for."""

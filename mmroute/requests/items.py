@@ -185,10 +185,12 @@ class IdentityFlag(NamedTuple):
     Attributes:
         name: the engine's name for it.
         most_items: the most items of the modality with which it is true.
+        number: the number of the grid without which it is never true; empty for none.
     """
 
     name: str
     most_items: int
+    number: str = ""
 
 
 class IdentitySource(StrEnum):

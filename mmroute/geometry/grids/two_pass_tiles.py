@@ -29,6 +29,7 @@ class TwoPassTiles:
         max_tiles: the most tiles of a grid.
         cropped: whether images are cut into tiles at all.
         thumbnail: whether a grid of several tiles is followed by the whole image as one more.
+        twice: whether an image alone has two grids.
     """
 
     tile_size: int
@@ -38,6 +39,7 @@ class TwoPassTiles:
     max_tiles: int
     cropped: bool = True
     thumbnail: bool = True
+    twice: bool = True
 
     @property
     def _once(self) -> ClosestTiles:
@@ -59,12 +61,15 @@ class TwoPassTiles:
             ImageSize(columns * self.tile_size, rows * self.tile_size)
             for columns, rows in grids(least, most)
         ]
-        return max(self._twice(size).total for size in sizes)
+        return max(self._alone(size).total for size in sizes)
 
     def counts(self, items: Sequence[ImageSize], _: ModelContext) -> Iterable[Count]:
-        return map(self._twice if len(items) == 1 else self._once.count, items)
+        return map(self._alone if len(items) == 1 else self._once.count, items)
 
-    def _twice(self, image: ImageSize) -> Count:
+    def _alone(self, image: ImageSize) -> Count:
+        return self._counted_twice(image) if self.twice else self._once.count(image)
+
+    def _counted_twice(self, image: ImageSize) -> Count:
         most = self.max_tiles if self.cropped else 1
         columns, rows = closest_of(image, grids(1, most), self.tile_size)
         others = [

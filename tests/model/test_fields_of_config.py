@@ -1,0 +1,141 @@
+"""Fields of config.json: what they mean where they are null, missing, or not as published.
+
+All numbers are vLLM 0.33's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from media_files import png_url
+from small_models import Files
+
+from mmroute import ImageSize, Normalizer
+
+_CHATML = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+_SIZES = (ImageSize(1283, 721), ImageSize(90, 333), ImageSize(56, 56))
+
+
+def chat(*sizes: ImageSize) -> dict[str, Any]:
+    """A chat with images of these sizes."""
+    parts = [{"type": "image"}] * len(sizes)
+    said = {"type": "text", "text": "What is this?"}
+    return {"messages": [{"role": "user", "content": [*parts, said]}], "images": [*sizes]}
+
+
+def lengths(normalizer: Normalizer) -> list[int]:
+    """The numbers of tokens of chats with one image each, and of one with the last two."""
+    chats = [*map(chat, _SIZES), chat(*_SIZES[1:])]
+    return [len(normalizer.normalize(**one).token_ids) for one in chats]
+
+
+@pytest.fixture
+def with_config(changed_model: Callable[..., Path]) -> Callable[..., Normalizer]:
+    """A small model with other fields in config.json, by dotted name, or without those of `...`."""
+
+    def load(name: str, fields: dict[str, Any]) -> Normalizer:
+        def change(files: Files) -> None:
+            for path, value in fields.items():
+                *parents, field = path.split(".")
+                inside = files["config.json"]
+                for parent in parents:
+                    inside = inside[parent]
+                if value is ...:
+                    del inside[field]
+                else:
+                    inside[field] = value
+
+        return Normalizer.from_pretrained(changed_model(name, change))
+
+    return load
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "expected"),
+    [
+        ("small-h2ovl", {"dynamic_image_size": None}, [41, 41, 41, 59]),
+        ("small-h2ovl", {"use_thumbnail": None}, [169, 201, 105, 107]),
+        ("small-h2ovl", {"use_msac": False}, [73, 105, 41, 123]),
+    ],
+)
+def test_a_switch_is_off_where_it_is_null_or_false(
+    name: str, fields: dict[str, Any], expected: list[int], with_config: Callable[..., Normalizer]
+) -> None:
+    assert lengths(with_config(name, fields)) == expected
+
+
+@pytest.mark.parametrize("name", ["internvl-chat", "skywork-r1v", "qianfan-ocr", "eagle-2.5"])
+@pytest.mark.parametrize("field", ["dynamic_image_size", "use_thumbnail"])
+def test_null_is_false_for_the_switches_of_internvl(
+    name: str, field: str, with_config: Callable[..., Normalizer]
+) -> None:
+    null, false = (with_config(f"small-{name}", {field: value}) for value in (None, False))
+    assert lengths(null) == lengths(false) != lengths(with_config(f"small-{name}", {}))
+
+
+def test_a_forced_size_may_be_null(with_config: Callable[..., Normalizer]) -> None:
+    """vLLM then takes the size in vision_config."""
+    null = with_config("small-eagle-2.5", {"force_image_size": None})
+    sized = with_config("small-eagle-2.5", {"force_image_size": 112})
+    assert lengths(null) == lengths(sized)
+
+
+def test_an_identity_covers_whether_an_image_alone_has_two_passes(
+    with_config: Callable[..., Normalizer],
+) -> None:
+    """vLLM hashes `use_msac` with an image. It is false for one of several images in any case."""
+    picture = {"type": "image_url", "image_url": {"url": png_url(40, 30)}}
+    once = with_config("small-h2ovl", {"use_msac": False})
+    twice = with_config("small-h2ovl", {})
+
+    def identity(normalizer: Normalizer, count: int) -> str:
+        messages = [{"role": "user", "content": [picture] * count}]
+        routing = normalizer.normalize(messages=messages)
+        return str(routing.identities[0])
+
+    assert identity(once, 1) == identity(once, 2) == identity(twice, 2) != identity(twice, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "length"),
+    [
+        ("small-internvl-chat", "llm_config.max_position_embeddings", 32768),
+        ("small-llama-nemotron-nano-vl", "llm_config.max_position_embeddings", 2048),
+        ("small-h2ovl", "llm_config.max_position_embeddings", 32768),
+    ],
+)
+def test_the_longest_context_is_that_of_the_language_models_class(
+    name: str, field: str, length: int, with_config: Callable[..., Normalizer]
+) -> None:
+    assert with_config(name, {field: ...}).model.max_model_len == length
+
+
+def test_a_class_that_comes_with_the_model_needs_no_model_type(
+    with_config: Callable[..., Normalizer],
+) -> None:
+    whole = with_config("small-internvl-chat", {})
+    for value in (..., "another"):
+        other = with_config("small-internvl-chat", {"model_type": value})
+        assert lengths(other) == lengths(whole)
+
+
+@pytest.mark.parametrize(
+    ("name", "model_id", "written"),
+    [
+        ("small-minicpm-v-2.6", "openbmb/MiniCPM-V-2_6", _CHATML),
+        ("small-minicpm-v-4.6", "openbmb/MiniCPM-V-4_6", _CHATML),
+        ("small-minicpm-v-4.5", "openbmb/MiniCPM-V-4_5", _CHATML + "<think>\n\n</think>\n\n"),
+        ("small-minicpm-v-2.6", "/models/4.5", _CHATML + "<think>\n\n</think>\n\n"),
+    ],
+)
+def test_minicpm_without_a_template_has_one_of_vllms_by_its_name(
+    name: str, model_id: str, written: str, changed_model: Callable[..., Path]
+) -> None:
+    path = changed_model(name, lambda files: files.pop("chat_template.jinja"))
+    normalizer = Normalizer.from_pretrained(path, model_id=model_id)
+    token_ids = normalizer.normalize(messages=[{"role": "user", "content": "Hi"}]).token_ids
+    tokenizer = normalizer.model.tokenizer
+    assert token_ids.tolist() == tokenizer.encode(written, add_special_tokens=False).tolist()
