@@ -192,6 +192,8 @@ class FamilySpec(FamilyHead):
     text_config: tuple[str, ...] = ("text_config",)
     """Where config.json has the configuration of the language model: the first of these that has a
     field counts. The empty text is config.json itself."""
+    text_model_type: str = ""
+    """The model type of a language model's configuration that names none, or is missing."""
     context_length: Value
     """The longest prompt. Without `from` it is `max_position_embeddings` of the language model.
     Without `default` that of the language model's class stands in for it."""
@@ -242,7 +244,10 @@ class FamilySpec(FamilyHead):
                 filled[name] = {**value, "from": places}
         length = filled["context_length"]
         if isinstance(length, Mapping) and "default" not in length:
-            filled["context_length"] = {"by_model_type": _context_lengths(), **length}
+            lengths = _context_lengths()
+            of_type = [n for n, types in lengths.items() if table.get("text_model_type") in types]
+            default = {"default": int(of_type[0])} if of_type else {}
+            filled["context_length"] = {"by_model_type": lengths, **default, **length}
         return filled
 
     @model_validator(mode="after")

@@ -117,7 +117,7 @@ class MediaResolver:
 
     def _media_rules(self, modality: Modality, spec: MediaSpec, plan: CachePlan) -> MediaRules:
         self.values.within = "" if modality is Modality.IMAGE else f"{modality}."
-        if modality is Modality.IMAGE and "resize" not in spec.grid.values:
+        if modality is Modality.IMAGE and spec.processors and "resize" not in spec.grid.values:
             self._check_resized()
         self._check_fields(spec)
         own = self._geometry(modality, spec)

@@ -13,7 +13,7 @@ import pytest
 from media_files import png_url
 from small_models import Files
 
-from mmroute import ImageSize, Normalizer
+from mmroute import ImageSize, ModelError, Normalizer, Reason
 
 _CHATML = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
 _SIZES = (ImageSize(1283, 721), ImageSize(90, 333), ImageSize(56, 56))
@@ -105,6 +105,13 @@ def test_an_identity_covers_whether_an_image_alone_has_two_passes(
         ("small-internvl-chat", "llm_config.max_position_embeddings", 32768),
         ("small-llama-nemotron-nano-vl", "llm_config.max_position_embeddings", 2048),
         ("small-h2ovl", "llm_config.max_position_embeddings", 32768),
+        ("small-llava-next", "text_config.max_position_embeddings", 2048),
+        ("small-llava-next", "text_config", 2048),
+        ("small-lighton-ocr", "text_config", 131072),
+        ("small-qianfan-ocr", "text_config", 32768),
+        ("small-internvl", "text_config", 32768),
+        ("small-deepseek-ocr", "language_config", 2048),
+        ("small-cohere-compass", "text_config", 8192),
     ],
 )
 def test_the_longest_context_is_that_of_the_language_models_class(
@@ -139,3 +146,30 @@ def test_minicpm_without_a_template_has_one_of_vllms_by_its_name(
     token_ids = normalizer.normalize(messages=[{"role": "user", "content": "Hi"}]).token_ids
     tokenizer = normalizer.model.tokenizer
     assert token_ids.tolist() == tokenizer.encode(written, add_special_tokens=False).tolist()
+
+
+@pytest.mark.parametrize(
+    "name", ["small-internvl-chat", "small-kimi-k2.5", "small-deepseek-ocr", "small-step-3-vl"]
+)
+def test_a_file_of_a_processor_that_vllm_does_not_load_is_idle(
+    name: str, changed_model: Callable[..., Path]
+) -> None:
+    """It has a processor of its own, which reads config.json, or a few fields of the file."""
+    fields = {"do_resize": False, "size": {"height": 10, "width": 10}, "crop_size": None}
+    path = changed_model(
+        name, lambda files: files.setdefault("preprocessor_config.json", {}).update(fields)
+    )
+    assert Normalizer.from_pretrained(path).model.media
+
+
+@pytest.mark.parametrize("name", ["small-llava-1.5", "small-aria", "small-gemma-3"])
+def test_a_processor_that_does_not_resize_is_refused(
+    name: str, changed_model: Callable[..., Path]
+) -> None:
+    fields = {"do_resize": False}
+    path = changed_model(
+        name, lambda files: files.setdefault("preprocessor_config.json", {}).update(fields)
+    )
+    with pytest.raises(ModelError, match="do_resize") as caught:
+        Normalizer.from_pretrained(path)
+    assert caught.value.reason is Reason.INVALID_CONFIG_FIELD

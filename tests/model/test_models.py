@@ -173,7 +173,7 @@ BROKEN: dict[str, tuple[str, Callable[[Files], object], Reason, str]] = {
     ),
     "images that keep their size": (
         "small-llava-next", edit("preprocessor_config.json", do_resize=False),
-        Reason.INVALID_CONFIG_FIELD, "do_resize is false",
+        Reason.INVALID_CONFIG_FIELD, "do_resize must be True",
     ),
     "tokens of four frames": (
         "small-qwen2.5-vl", edit("preprocessor_config.json", temporal_patch_size=4),
