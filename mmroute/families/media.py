@@ -83,7 +83,11 @@ class MediaSpec(Strict):
     chat_text: str | None = None
     """What a chat gets for an item if its template takes texts; ``{n}`` is the item's number."""
     needs: Ref | None = None
-    """A place in the files. For a model without it, the engine takes no such items."""
+    """A place in the files. For a model without it, or with false there, the engine takes no such
+    items."""
+    ids: Mapping[str, Value] = Field(default_factory=dict)
+    """A token of the spec, or its text -> where the engine reads its ID. Items of a model that has
+    another ID there are not covered."""
     processors: tuple[str, ...] = ()
     """The classes of processors that the table was proved with; see
     `mmroute.families.processors`. The first is that of the model's type. With another, a model is

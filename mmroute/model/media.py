@@ -83,7 +83,7 @@ class MediaResolver:
 
     def uncovered(self, media: Mapping[Modality, MediaRules]) -> frozenset[Modality]:
         """The modalities that the engine takes, or may take, and that are not among `media`."""
-        read = {one for one, spec in self.family.media.items() if spec.processors}
+        read = {one for one, spec in self.family.media.items() if spec.processors or spec.ids}
         taken = {*self.family.uncovered, *read}
         return frozenset(one for one in taken - media.keys() if self.engine.most(one))
 
@@ -97,8 +97,13 @@ class MediaResolver:
             ModelError: `invalid_config_field`: the files name a class of processors that the family
                 was not proved with. Only videos can be left out, for no image needs their class.
         """
-        if spec.needs is not None and not self.files.lookup(spec.needs)[0]:
+        if spec.needs is not None and self.files.lookup(spec.needs)[1] in (None, False):
             return False
+        for name, lookup in spec.ids.items():
+            token_id = self.tokens.get(name, self.tokenizer.token_id(name))
+            if (found := self.values.find(name, lookup)) != token_id:
+                self.values.note(f"{modality}s", "refused", f"the ID of {name} is {found}")
+                return False
         if not spec.processors:
             return True
         part = find_processor(spec.processors[0]).part

@@ -14,6 +14,7 @@ from media_files import png_url
 from small_models import Files
 
 from mmroute import ImageSize, ModelError, Normalizer, Reason
+from mmroute.requests.items import Modality
 
 _CHATML = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
 _SIZES = (ImageSize(1283, 721), ImageSize(90, 333), ImageSize(56, 56))
@@ -44,7 +45,7 @@ def with_config(changed_model: Callable[..., Path]) -> Callable[..., Normalizer]
                 for parent in parents:
                     inside = inside[parent]
                 if value is ...:
-                    del inside[field]
+                    inside.pop(field, None)
                 else:
                     inside[field] = value
 
@@ -173,3 +174,51 @@ def test_a_processor_that_does_not_resize_is_refused(
     with pytest.raises(ModelError, match="do_resize") as caught:
         Normalizer.from_pretrained(path)
     assert caught.value.reason is Reason.INVALID_CONFIG_FIELD
+
+
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [
+        ("small-qwen2.5-vl", "image_token_id"),
+        ("small-qwen2.5-vl", "video_token_id"),
+        ("small-qwen3-vl", "image_token_id"),
+        ("small-gemma-3", "image_token_index"),
+        ("small-gemma-3", "boi_token_index"),
+        ("small-gemma-3n", "audio_token_id"),
+        ("small-idefics3", "image_token_id"),
+        ("small-step-3-vl", "image_token_id"),
+        ("small-nemotron-nano-vl", "img_context_token_id"),
+        ("small-qwen2.5-omni", "thinker_config.image_token_index"),
+    ],
+)
+def test_an_id_that_vllm_takes_from_the_tokenizer_is_idle(
+    name: str, field: str, with_config: Callable[..., Normalizer]
+) -> None:
+    models = with_config(name, {}), with_config(name, {field: 5})
+    one, other = (model.normalize(**chat(_SIZES[0])) for model in models)
+    assert one.exact
+    assert one.token_ids.tolist() == other.token_ids.tolist()
+
+
+@pytest.mark.parametrize("name", ["small-qwen3-vl", "small-qwen3.5", "small-cosmos3"])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("video_token_id", ...), ("vision_start_token_id", 5), ("vision_end_token_id", ...)],
+)
+def test_videos_with_other_ids_in_config_json_are_not_covered(
+    name: str, field: str, value: object, with_config: Callable[..., Normalizer]
+) -> None:
+    """vLLM writes those of config.json around frames. Without one it has the class's default."""
+    model = with_config(name, {field: value}).model
+    assert Modality.IMAGE in model.media
+    assert Modality.VIDEO not in model.media
+    assert Modality.VIDEO in model.uncovered
+
+
+@pytest.mark.parametrize("value", [False, None, ...])
+def test_a_model_that_takes_no_images_answers_texts(
+    value: object, with_config: Callable[..., Normalizer]
+) -> None:
+    kimi = with_config("small-kimi-k2.5", {"use_unified_vision_chunk": value})
+    assert kimi.normalize(**chat()).exact
+    assert kimi.normalize(**chat(_SIZES[0])).reason is Reason.UNSUPPORTED_MODALITY

@@ -91,10 +91,10 @@ def test_images_beside_a_prompt_are_refused_where_the_engine_takes_them_in_chats
 
 def test_a_field_that_the_spec_does_not_hold_for_is_named(changed_model: ChangedModel) -> None:
     def change(files: Files) -> None:
-        del files["config.json"]["use_unified_vision_chunk"]
+        files["config.json"]["use_thumbnail"] = False
 
-    with pytest.raises(ModelError, match=r"config\.json:use_unified_vision_chunk") as error:
-        Normalizer.from_pretrained(changed_model("small-kimi-k2.5", change))
+    with pytest.raises(ModelError, match=r"config\.json:use_thumbnail") as error:
+        Normalizer.from_pretrained(changed_model("small-nvlm-d", change))
     assert error.value.reason is Reason.INVALID_CONFIG_FIELD
 
 
