@@ -222,3 +222,55 @@ def test_a_model_that_takes_no_images_answers_texts(
     kimi = with_config("small-kimi-k2.5", {"use_unified_vision_chunk": value})
     assert kimi.normalize(**chat()).exact
     assert kimi.normalize(**chat(_SIZES[0])).reason is Reason.UNSUPPORTED_MODALITY
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("small-minicpm-v-4.6", {"do_resize": None}),
+        ("small-minicpm-v-4.6", {"image_mean": None}),
+        ("small-minicpm-v-4.6", {"rescale_factor": None}),
+        ("small-minicpm-v-4.6", {"downsample_mode": None}),
+        ("small-minicpm-v-4.7", {"do_center_crop": True}),
+        ("small-ovis-2.5", {"do_resize": None}),
+        ("small-ovis-2.6", {"image_processor_type": None}),
+    ],
+)
+def test_a_field_with_which_vllm_fails_on_every_image_is_refused(
+    name: str, fields: dict[str, Any], changed_model: Callable[..., Path]
+) -> None:
+    path = changed_model(name, lambda files: files["preprocessor_config.json"].update(fields))
+    with pytest.raises(ModelError, match=next(iter(fields))) as caught:
+        Normalizer.from_pretrained(path)
+    assert caught.value.reason is Reason.INVALID_CONFIG_FIELD
+
+
+@pytest.mark.parametrize("name", ["small-minicpm-v-4.6", "small-minicpm-v-4.7"])
+def test_any_downsample_mode_but_one_merges_both_times(
+    name: str, changed_model: Callable[..., Path]
+) -> None:
+    def with_mode(mode: str) -> list[int]:
+        fields = {"downsample_mode": mode}
+        path = changed_model(name, lambda files: files["preprocessor_config.json"].update(fields))
+        return lengths(Normalizer.from_pretrained(path))
+
+    assert with_mode("16x") == with_mode("another") != with_mode("4x")
+
+
+def test_a_missing_field_of_llama_nemotron_has_the_default_of_its_class(
+    changed_model: Callable[..., Path],
+) -> None:
+    def load(**fields: Any) -> list[int]:
+        def change(files: Files) -> None:
+            kept = files["preprocessor_config.json"]
+            for field in ("image_size", "max_num_tiles", "use_thumbnail"):
+                kept.pop(field)
+            kept |= fields
+
+        return lengths(
+            Normalizer.from_pretrained(changed_model("small-llama-nemotron-nano-vl", change))
+        )
+
+    published = {"image_size": 512, "max_num_tiles": 12, "use_thumbnail": True}
+    assert load() == load(**published)
+    assert load(use_thumbnail=None) == load(use_thumbnail=False) != load()

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from mmroute.errors import image_refused
 from mmroute.geometry.grid import CachePlan, Count, OneByOne
@@ -27,7 +26,8 @@ class Slices(OneByOne[ImageSize]):
         patch_size: the side of a patch, in pixels.
         max_slices: the most slices.
         planned_side: the side of the image the engine plans its memory with, in pixels.
-        downsample: the number of patches along one side of a token, squared: ``16x``, or ``4x``.
+        downsample: the number of patches along one side of a token, squared: ``4x``; any other text
+            is ``16x``.
         planned_slices: how many times as high as wide that image is; None: `max_slices` times.
         fixed_tokens: the number of tokens of each slice and of the whole image, where no size
             decides it.
@@ -41,7 +41,7 @@ class Slices(OneByOne[ImageSize]):
     patch_size: int
     max_slices: int
     planned_side: int
-    downsample: Literal["16x", "4x"] = "16x"
+    downsample: str = "16x"
     planned_slices: int | None = None
     fixed_tokens: int | None = None
     sliced: bool = True
@@ -79,7 +79,7 @@ class Slices(OneByOne[ImageSize]):
         rows, columns = self.grid(image) if self.sliced else (0, 0)
         if self.fixed_tokens is not None:
             return Count(rows, columns, self.fixed_tokens, self.fixed_tokens)
-        per_token = 16 if self.downsample == "16x" else 4
+        per_token = 4 if self.downsample == "4x" else 16
         sides = self._sides(image, rows, columns)
         whole, part = (height * width // per_token for height, width in sides)
         return Count(rows, columns, part, whole) if rows else Count(whole=whole)
