@@ -93,7 +93,8 @@ class MediaSpec(Strict):
     `mmroute.families.processors`. The first is that of the model's type. With another, a model is
     refused, or its videos are. Without `processors` the engine loads none for such items."""
     only: Mapping[Ref, tuple[Any, ...]] = Field(default_factory=dict)
-    """Field -> the values with which counts were compared. A model with another is refused."""
+    """Field -> the values with which counts were compared, ``null`` for null. A model with
+    another is refused, or its videos are."""
     never_null: tuple[Ref, ...] = ()
     """Fields with which the engine fails if they are null."""
     grid: Named

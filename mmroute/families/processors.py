@@ -38,7 +38,8 @@ class ProcessorSpec(Strict):
     never_null: tuple[str, ...] = ()
     """Fields with which the engine fails if they are null."""
     only: Mapping[str, tuple[Any, ...]] = Field(default_factory=dict)
-    """Field -> the values with which counts were compared. Others are refused."""
+    """Field -> the values with which counts were compared, ``null`` for null. With others a model
+    is refused, or its videos are."""
     grid: Mapping[str, Any] = Field(default_factory=dict)
     """As in the table of a modality, like the fields below. A number without `from` is the field of
     its own name, and the default of one without `note` is the class's."""
@@ -139,13 +140,11 @@ def named_processor(files: ModelFiles, part: Part, proved: Collection[str]) -> o
     ``feature_extraction_auto.py`` (`from_pretrained`).
     """
     named = _field(files, part, f"{part}_type")
-    if part == "video_processor" and named is not None:
-        return named  # by whatever name, which also chooses how vLLM samples frames
     if named is None and part == "image_processor":
         named = _renamed(_field(files, part, "feature_extractor_type"), "FeatureExtractor", "Image")
     elif named is None and part == "video_processor":
         named = _renamed(_field(files, part, "image_processor_type"), "ImageProcessor", "Video")
-    if isinstance(named, str):
+    if isinstance(named, str) and part != "video_processor":
         named = named.removesuffix("Fast")
     if named is None or named in proved:
         return named

@@ -32,6 +32,25 @@ class Sampler(StrEnum):
     MINIMAX_M3_VL = "minimax_m3_vl"
 
 
+BY_PROCESSOR: Final[Mapping[str, Sampler | None]] = {
+    "Qwen2VLVideoProcessor": Sampler.QWEN2_VL,
+    "Qwen3VLVideoProcessor": Sampler.QWEN3_VL,
+    "Cosmos3EdgeVideoProcessor": Sampler.QWEN3_VL,
+    "Glm4vVideoProcessor": Sampler.OPENCV_DYNAMIC,
+    "Glm46VVideoProcessor": Sampler.GLM46V,
+    "MiniMaxM3VLVideoProcessor": Sampler.MINIMAX_M3_VL,
+    "EmbeddingGemma2VideoProcessor": None,
+    "Glm5NextVideoProcessor": None,
+    "Glm5nextVideoProcessor": None,
+    "GlmgaVideoProcessor": None,
+    "LlavaOnevision2VideoProcessor": None,
+    "Molmo2VideoProcessor": None,
+    "MuseSparkVideoProcessor": None,
+}
+"""Class of video processors -> its sampler, where the engine has one; None for one that is not
+covered. All other classes have `Sampler.OPENCV`. Source: vLLM `VIDEO_LOADER_REGISTRY`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sampling:
     """The sampling options in a request's ``media_io_kwargs``; None for the sampler's defaults.

@@ -19,6 +19,7 @@ from mmroute.families.media import MediaSpec
 from mmroute.families.processors import find_processor, named_processor
 from mmroute.families.spec import FamilySpec
 from mmroute.geometry import CachePlan, Geometry, TokenIds
+from mmroute.geometry.frame_sampling import BY_PROCESSOR, Sampler
 from mmroute.geometry.geometry import RefusedItems
 from mmroute.geometry.grid import AnyGrid
 from mmroute.geometry.registry import GRIDS, LAYOUTS
@@ -34,6 +35,10 @@ _DTYPES: Final = [
     FieldRef.parse(f"config.json:{where}{name}")
     for where in ("", "text_config.")
     for name in ("dtype", "torch_dtype")
+]
+_SAMPLED_BY: Final = [
+    FieldRef(file, ("video_processor_type",))
+    for file in ("video_preprocessor_config.json", "preprocessor_config.json")
 ]
 _DO_RESIZE: Final = FieldRef.parse("image_processor:do_resize")
 
@@ -78,8 +83,23 @@ class MediaResolver:
                 images = media.get(Modality.IMAGE)  # which come first, if there are any
                 planned = (images.max_embeds, images.max_items > 0) if images else (0, False)
                 plan = CachePlan(max_model_len, *planned, self._encode)
-                media[modality] = self._media_rules(modality, spec, plan)
+                if (rules := self._covered_rules(modality, spec, plan)) is not None:
+                    media[modality] = rules
         return media
+
+    def _covered_rules(
+        self, modality: Modality, spec: MediaSpec, plan: CachePlan
+    ) -> MediaRules | None:
+        """The rules of a modality; None for videos whose processor's file is not covered."""
+        try:
+            return self._media_rules(modality, spec, plan)
+        except ModelError as error:
+            left_out = modality is Modality.VIDEO and spec.processors
+            if not left_out or error.reason is not Reason.INVALID_CONFIG_FIELD:
+                raise
+            self.values.within = ""
+            self.values.note("videos", "refused", str(error))
+            return None
 
     def uncovered(self, media: Mapping[Modality, MediaRules]) -> frozenset[Modality]:
         """The modalities that the engine takes, or may take, and that are not among `media`."""
@@ -193,7 +213,8 @@ class MediaResolver:
             place = self.files.effective(ref)
             present, value = self.files.lookup(place)
             known = any(type(value) is type(one) and value == one for one in values)
-            if (present and not known) or self.files.has_null(place):
+            null = self.files.has_null(place) and "null" not in values
+            if (present and not known) or null:
                 raise self._not_covered(place, value, " or ".join(map(quoted, values)))
 
     def _not_covered(self, place: FieldRef, value: JsonValue, wanted: str) -> ModelError:
@@ -269,6 +290,8 @@ class MediaResolver:
             if read_number and value <= 0 and not lookup.signed:
                 raise self.values.invalid(name, value, "positive")
             values[name] = value
+        if "sampler" in values:
+            values["sampler"] = self._sampler(values["sampler"])
         try:
             # As JSON, so that a list may become a tuple, and strictly otherwise.
             adapter = _adapter(GRIDS.find(spec.grid.name))
@@ -283,6 +306,25 @@ class MediaResolver:
                 ) from error
             name = str(first["loc"][0])
             raise self.values.invalid(name, values.get(name), wanted) from error
+
+    def _sampler(self, own: str) -> str:
+        """The sampler of videos: the engine's for the class that a file names, if one does.
+
+        Source: vLLM ``transformers_utils/processor.py``
+        (`get_video_processor_cls_name_from_config`). It reads no other file, and also takes null.
+
+        Raises:
+            ModelError: `invalid_config_field`.
+        """
+        for ref in _SAMPLED_BY:
+            present, named = self.files.lookup(ref)
+            if present or self.files.has_null(ref):
+                sampler = BY_PROCESSOR.get(str(named), Sampler.OPENCV)
+                self.values.note("sampler", sampler, str(ref))
+                if sampler is None:
+                    raise self._not_covered(ref, named, "a class whose sampler is covered")
+                return sampler
+        return own
 
 
 @functools.cache

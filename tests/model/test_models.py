@@ -175,18 +175,6 @@ BROKEN: dict[str, tuple[str, Callable[[Files], object], Reason, str]] = {
         "small-llava-next", edit("preprocessor_config.json", do_resize=False),
         Reason.INVALID_CONFIG_FIELD, "do_resize must be True",
     ),
-    "tokens of four frames": (
-        "small-qwen2.5-vl", edit("preprocessor_config.json", temporal_patch_size=4),
-        Reason.INVALID_CONFIG_FIELD, "preprocessor_config.json:temporal_patch_size",
-    ),
-    "frames that are chosen again": (
-        "small-qwen2-vl", edit("preprocessor_config.json", do_sample_frames=True),
-        Reason.INVALID_CONFIG_FIELD, "preprocessor_config.json:do_sample_frames",
-    ),
-    "frames that share an area": (
-        "small-qwen2-vl", edit("preprocessor_config.json", cap_pixels_per_frame=True),
-        Reason.INVALID_CONFIG_FIELD, "preprocessor_config.json:cap_pixels_per_frame",
-    ),
     "resolutions of two kinds": (
         "small-llava-next", edit("preprocessor_config.json", image_grid_pinpoints=[[336, 336]]),
         Reason.CONTRADICTORY_CONFIG, "preprocessor_config.json:image_grid_pinpoints",

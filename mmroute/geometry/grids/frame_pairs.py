@@ -41,7 +41,7 @@ class FramePairs(MergedFrames):
     max_pixels: int
     assumed_fps: float | None = None
     resize: bool = True
-    temporal_patch_size: Literal[2] = _PAIR
+    temporal_patch_size: int = _PAIR
     samples_again: Literal[False] = False
     caps_frames: Literal[False] = False
     fixed_merge: int | None = None
@@ -67,19 +67,20 @@ class FramePairs(MergedFrames):
     def seconds_per_pair(self, video: VideoSize) -> float:
         """The seconds from one pair of frames to the next."""
         frames = self.frames(video)
-        return _PAIR / (self.assumed_fps or len(frames.indices) / frames.total * frames.fps)
+        fps = self.assumed_fps or len(frames.indices) / frames.total * frames.fps
+        return self.temporal_patch_size / fps
 
     def count(self, video: VideoSize) -> Count:
         return self._count(*self._tokens(video))
 
     def _count(self, pairs: int, rows: int, columns: int) -> Count:
-        if self.fixed_merge is None:
+        merge = self.fixed_merge or self.merge_size
+        if merge == self.merge_size:
             return Count(pairs, 1, rows * columns)
-        patches = pairs * rows * columns * self.merge_size**2
-        return Count(whole=patches // self.fixed_merge**2)
+        return Count(whole=pairs * rows * columns * self.merge_size**2 // merge**2)
 
     def _tokens(self, video: VideoSize) -> tuple[int, int, int]:
-        pairs = -(-len(self.frames(video).indices) // _PAIR)
+        pairs = -(-len(self.frames(video).indices) // self.temporal_patch_size)
         return pairs, *self._resized(video.height, video.width)
 
     def _resized(self, height: int, width: int) -> tuple[int, int]:

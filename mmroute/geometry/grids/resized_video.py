@@ -1,4 +1,4 @@
-"""Qwen3-VL and GLM-4.xV: pairs of frames, resized within one limit of all their pixels.
+"""Qwen3-VL and GLM-4.xV: groups of frames, resized within one limit of all their pixels.
 
 Sources: transformers ``models/qwen3_vl/video_processing_qwen3_vl.py``,
 ``models/glm4v/video_processing_glm4v.py``, vLLM ``model_executor/models/qwen3_vl.py`` and
@@ -14,7 +14,7 @@ from typing import Final, Literal
 import numpy as np
 
 from mmroute.errors import InexactError, Reason, argument_refused, item_refused
-from mmroute.geometry.frame_sampling import Frames, Sampler
+from mmroute.geometry.frame_sampling import Frames
 from mmroute.geometry.grid import CachePlan, Count, MergedFrames
 from mmroute.geometry.grids.smart_resize import (
     enlarge_to_factor,
@@ -34,15 +34,23 @@ _PLANNED_MIN_PIXELS: Final = 112 * 112
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResizedVideo(MergedFrames):
-    """Resizes a video within one limit for all its pixels, and counts each pair of frames.
+    """Resizes a video within one limit for all its pixels, and counts each group of frames.
 
     Attributes:
-        time_is: the time of a pair: the mean of both frames', or the whole seconds of the first.
+        time_is: the time of a group: the mean of its first and last frame's, or the whole seconds
+            of the first. With the latter, the processor takes all frames that were decoded.
         min_pixels: the smallest volume after the resize, in pixels of all frames.
         max_pixels: the largest volume, likewise.
+        temporal_patch_size: the number of frames of a token.
+        fixed_merge: the number of patches along one side of a token that the engine counts with,
+            where the processor may have another; None: the processor's.
+        caps_frames: whether the area of a frame depends on how many there are.
         fps: the number of frames a second that the processor takes, if all frames were decoded.
+            Below 0: it has none, and fails on such videos. So it is of the next two.
         min_frames: the fewest frames that the processor takes.
         max_frames: the most frames that the processor takes.
+        own_num_frames: the processor's own number of frames, if that is not 0: with it and `fps`,
+            it fails on videos of which all frames were decoded.
         num_frames: the number of frames that a request asks for, in place of `fps`.
         planned_by_context: whether the engine plans its encoder cache with the frames that fill
             the context best beside an image; otherwise with the largest volume.
@@ -52,16 +60,21 @@ class ResizedVideo(MergedFrames):
     time_is: Literal["mean", "whole"]
     min_pixels: int
     max_pixels: int
+    temporal_patch_size: int = _PAIR
+    fixed_merge: int | None = None
+    caps_frames: Literal[False] = False
     fps: float = 2
     min_frames: int = 4
     max_frames: int = 768
+    own_num_frames: int = 0
     num_frames: int | None = None
     planned_by_context: bool = False
     planned_pixels: int | None = None
 
     def max_embeds(self, plan: CachePlan) -> int:
         if not self.planned_by_context:
-            most = (self.planned_pixels or self.max_pixels) // _PAIR // self.factor**2
+            most = self.planned_pixels or self.max_pixels
+            most = most // self.temporal_patch_size // self.factor**2
             if self.time_is == "mean":
                 return math.prod(largest_rectangle(most))
             times = (f"{seconds:.1f} seconds" for seconds in range(_PLANNED_SECONDS))
@@ -89,25 +102,23 @@ class ResizedVideo(MergedFrames):
         )
         return -(-frames // _PAIR) * rows * columns
 
-    @property
-    def _samples_again(self) -> bool:
-        return self.sampler is Sampler.QWEN3_VL
-
     def patches(self, video: VideoSize) -> tuple[int, int, int]:
-        """Pairs of frames, rows and columns of patches."""
-        pairs, rows, columns = self._tokens(video)
-        return len(pairs), rows * self.merge_size, columns * self.merge_size
+        """Groups of frames, rows and columns of patches."""
+        groups, rows, columns = self._tokens(video)
+        return len(groups), rows * self.merge_size, columns * self.merge_size
 
     def count(self, video: VideoSize) -> Count:
-        pairs, rows, columns = self._tokens(video)
-        return Count(len(pairs), 1, rows * columns, times=pairs)
+        groups, rows, columns = self._tokens(video)
+        merged = rows * columns * self.merge_size**2 // (self.fixed_merge or self.merge_size) ** 2
+        return Count(len(groups), 1, merged, times=groups)
 
     def _tokens(self, video: VideoSize) -> tuple[tuple[float, ...], int, int]:
-        """Seconds of the pairs, rows and columns of tokens of each."""
+        """Seconds of the groups of frames, rows and columns of tokens of each."""
         frames = self.frames(video)
         times = self._times(video, frames)
-        if len(times) < _PAIR:
-            raise item_refused(video, "it takes two frames or more")
+        size = self.temporal_patch_size
+        if len(times) < size:
+            raise item_refused(video, f"it takes {size} frames or more")
         factor = self.factor
         height, width = enlarge_to_factor(video.height, video.width, factor)
         rows, columns = smart_resize(
@@ -117,21 +128,22 @@ class ResizedVideo(MergedFrames):
             min_pixels=self.min_pixels,
             max_pixels=self.max_pixels,
             frames=len(times),
-            counted_frames=round(len(times) / _PAIR) * _PAIR,
+            counted_frames=round(len(times) / size) * size,
         )
-        if len(times) % _PAIR:
-            times.append(times[-1])
-        firsts, seconds = times[::_PAIR], times[1::_PAIR]
-        pairs: tuple[float, ...] = tuple(map(int, firsts))
+        times += times[-1:] * (-len(times) % size)
+        firsts, lasts = times[::size], times[size - 1 :: size]
+        groups: tuple[float, ...] = tuple(map(int, firsts))
         if self.time_is == "mean":
-            pairs = tuple((a + b) / _PAIR for a, b in zip(firsts, seconds, strict=True))
-        return pairs, rows, columns
+            groups = tuple((a + b) / 2 for a, b in zip(firsts, lasts, strict=True))
+        return groups, rows, columns
 
     def _times(self, video: VideoSize, frames: Frames) -> list[float]:
         """Seconds at which the frames stand that the processor takes."""
+        if not frames.fps > 0:
+            raise item_refused(video, "its frame rate is unknown")
         if not frames.sampled_again:
             return frames.times
-        if not self._samples_again:
+        if self.time_is == "whole":  # the processor takes them all
             if self.sampling.fps is not None:
                 raise InexactError(
                     Reason.UNSUPPORTED_PROCESSOR_KWARGS,
@@ -142,6 +154,8 @@ class ResizedVideo(MergedFrames):
             return frames.times + frames.times[-1:] * (len(frames.indices) % _PAIR)
         total = frames.total
         if self.num_frames is None:
+            if self.own_num_frames or min(self.fps, self.min_frames, self.max_frames) < 0:
+                raise item_refused(video, "the file of its processor says not how to sample it")
             wanted = int(total / frames.fps * self.fps)
             count = min(max(wanted, self.min_frames), self.max_frames, total)
         elif self.min_frames <= self.num_frames <= min(self.max_frames, total):
