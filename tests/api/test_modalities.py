@@ -52,7 +52,7 @@ def test_a_video_that_another_processor_reads_is_not_covered(
     changed_model: Callable[..., Path],
 ) -> None:
     def read_otherwise(files: Any) -> None:
-        files["video_preprocessor_config.json"] = {"video_processor_type": "OtherVideoProcessor"}
+        files["video_preprocessor_config.json"] = {"video_processor_type": "Glm4vVideoProcessor"}
 
     error = refusal(changed_model("small-qwen3-vl", read_otherwise), "video")
     assert error.status == HTTPStatus.UNPROCESSABLE_ENTITY
