@@ -378,6 +378,9 @@ RESULTS = ("function_call_output", "custom_tool_call_output")
         *(({**RETURNED, "content": content}, 422) for content in ("a", {}, {"a": 1})),
         ({**RETURNED, "content": ""}, 200),
         ({**RETURNED, "status": None, "content": "a"}, 200),
+        *(({"role": "assistant", "content": "a", "phase": phase}, status)
+          for phase, status in (("commentary", 200), (None, 200), ("", 400))),
+        ({**RETURNED, "content": [TEXT_OF_MODEL], "phase": "x"}, 400),
         *(({**RETURNED, "content": [{**TEXT_OF_MODEL, "annotations": unread}]}, status)
           for unread, status in (([5], 200), ({"a": 1}, 422), ("a", 422), (5, 400), (None, 400))),
         *(({**RETURNED, "content": [{**TEXT_OF_MODEL, "logprobs": unread}]}, status)
@@ -462,6 +465,8 @@ def test_harmony_needs_the_date_of_an_engine_without_tools_of_its_own(tmp_path: 
         assert error_of(reply) == (422, "InexactRouting", "chat_renderer_unsupported")
         body = {"model": "described", "input": "Hi"}
         assert answered(client, RESPONSES, body)["token_ids"]
+        mcp = {"type": "mcp", "server_label": ["a"]}
+        assert client.post(RESPONSES, json={**body, "tools": [mcp]}).status_code == 400
         for kind in ("web_search_preview", "mcp"):
             tool = {"type": kind, "server_label": "code_interpreter"}
             reply = client.post(RESPONSES, json={**body, "tools": [tool]})
@@ -493,7 +498,8 @@ def test_messages_are_counted_for_harmony_as_the_engine_copies_them(tmp_path: Pa
             {"role": "assistant", "content": [written], "audio": {"id": "a"}, "refusal": None},
         ):
             assert error_of(asked(TOKENIZE, lost)) == (422, "InexactRouting", "unsupported_field")
-        for refused in ({"role": "user", "content": None}, wrong, {**wrong, "tool_calls": ["a"]}):
+        named = {"role": "user", "content": "a", "name": None}
+        for refused in ({**named, "content": None}, named, wrong, {**wrong, "tool_calls": ["a"]}):
             assert asked(TOKENIZE, refused).status_code == 400
 
 

@@ -32,6 +32,7 @@ def _refuse_reference(_item: object) -> None:
 
 
 _Status: TypeAlias = Literal["in_progress", "completed", "incomplete"]
+_Phase: TypeAlias = Literal["commentary", "final_answer"]
 
 
 @with_config(ConfigDict(extra="allow"))
@@ -76,6 +77,7 @@ class InputMessage(_Open):
     role: Literal["user", "assistant", "system", "developer"]
     content: str | _Parts
     type: NotRequired[Literal["message"]]
+    phase: NotRequired[_Phase | None]
 
 
 class OutputText(_Open):
@@ -107,6 +109,7 @@ class OutputMessage(_Open):
     role: Literal["assistant"]
     content: _Written
     id: NotRequired[str]
+    phase: NotRequired[_Phase | None]
     status: NotRequired[_Status]
 
 
@@ -284,16 +287,23 @@ class NamespaceTool(_Open):
     type: Literal["namespace"]
 
 
+class McpTool(_Open):
+    """The tools of a server, which the API itself runs."""
+
+    type: Literal["mcp"]
+    server_label: str
+
+
 class OtherTool(_Open):
     """A tool that the API itself runs. Chat templates do not get it."""
 
     type: Literal[
         "apply_patch", "code_interpreter", "computer", "computer_use_preview", "file_search",
-        "image_generation", "local_shell", "mcp", "programmatic_tool_calling", "shell",
-        "tool_search", "web_search", "web_search_2025_08_26", "web_search_preview",
+        "image_generation", "local_shell", "programmatic_tool_calling", "shell", "tool_search",
+        "web_search", "web_search_2025_08_26", "web_search_preview",
         "web_search_preview_2025_03_11",
     ]  # fmt: skip
 
 
-Tool: TypeAlias = FunctionTool | CustomTool | NamespaceTool | OtherTool
+Tool: TypeAlias = FunctionTool | CustomTool | NamespaceTool | McpTool | OtherTool
 """An element of `tools`."""

@@ -127,7 +127,7 @@ TokenizeRequest: TypeAlias = TokenizeCompletionRequest | TokenizeChatRequest
 
 
 def _copied(message: _CountedMessage) -> _CountedMessage:
-    """A message as Harmony gets it, without nulls beside its content.
+    """A message as Harmony gets it, without the nulls that the API's schema takes.
 
     Source: vLLM ``entrypoints/serve/tokenize/protocol.py`` (`to_chat_completion_request`).
 
@@ -145,7 +145,8 @@ def _copied(message: _CountedMessage) -> _CountedMessage:
             "the chat with /v1/chat/completions/render"
         )
     return cast(
-        "_CountedMessage", {name: value for name, value in message.items() if value is not None}
+        "_CountedMessage",
+        {field: value for field, value in message.items() if value is not None or field == "name"},
     )
 
 
