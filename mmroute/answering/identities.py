@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, Final
 
-from mmroute.geometry import Overrides
+from mmroute.geometry import Geometry, Overrides
 from mmroute.requests.items import (
     Identity,
+    IdentityFlag,
     ImageFile,
     ImageSize,
     Item,
@@ -72,7 +73,7 @@ def _of_modality(
     engine, rules, request = model.engine, model.media[modality], prepared.request
     geometry = prepared.geometries[modality]
     flag = rules.identity_flag
-    flags = {flag.name: len(items) <= flag.most_items} if flag else _NO_FLAGS
+    flags = {flag.name: _holds(flag, len(items), geometry)} if flag else _NO_FLAGS
     overrides = _overrides(model, request, modality)
     key = (engine.identify, model.model_id, rules.identity, *flags.values())
     by_lora = f"{request.lora.name}:" if request.lora and engine.lora_in_identities else ""
@@ -99,6 +100,11 @@ def _of_modality(
             identity = identity._replace(value=f"{by_lora}{identity.value}")
         identities.append(identity)
     return identities
+
+
+def _holds(flag: IdentityFlag, count: int, geometry: Geometry) -> bool:
+    number: bool = not flag.number or getattr(geometry.grid, flag.number)
+    return number and count <= flag.most_items
 
 
 def _overrides(model: ResolvedModel, request: Request, modality: Modality) -> Overrides:

@@ -28,7 +28,7 @@ from mmroute.model.resolved import MediaRules
 from mmroute.model.values import Values
 from mmroute.model.words import resolve_words
 from mmroute.model_directory import FieldRef, JsonValue, ModelFiles
-from mmroute.requests.items import IdentityFlag, Modality
+from mmroute.requests.items import Modality
 from mmroute.tokenizers import Tokenizer
 
 _DTYPES: Final = [
@@ -161,14 +161,9 @@ class MediaResolver:
             only_in_chats=spec.only_in_chats,
             identity=spec.identity,
             unnamed=own.accepts.unnamed,
-            identity_flag=self._identity_flag(spec, own),
+            identity_flag=spec.identity_flag,
             refused=self._refused(modality),
         )
-
-    def _identity_flag(self, spec: MediaSpec, own: Geometry) -> IdentityFlag | None:
-        flag = spec.identity_flag
-        never = flag is not None and flag.number and not getattr(own.grid, flag.number)
-        return flag._replace(most_items=0) if flag and never else flag
 
     def _refused(self, modality: Modality) -> str:
         """The options that change the items of a modality in a way that is not covered."""

@@ -274,3 +274,17 @@ def test_a_missing_field_of_llama_nemotron_has_the_default_of_its_class(
     published = {"image_size": 512, "max_num_tiles": 12, "use_thumbnail": True}
     assert load() == load(**published)
     assert load(use_thumbnail=None) == load(use_thumbnail=False) != load()
+
+
+def test_unlimited_ocr_cuts_no_image_where_a_request_says_so(
+    with_config: Callable[..., Normalizer],
+) -> None:
+    picture = {"type": "image_url", "image_url": {"url": png_url(1283, 721)}}
+    messages = [{"role": "user", "content": [picture, {"type": "text", "text": "Hi"}]}]
+    model = with_config("small-unlimited-ocr", {})
+    whole, cut = (
+        model.normalize(messages=messages, mm_processor_kwargs={"crop_mode": mode})
+        for mode in (False, True)
+    )
+    assert (len(whole.token_ids), len(cut.token_ids)) == (277, 3117)
+    assert whole.identities != cut.identities

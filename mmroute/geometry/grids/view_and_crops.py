@@ -64,15 +64,21 @@ class ViewAndCrops(OneByOne[ImageSize]):
 
 @dataclass(frozen=True, slots=True)
 class CropsOfOne(ViewAndCrops):
-    """Cuts an image into crops if it is alone in its request: Unlimited-OCR."""
+    """Cuts an image into crops if it is alone in its request: Unlimited-OCR.
+
+    Attributes:
+        cropped: whether it does.
+    """
 
     _most_crops: ClassVar = 32
+    cropped: bool = True
 
     def max_embeds(self, _: CachePlan) -> int:
         return self.count(ImageSize(self.crop_size, self.crop_size * self._most_crops)).total
 
     def counts(self, items: Sequence[ImageSize], _: ModelContext) -> Iterable[Count]:
-        return map(self.count, items) if len(items) == 1 else [self.view] * len(items)
+        cut = self.cropped and len(items) == 1
+        return map(self.count, items) if cut else [self.view] * len(items)
 
 
 @dataclass(frozen=True, slots=True)
