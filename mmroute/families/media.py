@@ -92,6 +92,8 @@ class MediaSpec(Strict):
     """The classes of processors that the table was proved with; see
     `mmroute.families.processors`. The first is that of the model's type. With another, a model is
     refused, or its videos are. Without `processors` the engine loads none for such items."""
+    whatever_named: bool = False
+    """Whether the engine loads the first of `processors` whatever class the files name."""
     only: Mapping[Ref, tuple[Any, ...]] = Field(default_factory=dict)
     """Field -> the values with which counts were compared, ``null`` for null. A model with
     another is refused, or its videos are."""

@@ -24,6 +24,7 @@ _FOLDER: Final = "processors"
 Part: TypeAlias = Literal["image_processor", "video_processor", "feature_extractor"]
 _MODALITIES: Final = ("image", "video", "audio")
 _CLASSES: Final = "processor_classes.toml"
+_OF_CONFIG: Final = FieldRef("config.json", ("feature_extractor_type",))
 
 
 class ProcessorSpec(Strict):
@@ -114,7 +115,8 @@ def with_processors(table: Mapping[str, Any], files: ModelFiles | None = None) -
         names = media.get("processors") if isinstance(media, Mapping) else None
         if isinstance(media, Mapping) and isinstance(names, list) and names:
             spec = find_processor(str(names[0]))
-            named = named_processor(files, spec.part, names) if files else None
+            fixed = bool(media.get("whatever_named"))
+            named = named_processor(files, spec.part, names) if files and not fixed else None
             if named != spec.name and named in names:
                 spec = find_processor(str(named))
             of_class = spec.media()
@@ -128,8 +130,9 @@ def with_processors(table: Mapping[str, Any], files: ModelFiles | None = None) -
 def named_processor(files: ModelFiles, part: Part, proved: Collection[str]) -> object:
     """The class that the files name for a part; None leaves it to the model's type.
 
-    transformers takes the class of the model's type for a name that it does not know, too. A video
-    processor without a name is the namesake of the image processor, if there is one.
+    transformers takes the class of the model's type for a name that it does not know, too, but does
+    not load a feature extractor then. A video processor without a name is the namesake of the image
+    processor, if there is one.
 
     Args:
         files: the model's files.
@@ -140,6 +143,8 @@ def named_processor(files: ModelFiles, part: Part, proved: Collection[str]) -> o
     ``feature_extraction_auto.py`` (`from_pretrained`).
     """
     named = _field(files, part, f"{part}_type")
+    if part == "feature_extractor":
+        return files.lookup(_OF_CONFIG)[1] if named is None else named
     if named is None and part == "image_processor":
         named = _renamed(_field(files, part, "feature_extractor_type"), "FeatureExtractor", "Image")
     elif named is None and part == "video_processor":

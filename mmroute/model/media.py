@@ -124,7 +124,7 @@ class MediaResolver:
             if (found := self.values.find(name, lookup)) != token_id:
                 self.values.note(f"{modality}s", "refused", f"the ID of {name} is {found}")
                 return False
-        if not spec.processors:
+        if not spec.processors or spec.whatever_named:
             return True
         part = find_processor(spec.processors[0]).part
         named = named_processor(self.files, part, spec.processors)

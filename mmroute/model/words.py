@@ -54,7 +54,10 @@ def _plain(kind: Any) -> Any:
 
 
 def _word(name: str, lookup: Lookup, kind: Any, values: Values) -> Any:
-    """A word of the spec, or one that a file gives: a token's ID, a switch, or no template."""
+    """A word of the spec, or one that a file gives: a token's ID, a switch, or no template.
+
+    A word that is no field of the layout (`kind` is None) may be a text or an ID.
+    """
     if not lookup.sources:
         return lookup.default
     word = values.required(name, lookup)
@@ -65,6 +68,8 @@ def _word(name: str, lookup: Lookup, kind: Any, values: Values) -> Any:
     if kind is bool:
         if type(word) is not bool:
             raise values.invalid(name, word, "true or false")
+        return word
+    if kind is None and type(word) is int and word > 0:
         return word
     if not isinstance(word, str):
         raise values.invalid(name, word, "a text")
@@ -106,10 +111,8 @@ class _Resolver:
         for text, name in _parts(word):
             if text:
                 ids += self.tokenizer.encode(text, add_special_tokens=False).tolist()
-            if name in self.tokens:
-                ids.append(self.tokens[name])
-            elif name:
-                ids += self._ids(self.words[name])
+            of_name = self.tokens.get(name, self.words.get(name))
+            ids += [of_name] if isinstance(of_name, int) else self._ids(of_name or "")
         return tuple(ids)
 
     def _template(self, word: str) -> str:

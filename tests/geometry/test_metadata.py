@@ -171,7 +171,7 @@ def test_patches_merge_behind_a_layer_that_the_model_has(
 def test_chunks_of_long_audio() -> None:
     """Whisper's 100 frames a second, of which Ultravox's encoder takes 3,000 at once."""
     audio = AudioLength(35 * 16000 + 1, 16000)
-    grid = MelFrames(16000, 160, Encoder.STACKED, partial_frame=True)
+    grid = MelFrames(16000, Encoder.STACKED, 160, partial_frame=True)
     assert (grid.chunk_frames(audio), grid.chunks(audio)) == ([3000, 501], 2)
 
 

@@ -29,7 +29,7 @@ class Encoder(StrEnum):
     CHUNKED = "chunked"
     """Qwen3-Omni, Qwen3-ASR: three convolutions of stride 2 over 100 frames at a time."""
     SUBSAMPLED = "subsampled"
-    """Gemma 4: two convolutions of stride 2 over all frames but one, at most 750 tokens."""
+    """Gemma 4: two convolutions of stride 2."""
     STACKED = "stacked"
     """Ultravox: 16 frames a token, in chunks of 3,000 frames."""
 
@@ -40,33 +40,42 @@ class MelFrames(OneByOne[AudioLength]):
 
     Attributes:
         sampling_rate: the number of samples a second that the model is given.
-        hop_length: the number of samples from one frame to the next.
         encoder: the encoder's way to make tokens of frames.
+        hop_length: the number of samples from one frame to the next. Gemma 4's is a hundredth of a
+            second whatever its files say, and a frame is two of them.
         partial_frame: whether samples that do not fill a frame make one.
-        min_samples: the fewest samples; audio of fewer is refused.
+        window: the number of samples of a frame, by half of which torch fills audio up by
+            reflection. Audio that is no longer than this half is refused. 0: nothing is filled up.
+        filled_to: the number of samples that shorter audio is filled up to.
+        half_block: half of the number of frames of which the mask has a multiple; 0: any number.
         max_seconds: the most seconds that are used, the rest is cut off; None for no limit.
         padded_seconds: the seconds that audio is filled up to; longer audio was not observed.
         chunk_seconds: the seconds of the audio that the engine plans its encoder cache with, of
             which it takes at most 30.
         planned_chunks: the number of such chunks in this audio; None: one.
         planned_encoder: the encoder by whose rule the engine plans; None: the audio's own.
-        padding_side: the side at which audio is filled up. At the right, samples that do not fill a
-            frame make one.
+        padding_side: the side at which audio is filled up to `max_seconds` or `padded_seconds`.
+        max_tokens: the most tokens; 0: there is no limit.
     """
 
     sampling_rate: int
-    hop_length: int
     encoder: Encoder
+    hop_length: int = 0
     partial_frame: bool = False
-    min_samples: int = 1
+    window: int = 0
+    filled_to: int = 0
+    half_block: int = 0
     max_seconds: int | None = None
     padded_seconds: int | None = None
     chunk_seconds: int = _MOST_PLANNED
     planned_chunks: int | None = None
     planned_encoder: Encoder | None = None
-    padding_side: Literal["left", "right"] = "left"
+    padding_side: Literal["left", "right"] = "right"
+    max_tokens: int = 0
 
     def max_embeds(self, _: CachePlan) -> int:
+        if self.max_tokens:
+            return self.max_tokens
         if self.planned_chunks:
             return self._tokens(self.planned_chunks * self.chunk_seconds * self.sampling_rate)
         samples = min(self.chunk_seconds, _MOST_PLANNED) * self.sampling_rate
@@ -82,7 +91,8 @@ class MelFrames(OneByOne[AudioLength]):
                 f"{audio}: longer than the {self.padded_seconds} seconds that it is filled up to",
             )
         tokens = self._tokens(samples)
-        if samples < self.min_samples or (tokens < 1 and self.encoder is not Encoder.SUBSAMPLED):
+        filled = self._frames(samples) * self.hop_length if self.partial_frame else samples
+        if filled <= self.window // 2 or (tokens < 1 and self.encoder is not Encoder.SUBSAMPLED):
             raise item_refused(audio, "it is too short to have a token")
         return Count(whole=max(0, tokens))
 
@@ -103,21 +113,46 @@ class MelFrames(OneByOne[AudioLength]):
         """A one for each mel frame, and zeros as far as the processor fills audio up."""
         ones = [1] * self.mel_frames(audio)
         most = (self.padded_seconds or 0) * self.sampling_rate // self.hop_length
+        if self.half_block:
+            most = len(ones) + -len(ones) % (2 * self.half_block)
         zeros = [0] * (most - len(ones))
         return zeros + ones if self.padding_side == "left" else ones + zeros
 
     def _samples(self, audio: AudioLength) -> int:
-        return resampled_length(audio.num_samples, audio.sampling_rate, self.sampling_rate)
+        samples = resampled_length(audio.num_samples, audio.sampling_rate, self.sampling_rate)
+        return max(samples, self.filled_to)
 
     def _tokens(self, samples: int) -> int:
-        return _TOKENS[self.encoder](self._frames(samples))
+        tokens = _TOKENS[self.encoder](self._frames(samples))
+        return min(tokens, self.max_tokens) if self.max_tokens else tokens
 
     def _frames(self, samples: int) -> int:
-        if self.max_seconds is not None:
-            samples = min(samples, self.max_seconds * self.sampling_rate)
-        if self.partial_frame or self.padding_side == "right":
-            return -(-samples // self.hop_length)
-        return samples // self.hop_length
+        if self.encoder is Encoder.SUBSAMPLED:
+            frame, hop = (round(self.sampling_rate * ms / 1000) for ms in (20, 10))
+            return max(0, (samples + frame // 2 - frame - 1) // hop + 1)
+        most = (self.max_seconds or self.padded_seconds or 0) * self.sampling_rate
+        if self.max_seconds:
+            samples = min(samples, most)
+        if samples <= most:
+            return masked_frames(samples, most, self.hop_length, self.padding_side)
+        whole, rest = divmod(samples, self.hop_length)
+        return whole + bool(self.partial_frame and rest)
+
+
+def masked_frames(samples: int, most: int, hop_length: int, side: Literal["left", "right"]) -> int:
+    """The frames of an audio in the mask of a WhisperFeatureExtractor that fills it up.
+
+    Args:
+        samples: the number of samples of the audio.
+        most: the number of samples that it is filled up to.
+        hop_length: the number of samples from one frame to the next.
+        side: the side at which it is filled up.
+
+    Source: transformers ``models/whisper/feature_extraction_whisper.py`` (`__call__`).
+    """
+    if side == "left":
+        return most // hop_length + (samples - most) // hop_length
+    return min(-(-samples // hop_length), most // hop_length)
 
 
 def _halved(frames: int) -> int:
@@ -131,8 +166,7 @@ def _chunked(frames: int) -> int:
 
 
 def _subsampled(frames: int) -> int:
-    halved = (frames - 2) // 2 + 1
-    return min((halved - 1) // 2 + 1, 750) if frames > 1 else 0
+    return -(-frames // 4)
 
 
 def _stacked(frames: int) -> int:

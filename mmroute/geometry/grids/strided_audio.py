@@ -20,6 +20,7 @@ from typing import Final, Literal
 from mmroute.audios.header import resampled_length
 from mmroute.errors import item_refused
 from mmroute.geometry.grid import CachePlan, Count, OneByOne
+from mmroute.geometry.grids.mel_frames import masked_frames
 from mmroute.requests.items import AudioLength
 
 _STEMS: Final[Mapping[bool | None, int]] = {None: 1, False: 2, True: 8}
@@ -41,7 +42,8 @@ class StridedAudio(OneByOne[AudioLength]):
             one more than fit. ``whole``: those whose window fits. ``rated``: `frame_rate` for each
             second.
         frame_rate: the number of frames a second; the engine multiplies in floating point.
-        window: the number of samples of a frame.
+        window: the number of samples of a frame. Half of a centred frame is filled up by mirroring,
+            and audio that is no longer than this half is refused.
         stacked: the number of frames that are joined into one; the last one may have fewer.
         merged: the number of positions behind the steps that make one token. Fewer at the end make
             none.
@@ -52,6 +54,8 @@ class StridedAudio(OneByOne[AudioLength]):
         min_samples: the fewest samples; audio of fewer is refused, or filled up (`fills_up`).
         fills_up: whether an audio of too few samples is filled up.
         chunk_seconds: the number of seconds of a chunk; 0: the audio is not cut.
+        padding_side: the side at which the last chunk is filled up for a WhisperFeatureExtractor,
+            whose frames are those of its mask. None: it is not.
         max_seconds: the number of seconds that are used, in whole chunks; 0: all.
         each_chunk: whether each chunk takes the steps for itself.
         row_tokens: the number of tokens of a row. Fewer at the end stand beside the rows.
@@ -59,6 +63,9 @@ class StridedAudio(OneByOne[AudioLength]):
             stands at its end.
         timed: whether rows of `row_seconds` are made.
         token_rate: the number of tokens a second. 0: it follows from hops and steps.
+        left_context: the number of frames before one that the encoder sees with it.
+        right_context: the number of those behind it. With fewer than six in all, the last frames,
+            as many as are missing, make no token.
         planned_tokens: the number of tokens of the audio that the engine plans its encoder cache
             with.
         planned_samples: the number of samples of this audio, in place of `planned_tokens`.
@@ -86,12 +93,15 @@ class StridedAudio(OneByOne[AudioLength]):
     min_samples: int = 1
     fills_up: bool = False
     chunk_seconds: int = 0
+    padding_side: Literal["left", "right"] | None = None
     max_seconds: int = 0
     each_chunk: bool = False
     row_tokens: int = 0
     row_seconds: int = 0
     timed: bool = True
     token_rate: float = 0
+    left_context: int = 3
+    right_context: int = 3
     planned_tokens: int = 0
     planned_samples: int = 0
     planned_seconds: int = 0
@@ -128,7 +138,8 @@ class StridedAudio(OneByOne[AudioLength]):
         if self.fills_up:
             samples = max(samples, self.min_samples)
         tokens = max(self.least, self._tokens(samples))
-        if samples < self.min_samples or tokens < 1:
+        reflected = self.window // 2 if self.frames == "centred" else 0
+        if samples < self.min_samples or samples <= reflected or tokens < 1:
             raise item_refused(audio, "it is too short to have a token")
         if self.max_tokens and tokens > self.max_tokens:
             raise item_refused(audio, f"it has {tokens} tokens, and may have {self.max_tokens}")
@@ -168,6 +179,9 @@ class StridedAudio(OneByOne[AudioLength]):
     def _frames(self, samples: int) -> int:
         hop = self._hop * math.prod(self.hop_factors) * _STEMS[self.stem]
         match self.frames:
+            case "begun" if self.padding_side and samples:
+                chunk = self.chunk_seconds * self.sampling_rate
+                return masked_frames(samples, chunk, hop, self.padding_side)
             case "begun":
                 return -(-samples // hop)
             case "centred":
@@ -177,7 +191,7 @@ class StridedAudio(OneByOne[AudioLength]):
         return max(0, (samples - self.window) // hop + 1)
 
     def _after_steps(self, frames: int) -> int:
-        frames = -(-frames // self.stacked)
+        frames = -(-frames // self.stacked) - max(0, 6 - self.left_context - self.right_context)
         for padding, kernel, stride in self.steps:
             frames = (frames + 2 * padding - kernel) // stride + 1
         positions = max(0, frames) // self.merged

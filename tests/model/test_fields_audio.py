@@ -1,0 +1,183 @@
+"""Fields of feature extractors: what each does to an audio's tokens, as vLLM 0.33.0 answers."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from small_families import media_model
+from small_models import Files, chat_files, of_audio, whisper, write_model
+from small_tokenizers import special_ids
+
+from mmroute import AudioLength, ModelError, Normalizer, Reason
+from mmroute.errors import NoTokenIdsError
+
+_AUDIO: Final = AudioLength(200_001, 16_000)
+_MISSING: Final = object()
+_OWN: Final = "preprocessor_config.json"
+_PROCESSOR: Final = "processor_config.json"
+_CONFIG: Final = "config.json"
+_TOKENIZER: Final = "tokenizer_config.json"
+
+
+def _qwen(architecture: str, model_type: str, text: str, **config: Any) -> Files:
+    """Qwen2-Audio or Qwen3-ASR, whose tokenizer names the audio token."""
+    special = (f"<|audio_{text}|>", "<|AUDIO|>", "<|audio_end|>")
+    files = of_audio(chat_files(architecture, model_type, special, "<|AUDIO|>", **config))
+    files[_TOKENIZER] |= {"tokenizer_class": "Qwen2Tokenizer", "audio_token": "<|AUDIO|>"}
+    files[_OWN] = whisper(chunk_length=30, feature_size=128, return_attention_mask=True)
+    return files
+
+
+def _files(name: str) -> Files:
+    text = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 500}
+    if name == "qwen2-audio":
+        architecture = "Qwen2AudioForConditionalGeneration"
+        return _qwen(architecture, "qwen2_audio", "bos", text_config=text)
+    if name == "qwen3-asr":
+        config = {"text_config": {**text, "max_position_embeddings": 32768}}
+        architecture = "Qwen3ASRForConditionalGeneration"
+        return _qwen(architecture, "qwen3_asr", "start", thinker_config=config)
+    files = copy.deepcopy(media_model(name))  # models share parts
+    if name == "small-gemma-4":
+        files[_CONFIG]["audio_config"] = {"model_type": "gemma4_audio"}
+    return files
+
+
+def _tokens(files: Files, folder: Path, audio: AudioLength = _AUDIO) -> list[int]:
+    normalizer = Normalizer.from_pretrained(write_model(files, folder))
+    chat: list[Any] = [{"role": "user", "content": [{"type": "audio"}]}]
+    ids: list[int] = normalizer.normalize(messages=chat, audios=[audio]).token_ids.tolist()
+    return ids
+
+
+def _set(files: Files, file: str, field: str, value: Any) -> None:
+    *path, last = field.split(".")
+    inside = files.setdefault(file, {})
+    for name in path:
+        inside = inside.setdefault(name, {})
+    inside.pop(last, None)
+    if value is not _MISSING:
+        inside[last] = value
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "field", "value", "more"),
+    [
+        ("qwen2-audio", _OWN, "hop_length", 320, -157),
+        ("qwen2-audio", _OWN, "chunk_length", 5, -188),
+        ("qwen2-audio", _OWN, "padding_side", "left", -1),
+        ("qwen2-audio", _OWN, "n_fft", 1024, 0),
+        ("qwen2-audio", _OWN, "n_samples", None, 0),
+        ("qwen2-audio", _OWN, "return_attention_mask", None, 0),
+        ("qwen3-asr", _OWN, "hop_length", 320, -81),
+        ("qwen3-asr", _OWN, "padding_side", "rightx", 0),
+        ("qwen3-asr", _OWN, "feature_extractor_type", _MISSING, 0),
+        ("small-gemma-4", _PROCESSOR, "feature_extractor.hop_length", 320, 0),
+        ("small-gemma-4", _PROCESSOR, "feature_extractor.hop_length_ms", 20.0, 0),
+        ("small-gemma-4", _PROCESSOR, "feature_extractor.sampling_rate", 8000, 0),
+        ("small-gemma-4", _PROCESSOR, "feature_extractor.sampling_rate", 22050, 0),
+        ("small-gemma-3n", _OWN, "hop_length", None, 0),
+        ("small-gemma-3n", _OWN, "mel_floor", None, 0),
+        ("small-gemma-3n", _OWN, "feature_extractor_type", "Gemma4AudioFeatureExtractor", 0),
+        ("small-gemma-3n", _CONFIG, "audio_config", _MISSING, 0),
+        ("small-gemma-3n", _CONFIG, "audio_soft_tokens_per_image", 100, 0),
+        ("small-gemma-3n", _CONFIG, "audio_token_id", 3, 0),
+        ("small-gemma-3n", _PROCESSOR, "audio_seq_length", 100, -88),
+        ("small-gemma-4", _PROCESSOR, "audio_seq_length", 100, -213),
+        ("small-gemma-4", _CONFIG, "audio_token_id", 3, 0),
+        ("small-moss-audio", _PROCESSOR, "mel_config", {"sample_rate": 8000}, -78),
+        ("small-moss-audio", _PROCESSOR, "mel_config", {"hop_length": 320}, -78),
+        ("small-moss-audio", _PROCESSOR, "mel_config.hop_length", 320, 0),
+        ("small-moss-audio", _PROCESSOR, "enable_time_marker", None, 0),
+        ("small-fire-red-asr-2", _OWN, "downsample_rate", 2, 52),
+        ("small-fire-red-asr-2", _OWN, "feature_extractor_type", "WhisperFeatureExtractor", 0),
+        ("small-fun-asr", _OWN, "frontend_conf.lfr_n", _MISSING, 130),
+        ("small-fun-asr", _OWN, "frontend_conf.fs", _MISSING, 0),
+        ("small-fun-asr", _OWN, "sampling_rate", 8000, -13),
+    ],
+)
+def test_a_field_changes_tokens_as_the_engine_counts(  # noqa: PLR0917 - pytest names them
+    name: str, file: str, field: str, value: object, more: int, tmp_path: Path
+) -> None:
+    files = _files(name)
+    before = len(_tokens(files, tmp_path / "before"))
+    _set(files, file, field, value)
+    assert len(_tokens(files, tmp_path / "after")) - before == more
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "field", "value"),
+    [
+        *(
+            ("qwen2-audio", _OWN, field, None)
+            for field in (
+                "chunk_length", "dither", "feature_size", "hop_length", "n_fft", "padding_side",
+                "padding_value", "sampling_rate",
+            )
+        ),
+        ("qwen2-audio", _OWN, "padding_side", "rightx"),
+        ("qwen2-audio", _OWN, "feature_extractor_type", "WhisperFeatureExtractorFast"),
+        ("qwen2-audio", _OWN, "feature_extractor_type", "NoSuchFeatureExtractor"),
+        ("qwen2-audio", _CONFIG, "feature_extractor_type", "Qwen3ASRFeatureExtractor"),
+        ("qwen3-asr", _OWN, "sampling_rate", 8000),
+        ("small-gemma-4", _PROCESSOR, "feature_extractor.hop_length_ms", None),
+        ("small-gemma-3n", _OWN, "padding_side", "rightx"),
+        ("small-moss-audio", _PROCESSOR, "mel_config.mel_dim", None),
+        ("small-granite-speech", _OWN, "feature_size", None),
+        ("small-vibevoice-asr", _PROCESSOR, "feature_extractor.padding_side", "rightx"),
+        ("small-vibevoice-asr", _PROCESSOR, "feature_extractor.eps", None),
+        ("small-vibevoice-asr", _PROCESSOR, "feature_extractor.sampling_rate", 16000),
+        ("small-fire-red-asr-2", _OWN, "num_mel_bins", 64),
+        ("small-fire-red-asr-2", _OWN, "sampling_rate", 8000),
+        ("small-fire-red-asr-2", _OWN, "feature_size", None),
+        ("small-fun-asr", _OWN, "frontend_conf.window", "x"),
+        ("small-fun-asr", _OWN, "dither", None),
+    ],
+)  # fmt: skip
+def test_a_value_with_which_the_engine_fails_is_refused(
+    name: str, file: str, field: str, value: object, tmp_path: Path
+) -> None:
+    """It does not start, or refuses every audio."""
+    files = _files(name)
+    if file == _CONFIG:
+        del files[_OWN]["feature_extractor_type"]
+    _set(files, file, field, value)
+    with pytest.raises(ModelError, match=field.rpartition(".")[2].removesuffix("_type")) as caught:
+        _tokens(files, tmp_path)
+    assert caught.value.reason is Reason.INVALID_CONFIG_FIELD
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "tokens"), [(3, 3, 25), (3, 2, 24), (3, 0, 24), (0, 0, 23), (3, 5, 25)]
+)
+def test_frames_beyond_the_context_make_no_token(
+    left: int, right: int, tokens: int, tmp_path: Path
+) -> None:
+    """Of 97 frames: the mask of FireRedASR2FeatureExtractor, computed with its own lines."""
+    files = _files("small-fire-red-asr-2")
+    files[_OWN] |= {"downsample_rate": 1, "left_context": left, "right_context": right}
+    audio = AudioLength(400 + 96 * 160, 16_000)
+    assert _tokens(files, tmp_path, audio).count(_audio_id(files)) == tokens
+
+
+@pytest.mark.parametrize(
+    ("fields", "samples", "tokens"), [({}, 100, 7), ({"min_length": 16000}, 100, 13)]
+)
+def test_qwen3_asr_fills_short_audio_up(
+    fields: dict[str, int], samples: int, tokens: int, tmp_path: Path
+) -> None:
+    """With the class of its own, which it has without a name; Whisper's class refuses it."""
+    files = _files("qwen3-asr")
+    with pytest.raises(NoTokenIdsError, match="too short"):
+        _tokens(files, tmp_path / "whisper", AudioLength(samples, 16_000))
+    del files[_OWN]["feature_extractor_type"]
+    files[_OWN] |= fields
+    filled = _tokens(files, tmp_path / "own", AudioLength(samples, 16_000))
+    assert filled.count(_audio_id(files)) == tokens
+
+
+def _audio_id(files: Files) -> int:
+    return special_ids(files["tokenizer.json"])["<|AUDIO|>"]
