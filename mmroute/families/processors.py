@@ -123,7 +123,8 @@ def with_processors(table: Mapping[str, Any], files: ModelFiles | None = None) -
             if "other_arguments" in media:  # the family's own processor reads them, and no others
                 of_class.pop("accepts", None)
                 of_class.pop("checked_for_videos", None)
-            completed[modality] = overlaid(of_class, media)
+            never_null = [*of_class["never_null"], *media.get("never_null", [])]
+            completed[modality] = overlaid(of_class, media) | {"never_null": never_null}
     return completed
 
 
