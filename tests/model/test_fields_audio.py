@@ -13,6 +13,7 @@ from small_tokenizers import special_ids
 
 from mmroute import AudioLength, ModelError, Normalizer, Reason
 from mmroute.errors import NoTokenIdsError
+from mmroute.model.resolve import resolve_model
 
 _AUDIO: Final = AudioLength(200_001, 16_000)
 _MISSING: Final = object()
@@ -185,3 +186,18 @@ def test_qwen3_asr_fills_short_audio_up(
 
 def _audio_id(files: Files) -> int:
     return special_ids(files["tokenizer.json"])["<|AUDIO|>"]
+
+
+@pytest.mark.parametrize("part", ["image_processor", "video_processor", "feature_extractor"])
+def test_muse_spark_reads_one_file_alone(part: str, tmp_path: Path) -> None:
+    """vLLM takes its values from processor_config.json and no other; transformers is not asked."""
+    files = _files("small-muse-spark")
+    moved = files[_PROCESSOR].pop(part)
+    defaults = _grids(files, tmp_path / "without")
+    files |= {_OWN: moved, "video_preprocessor_config.json": moved}
+    assert _grids(files, tmp_path / "beside") == defaults
+
+
+def _grids(files: Files, folder: Path) -> list[object]:
+    media = resolve_model(str(write_model(files, folder))).media
+    return [rules.geometry.grid for rules in media.values()]

@@ -7,7 +7,7 @@ Checked with it. Divisions round down, also below zero.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Literal
@@ -15,6 +15,7 @@ from typing import Final, Literal
 from mmroute.audios.header import resampled_length
 from mmroute.errors import InexactError, Reason, item_refused
 from mmroute.geometry.grid import CachePlan, Count, OneByOne
+from mmroute.geometry.replacement import ModelContext
 from mmroute.requests.items import AudioLength
 
 _MOST_PLANNED: Final = 30  # seconds of the audio that the engine plans with
@@ -49,7 +50,8 @@ class MelFrames(OneByOne[AudioLength]):
         filled_to: the number of samples that shorter audio is filled up to.
         half_block: half of the number of frames of which the mask has a multiple; 0: any number.
         max_seconds: the most seconds that are used, the rest is cut off; None for no limit.
-        padded_seconds: the seconds that audio is filled up to; longer audio was not observed.
+        padded_seconds: the seconds that shorter audio is filled up to. Beside longer audio, the
+            engine fails on other audio that it processes with it.
         chunk_seconds: the seconds of the audio that the engine plans its encoder cache with, of
             which it takes at most 30.
         planned_chunks: the number of such chunks in this audio; None: one.
@@ -83,13 +85,18 @@ class MelFrames(OneByOne[AudioLength]):
             return _TOKENS[self.planned_encoder](samples // self.hop_length)
         return self._tokens(samples)
 
-    def count(self, audio: AudioLength) -> Count:
-        samples = self._samples(audio)
-        if self.padded_seconds and samples > self.padded_seconds * self.sampling_rate:
+    def counts(self, items: Sequence[AudioLength], _: ModelContext) -> Iterable[Count]:
+        most = (self.padded_seconds or 0) * self.sampling_rate
+        if most and len(items) > 1 and any(self._samples(audio) > most for audio in items):
             raise InexactError(
                 Reason.AUDIO_NOT_PREDICTABLE,
-                f"{audio}: longer than the {self.padded_seconds} seconds that it is filled up to",
+                f"one of {len(items)} audios is longer than the {self.padded_seconds} seconds that "
+                "they are filled up to",
             )
+        return map(self.count, items)
+
+    def count(self, audio: AudioLength) -> Count:
+        samples = self._samples(audio)
         tokens = self._tokens(samples)
         filled = self._frames(samples) * self.hop_length if self.partial_frame else samples
         if filled <= self.window // 2 or (tokens < 1 and self.encoder is not Encoder.SUBSAMPLED):
