@@ -97,8 +97,19 @@ class MediaSpec(Strict):
     only: Mapping[Ref, tuple[Any, ...]] = Field(default_factory=dict)
     """Field -> the values with which counts were compared, ``null`` for null. A model with
     another is refused, or its videos are."""
+    idle: tuple[Ref, ...] = ()
+    """Fields that the processor reads, and that change no count."""
     never_null: tuple[Ref, ...] = ()
     """Fields with which the engine fails if they are null."""
+    never_empty: tuple[Ref, ...] = ()
+    """Fields with which the engine fails if they are an empty list."""
+    unless: Mapping[Ref, Ref] = Field(default_factory=dict)
+    """Field -> a switch. Where a file has it off, `never_null` and `never_empty` do not hold."""
+    switches: Mapping[Ref, Ref] = Field(default_factory=dict)
+    """Switch -> the field without which the engine fails where the switch is true."""
+    sizes: Mapping[Ref, tuple[str, ...]] = Field(default_factory=dict)
+    """Size -> its forms: the keys of an object, such as ``height width``; ``square`` where these
+    must be equal; ``side`` or ``list``. A model with a size of another form is refused."""
     grid: Named
     """The grid, which counts an item's tokens, and its numbers; see `mmroute.geometry.registry`."""
     layout: Named = Named(name="fill")

@@ -6,9 +6,8 @@ of the file, their defaults and what null does are the class's.
 
 from __future__ import annotations
 
-import importlib.resources
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final, Literal, TypeAlias
 
@@ -23,7 +22,20 @@ from mmroute.model_directory import FieldRef, JsonValue, ModelFiles
 _FOLDER: Final = "processors"
 Part: TypeAlias = Literal["image_processor", "video_processor", "feature_extractor"]
 _MODALITIES: Final = ("image", "video", "audio")
-_CLASSES: Final = "processor_classes.toml"
+_VIDEO_PROCESSORS: Final = frozenset({
+    "CohereCompassVideoProcessor", "Cosmos3EdgeVideoProcessor", "EmbeddingGemma2VideoProcessor",
+    "Ernie4_5_VLMoeVideoProcessor", "Gemma4UnifiedVideoProcessor", "Gemma4VideoProcessor",
+    "Glm46VVideoProcessor", "Glm4vVideoProcessor", "Glm5NextVideoProcessor", "GlmgaVideoProcessor",
+    "InstructBlipVideoVideoProcessor", "InternVLVideoProcessor", "Kimi_K25VideoProcessor",
+    "LlavaNextVideoVideoProcessor", "LlavaOnevisionVideoProcessor", "MiniCPMV4_6VideoProcessor",
+    "MiniMaxM3VLVideoProcessor", "Molmo2VideoProcessor", "MuseGlimmerVideoProcessor",
+    "NemotronH_Omni_Reasoning_V3VideoProcessor", "PeVideoVideoProcessor",
+    "PerceptionLMVideoProcessor", "Qwen2VLVideoProcessor", "Qwen3VLVideoProcessor",
+    "Sam2VideoVideoProcessor", "SmolVLMVideoProcessor", "TimesformerVideoProcessor",
+    "VJEPA2VideoProcessor", "VideoLlama3VideoProcessor", "VideoLlavaVideoProcessor",
+    "VideoMAEVideoProcessor", "VideomtVideoProcessor", "VivitVideoProcessor",
+})  # fmt: skip
+"""Those of transformers 5.20.2. With another name in a file it loads no processor at all."""
 _OF_CONFIG: Final = FieldRef("config.json", ("feature_extractor_type",))
 
 
@@ -34,13 +46,25 @@ class ProcessorSpec(Strict):
     """The name of the class, without ``Fast``."""
     part: Part
     """The part of a model's processor that it is. Places without a file are fields of this part."""
+    base: str | None = None
+    """The class whose `idle` and `unless` hold as well; its `never_null`, `never_empty` and `only`
+    for fields that are not idle here; and its `switches` if there are none here."""
     idle: tuple[str, ...] = ()
     """Fields that the class reads, and that change no count."""
     never_null: tuple[str, ...] = ()
     """Fields with which the engine fails if they are null."""
+    never_empty: tuple[str, ...] = ()
+    """Fields with which the engine fails if they are an empty list."""
+    unless: Mapping[str, str] = Field(default_factory=dict)
+    """Field -> a switch. Where a file has it off, `never_null` and `never_empty` do not hold."""
     only: Mapping[str, tuple[Any, ...]] = Field(default_factory=dict)
     """Field -> the values with which counts were compared, ``null`` for null. With others a model
     is refused, or its videos are."""
+    switches: Mapping[str, str] = Field(default_factory=dict)
+    """Switch -> the field without which the engine fails where the switch is true."""
+    sizes: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)
+    """Size -> its forms: the keys of an object, such as ``height width``; ``square`` where these
+    must be equal; ``side`` or ``list``. Others are refused."""
     grid: Mapping[str, Any] = Field(default_factory=dict)
     """As in the table of a modality, like the fields below. A number without `from` is the field of
     its own name, and the default of one without `note` is the class's."""
@@ -57,12 +81,34 @@ class ProcessorSpec(Strict):
 
     def media(self) -> dict[str, Any]:
         """The part of a modality's table that the class decides."""
-        table = self.model_dump(exclude_unset=True, exclude={"name", "part", "idle"})
+        table = self.model_dump(exclude_unset=True, exclude={"name", "part", "base"})
         return table | {
             "grid": {name: self._value(name, value) for name, value in self.grid.items()},
+            "never_empty": [self._place(name) for name in self.never_empty],
+            "unless": {self._place(k): self._place(v) for k, v in self.unless.items()},
             "only": {self._place(name): values for name, values in self.only.items()},
+            "idle": [self._place(name) for name in self.idle],
             "never_null": [self._place(name) for name in self.never_null],
+            "switches": {self._place(k): self._place(v) for k, v in self.switches.items()},
+            "sizes": {self._place(name): forms for name, forms in self.sizes.items()},
         }
+
+    def over(self, below: ProcessorSpec) -> ProcessorSpec:
+        """This table, laid over that of its base."""
+        rest = [name for name in below.never_null if name not in self.idle]
+        empty = [name for name in below.never_empty if name not in self.idle]
+        only = {name: values for name, values in below.only.items() if name not in self.idle}
+        switches = self.switches if "switches" in self.model_fields_set else below.switches
+        return self.model_copy(
+            update={
+                "idle": (*below.idle, *self.idle),
+                "never_null": (*rest, *self.never_null),
+                "never_empty": (*empty, *self.never_empty),
+                "only": {**only, **self.only},
+                "switches": switches,
+                "unless": {**below.unless, **self.unless},
+            }
+        )
 
     def _value(self, name: str, value: object) -> object:
         if not isinstance(value, Mapping):
@@ -90,9 +136,10 @@ def find_processor(name: str) -> ProcessorSpec:
         known = [f.name.removesuffix(".toml") for folder in folders for f in toml_files(folder)]
         raise SpecError(f"there is no processor {name!r}{did_you_mean(name, known)}")
     try:
-        return ProcessorSpec.model_validate(
+        spec = ProcessorSpec.model_validate(
             {"name": name, **tomllib.loads(file.read_text(encoding="utf-8"))}
         )
+        return spec.over(find_processor(spec.base)) if spec.base else spec
     except tomllib.TOMLDecodeError as error:
         raise SpecError(f"{file.name} is not TOML: {error}") from error
     except ValidationError as error:
@@ -116,45 +163,44 @@ def with_processors(table: Mapping[str, Any], files: ModelFiles | None = None) -
         if isinstance(media, Mapping) and isinstance(names, list) and names:
             spec = find_processor(str(names[0]))
             fixed = bool(media.get("whatever_named"))
-            named = named_processor(files, spec.part, names) if files and not fixed else None
+            named = named_processor(files, spec.part) if files and not fixed else None
             if named != spec.name and named in names:
                 spec = find_processor(str(named))
             of_class = spec.media()
             if "other_arguments" in media:  # the family's own processor reads them, and no others
                 of_class.pop("accepts", None)
                 of_class.pop("checked_for_videos", None)
-            never_null = [*of_class["never_null"], *media.get("never_null", [])]
-            completed[modality] = overlaid(of_class, media) | {"never_null": never_null}
+            own = media.get("never_null", of_class["never_null"])
+            if own:  # an empty list takes those of the class away
+                own = list(dict.fromkeys([*of_class["never_null"], *own]))
+            completed[modality] = overlaid(of_class, media) | {"never_null": own}
     return completed
 
 
-def named_processor(files: ModelFiles, part: Part, proved: Collection[str]) -> object:
+def named_processor(files: ModelFiles, part: Part) -> object:
     """The class that the files name for a part; None leaves it to the model's type.
 
-    transformers takes the class of the model's type for a name that it does not know, too, but does
-    not load a feature extractor then. A video processor without a name is the namesake of the image
-    processor, if there is one.
-
-    Args:
-        files: the model's files.
-        part: the part of the model's processor.
-        proved: the classes that the family was proved with, which may come with the model.
+    A video processor without a name is the namesake of the image processor, if there is one.
 
     Source: transformers ``models/auto/image_processing_auto.py``, ``video_processing_auto.py`` and
     ``feature_extraction_auto.py`` (`from_pretrained`).
     """
     named = _field(files, part, f"{part}_type")
-    if part == "feature_extractor":
-        return files.lookup(_OF_CONFIG)[1] if named is None else named
-    if named is None and part == "image_processor":
+    if named is None and part == "feature_extractor":
+        return files.lookup(_OF_CONFIG)[1]
+    if named is None and part == "video_processor":
+        image = _field(files, part, "image_processor_type")
+        namesake = _renamed(image, "ImageProcessor", "Video")
+        return namesake if is_video_processor(namesake) else None
+    if named is None:
         named = _renamed(_field(files, part, "feature_extractor_type"), "FeatureExtractor", "Image")
-    elif named is None and part == "video_processor":
-        named = _renamed(_field(files, part, "image_processor_type"), "ImageProcessor", "Video")
-    if isinstance(named, str) and part != "video_processor":
-        named = named.removesuffix("Fast")
-    if named is None or named in proved:
-        return named
-    return named if not isinstance(named, str) or named in _known_classes()[part] else None
+    is_legacy = part == "image_processor" and isinstance(named, str)
+    return str(named).removesuffix("Fast") if is_legacy else named
+
+
+def is_video_processor(name: object) -> bool:
+    """Whether transformers has a video processor of this name."""
+    return name in _VIDEO_PROCESSORS
 
 
 def _field(files: ModelFiles, part: Part, name: str) -> JsonValue:
@@ -163,10 +209,3 @@ def _field(files: ModelFiles, part: Part, name: str) -> JsonValue:
 
 def _renamed(name: JsonValue, ending: str, kind: str) -> JsonValue:
     return name.replace(ending, f"{kind}Processor") if isinstance(name, str) else name
-
-
-@cache
-def _known_classes() -> Mapping[str, list[str]]:
-    text = (importlib.resources.files(__package__) / _CLASSES).read_text(encoding="utf-8")
-    classes: Mapping[str, list[str]] = tomllib.loads(text)
-    return classes

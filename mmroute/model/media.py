@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from mmroute.engines.vllm.overrides import of_items
 from mmroute.errors import InexactError, ModelError, Reason, quoted
 from mmroute.families.lookup import Lookup
 from mmroute.families.media import MediaSpec
-from mmroute.families.processors import find_processor, named_processor
+from mmroute.families.processors import find_processor, is_video_processor, named_processor
 from mmroute.families.spec import FamilySpec
 from mmroute.geometry import CachePlan, Geometry, TokenIds
 from mmroute.geometry.frame_sampling import BY_PROCESSOR, Sampler
@@ -115,7 +115,8 @@ class MediaResolver:
 
         Raises:
             ModelError: `invalid_config_field`: the files name a class of processors that the family
-                was not proved with. Only videos can be left out, for no image needs their class.
+                was not proved with. Videos of another class can be left out, for no image needs it.
+                With one that transformers does not have the whole processor fails.
         """
         if spec.needs is not None and self.files.lookup(spec.needs)[1] in (None, False):
             return False
@@ -127,11 +128,11 @@ class MediaResolver:
         if not spec.processors or spec.whatever_named:
             return True
         part = find_processor(spec.processors[0]).part
-        named = named_processor(self.files, part, spec.processors)
+        named = named_processor(self.files, part)
         if named is None or named in spec.processors:
             return True
         proved = " or ".join(spec.processors)
-        if modality is not Modality.VIDEO:
+        if modality is not Modality.VIDEO or not is_video_processor(named):
             raise ModelError(
                 Reason.INVALID_CONFIG_FIELD,
                 f"{self.files.name}: its files name the class {quoted(named)} for the {part}. The "
@@ -143,7 +144,7 @@ class MediaResolver:
     def _media_rules(self, modality: Modality, spec: MediaSpec, plan: CachePlan) -> MediaRules:
         self.values.within = "" if modality is Modality.IMAGE else f"{modality}."
         if modality is Modality.IMAGE and spec.processors and "resize" not in spec.grid.values:
-            self._check_resized()
+            self._check_resized(spec)
         self._check_fields(spec)
         own = self._geometry(modality, spec)
         overridden = overriding(own, self.engine, self.settings)
@@ -189,21 +190,17 @@ class MediaResolver:
         self.values.note("chat_placeholder_ids", list(ids), f"encoded {text!r}")
         return ids
 
-    def _check_resized(self) -> None:
+    def _check_resized(self, spec: MediaSpec) -> None:
         """Most processors fail, or count otherwise, where images are to keep their size."""
         ref = self.files.effective(_DO_RESIZE)
-        if self.files.lookup(ref)[1] is False:
-            raise ModelError(
-                Reason.INVALID_CONFIG_FIELD,
-                f"{self.files.name}: {ref} is false, which is not covered for the family "
-                f"{self.family.family}.",
-            )
+        value = self.files.lookup(ref)[1]
+        if _DO_RESIZE not in spec.idle and (value is False or self.files.has_null(ref)):
+            raise self._not_covered(ref, value, "true, or missing")
 
     def _check_fields(self, spec: MediaSpec) -> None:
         """Refuse values of the processor's file with which counts were not compared."""
-        for ref in map(self.files.effective, spec.never_null):
-            if self.files.has_null(ref):
-                raise self._not_covered(ref, None, "a value, or missing")
+        self._check_nulls(spec)
+        self._check_sizes(spec)
         for ref, values in spec.only.items():
             place = self.files.effective(ref)
             present, value = self.files.lookup(place)
@@ -211,6 +208,32 @@ class MediaResolver:
             null = self.files.has_null(place) and "null" not in values
             if (present and not known) or null:
                 raise self._not_covered(place, value, " or ".join(map(quoted, values)))
+
+    def _check_nulls(self, spec: MediaSpec) -> None:
+        for ref in spec.never_null:
+            place = self.files.effective(ref)
+            if self.files.has_null(place) and not self._is_off(spec.unless.get(ref)):
+                raise self._not_covered(place, None, "a value, or missing")
+        for ref in spec.never_empty:
+            place = self.files.effective(ref)
+            if self.files.lookup(place)[1] == [] and not self._is_off(spec.unless.get(ref)):
+                raise self._not_covered(place, [], "a list of numbers")
+        for switch, ref in spec.switches.items():
+            switched, needed = map(self.files.effective, (switch, ref))
+            if self.files.lookup(switched)[1] and not self.files.lookup(needed)[0]:
+                raise self._not_covered(needed, None, f"a value beside {switched}")
+
+    def _check_sizes(self, spec: MediaSpec) -> None:
+        for ref, forms in spec.sizes.items():
+            place = self.files.effective(ref)
+            present, value = self.files.lookup(place)
+            if self.files.has_null(place) or (present and not _has_form(value, forms)):
+                raise self._not_covered(place, value, f"of the form {' or '.join(forms)}")
+
+    def _is_off(self, switch: FieldRef | None) -> bool:
+        """Whether a file says that a switch is off."""
+        ref = self.files.effective(switch) if switch else None
+        return ref is not None and (self.files.has_null(ref) or self.files.lookup(ref)[1] is False)
 
     def _not_covered(self, place: FieldRef, value: JsonValue, wanted: str) -> ModelError:
         return ModelError(
@@ -320,6 +343,19 @@ class MediaResolver:
                     raise self._not_covered(ref, named, "a class whose sampler is covered")
                 return sampler
         return own
+
+
+def _has_form(size: JsonValue, forms: Collection[str]) -> bool:
+    """Whether a size of transformers is one of the forms of a processor's table."""
+    if isinstance(size, Mapping):
+        form, sides = " ".join(sorted(size)), [*size.values()]
+        if "square" in forms and form == "height width" and len({*map(str, sides)}) == 1:
+            form = "square"
+    elif isinstance(size, list):
+        form, sides = "list" if len(size) == 2 else "", size  # noqa: PLR2004 - height and width
+    else:
+        form, sides = "side", [size]
+    return form in forms and all(type(side) is int and side > 0 for side in sides)
 
 
 @functools.cache

@@ -254,8 +254,9 @@ class _Resolver:
 
     def _check_requirements(self) -> None:
         for ref, allowed in self.family.requires.items():
-            _, value = self.files.lookup(ref)
-            self.values.note(str(ref), value, str(ref))
+            place = self.files.effective(ref)
+            _, value = self.files.lookup(place)
+            self.values.note(str(ref), value, str(place))
             if value not in allowed:
                 raise self.values.invalid(str(ref), value, " or ".join(map(quoted, allowed)))
         for part in self.family.required_parts:

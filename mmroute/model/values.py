@@ -101,6 +101,7 @@ class Values:
         has_replacement = any(self.files.lookup(place)[0] for place in places)
         sides = value.keys() if isinstance(value, dict) else None
         known = sides is not None and any(sides <= form for form in forms)
+        known = known or (type(value) is int and size in places)
         if present and not (has_replacement and known):
             wanted = ", or ".join([" and ".join(sorted(form)) for form in forms])
             raise ModelError(

@@ -168,7 +168,7 @@ def _for_classes(spec: Mapping[str, Any], files: ModelFiles) -> dict[str, Any]:
         media = with_theirs.get(modality, {})
         classes = media.get("processors")
         if classes:
-            named = named_processor(files, find_processor(classes[0]).part, classes)
+            named = named_processor(files, find_processor(classes[0]).part)
             if named not in (None, *classes):
                 del media["processors"]
             else:

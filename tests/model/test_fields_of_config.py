@@ -163,19 +163,6 @@ def test_a_file_of_a_processor_that_vllm_does_not_load_is_idle(
     assert Normalizer.from_pretrained(path).model.media
 
 
-@pytest.mark.parametrize("name", ["small-llava-1.5", "small-aria", "small-gemma-3"])
-def test_a_processor_that_does_not_resize_is_refused(
-    name: str, changed_model: Callable[..., Path]
-) -> None:
-    fields = {"do_resize": False}
-    path = changed_model(
-        name, lambda files: files.setdefault("preprocessor_config.json", {}).update(fields)
-    )
-    with pytest.raises(ModelError, match="do_resize") as caught:
-        Normalizer.from_pretrained(path)
-    assert caught.value.reason is Reason.INVALID_CONFIG_FIELD
-
-
 @pytest.mark.parametrize(
     ("name", "field"),
     [

@@ -172,7 +172,7 @@ BROKEN: dict[str, tuple[str, Callable[[Files], object], Reason, str]] = {
         Reason.CONTRADICTORY_CONFIG, "config.json:image_token_id",
     ),
     "images that keep their size": (
-        "small-llava-next", edit("preprocessor_config.json", do_resize=False),
+        "small-muse-glimmer", edit("preprocessor_config.json", do_resize=False),
         Reason.INVALID_CONFIG_FIELD, "do_resize must be True",
     ),
     "resolutions of two kinds": (

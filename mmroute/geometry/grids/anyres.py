@@ -18,6 +18,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from mmroute.errors import image_refused
 from mmroute.geometry.grid import CachePlan, Count, OneByOne
 from mmroute.requests.items import ImageSize
 
@@ -46,6 +47,8 @@ class AnyRes(OneByOne[ImageSize]):
             the best of the resolutions.
         downsample_rate: the number of tokens along one side of the grid for each patch, such as
             ``4/8``.
+        crop_size: the height of the processor's crops. It fails with an image whose resolution is
+            lower. None: that of the encoder's input.
         single_precision: whether sizes are computed in single precision. Then the kept part of a
             side is rounded. Otherwise it is cut off.
     """
@@ -59,6 +62,7 @@ class AnyRes(OneByOne[ImageSize]):
     largest: tuple[int, int] | None = None
     downsample_rate: str = "1"
     single_precision: bool = False
+    crop_size: int | None = None
 
     def __post_init__(self) -> None:
         if self.pinpoints is None:
@@ -68,11 +72,19 @@ class AnyRes(OneByOne[ImageSize]):
 
     def max_embeds(self, _: CachePlan) -> int:
         if self.largest is not None:
-            return self.count(ImageSize(*self.largest)).total
+            return self._count(ImageSize(*self.largest)).total
         sizes = self.pinpoints or [(self.image_size, self.image_size)]
-        return max(self.count(ImageSize(width, height)).total for height, width in sizes)
+        return max(self._count(ImageSize(width, height)).total for height, width in sizes)
 
     def count(self, image: ImageSize) -> Count:
+        if self.crop_size is not None and self.pinpoints is not None:
+            number = np.float32 if self.single_precision else float
+            height, _ = best_resolution(image, self.pinpoints, number)
+            if height < self.crop_size:
+                raise image_refused(image, f"no crop of {self.crop_size} rows fits in {height}")
+        return self._count(image)
+
+    def _count(self, image: ImageSize) -> Count:
         grid = _grid(self.image_size, self.patch_size, self.downsample_rate)
         base = selected_tokens(self.vision_encoder, grid, self.select_strategy)
         if self.pinpoints is None:

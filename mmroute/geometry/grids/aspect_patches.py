@@ -86,7 +86,8 @@ class NearestFrames(MergedFrames):
     Attributes:
         max_tokens: the most tokens of a frame.
         group: the number of frames of a group.
-        fps: the number of frames a second that the processor takes of those that were decoded.
+        fps: the number of frames a second that the processor takes of those that were decoded; all
+            of them if it is zero.
         max_frames: the most frames that the processor takes.
     """
 
@@ -103,7 +104,7 @@ class NearestFrames(MergedFrames):
         if frames.fps <= 0:
             raise item_refused(video, "its frame rate is unknown")
         held = len(frames.indices)
-        wanted = int(frames.total * self.fps / frames.fps)
+        wanted = int(frames.total * self.fps / frames.fps) if self.fps else held
         count = min(max(wanted, self.group), self.max_frames, held)
         count = max(self.group, count // self.group * self.group)
         taken = list(frames.indices)

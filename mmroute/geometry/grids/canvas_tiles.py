@@ -39,6 +39,7 @@ class CanvasTiles(OneByOne[ImageSize]):
             looks at canvases by their width first.
         cropped: whether images are cut into tiles at all.
         to_max_canvas: whether an image is enlarged as far as a canvas allows.
+        planned_width: the width of the engine's largest image. None: that of a tile.
     """
 
     tile_size: int
@@ -49,6 +50,7 @@ class CanvasTiles(OneByOne[ImageSize]):
     single_precision: bool = False
     cropped: bool = True
     to_max_canvas: bool = False
+    planned_width: int | None = None
 
     def __post_init__(self) -> None:
         if self.tile_size % self.patch_size:
@@ -56,7 +58,8 @@ class CanvasTiles(OneByOne[ImageSize]):
 
     def max_embeds(self, _: CachePlan) -> int:
         """The engine's largest image is one column of tiles."""
-        return self.count(ImageSize(self.tile_size, self.max_tiles * self.tile_size)).total
+        width = self.planned_width or self.tile_size
+        return self.count(ImageSize(width, self.max_tiles * self.tile_size)).total
 
     def count(self, image: ImageSize) -> Count:
         rows, columns = (1, 1)

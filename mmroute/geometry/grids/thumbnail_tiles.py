@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from mmroute.errors import InexactError, Reason, image_refused
 from mmroute.geometry.grid import CachePlan, Count
@@ -33,7 +32,8 @@ class ThumbnailTiles:
         max_image_tokens: the most tokens of a resized image.
         max_pixels_tolerance: the limit above which an image is cut, as a multiple of the pixels of
             `max_image_tokens`.
-        thumbnail: whether a cut image has a thumbnail. The engine always counts one.
+        thumbnail: whether a cut image has a thumbnail. Without it the engine takes the last tile
+            for one.
         split: whether large images are cut. The engine counts them as cut in any case.
     """
 
@@ -45,7 +45,7 @@ class ThumbnailTiles:
     min_image_tokens: int
     max_image_tokens: int
     max_pixels_tolerance: float
-    thumbnail: Literal[True]
+    thumbnail: bool
     split: bool
 
     def __post_init__(self) -> None:
@@ -72,12 +72,14 @@ class ThumbnailTiles:
 
     def _check_padding(self, image: ImageSize, *, cut: bool, alone: bool) -> None:
         """Refuse what the processor cannot stack: it pads all tiles and images to one length."""
-        if cut and not alone and not self.split:
+        if cut and not alone and not (self.split and self.thumbnail):
             raise InexactError(
                 Reason.UNSUPPORTED_PROCESSOR_KWARGS,
-                "with do_image_splitting false the engine confuses the sizes of several images, if "
-                "one of them is large enough to be cut",
+                "without do_image_splitting or use_thumbnail the engine confuses the sizes of "
+                "several images, if one of them is large enough to be cut",
             )
+        if cut and self.split and not self.thumbnail:
+            return
         padded = self.max_image_tokens * self.downsample_factor**2
         if self.split:
             padded = max(padded, (self.tile_size // self.patch_size) ** 2)
@@ -105,19 +107,21 @@ class ThumbnailTiles:
         if grid == (1, 1):
             return Count(whole=whole)
         side = math.ceil(self.tile_size // self.patch_size / self.downsample_factor)
-        return Count(rows, columns, side * side, whole)
+        is_last_tile = self.split and not self.thumbnail
+        return Count(rows, columns, side * side, side * side if is_last_tile else whole)
 
     def parts(self, image: ImageSize) -> list[tuple[int, int]]:
         """Rows and columns of patches of each tile, and of the image beside them.
 
         Raises:
-            InexactError: `metadata_unknown`: a request switches off the cutting of this image.
+            InexactError: `metadata_unknown`: the cutting of this image, or its thumbnail, is off.
         """
         columns, rows = self.grid(image)
-        if not self.split and rows * columns > 1:
+        if not (self.split and self.thumbnail) and rows * columns > 1:
             raise InexactError(
                 Reason.METADATA_UNKNOWN,
-                "with do_image_splitting false the engine counts tiles that it does not make",
+                "without do_image_splitting or use_thumbnail the engine counts parts of the image "
+                "that it does not make",
             )
         side = self.tile_size // self.patch_size
         height, width = self._resized(image)

@@ -50,11 +50,12 @@ class TwoViews:
     Attributes:
         fill: the token of a position within a row.
         row_end: the token of a row's end.
-        whole_start: the token in front of the whole image.
+        whole_start: the token in front of the whole image, if it has its own.
         start: the token in front of the crops.
         end: the token behind the whole image, and behind the crops.
         row_ends: whether rows of the crops have an end. Rows of the whole image have one if there
             are fewer rows than columns.
+        own_start: whether the token in front of the whole image is another than of the crops.
     """
 
     fill: int
@@ -63,6 +64,7 @@ class TwoViews:
     start: int
     end: int
     row_ends: bool = True
+    own_start: bool = True
 
     def replacement(
         self, count: Count, _item: object, _number: int, _context: ModelContext | None
@@ -70,7 +72,8 @@ class TwoViews:
         check_count(count.total)
         side = math.isqrt(count.whole)
         columns = count.whole // side
-        whole = self._view(self.whole_start, side, columns, ends=columns > side)
+        start = self.whole_start if self.own_start else self.start
+        whole = self._view(start, side, columns, ends=columns > side)
         crops = self._view(self.start, count.rows, count.columns, ends=self.row_ends)
         return Replacement(np.concatenate((whole, crops)))
 

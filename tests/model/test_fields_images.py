@@ -1,0 +1,190 @@
+"""Fields of image processors' files: what vLLM 0.33.0 answers, or that it refuses all images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_models import Files
+
+from mmroute import ImageSize, ModelError, Normalizer, Reason
+from mmroute.requests.items import Modality
+
+_PREPROCESSOR = "preprocessor_config.json"
+_PROCESSOR = "processor_config.json"
+_LARGE, _TALL, _SMALL = ImageSize(1283, 721), ImageSize(90, 333), ImageSize(56, 56)
+
+
+def _nested(part: str, field: str, value: object) -> Callable[[Files], None]:
+    return lambda files: files[_PROCESSOR][part].update({field: value})
+
+
+def _set(**fields: Any) -> Callable[[Files], None]:
+    return lambda files: files[_PREPROCESSOR].update(fields)
+
+
+def _move_image_processor(files: Files) -> None:
+    files[_PREPROCESSOR] = files[_PROCESSOR].pop("image_processor")
+
+
+def _tokens(path: Path, *images: ImageSize) -> int:
+    content = [{"type": "image"}] * len(images) + [{"type": "text", "text": "What is this?"}]
+    routing = Normalizer.from_pretrained(path).normalize(
+        messages=[{"role": "user", "content": content}], images=list(images)
+    )
+    assert routing.token_ids is not None, routing.message
+    return len(routing.token_ids)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "image", "count"),
+    [
+        # without a thumbnail vLLM takes the last tile for it
+        ("small-lfm2-vl", _set(use_thumbnail=False), _LARGE, 107),
+        ("small-lfm2-vl", _set(use_thumbnail=None), _LARGE, 107),
+        ("small-lfm2-vl", _set(do_image_splitting=None), _LARGE, 101),
+        ("small-lfm2-vl", _set(do_resize=False), _LARGE, 101),
+        ("small-smolvlm", _set(do_image_splitting=None), _LARGE, 42),
+        ("small-emu3", _set(do_resize=None), _TALL, 524),
+        ("small-emu3", _set(image_mean=None, size=None, do_center_crop=True), _TALL, 578),
+        ("small-llama-4", _set(resize_to_max_canvas=None), _SMALL, 31),
+        ("small-internvl", _set(crop_to_patches=None), _LARGE, 70),
+        # a number in place of a size
+        ("small-internvl", _set(size=56), _LARGE, 70),
+        ("small-command-a-vision", _set(size=64), _TALL, 76),
+        # by the height alone
+        ("small-command-a-vision", _set(size={"height": 128, "width": 64}), _TALL, 66),
+        ("small-command-a-vision", _set(size={"height": 64, "width": 48}), _TALL, 76),
+        ("small-llava-1.5", _set(do_resize=False), _LARGE, 629),
+        ("small-llava-next", _set(crop_size={"height": 504, "width": 336}), _LARGE, 1903),
+        ("small-granite4-vision", lambda files: files[_PREPROCESSOR].pop("crop_size"), _TALL, 357),
+        ("small-aria", _set(max_image_size=392, split_image=True), _LARGE, 95),
+        # vLLM has the device normalize
+        ("small-mistral3", _set(image_mean=[], image_std=None), _LARGE, 1017),
+        ("small-gemma-4", _nested("image_processor", "image_mean", []), _LARGE, 146),
+        # vLLM reads processor_config.json alone
+        ("small-muse-spark", _move_image_processor, _LARGE, 1221),
+    ],
+)
+def test_a_field_counts_as_in_vllm(
+    name: str,
+    change: Callable[[Files], None],
+    image: ImageSize,
+    count: int,
+    changed_model: Callable[..., Path],
+) -> None:
+    assert _tokens(changed_model(name, change), image) == count
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "field"),
+    [
+        ("small-lfm2-vl", _set(resample=4), "resample"),
+        ("small-gemma-4", _nested("image_processor", "resample", 6), "resample"),
+        ("small-emu3", _set(resample=None), "resample"),
+        ("small-emu3", _set(image_mean=[]), "image_mean"),
+        ("small-muse-glimmer", _set(image_std=None), "image_std"),
+        ("small-muse-glimmer", _set(image_std=[]), "image_std"),
+        ("small-muse-glimmer", _set(rescale_factor=None), "rescale_factor"),
+        ("small-muse-glimmer", _set(do_resize=None), "do_resize"),
+        ("small-gemma-4", _nested("image_processor", "do_center_crop", True), "crop_size"),
+        ("small-gemma-4", _nested("image_processor", "max_soft_tokens", None), "max_soft_tokens"),
+        ("small-bagel", _set(size={"longest_edge": 280}), "size"),
+        ("small-bagel", _set(size=None), "size"),
+        ("small-bagel", _set(size={"height": None, "width": 280}), "size"),
+        ("small-bagel", _set(image_processor_type=None), "image_processor_type"),
+        ("small-llama-4", _set(size={"height": 56, "width": 112}), "size"),
+        ("small-llava-1.5", _set(crop_size=None), "crop_size"),
+        (
+            "small-muse-spark",
+            _nested("video_processor", "frame_timestamp_format", "{timestamp}"),
+            "frame_timestamp_format",
+        ),
+    ],
+)
+def test_a_field_with_which_vllm_fails_is_refused(
+    name: str, change: Callable[[Files], None], field: str, changed_model: Callable[..., Path]
+) -> None:
+    with pytest.raises(ModelError, match=field) as caught:
+        Normalizer.from_pretrained(changed_model(name, change))
+    assert caught.value.reason is Reason.INVALID_CONFIG_FIELD
+
+
+def test_videos_are_not_covered_where_vllm_fails_on_them(
+    changed_model: Callable[..., Path],
+) -> None:
+    path = changed_model("small-gemma-4", _nested("video_processor", "max_soft_tokens", None))
+    assert Modality.VIDEO not in Normalizer.from_pretrained(path).model.media
+
+
+@pytest.mark.parametrize(
+    "name", ["gemma-3", "llava-1.5", "llava-next", "aria", "blip-2", "bagel", "paligemma"]
+)
+def test_a_model_without_its_image_processor_is_refused(
+    name: str, changed_model: Callable[..., Path]
+) -> None:
+    with pytest.raises(ModelError, match="image_processor") as caught:
+        Normalizer.from_pretrained(
+            changed_model(f"small-{name}", lambda files: files.pop(_PREPROCESSOR))
+        )
+    assert caught.value.reason in (Reason.MISSING_FILE, Reason.INVALID_CONFIG_FIELD)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("small-llava-next", _set(crop_size={"height": 504, "width": 336})),
+        ("small-llava-onevision", _set(size={"height": 768, "width": 384})),
+    ],
+)
+def test_an_image_in_which_no_crop_fits_is_refused(
+    name: str, change: Callable[[Files], None], changed_model: Callable[..., Path]
+) -> None:
+    """vLLM 0.33.0: ZeroDivisionError, in the processor."""
+    model = Normalizer.from_pretrained(changed_model(name, change))
+    content = [{"type": "image"}, {"type": "text", "text": "What is this?"}]
+    routing = model.normalize(messages=[{"role": "user", "content": content}], images=[_TALL])
+    assert routing.reason is Reason.IMAGE_REFUSED
+
+
+def test_several_images_without_thumbnails_are_refused(changed_model: Callable[..., Path]) -> None:
+    """vLLM 0.33.0 looks for the size of the second image behind the last one."""
+    model = Normalizer.from_pretrained(changed_model("small-lfm2-vl", _set(use_thumbnail=False)))
+    content = [{"type": "image"}, {"type": "image"}, {"type": "text", "text": "Which?"}]
+    routing = model.normalize(
+        messages=[{"role": "user", "content": content}], images=[_LARGE, _SMALL]
+    )
+    assert not routing.exact
+
+
+@pytest.mark.parametrize("value", [False, None])
+def test_molmo_may_start_both_views_alike(
+    value: bool | None, changed_model: Callable[..., Path]
+) -> None:
+    path = changed_model(
+        "small-molmo2",
+        lambda files: files[_PROCESSOR].update(use_single_crop_start_token=value),
+    )
+    content = [{"type": "image"}, {"type": "text", "text": "What is this?"}]
+    model = Normalizer.from_pretrained(path)
+    routing = model.normalize(messages=[{"role": "user", "content": content}], images=[_SMALL])
+    start = model.model.tokenizer.encode("<im_start>", add_special_tokens=False).tolist()
+    assert routing.token_ids is not None
+    assert routing.token_ids.tolist().count(*start) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "named"),
+    [
+        ("small-gemma-4", "Gemma4VideoProcessorFast"),  # vLLM 0.33.0 then refuses images as well
+        ("small-gemma-4", "NoSuchVideoProcessor"),
+    ],
+)
+def test_a_video_processor_that_does_not_exist_is_refused(
+    name: str, named: str, changed_model: Callable[..., Path]
+) -> None:
+    change = _nested("video_processor", "video_processor_type", named)
+    with pytest.raises(ModelError, match="name the class"):
+        Normalizer.from_pretrained(changed_model(name, change))
