@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.resources
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from importlib.resources.abc import Traversable
 from typing import Final
@@ -14,6 +16,8 @@ from mmroute.families.sources import spec_folders, toml_files
 from mmroute.families.spec import FamilyHead, FamilySpec, read_table
 from mmroute.model_directory import ModelFiles
 
+_CONFIG: Final = "config.json"
+_ARCHITECTURES: Final = "architectures.toml"
 _OTHER_TABLE: Final = re.compile(r"^\[(?!match\])", re.MULTILINE)
 _OTHER_LINE: Final = re.compile(r"^(?!family|without|embedded)\w+ = .*\n", re.MULTILINE)
 
@@ -111,7 +115,8 @@ def match_family(
             "chooses between the two formats by the weights that lie beside them, and their token "
             "IDs differ. Give a directory with the files of one format only.",
         )
-    found = [spec for spec in _read_specs() if spec.head.matches(files)]
+    named = _with_architecture(files)
+    found = [spec for spec in _read_specs() if spec.head.matches(named)]
     matching = [s for s in found if not any(files.lookup(ref)[0] for ref in s.head.without)]
     if found and not matching:
         head = found[0].head
@@ -129,6 +134,26 @@ def match_family(
         several = any(len(media.processors) > 1 for media in spec.media.values())
         return matching[0].read(files) if several else spec
     raise ModelError(Reason.UNKNOWN_FAMILY, _unknown(files, why_refused))
+
+
+def _with_architecture(files: ModelFiles) -> ModelFiles:
+    """The files with the class that the engine takes for a model that names none.
+
+    Source: vLLM ``transformers_utils/config.py`` (`get_config`) and
+    ``model_executor/models/registry.py``
+    (`_normalize_arch`). A server of such a model needs ``--runner generate``.
+    """
+    config = files.object(_CONFIG)
+    architecture = _architectures().get(str(config.get("model_type")))
+    if config.get("architectures") or architecture is None:
+        return files
+    return replace(files, _json={_CONFIG: {**config, "architectures": [architecture]}})
+
+
+@cache
+def _architectures() -> Mapping[str, str]:
+    text = (importlib.resources.files(__package__) / _ARCHITECTURES).read_text(encoding="utf-8")
+    return tomllib.loads(text)
 
 
 def _unknown(files: ModelFiles, why_refused: Callable[[Sequence[object]], str]) -> str:

@@ -275,3 +275,19 @@ def test_unlimited_ocr_cuts_no_image_where_a_request_says_so(
     )
     assert (len(whole.token_ids), len(cut.token_ids)) == (277, 3117)
     assert whole.identities != cut.identities
+
+
+@pytest.mark.parametrize("value", [..., None, []])
+@pytest.mark.parametrize("name", ["small-qwen2.5-vl", "small-llava-1.5", "small-qianfan-ocr"])
+def test_a_model_without_architectures_is_what_vllm_makes_of_its_type(
+    name: str, value: object, with_config: Callable[..., Normalizer]
+) -> None:
+    assert lengths(with_config(name, {"architectures": value})) == lengths(with_config(name, {}))
+
+
+def test_a_type_for_which_vllm_has_no_class_is_no_family(
+    with_config: Callable[..., Normalizer],
+) -> None:
+    with pytest.raises(ModelError) as caught:
+        with_config("small-kimi-k2.5", {"architectures": ...})
+    assert caught.value.reason is Reason.UNKNOWN_FAMILY
