@@ -115,8 +115,8 @@ def match_family(
             "chooses between the two formats by the weights that lie beside them, and their token "
             "IDs differ. Give a directory with the files of one format only.",
         )
-    named = _with_architecture(files)
-    found = [spec for spec in _read_specs() if spec.head.matches(named)]
+    completed = _with_architecture(files)
+    found = [spec for spec in _read_specs() if spec.head.matches(completed)]
     matching = [s for s in found if not any(files.lookup(ref)[0] for ref in s.head.without)]
     if found and not matching:
         head = found[0].head

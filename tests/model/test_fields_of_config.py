@@ -113,6 +113,7 @@ def test_an_identity_covers_whether_an_image_alone_has_two_passes(
         ("small-internvl", "text_config", 32768),
         ("small-deepseek-ocr", "language_config", 2048),
         ("small-cohere-compass", "text_config", 8192),
+        ("small-step-3-vl", "text_config", 65536),
     ],
 )
 def test_the_longest_context_is_that_of_the_language_models_class(
@@ -278,7 +279,7 @@ def test_unlimited_ocr_cuts_no_image_where_a_request_says_so(
 
 
 @pytest.mark.parametrize("value", [..., None, []])
-@pytest.mark.parametrize("name", ["small-qwen2.5-vl", "small-llava-1.5", "small-qianfan-ocr"])
+@pytest.mark.parametrize("name", ["small-qwen2.5-vl", "small-llava-1.5", "small-mimo-v2-omni"])
 def test_a_model_without_architectures_is_what_vllm_makes_of_its_type(
     name: str, value: object, with_config: Callable[..., Normalizer]
 ) -> None:
