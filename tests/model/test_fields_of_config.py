@@ -292,3 +292,38 @@ def test_a_type_for_which_vllm_has_no_class_is_no_family(
     with pytest.raises(ModelError) as caught:
         with_config("small-kimi-k2.5", {"architectures": ...})
     assert caught.value.reason is Reason.UNKNOWN_FAMILY
+
+
+@pytest.mark.parametrize("value", [..., None])
+def test_mimo_takes_no_items_whose_id_its_configuration_lacks(
+    value: object, with_config: Callable[..., Normalizer]
+) -> None:
+    """vLLM 0.33.0 fails on each of them. Without images it does not plan its encoder cache."""
+    media = with_config(
+        "small-mimo-v2-omni", {"processor_config.video_token_id": value}
+    ).model.media
+    assert Modality.IMAGE in media
+    assert Modality.VIDEO not in media
+    with pytest.raises(ModelError, match="image_token_id"):
+        with_config("small-mimo-v2-omni", {"processor_config.image_token_id": value})
+
+
+def test_a_length_that_is_null_is_the_one_that_vllm_assumes(
+    with_config: Callable[..., Normalizer],
+) -> None:
+    mimo = with_config("small-mimo-v2-omni", {"max_position_embeddings": None})
+    assert mimo.model.max_model_len == 2048
+
+
+def test_ovis_has_the_size_of_its_processors_class(changed_model: Callable[..., Path]) -> None:
+    def with_size(size: object) -> list[int]:
+        def change(files: Files) -> None:
+            kept = files["preprocessor_config.json"]
+            kept.pop("size")
+            if size is not ...:
+                kept["size"] = size
+
+        normalizer = Normalizer.from_pretrained(changed_model("small-ovis", change))
+        return [len(normalizer.normalize(**chat(size)).token_ids) for size in _SIZES]
+
+    assert with_size(...) == with_size({"height": 224, "width": 224})
