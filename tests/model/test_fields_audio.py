@@ -201,3 +201,19 @@ def test_muse_spark_reads_one_file_alone(part: str, tmp_path: Path) -> None:
 def _grids(files: Files, folder: Path) -> list[object]:
     media = resolve_model(str(write_model(files, folder))).media
     return [rules.geometry.grid for rules in media.values()]
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "length"),
+    [
+        ("qwen3-asr", "thinker_config", 128000),
+        ("small-fun-audio-chat", "text_config.max_position_embeddings", 32768),
+        ("small-dots3-note", "max_position_embeddings", 4096),
+    ],
+)
+def test_a_context_length_that_no_file_gives_is_the_class_own(
+    name: str, place: str, length: int, tmp_path: Path
+) -> None:
+    files = _files(name)
+    _set(files, _CONFIG, place, _MISSING)
+    assert resolve_model(str(write_model(files, tmp_path))).max_model_len == length
