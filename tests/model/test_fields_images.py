@@ -25,6 +25,22 @@ def _set(**fields: Any) -> Callable[[Files], None]:
     return lambda files: files[_PREPROCESSOR].update(fields)
 
 
+def _config(part: str, **fields: Any) -> Callable[[Files], None]:
+    """Fields of a part of config.json; None takes one away."""
+
+    def change(files: Files) -> None:
+        inner = files["config.json"][part]
+        inner |= fields
+        for name in [name for name, value in fields.items() if value is None]:
+            del inner[name]
+
+    return change
+
+
+def _without(part: str) -> Callable[[Files], None]:
+    return lambda files: files["config.json"].pop(part)
+
+
 def _move_image_processor(files: Files) -> None:
     files[_PREPROCESSOR] = files[_PROCESSOR].pop("image_processor")
 
@@ -64,6 +80,8 @@ def _tokens(path: Path, *images: ImageSize) -> int:
         # vLLM has the device normalize
         ("small-mistral3", _set(image_mean=[], image_std=None), _LARGE, 1017),
         ("small-gemma-4", _nested("image_processor", "image_mean", []), _LARGE, 146),
+        # the default of the encoder's class, which is not that of a missing vision_config
+        ("small-paligemma", _config("vision_config", patch_size=None, image_size=64), _LARGE, 28),
         # vLLM reads processor_config.json alone
         ("small-muse-spark", _move_image_processor, _LARGE, 1221),
     ],
@@ -188,3 +206,25 @@ def test_a_video_processor_that_does_not_exist_is_refused(
     change = _nested("video_processor", "video_processor_type", named)
     with pytest.raises(ModelError, match="name the class"):
         Normalizer.from_pretrained(changed_model(name, change))
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("small-lighton-ocr", "vision_config"),
+        ("small-paligemma", "vision_config"),
+        ("small-pixtral-hf", "text_config"),
+    ],
+)
+def test_a_part_without_which_other_defaults_hold_is_required(
+    name: str, part: str, changed_model: Callable[..., Path]
+) -> None:
+    with pytest.raises(ModelError, match=part):
+        Normalizer.from_pretrained(changed_model(name, _without(part)))
+
+
+@pytest.mark.parametrize("field", ["pooling_size", "overlap_margins"])
+def test_pairs_of_numbers_are_pairs(field: str, changed_model: Callable[..., Path]) -> None:
+    with pytest.raises(ModelError) as caught:
+        Normalizer.from_pretrained(changed_model("small-molmo2", _set(**{field: [2]})))
+    assert caught.value.reason is Reason.INVALID_CONFIG_FIELD

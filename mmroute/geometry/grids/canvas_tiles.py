@@ -93,8 +93,8 @@ class OverlappingCrops(OneByOne[ImageSize]):
     crop_size: int
     patch_size: int
     max_crops: int
-    margins: tuple[int, ...]
-    pooling: tuple[int, ...]
+    margins: tuple[int, int]
+    pooling: tuple[int, int]
     row_ends: bool = True
     whole_row_ends: bool | None = None
 
