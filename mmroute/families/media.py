@@ -110,6 +110,8 @@ class MediaSpec(Strict):
     sizes: Mapping[Ref, tuple[str, ...]] = Field(default_factory=dict)
     """Size -> its forms: the keys of an object, such as ``height width``; ``square`` where these
     must be equal; ``side`` or ``list``. A model with a size of another form is refused."""
+    per_channel: tuple[Ref, ...] = ()
+    """Fields that hold a number, or one for each channel; the engine fails with all else."""
     grid: Named
     """The grid, which counts an item's tokens, and its numbers; see `mmroute.geometry.registry`."""
     layout: Named = Named(name="fill")

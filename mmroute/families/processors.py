@@ -57,6 +57,8 @@ class ProcessorSpec(Strict):
     """Fields with which the engine fails if they are an empty list."""
     unless: Mapping[str, str] = Field(default_factory=dict)
     """Field -> a switch. Where a file has it off, `never_null` and `never_empty` do not hold."""
+    per_channel: tuple[str, ...] = ()
+    """Fields that hold a number, or one for each channel; the engine fails with all else."""
     only: Mapping[str, tuple[Any, ...]] = Field(default_factory=dict)
     """Field -> the values with which counts were compared, ``null`` for null. With others a model
     is refused, or its videos are."""
@@ -91,6 +93,7 @@ class ProcessorSpec(Strict):
             "never_null": [self._place(name) for name in self.never_null],
             "switches": {self._place(k): self._place(v) for k, v in self.switches.items()},
             "sizes": {self._place(name): forms for name, forms in self.sizes.items()},
+            "per_channel": [self._place(name) for name in self.per_channel],
         }
 
     def over(self, below: ProcessorSpec) -> ProcessorSpec:

@@ -40,6 +40,7 @@ _SAMPLED_BY: Final = [
     FieldRef(file, ("video_processor_type",))
     for file in ("video_preprocessor_config.json", "preprocessor_config.json")
 ]
+_CHANNELS: Final = 3
 _DO_RESIZE: Final = FieldRef.parse("image_processor:do_resize")
 
 
@@ -118,7 +119,8 @@ class MediaResolver:
                 was not proved with. Videos of another class can be left out, for no image needs it.
                 With one that transformers does not have the whole processor fails.
         """
-        if spec.needs is not None and self.files.lookup(spec.needs)[1] in (None, False):
+        needs = self.files.effective(spec.needs) if spec.needs else None
+        if needs is not None and self.files.lookup(needs)[1] in (None, False):
             return False
         for name, lookup in spec.ids.items():
             token_id = self.tokens.get(name, self.tokenizer.token_id(name))
@@ -201,6 +203,11 @@ class MediaResolver:
         """Refuse values of the processor's file with which counts were not compared."""
         self._check_nulls(spec)
         self._check_sizes(spec)
+        for ref in map(self.files.effective, spec.per_channel):
+            present, value = self.files.lookup(ref)
+            count = len(value) if isinstance(value, list) else 1
+            if self.files.has_null(ref) or count not in (1, _CHANNELS):
+                raise self._not_covered(ref, value, f"a number, or {_CHANNELS}")
         for ref, values in spec.only.items():
             place = self.files.effective(ref)
             present, value = self.files.lookup(place)

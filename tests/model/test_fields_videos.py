@@ -10,7 +10,7 @@ import pytest
 from small_families import media_model
 from small_models import write_model
 
-from mmroute import ModelError, VideoSize
+from mmroute import ImageSize, ModelError, VideoSize
 from mmroute.errors import InexactError, Reason
 from mmroute.model.resolve import resolve_model
 from mmroute.model.resolved import MediaRules
@@ -18,6 +18,7 @@ from mmroute.requests.items import Modality
 
 Changes = Mapping[str, Mapping[str, Any]]
 IMAGE, VIDEO = "preprocessor_config.json", "video_preprocessor_config.json"
+GLM_SIZE = {"size": {"shortest_edge": 9000, "longest_edge": 900000}}
 LONG, SHORT = VideoSize(200, 120, 40, 5.0), VideoSize(203, 125, 7, 4.0)
 
 
@@ -40,6 +41,13 @@ def media_of(name: str, changes: Changes, folder: Path) -> Mapping[Modality, Med
         ("small-qwen3-vl", {VIDEO: {"temporal_patch_size": 3}}, (144, 48)),
         ("small-qwen3-vl", {VIDEO: {"video_processor_type": None}}, (384, 48)),
         ("small-qwen3-vl", {VIDEO: {"do_sample_frames": None, "fps": None}}, (192, 48)),
+        ("small-glm-4.1v", {}, (224, 56)),
+        ("small-glm-4.1v", {IMAGE: {"merge_size": 4}}, (64, 16)),
+        ("small-glm-4.1v", {VIDEO: {**GLM_SIZE, "merge_size": 4}}, (256, 64)),
+        ("small-minimax-m3", {VIDEO: {"merge_size": 4}}, (128, 32)),
+        ("small-minimax-m3", {VIDEO: {"temporal_patch_size": 3}}, (84, 28)),
+        ("small-minimax-m3", {VIDEO: {"min_pixels": 100000}}, (540, 135)),
+        ("small-minimax-m3", {VIDEO: {"video_processor_type": None}}, (448, 112)),
         ("small-qwen2-vl", {}, (224, 56)),
         ("small-qwen2-vl", {VIDEO: {"merge_size": 4}}, (1280, 320)),
         ("small-qwen2-vl", {VIDEO: {"patch_size": 7}}, (4320, 1044)),
@@ -108,3 +116,32 @@ def test_fields_with_which_the_engine_fails_on_every_image_are_refused(
     with pytest.raises(ModelError, match=field) as caught:
         media_of("small-qwen2.5-vl", {IMAGE: {field: value}}, tmp_path)
     assert caught.value.reason is Reason.INVALID_CONFIG_FIELD
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "tokens"),
+    [
+        ("small-cosmos3-edge", {IMAGE: {"temporal_patch_size": 3}}, 312),
+        ("small-hunyuan-vl", {"processor_config.json": {"cat_extra_token": None}}, 242),
+        ("small-hunyuan-vl", {IMAGE: {"max_pixels": None}}, 244),
+        ("small-minimax-m3", {IMAGE: {"do_resize": False}}, 120),
+        ("small-glm-4.1v", {IMAGE: {"do_resize": None}}, 4),
+    ],
+)
+def test_images_count_as_in_the_engine(
+    name: str, changes: Changes, tokens: int, tmp_path: Path
+) -> None:
+    grid: Any = media_of(name, changes, tmp_path)[Modality.IMAGE].geometry.grid
+    picture = ImageSize(56, 56) if tokens == 4 else ImageSize(1283, 721)
+    assert grid.count(picture).total == tokens
+
+
+@pytest.mark.parametrize("value", [None, [], [0.5, 0.5]])
+@pytest.mark.parametrize("name", ["small-dots-ocr", "small-hunyuan-vl", "small-minimax-m3"])
+def test_a_mean_needs_one_value_or_one_for_each_channel(
+    name: str, value: object, tmp_path: Path
+) -> None:
+    """Where the engine itself normalizes the pixels, it does not read it."""
+    with pytest.raises(ModelError, match="image_mean must be a number, or 3"):
+        media_of(name, {IMAGE: {"image_mean": value}}, tmp_path)
+    assert media_of("small-qwen2.5-vl", {IMAGE: {"image_mean": value}}, tmp_path)

@@ -119,15 +119,22 @@ class MiniMaxResize(MergedPatches):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MiniMaxVideo(MergedFrames):
-    """Counts pairs of frames, each resized by its area.
+    """Counts groups of frames, each frame resized by its area.
 
     Attributes:
         max_pixels: the largest area of a frame after the resize, in pixels.
+        min_pixels: the smallest area of a frame after the resize, in pixels.
+        temporal_patch_size: the number of frames of a token.
+        fixed_merge: the number of patches along one side of a token that the engine counts with,
+            where the processor may have another; None: the processor's.
         max_long_side: the longest side after the resize, in pixels. No processor with it was
             observed.
     """
 
     max_pixels: int
+    min_pixels: int = _MIN_PIXELS
+    temporal_patch_size: int = 2
+    fixed_merge: int | None = None
     max_long_side: int | None = None
 
     def max_embeds(self, plan: CachePlan) -> int:
@@ -144,17 +151,18 @@ class MiniMaxVideo(MergedFrames):
         return min(_MOST_PAIRS, max(1, plan.max_model_len // tokens)) * tokens
 
     def patches(self, video: VideoSize) -> tuple[int, int, int]:
-        """Pairs of frames, rows and columns of patches."""
+        """Groups of frames, rows and columns of patches."""
         rows, columns = self._frame(video)
-        pairs = -(-len(self.frames(video).indices) // 2)
-        return pairs, rows * self.merge_size, columns * self.merge_size
+        groups = -(-len(self.frames(video).indices) // self.temporal_patch_size)
+        return groups, rows * self.merge_size, columns * self.merge_size
 
     def count(self, video: VideoSize) -> Count:
         rows, columns = self._frame(video)
         frames = self.frames(video)
-        firsts = frames.indices[::2]
+        firsts = frames.indices[:: self.temporal_patch_size]
         times = tuple(index / frames.fps for index in firsts) if frames.fps > 0 else ()
-        return Count(len(firsts), 1, rows * columns, times=times)
+        merged = rows * columns * self.merge_size**2 // (self.fixed_merge or self.merge_size) ** 2
+        return Count(len(firsts), 1, merged, times=times)
 
     def _frame(self, video: VideoSize) -> tuple[int, int]:
         """Rows and columns of tokens of a frame."""
@@ -167,5 +175,7 @@ class MiniMaxVideo(MergedFrames):
 
     def _grid(self, height: int, width: int) -> tuple[int, int]:
         check_aspect(height, width)
-        images = MiniMaxResize(self.patch_size, self.merge_size, self.max_pixels)
+        images = MiniMaxResize(
+            self.patch_size, self.merge_size, self.max_pixels, min_pixels=self.min_pixels
+        )
         return images.by_area(height, width)

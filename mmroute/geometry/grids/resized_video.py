@@ -27,7 +27,8 @@ _PAIR: Final = 2
 # vLLM ``glm4_1v.py``; the area is the default of its ``smart_resize``.
 _PLANNED_FRAMES: Final = 600
 _PLANNED_PAIRS: Final = 320
-_PLANNED_SECONDS: Final = 300
+_LONGEST_SECONDS: Final = 300
+_SAMPLED_FPS: Final = 2
 _AROUND: Final = 2  # begin and end of a pair, and of the video
 _PLANNED_MIN_PIXELS: Final = 112 * 112
 
@@ -49,12 +50,13 @@ class ResizedVideo(MergedFrames):
             Below 0: it has none, and fails on such videos. So it is of the next two.
         min_frames: the fewest frames that the processor takes.
         max_frames: the most frames that the processor takes.
+        max_duration: the length in seconds up to which the processor takes frames at `fps`.
         own_num_frames: the processor's own number of frames, if that is not 0: with it and `fps`,
             it fails on videos of which all frames were decoded.
         num_frames: the number of frames that a request asks for, in place of `fps`.
         planned_by_context: whether the engine plans its encoder cache with the frames that fill
             the context best beside an image; otherwise with the largest volume.
-        planned_pixels: that largest volume; None: `max_pixels`.
+        planned_pixels: the largest volume in the plan; None: `max_pixels`.
     """
 
     time_is: Literal["mean", "whole"]
@@ -66,6 +68,7 @@ class ResizedVideo(MergedFrames):
     fps: float = 2
     min_frames: int = 4
     max_frames: int = 768
+    max_duration: float = _LONGEST_SECONDS
     own_num_frames: int = 0
     num_frames: int | None = None
     planned_by_context: bool = False
@@ -77,7 +80,7 @@ class ResizedVideo(MergedFrames):
             most = most // self.temporal_patch_size // self.factor**2
             if self.time_is == "mean":
                 return math.prod(largest_rectangle(most))
-            times = (f"{seconds:.1f} seconds" for seconds in range(_PLANNED_SECONDS))
+            times = (f"{seconds:.1f} seconds" for seconds in range(_LONGEST_SECONDS))
             longest = max(len(plan.encode(time)) for time in times)
             return most + _PLANNED_PAIRS * (longest + _AROUND) + _AROUND
         best = most = 0
@@ -96,7 +99,7 @@ class ResizedVideo(MergedFrames):
             side,
             factor=factor,
             min_pixels=_PLANNED_MIN_PIXELS,
-            max_pixels=self.max_pixels,
+            max_pixels=self.planned_pixels or self.max_pixels,
             frames=max(_PAIR, frames),
             counted_frames=round(max(_PAIR, frames) / _PAIR) * _PAIR,
         )
@@ -144,6 +147,12 @@ class ResizedVideo(MergedFrames):
         if not frames.sampled_again:
             return frames.times
         if self.time_is == "whole":  # the processor takes them all
+            if (self.fps, self.max_duration) != (_SAMPLED_FPS, _LONGEST_SECONDS):
+                raise InexactError(
+                    Reason.VIDEO_NOT_PREDICTABLE,
+                    f"{video}: all frames are decoded, and the file of its processor has another "
+                    "fps or max_duration than the engine",
+                )
             if self.sampling.fps is not None:
                 raise InexactError(
                     Reason.UNSUPPORTED_PROCESSOR_KWARGS,
