@@ -143,6 +143,41 @@ def _modalities(model: type) -> set[str]:
     return named
 
 
+def processor_classes() -> dict[str, Any]:
+    """The classes of processors that keep a chat template, and those of model types.
+
+    A class keeps none if its constructor takes none: transformers makes it without.
+    """
+    from transformers import CONFIG_MAPPING
+    from transformers.models.auto import processing_auto as auto
+    from vllm.transformers_utils import config, processors
+
+    for model_type in config._CONFIG_REGISTRY:  # as it does before it loads a model
+        config._register_config_class(model_type, config._CONFIG_REGISTRY[model_type])
+    by_type = {}
+    for model_type in CONFIG_MAPPING:
+        found = auto.PROCESSOR_MAPPING.get(CONFIG_MAPPING[model_type], None)
+        if found is not None and _keeps_template(found):
+            by_type[model_type] = found.__name__
+    names = {one for listed in auto.PROCESSOR_MAPPING_NAMES.values() for one in _names(listed)}
+    return {
+        "by_type": dict(sorted(by_type.items())),
+        "named": sorted(n for n in names if _keeps_template(auto.processor_class_from_name(n))),
+        "own": sorted(
+            n for n in processors.__all__ if _keeps_template(getattr(processors, n, None))
+        ),
+    }
+
+
+def _names(listed: Any) -> list[str]:
+    return [listed] if isinstance(listed, str) else [*(listed or ())]
+
+
+def _keeps_template(processor: Any) -> bool:
+    code = getattr(getattr(processor, "__init__", None), "__code__", None)
+    return code is not None and "chat_template" in code.co_varnames[: code.co_argcount]
+
+
 def _parameters(function: Callable[..., Any]) -> list[str]:
     named = inspect.signature(function).parameters.values()
     return sorted(one.name for one in named if one.kind is not one.VAR_KEYWORD)
@@ -150,6 +185,7 @@ def _parameters(function: Callable[..., Any]) -> list[str]:
 
 FILES: Final[Mapping[str, tuple[Callable[[], dict[str, Any]], tuple[str, ...]]]] = {
     "engines/vllm/architectures.json": (multimodal_architectures, ("vLLM",)),
+    "engines/vllm/processor_classes.json": (processor_classes, ("vLLM", "transformers")),
     "engines/vllm/serve_options.json": (serve_options, ("vLLM",)),
     "tokenizers/engine_classes.json": (tokenizer_classes, ("vLLM", "transformers")),
     "chat/template_parameters.json": (template_parameters, ("vLLM", "transformers")),

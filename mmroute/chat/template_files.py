@@ -99,6 +99,8 @@ def processor_templates(files: ModelFiles) -> dict[str, Source]:
         )
     for file in ("processor_config.json", _LEGACY):
         value = files.object(file).get(_FIELD)
+        if value == "" and file == _LEGACY:
+            return {}  # no template, and chat_template.jinja is then the tokenizer's alone
         if isinstance(value, str):
             return {DEFAULT: (value, f"{file}:{_FIELD}")}
         if value is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.resources
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +17,7 @@ from mmroute.engines.vllm.hf_chat import HfChat
 from mmroute.engines.vllm.inkling_chat import InklingChat, marks_of
 from mmroute.engines.vllm.kimi_k3_chat import KimiK3Chat
 from mmroute.engines.vllm.messages import VllmChat
+from mmroute.engines.vllm.processor_class import keeps_template
 from mmroute.engines.vllm.templates import chat_templates
 from mmroute.errors import (
     InexactError,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from mmroute.families.spec import FamilySpec
     from mmroute.tokenizers.formats.mistral_chat import MistralChatEncoder
 
-_FALLBACKS: Final = importlib.resources.files(__package__) / "fallback_templates"
+_TEMPLATES: Final = importlib.resources.files(__package__) / "chat_templates"
 ENTRY_POINTS: Final = "mmroute.chats"
 """The entry point group for other packages' renderers: name in a spec -> ``module:function``.
 
@@ -89,24 +90,65 @@ def load_chat(source: ChatSource) -> Chat:
 def _template(
     source: ChatSource,
     *,
+    processors: Sequence[str] = (),
+    needs: Sequence[str] = (),
+    processor_template: str | None = None,
     fallback_template: str | Mapping[str, str] | None = None,
-    processor: bool = True,
 ) -> Chat:
     """Renders with the model's template, or with the engine's own for the family.
 
     Args:
-        source: the model.
-        fallback_template: a file of ``fallback_templates``; or a part of model strings -> the file
-            for models that have it in theirs, where the first that fits counts.
-        processor: as of `chat_templates`.
-
-    Source: vLLM ``transformers_utils/chat_templates/registry.py``.
+        source: the parts of the model.
+        processors: the classes of processors that the family was proved with, beside that of the
+            model's type.
+        needs: fields of the files without which these classes do not load.
+        processor_template: the file of the template that they have if the files have none.
+        fallback_template: the file of the engine's own template for the family; or a part of model
+            strings -> the file for models that have it in theirs, where the first that fits counts.
     """
-    if isinstance(fallback_template, Mapping):
-        named = source.settings.model or source.files.name
-        fallback_template = next(f for part, f in fallback_template.items() if part in named)
-    fallback = fallback_template and (_FALLBACKS / f"{fallback_template}.jinja").read_text("utf-8")
-    template, tool_template = chat_templates(source.files, fallback, processor=processor)
+    keeps = keeps_template(source.files, processors, needs)
+
+    def with_processor(processor: bool) -> HfChat:
+        return _of_files(
+            source, fallback_template, processor=processor, of_processor=processor_template
+        )
+
+    chat = with_processor(keeps is not False)
+    if keeps is None and chat.texts != with_processor(False).texts:
+        return RefusedChat(
+            f"{source.files.name} names a processor_class of another family. Whether the engine "
+            "can load it decides which chat template it takes, which is not covered. Take the "
+            "field out, or leave one chat template; or send a rendered `prompt`"
+        )
+    return chat
+
+
+def _tokenizer_template(
+    source: ChatSource,
+    *,
+    fallback_template: str | Mapping[str, str] | None = None,
+) -> Chat:
+    """Renders without a template of a processor: the model has none, or its class keeps none."""
+    return _of_files(source, fallback_template, processor=False)
+
+
+def _of_files(
+    source: ChatSource,
+    fallback: str | Mapping[str, str] | None,
+    *,
+    processor: bool,
+    of_processor: str | None = None,
+) -> HfChat:
+    # Source: vLLM ``transformers_utils/chat_templates/registry.py``.
+    if isinstance(fallback, Mapping):
+        model = source.settings.model or source.files.name
+        fallback = next(file for part, file in fallback.items() if part in model)
+    template, tool_template = chat_templates(
+        source.files,
+        None if fallback is None else _packaged(fallback),
+        processor=processor,
+        of_processor=None if of_processor is None else _packaged(of_processor),
+    )
     return HfChat(
         template=template,
         tool_template=tool_template,
@@ -115,15 +157,8 @@ def _template(
     )
 
 
-def _tokenizer_template(
-    source: ChatSource, *, fallback_template: str | Mapping[str, str] | None = None
-) -> Chat:
-    """Renders without a template of a processor, for which ``AutoProcessor`` finds no class.
-
-    The engine then reads neither chat_template.json nor processor_config.json for it.
-    Source: vLLM ``renderers/hf.py`` (`_try_get_processor_chat_template`).
-    """
-    return _template(source, fallback_template=fallback_template, processor=False)
+def _packaged(name: str) -> str:
+    return (_TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8")
 
 
 def _refused(source: ChatSource) -> Chat:

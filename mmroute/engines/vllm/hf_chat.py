@@ -73,6 +73,11 @@ class HfChat(Chat):
         found = {"default": self.template, "tool_use": self.tool_template}
         return {name: template for name, template in found.items() if template is not None}
 
+    @property
+    def texts(self) -> Mapping[str, str]:
+        """The templates, by the name under which `templates` has them."""
+        return {name: template.source for name, template in self.templates.items()}
+
     def with_template(self, source: str, origin: str) -> HfChat:
         template = compile_template(source, origin)
         return replace(self, template=template, tool_template=template)

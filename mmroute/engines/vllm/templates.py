@@ -23,7 +23,11 @@ def compile_template(source: str, origin: str) -> ChatTemplate:
 
 
 def chat_templates(
-    files: ModelFiles, fallback: str | None = None, *, processor: bool = True
+    files: ModelFiles,
+    fallback: str | None = None,
+    *,
+    processor: bool = True,
+    of_processor: str | None = None,
 ) -> tuple[ChatTemplate | None, ChatTemplate | None]:
     """The template of requests without tools, and of those with tools.
 
@@ -34,7 +38,8 @@ def chat_templates(
     Args:
         files: the model's files.
         fallback: the engine's own template for the family.
-        processor: whether the engine has a processor for the model, as it has not for text models.
+        processor: whether the engine finds a processor that keeps a template.
+        of_processor: the template of the processor's class, which it has if the files have none.
 
     Raises:
         ModelError: as `processor_templates` and `tokenizer_templates`.
@@ -44,6 +49,8 @@ def chat_templates(
         own[DEFAULT] = fallback, "the engine's own template"
     default = own.get(DEFAULT)
     templates = processor_templates(files) if processor else {}
+    if processor and not templates and of_processor is not None:
+        templates = {DEFAULT: (of_processor, "the template of the processor's class")}
     several = bool(templates.keys() - {DEFAULT})
     first = None if several else templates.get(DEFAULT, default)
     with_tools = own.get("tool_use", default)
