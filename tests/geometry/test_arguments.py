@@ -158,7 +158,6 @@ def test_llama_4_reads_a_flat_switch_alone_and_fails_on_what_it_checks() -> None
     [
         {"return_row_col_info": False},  # the engine fails: it needs the rows and columns
         {"do_pad": False},  # the processor cannot stack tiles of several lengths
-        {"use_thumbnail": False},  # the engine still counts one
         {"tile_size": 100},  # no multiple of the patches
         {"images_kwargs": {"max_tiles": 2}},  # the engine counts by flat ones alone
     ],

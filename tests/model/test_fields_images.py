@@ -45,10 +45,10 @@ def _move_image_processor(files: Files) -> None:
     files[_PREPROCESSOR] = files[_PROCESSOR].pop("image_processor")
 
 
-def _tokens(path: Path, *images: ImageSize) -> int:
+def _tokens(path: Path, *images: ImageSize, **fields: Any) -> int:
     content = [{"type": "image"}] * len(images) + [{"type": "text", "text": "What is this?"}]
     routing = Normalizer.from_pretrained(path).normalize(
-        messages=[{"role": "user", "content": content}], images=list(images)
+        messages=[{"role": "user", "content": content}], images=list(images), **fields
     )
     assert routing.token_ids is not None, routing.message
     return len(routing.token_ids)
@@ -94,6 +94,22 @@ def test_a_field_counts_as_in_vllm(
     changed_model: Callable[..., Path],
 ) -> None:
     assert _tokens(changed_model(name, change), image) == count
+
+
+@pytest.mark.parametrize(
+    ("name", "kwargs", "count"),
+    [
+        ("small-lfm2-vl", {"use_thumbnail": False}, 107),
+        ("small-molmo2", {"max_crops": 2}, 168),
+        ("small-molmo2", {"max_crops": 12}, 429),
+        ("small-aria", {"split_image": True}, 95),
+        ("small-aria", {"max_image_size": 980}, 95),
+    ],
+)
+def test_an_argument_counts_as_in_vllm(
+    name: str, kwargs: dict[str, Any], count: int, small_model: Callable[[str], Path]
+) -> None:
+    assert _tokens(small_model(name), _LARGE, mm_processor_kwargs=kwargs) == count
 
 
 @pytest.mark.parametrize(
