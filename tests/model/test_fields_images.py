@@ -81,7 +81,7 @@ def _tokens(path: Path, *images: ImageSize, **fields: Any) -> int:
         ("small-mistral3", _set(image_mean=[], image_std=None), _LARGE, 1017),
         ("small-gemma-4", _nested("image_processor", "image_mean", []), _LARGE, 146),
         # the default of the encoder's class, which is not that of a missing vision_config
-        ("small-paligemma", _config("vision_config", patch_size=None, image_size=64), _LARGE, 28),
+        ("small-paligemma", _config("vision_config", patch_size=None), _LARGE, 21),
         # vLLM reads processor_config.json alone
         ("small-muse-spark", _move_image_processor, _LARGE, 1221),
     ],
