@@ -29,38 +29,26 @@ from __future__ import annotations
 
 import argparse
 import collections
-import gc
+import contextlib
 import json
-import logging
-import os
-import resource
 import shutil
-import signal
 import sys
 import tempfile
 import time
-import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from engine import prepare, refuse_other_versions
-from field_answers import (
-    VERDICTS,
-    fields_read,
-    judged,
-    known_fields,
-    oracle_of,
-    requests_of,
-    write_items,
-)
-from field_changes import READ, TEMPLATE, Change, changes
 from small_families import ALL_MODELS, media_model
 
 from mmroute import Normalizer
-
-_AGREED: Final = ("right", "neither")
+from mmroute.model.resolved import ResolvedModel
+from mmroute.parity.cases import Case
+from mmroute.specs.field_answers import VERDICTS, oracle_of
+from mmroute.specs.field_changes import READ, TEMPLATE, Change
+from mmroute.specs.field_checks import AGREED, FieldChecks, in_child, prepare_vllm
 
 
 def main() -> None:
@@ -71,28 +59,10 @@ def main() -> None:
         done[case["model"]].add(_key(case))
     refuse_other_versions()
     with tempfile.TemporaryDirectory() as root:
-        os.environ.update(
-            OMP_NUM_THREADS="1",
-            TOKENIZERS_PARALLELISM="false",
-            HF_HUB_OFFLINE="1",
-            HF_MODULES_CACHE=f"{root}/modules",
-            VLLM_LOGGING_LEVEL="CRITICAL",
-            VLLM_TARGET_DEVICE="cpu",
-        )
-        logging.disable()
-        # Each process has what is imported here.
-        import vllm.entrypoints.openai.chat_completion.protocol
-        import vllm.renderers.online_renderer
-        import vllm.v1.engine.input_processor  # noqa: F401
-        from transformers import PretrainedConfig
-        from vllm.model_executor.models import registry
-
-        registry._run_in_subprocess = lambda call: call()  # it is a child of its own anyway
-        # It writes logs that nobody reads, in a sixth of the time.
-        PretrainedConfig.__repr__ = object.__repr__
+        prepare_vllm(Path(root) / "modules")
         for model in arguments.models or ALL_MODELS:
             # No model sees what vLLM and transformers keep of another.
-            _in_child(partial(_ask, model, arguments, Path(root), done[Path(model).name]))
+            in_child(partial(_ask, model, arguments, Path(root), done[Path(model).name]))
     table = _table(_cases(arguments.out))
     print(json.dumps(table) if arguments.json else _text(table))
 
@@ -124,36 +94,26 @@ def _ask(model: str, arguments: argparse.Namespace, root: Path, done: set[str]) 
         shutil.copytree(model, base)
     else:
         prepare(model, base, arguments, media_model(model))
-    ours = Normalizer.from_pretrained(base).model
-    write_items(ours, base / TEMPLATE)
-    files = {file: _read(base / file) for file in READ if (base / file).is_file()}
-    requests = [*requests_of(ours)]
+    write_items(_resolved(base), base / TEMPLATE)
+    trust = any(base.glob("*.py"))
+    checks = FieldChecks(
+        base, _resolved,
+        trust_remote_code=trust, files=arguments.file or READ, seed=arguments.seed,
+    )  # fmt: skip
     if arguments.record is not None:
-        read = _in_child(partial(fields_read, base, requests), arguments)
+        limits = arguments.limit, arguments.memory
+        read = in_child(partial(fields_read, base, checks.requests, trust), limits)
         _append(arguments.record, {"model": name, "read": read})
-    answer = judged(base, requests)  # here, so that children need not import what it takes
-    # What the two disagree on without a change, no change is blamed for.
-    agreed = {of for of, (verdict, *_) in answer["requests"].items() if verdict in _AGREED}
-    requests = [one for one in requests if one.id in agreed]
     unchanged = _line(name, Change("", "", "as it is", {}))
     if _key(unchanged) not in done:
-        _append(arguments.out, unchanged | answer)
-    if answer["verdict"] not in _AGREED:
-        print(f"{name}, as it is: {json.dumps(answer)}", file=sys.stderr, flush=True)
-    if not requests:
-        return
-    found = changes(files, known_fields(oracle_of(base), files), arguments.seed)
-    wanted = [one for one in found if one.file in (arguments.file or READ)]
-    left = [one for one in wanted if _key(_line(name, one)) not in done]
-    gc.collect()
-    gc.freeze()  # children share what is not written
+        _append(arguments.out, unchanged | checks.unchanged)
+    if checks.unchanged["verdict"] not in AGREED:
+        told = json.dumps(checks.unchanged)
+        print(f"{name}, as it is: {told}", file=sys.stderr, flush=True)
+    left = [one for one in checks.changes if _key(_line(name, one)) not in done]
     begun, counts = time.monotonic(), collections.Counter[str]()
-    for number, change in enumerate(left, 1):
-        directory = root / str(number) / name
-        _lay(base, directory, change.files)
-        answer = _in_child(partial(judged, directory, requests), arguments)
-        answer = answer or {"verdict": "undecided", "requests": {}}
-        shutil.rmtree(directory.parent)
+    answers = checks.answers(left, seconds=arguments.limit, gibibytes=arguments.memory)
+    for number, (change, answer) in enumerate(answers, 1):
         _append(arguments.out, _line(name, change) | answer)
         counts[answer["verdict"]] += 1
         rate = number / (time.monotonic() - begun)
@@ -163,6 +123,54 @@ def _ask(model: str, arguments: argparse.Namespace, root: Path, done: set[str]) 
         print(f"{name}: {told}", end=end, file=sys.stderr, flush=True)
 
 
+def _resolved(directory: Path) -> ResolvedModel:
+    return Normalizer.from_pretrained(directory).model
+
+
+def write_items(model: ResolvedModel, template: Path) -> None:
+    """Let a small model's template write videos and audio as well."""
+    branch = "{%- elif 'text' in part -%}"
+    text = template.read_text(encoding="utf-8") if template.is_file() else ""
+    for modality, rules in model.media.items():
+        if branch in text and f"part.type == '{modality}'" not in text:
+            spec = getattr(model.family, str(modality))
+            written = spec.chat_text or model.tokenizer.decode([*rules.target])
+            text = text.replace(
+                branch, f"{{%- elif part.type == '{modality}' -%}}{written}{branch}"
+            )
+    if text:
+        template.write_text(text, encoding="utf-8")
+
+
+def fields_read(
+    directory: Path, requests: Sequence[Case], trust_remote_code: bool
+) -> dict[str, list[str]]:
+    """Class of a configuration or processor -> its fields that vLLM reads while it answers."""
+    from transformers import FeatureExtractionMixin, ImageProcessingMixin, ProcessorMixin
+    from transformers import PretrainedConfig as Configuration
+
+    read: dict[str, set[str]] = collections.defaultdict(set)
+    oracle = oracle_of(directory, trust_remote_code)
+
+    def watch(kind: Any) -> None:
+        inner = kind.__getattribute__
+
+        def reading(one: Any, name: str) -> Any:
+            value = inner(one, name)
+            if not name.startswith("_") and not callable(value):
+                read[type(one).__name__].add(name)
+            return value
+
+        kind.__getattribute__ = reading
+
+    for kind in (Configuration, FeatureExtractionMixin, ImageProcessingMixin, ProcessorMixin):
+        watch(kind)
+    for case in requests:
+        with contextlib.suppress(Exception):  # the verdicts tell of refusals
+            oracle.entered(case)
+    return {kind: sorted(names) for kind, names in read.items()}
+
+
 def _append(path: Path, line: Mapping[str, Any]) -> None:
     with path.open("a", encoding="utf-8") as file:
         file.write(f"{json.dumps(line)}\n")
@@ -170,53 +178,6 @@ def _append(path: Path, line: Mapping[str, Any]) -> None:
 
 def _line(model: str, change: Change) -> dict[str, Any]:
     return {"model": model, "file": change.file, "field": change.field, "what": change.what}
-
-
-def _in_child(call: Callable[[], Any], limits: argparse.Namespace | None = None) -> Any:
-    """What a function returns in a child process; None if the process did not live to say it."""
-    readable, writable = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            os.close(readable)
-            if limits is not None:
-                gc.disable()
-                signal.alarm(limits.limit)  # ends the process
-                resource.setrlimit(resource.RLIMIT_AS, (limits.memory << 30,) * 2)
-                nowhere = os.open(os.devnull, os.O_WRONLY)
-                os.dup2(nowhere, 1)
-                os.dup2(nowhere, 2)
-            result = json.dumps(call()).encode()
-            with os.fdopen(writable, "wb") as pipe:
-                pipe.write(result)
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(0)
-    os.close(writable)
-    with os.fdopen(readable, "rb") as pipe:
-        answer = pipe.read()
-    os.waitpid(child, 0)
-    return json.loads(answer) if answer else None
-
-
-def _read(path: Path) -> Any:
-    text = path.read_text(encoding="utf-8")
-    return json.loads(text) if path.suffix == ".json" else text
-
-
-def _lay(base: Path, directory: Path, changed: Mapping[str, Any]) -> None:
-    """A directory with the files of another, except those that are changed."""
-    directory.mkdir(parents=True)
-    for file in base.rglob("*"):
-        name = file.relative_to(base)
-        if file.is_file() and str(name) not in changed:
-            (directory / name).parent.mkdir(exist_ok=True)
-            os.link(file, directory / name)
-    for changed_name, content in changed.items():
-        if content is not None:
-            text = content if isinstance(content, str) else json.dumps(content)
-            (directory / changed_name).write_text(text, encoding="utf-8")
 
 
 def _key(case: Mapping[str, Any]) -> str:

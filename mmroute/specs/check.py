@@ -115,7 +115,7 @@ def check_spec(file: Path, *, model: str | None = None) -> SpecReport:
     if problems or model is None:
         return SpecReport(str(file), tuple(problems), spec)
     try:
-        resolved = _resolve(spec, model)
+        resolved = resolve_by(spec, model)
     except MmrouteError as error:
         invalid = SpecProblem(f"model {model}", "", f"{error.reason}: {error}")
         return SpecReport(str(file), (invalid,), spec)
@@ -297,8 +297,14 @@ def _agree(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
     return _ANY in (one, other) or not {*one}.isdisjoint(other)
 
 
-def _resolve(spec: FamilySpec, model: str) -> ResolvedModel:
-    files = find_model(model)
+def resolve_by(spec: FamilySpec, model: str | Path) -> ResolvedModel:
+    """A model resolved by a spec, which need not be installed.
+
+    Raises:
+        SpecError: the spec does not match the model, or an installed one does, too.
+        MmrouteError: the model cannot be resolved by it.
+    """
+    files = find_model(str(model))
     if not spec.matches(files):
         raise SpecError(f"the spec does not match: {_unmatched(spec, files)}")
     try:
@@ -309,7 +315,7 @@ def _resolve(spec: FamilySpec, model: str) -> ResolvedModel:
     else:
         if not _is_installed(spec, other):
             raise SpecError(f"{model} is matched by the family {other.family} too")
-    return resolve_files(files, spec, find_engine("vllm"), model, fast_paths=REFERENCE_ONLY)
+    return resolve_files(files, spec, find_engine("vllm"), str(model), fast_paths=REFERENCE_ONLY)
 
 
 def _unmatched(spec: FamilySpec, files: ModelFiles) -> str:

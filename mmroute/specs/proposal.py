@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from mmroute.engines.known import find_engine
+from mmroute.engines.vllm.processor_class import keeps_template, named_class
 from mmroute.errors import MmrouteError, Reason, quoted
 from mmroute.families.matching import spec_files
 from mmroute.families.processors import find_processor, named_processor, with_processors
@@ -215,7 +216,7 @@ def propose(files: ModelFiles, oracle: Oracle, cases: Sequence[Case]) -> Proposa
             note = _UNDECIDED
             candidate = _tried(family, note + toml_text(spec), files, decided)
         if own is not None and Modality.IMAGE in spec and _only_tokens_differ(candidate):
-            other = own.put_into(spec)
+            other = _with_class(own.put_into(spec), files)
             retried = _tried(family, note + toml_text(other), files, decided)
             if not retried.problem and (candidate.problem or retried.equal > candidate.equal):
                 spec, candidate = other, retried
@@ -266,7 +267,16 @@ def _renamed(known: dict[str, Any], files: ModelFiles) -> dict[str, Any]:
         if value is not None
     }
     spec = known | {"family": name, "title": name, "match": match, "checked": {}}
-    return {key: value for key, value in spec.items() if key not in _NOT_PROPOSED}
+    return _with_class({k: v for k, v in spec.items() if k not in _NOT_PROPOSED}, files)
+
+
+def _with_class(spec: Mapping[str, Any], files: ModelFiles) -> dict[str, Any]:
+    """A spec that says that the engine finds the processor class which the files name."""
+    chat = spec.get("chat", {})
+    if keeps_template(files) is not None or isinstance(chat, str):
+        return {**spec}
+    values = {**chat.get("values", {}), "processors": [named_class(files)[0]]}
+    return {**spec, "chat": {**chat, "values": values}}
 
 
 def _named(files: ModelFiles, words: Sequence[str]) -> str:

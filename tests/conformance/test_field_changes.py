@@ -1,4 +1,4 @@
-"""What `tools/generate_fields.py` asks of: each change of a directory is one."""
+"""What `mmroute spec check --oracle` asks about: each change of a directory is one."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import pytest
-from field_answers import verdict_of
-from field_changes import Change, changes
 
 from mmroute.parity.cases import Outcome
 from mmroute.parity.oracles.common import answered
+from mmroute.specs.field_answers import verdict_of
+from mmroute.specs.field_changes import Change, changes
 
 FILES: Final[Mapping[str, Any]] = {
     "config.json": {"model_type": "toy", "vision_config": {"patch_size": 14, "bias": None}},

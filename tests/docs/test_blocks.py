@@ -38,6 +38,7 @@ STAND_FOR: Final = {
 }
 NOT_RUN: Final = {  # words of a command, and what it needs
     "vllm": "vLLM",
+    "--oracle": "vLLM",
     "--engine": "a running engine",
     "tcp://127.0.0.1:5557": "a running engine",
     "recording.jsonl": "a recording of one",

@@ -37,7 +37,7 @@ def keeps_template(
     """
     classes = _classes()
     of_type = classes["by_type"].get(files.object("config.json").get("model_type"))
-    name, is_code = _named(files)
+    name, is_code = named_class(files)
     if name is None and not is_code:
         name = of_type
     if is_code and name not in classes["named"]:
@@ -49,7 +49,7 @@ def keeps_template(
     return None if is_known and any(map(files.has_part, _PARTS)) else False
 
 
-def _named(files: ModelFiles) -> tuple[JsonValue, bool]:
+def named_class(files: ModelFiles) -> tuple[JsonValue, bool]:
     """The class that the files name, and whether the last file read names code of the model."""
     places = [FieldRef("processor_config.json", ())]
     places += [FieldRef(part, ()) for part, file in _PREPROCESSORS if files.has(file)][:1]

@@ -1,9 +1,9 @@
-"""What `generate_fields` asks of vLLM and mmroute about one directory, and how they differ."""
+"""What vLLM and mmroute answer about one directory, and how they differ."""
 
 from __future__ import annotations
 
-import collections
 import contextlib
+import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,9 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from field_changes import IMAGE, NESTED, PROCESSOR, VIDEO
-
-from mmroute import Normalizer
 from mmroute.errors import MmrouteError, ModelError, Reason
 from mmroute.model.resolved import ResolvedModel
 from mmroute.model_directory import ModelFiles
@@ -23,6 +20,7 @@ from mmroute.parity.conversations import IMAGE as PICTURE
 from mmroute.parity.conversations import as_prompt, conversations, part, takes_chats, user
 from mmroute.parity.media_cases import gif_url, wav_url
 from mmroute.parity.oracles.vllm import VllmOracle
+from mmroute.specs.field_changes import IMAGE, NESTED, PROCESSOR, VIDEO
 
 VERDICTS: Final = (
     "crashed", "silent", "loaded", "accepted", "refused", "right", "neither", "undecided",
@@ -43,7 +41,7 @@ class _Side:
         self.directory, self.refusal = directory, ""
         try:
             self._ask = load()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - both raise many types
             self.refusal = self._words(error)
 
     def answer(self, case: Case) -> Outcome:
@@ -51,7 +49,7 @@ class _Side:
             return Outcome(refusal=self.refusal)
         try:
             return self._ask(case)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - both raise many types
             return Outcome(refusal=self._words(error))
 
     def _words(self, error: BaseException) -> str:
@@ -61,15 +59,24 @@ class _Side:
         return f"{kind}: {error}".replace(str(self.directory), "MODEL")
 
 
-def judged(directory: Path, requests: Sequence[Case]) -> dict[str, Any]:
-    """The verdict; and of each request its own, and the number of tokens or refusal of both."""
-    vllm = _Side(directory, lambda: oracle_of(directory).entered)
-    ours = _Side(
-        directory, lambda: partial(our_outcome, Normalizer.from_pretrained(directory).model)
-    )
-    answers = {}
+def judged(
+    directory: Path,
+    requests: Sequence[Case],
+    resolve: Callable[[Path], ResolvedModel],
+    *,
+    trust_remote_code: bool,
+) -> dict[str, Any]:
+    """The verdict; and of each request its own, and the number of tokens or refusal of both.
+
+    ``prompts`` is a digest of all that vLLM answers.
+    """
+    vllm = _Side(directory, lambda: oracle_of(directory, trust_remote_code).entered)
+    ours = _Side(directory, lambda: partial(our_outcome, resolve(directory)))
+    answers, digest = {}, hashlib.sha256()
     for case in requests if not vllm.refusal else ():
         pair = vllm.answer(case), ours.answer(case)
+        digest.update(repr((case.id, pair[0].ranges)).encode())
+        digest.update(b"" if pair[0].token_ids is None else pair[0].token_ids.tobytes())
         answers[case.id] = (verdict_of(*pair), *map(_told, pair))
     found = {verdict for verdict, *_ in answers.values()}
     if vllm.refusal:
@@ -77,10 +84,16 @@ def judged(directory: Path, requests: Sequence[Case]) -> dict[str, Any]:
         found = {start if start != "neither" or ours.refusal else "loaded"}
     starts = {"vllm": vllm.refusal[:_LONGEST], "mmroute": ours.refusal[:_LONGEST]}
     verdict = next(one for one in VERDICTS if one in found)
-    return {"verdict": verdict, "requests": answers} | {k: v for k, v in starts.items() if v}
+    prompts = {} if vllm.refusal else {"prompts": digest.hexdigest()[:16]}
+    return (
+        {"verdict": verdict, "requests": answers}
+        | prompts
+        | {side: told for side, told in starts.items() if told}
+    )
 
 
 def verdict_of(theirs: Outcome, ours: Outcome) -> str:
+    """The one of `VERDICTS` that fits the answers to a request."""
     if (ours.refusal or "").partition(":")[0] not in _REFUSALS:
         return "crashed"
     if theirs.token_ids is None:
@@ -98,9 +111,9 @@ def _told(outcome: Outcome) -> int | str:
     return len(outcome.token_ids)
 
 
-def oracle_of(directory: Path) -> VllmOracle:
-    code = any(directory.glob("*.py"))
-    return VllmOracle(ModelFiles(str(directory), directory), trust_remote_code=code)
+def oracle_of(directory: Path, trust_remote_code: bool) -> VllmOracle:
+    """The installed vLLM for a directory."""
+    return VllmOracle(ModelFiles(str(directory), directory), trust_remote_code=trust_remote_code)
 
 
 def requests_of(model: ResolvedModel) -> Iterator[Case]:
@@ -122,21 +135,6 @@ def requests_of(model: ResolvedModel) -> Iterator[Case]:
     yield from (case for case in conversations(model) if case.id == "bos-chat-added")
 
 
-def write_items(model: ResolvedModel, template: Path) -> None:
-    """Let a small model's template write videos and audio as well."""
-    branch = "{%- elif 'text' in part -%}"
-    text = template.read_text(encoding="utf-8") if template.is_file() else ""
-    for modality, rules in model.media.items():
-        if branch in text and f"part.type == '{modality}'" not in text:
-            spec = getattr(model.family, str(modality))
-            written = spec.chat_text or model.tokenizer.decode([*rules.target])
-            text = text.replace(
-                branch, f"{{%- elif part.type == '{modality}' -%}}{written}{branch}"
-            )
-    if text:
-        template.write_text(text, encoding="utf-8")
-
-
 def known_fields(oracle: VllmOracle, files: Mapping[str, Any]) -> dict[str, Any]:
     """The fields that the model's classes have, by file, with the values in force."""
 
@@ -149,7 +147,7 @@ def known_fields(oracle: VllmOracle, files: Mapping[str, Any]) -> dict[str, Any]
 
     from transformers import PretrainedConfig
 
-    renderer = oracle._engine.renderer
+    renderer = oracle._engine.renderer  # noqa: SLF001 - vLLM's own, which no comparison needs
     every = PretrainedConfig().to_dict().keys()
     known = {"config.json": _without(fields(renderer.model_config.hf_config), every)}
     if renderer.mm_processor is None:
@@ -178,30 +176,3 @@ def _without(fields: Mapping[str, Any], names: Any) -> dict[str, Any]:
         for name, value in fields.items()
         if name not in names
     }
-
-
-def fields_read(directory: Path, requests: Sequence[Case]) -> dict[str, list[str]]:
-    """Class of a configuration or processor -> its fields that vLLM reads while it answers."""
-    from transformers import FeatureExtractionMixin, ImageProcessingMixin, ProcessorMixin
-    from transformers import PretrainedConfig as Configuration
-
-    read: dict[str, set[str]] = collections.defaultdict(set)
-    oracle = oracle_of(directory)
-
-    def watch(kind: Any) -> None:
-        inner = kind.__getattribute__
-
-        def reading(one: Any, name: str) -> Any:
-            value = inner(one, name)
-            if not name.startswith("_") and not callable(value):
-                read[type(one).__name__].add(name)
-            return value
-
-        kind.__getattribute__ = reading
-
-    for kind in (Configuration, FeatureExtractionMixin, ImageProcessingMixin, ProcessorMixin):
-        watch(kind)
-    for case in requests:
-        with contextlib.suppress(Exception):  # the verdicts tell of refusals
-            oracle.entered(case)
-    return {kind: sorted(names) for kind, names in read.items()}

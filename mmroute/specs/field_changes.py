@@ -1,4 +1,4 @@
-"""What `generate_fields` changes: a model's files, each time at one field, name, null or place."""
+"""Changes of a model's files, each time at one field, name, null or place."""
 
 from __future__ import annotations
 
@@ -60,6 +60,7 @@ _SIZES: Final = ("size", "crop_size", "max_image_size", "pad_size")
 _TEXT_PARTS: Final = ("text_config", "llm_config", "language_config", "decoder_config")
 _NOT_INSIDE: Final = ("auto_map", "added_tokens_decoder", "quantization_config", "id2label")
 _DEEPEST: Final = 4
+_LONGEST: Final = 48
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,4 +302,4 @@ def _with(content: Files, path: tuple[str, ...], *new: Any) -> Any:
 
 def _short(value: Any) -> str:
     text = repr(value)
-    return text if len(text) <= 48 else f"{text[:45]}..."
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
