@@ -6,16 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from mmroute.specs.field_answers import VERDICTS
 from mmroute.specs.field_changes import Change
-from mmroute.specs.field_checks import AGREED
+from mmroute.specs.field_checks import AGREED, WRONG
 
 _RESULTS: Final = (
-    *(one for one in VERDICTS if one not in AGREED),
-    "unanswered",
-    "followed",
-    "idle",
-)
+    *WRONG, "refused", "undecided", "loaded", "unanswered", "followed", "idle",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,11 +47,11 @@ def test_results_are_by_field_and_the_wrong_ones_first() -> None:
         FieldResult(
             f"{FILE}:do_pad", "silent", ["True -> False"], "image: vLLM 9 tokens, mmroute 12 tokens"
         ),
-        FieldResult(f"{FILE}:size", "loaded", ["dropped"], "vLLM KeyError: 'size'"),
         FieldResult(
             f"{FILE}:patch_size", "refused", ["null"],
             "image: vLLM 9 tokens, mmroute invalid_config_field: patch_size",
         ),
+        FieldResult(f"{FILE}:size", "loaded", ["dropped"], "vLLM KeyError: 'size'"),
         FieldResult(f"{FILE}:merge_size", "unanswered", ["null"]),
         FieldResult(f"{FILE}:patch_size", "followed", ["14 -> 28"]),
         FieldResult(f"{FILE}:resample", "idle", ["3 -> 0", "dropped"]),
@@ -83,7 +83,7 @@ def test_a_wrong_field_fails_the_check(
     command = ("spec", "check", str(SPEC), "--model", str(small_model("small-qwen2.5-vl")))
     right = run(*command, "--oracle")
     assert right.status == 0, right.stderr
-    assert "1 loaded, 1 refused, 1 unanswered, 1 followed, 1 idle" in right.stdout
+    assert "1 refused, 1 loaded, 1 unanswered, 1 followed, 1 idle" in right.stdout
     told.append(SILENT)
     wrong = run(*command, "--oracle", "--json")
     assert wrong.status == 1
