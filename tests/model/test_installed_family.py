@@ -53,6 +53,8 @@ def acme(changed_model: Callable[..., Path]) -> Path:
     def change(files: dict[str, dict[str, object]]) -> None:
         files["config.json"]["model_type"] = "acme_vl"
         files["config.json"]["architectures"] = ["AcmeVLForConditionalGeneration"]
+        # In the place where processor and tokenizer both read it.
+        files["chat_template.jinja"] = files.pop("chat_template.json")["chat_template"]
 
     return changed_model("small-qwen2.5-vl", change)
 
