@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from paths import ROOT
+from small_models import Files
 
 pytestmark = pytest.mark.process  # entry points are read when a process begins
 
@@ -50,7 +51,7 @@ def mmroute(site: Path, *arguments: str, stdin: str = "") -> subprocess.Complete
 
 @pytest.fixture
 def acme(changed_model: Callable[..., Path]) -> Path:
-    def change(files: dict[str, dict[str, object]]) -> None:
+    def change(files: Files) -> None:
         files["config.json"]["model_type"] = "acme_vl"
         files["config.json"]["architectures"] = ["AcmeVLForConditionalGeneration"]
         # In the place where processor and tokenizer both read it.
