@@ -24,6 +24,7 @@ _SIZES: Final = (ImageSize(641, 479), ImageSize(300, 899))
 _LIMITS: Final = frozenset({
     Reason.CHAT_RENDERER_UNSUPPORTED, Reason.CHAT_TEMPLATE_MISSING,
     Reason.CHAT_TEMPLATE_NOT_REPRODUCIBLE, Reason.PROMPT_TOO_LONG,
+    Reason.UNSUPPORTED_ENGINE_SETTING,
 })  # fmt: skip
 
 

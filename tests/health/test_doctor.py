@@ -53,6 +53,17 @@ def test_models_are_healthy(name: str, normalizer: Callable[[str], Normalizer]) 
     ]  # fmt: skip
 
 
+def test_a_model_is_healthy_under_settings_that_refuse_some_requests(
+    small_model: Callable[[str], Path],
+) -> None:
+    settings = EngineSettings.from_args("vllm serve m --hf-overrides '{\"image_token_id\": 5}'")
+    normalizer = Normalizer.from_pretrained(
+        small_model("small-qwen2.5-vl"), engine_settings=settings, model_id="m"
+    )
+    assert not normalizer.normalize(prompt="<|image_pad|>", images=[ImageSize(56, 56)]).exact
+    assert check_model(normalizer.model).healthy
+
+
 def test_a_package_without_its_compiled_part_is_named(
     normalizer: Callable[[str], Normalizer], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -54,8 +54,9 @@ def test_models_come_and_go_while_it_runs(
     async def run() -> None:
         with pytest.raises(RuntimeError, match="no models"):
             await one.check_health()
+        options = '--hf-overrides \'{"model_type": "a"}\''
         with pytest.raises(ModelError, match="hf-overrides"):
-            await one.reconfigure(models({**first, "engine_args": "--hf-overrides '{\"a\": 1}'"}))
+            await one.reconfigure(models({**first, "engine_args": options}))
         with pytest.raises(RuntimeError, match="model_not_found"):
             await one.reconfigure(models({"model": "/nowhere"}))
         await one.reconfigure(models(first))

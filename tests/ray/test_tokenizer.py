@@ -137,7 +137,7 @@ def test_the_engines_options_are_those_of_the_llm_config(monkeypatch: pytest.Mon
     assert settings.chat_template_kwargs == {"thinking": True}
     assert "--enforce-eager" in settings.without_effect
     with pytest.raises(ModelError, match="hf-overrides"):
-        source_of(config(hf_overrides={"a": 1}))
+        source_of(config(hf_overrides={"model_type": "a"}))
 
 
 if importlib.util.find_spec("vllm"):
