@@ -13,9 +13,8 @@ from functools import cache
 from importlib import resources
 from typing import Any, Final
 
-from mmroute.model_directory import FieldRef, JsonValue, ModelFiles
+from mmroute.model_directory import PARTS, FieldRef, JsonValue, ModelFiles
 
-_PARTS: Final = ("image_processor", "video_processor", "feature_extractor")
 _PREPROCESSORS: Final = (
     ("image_processor", "preprocessor_config.json"),
     ("video_processor", "video_preprocessor_config.json"),
@@ -46,7 +45,7 @@ def keeps_template(
         fields = (files.effective(FieldRef.parse(place)) for place in needs)
         return all(files.lookup(field)[0] for field in fields)
     is_known = name in classes["named"] or name in classes["own"]
-    return None if is_known and any(map(files.has_part, _PARTS)) else False
+    return None if is_known and any(map(files.has_part, PARTS)) else False
 
 
 def named_class(files: ModelFiles) -> tuple[JsonValue, bool]:
