@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.resources
 import re
-import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from importlib.resources.abc import Traversable
 from typing import Final
 
 from mmroute.errors import ModelError, Reason, SpecError
-from mmroute.families.sources import spec_folders, toml_files
+from mmroute.families.sources import packaged_table, spec_folders, toml_files
 from mmroute.families.spec import FamilyHead, FamilySpec, read_table
 from mmroute.model_directory import ModelFiles
 
@@ -144,16 +142,10 @@ def _with_architecture(files: ModelFiles) -> ModelFiles:
     (`_normalize_arch`). A server of such a model needs ``--runner generate``.
     """
     config = files.object(_CONFIG)
-    architecture = _architectures().get(str(config.get("model_type")))
+    architecture = packaged_table(_ARCHITECTURES).get(str(config.get("model_type")))
     if config.get("architectures") or architecture is None:
         return files
     return replace(files, _json={_CONFIG: {**config, "architectures": [architecture]}})
-
-
-@cache
-def _architectures() -> Mapping[str, str]:
-    text = (importlib.resources.files(__package__) / _ARCHITECTURES).read_text(encoding="utf-8")
-    return tomllib.loads(text)
 
 
 def _unknown(files: ModelFiles, why_refused: Callable[[Sequence[object]], str]) -> str:

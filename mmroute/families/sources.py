@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib.resources
+import tomllib
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from mmroute.errors import SpecError
 from mmroute.plugins import entry_points, owner
@@ -38,6 +40,12 @@ def spec_folders() -> tuple[tuple[str, Traversable], ...]:
             ) from error
         found.append((owner(point), folder))
     return tuple(found)
+
+
+@cache
+def packaged_table(file: str) -> Mapping[str, Any]:
+    """A TOML file that stands beside this module."""
+    return tomllib.loads((importlib.resources.files(__package__) / file).read_text("utf-8"))
 
 
 def toml_files(folder: Traversable) -> list[Traversable]:

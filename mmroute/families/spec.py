@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.resources
 import re
 import tomllib
 from collections.abc import Mapping
-from functools import cache
 from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
 from pydantic import (
@@ -24,7 +22,7 @@ from mmroute.families.lookup import Lookup, Ref, Strict, TokenLookup, Value, one
 from mmroute.families.media import MediaSpec, media_problems
 from mmroute.families.overlays import overlaid
 from mmroute.families.processors import find_processor, with_processors
-from mmroute.families.sources import OWN_PACKAGE
+from mmroute.families.sources import OWN_PACKAGE, packaged_table
 from mmroute.model_directory import JsonValue, ModelFiles
 from mmroute.placement.rules import PLACEMENTS
 from mmroute.requests.items import IdentityForm, Modality
@@ -40,12 +38,6 @@ _OF_LANGUAGE_MODEL: Final = {
 }
 _CONTEXT_LENGTHS: Final = "context_lengths.toml"
 _Part = TypeVar("_Part", bound="FamilyHead")
-
-
-@cache
-def _context_lengths() -> Mapping[str, list[str]]:
-    text = (importlib.resources.files(__package__) / _CONTEXT_LENGTHS).read_text(encoding="utf-8")
-    return tomllib.loads(text)
 
 
 def _known_placement(name: str) -> str:
@@ -244,7 +236,7 @@ class FamilySpec(FamilyHead):
                 filled[name] = {**value, "from": places}
         length = filled["context_length"]
         if isinstance(length, Mapping) and "default" not in length:
-            lengths = _context_lengths()
+            lengths = packaged_table(_CONTEXT_LENGTHS)
             of_type = [n for n, types in lengths.items() if table.get("text_model_type") in types]
             default = {"default": int(of_type[0])} if of_type else {}
             filled["context_length"] = {"by_model_type": lengths, **default, **length}
