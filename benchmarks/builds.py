@@ -25,11 +25,11 @@ from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from mmroute import FastPaths, MmrouteError, Normalizer
-from mmroute.bench.children import Build, Child, in_turns, this_build
-from mmroute.bench.latency import Hashing
-from mmroute.bench.machine import machine
-from mmroute.bench.mixes import MIXES, Mix, chat_request, conversation_mix, read_mix
 from mmroute.engines.settings import EngineSettings
+from mmroute.lab.bench.children import Build, Child, in_turns, this_build
+from mmroute.lab.bench.latency import Hashing
+from mmroute.lab.bench.machine import machine
+from mmroute.lab.bench.mixes import MIXES, Mix, chat_request, conversation_mix, read_mix
 from mmroute.reuse.fast_paths import REFERENCE_ONLY
 
 _MIXES: Final[Mapping[str, Mix]] = {

@@ -42,8 +42,8 @@ from benchmarks.http_load import Load, Plan, connect, run_load, send
 from benchmarks.photographs import photograph_url
 from benchmarks.render_server import UnavailableError, render_server
 from mmroute import Normalizer
-from mmroute.bench.machine import machine
-from mmroute.bench.words import english
+from mmroute.lab.bench.machine import machine
+from mmroute.lab.bench.words import english
 
 _TREE = Path(__file__).parents[1]
 _Server: TypeAlias = "tuple[int, subprocess.Popen[bytes]]"  # its port, and its process

@@ -23,7 +23,7 @@ import pytest
 from tokenizers.decoders import DecodeStream as Reference
 
 from mmroute import Normalizer
-from mmroute.decode import DecodeStream, StopConditions, StopSequenceDecoder
+from mmroute.text import DecodeStream, StopConditions, StopSequenceDecoder
 from mmroute.tokenizers.formats.hf_tokenizer import HfTokenizer
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "helpers"))

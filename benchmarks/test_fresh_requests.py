@@ -22,8 +22,8 @@ import numpy as np
 import pytest
 
 from mmroute import Normalizer, Request
-from mmroute.bench.mixes import chat_request, conversation
 from mmroute.engines.vllm.messages import parse_chat
+from mmroute.lab.bench.mixes import chat_request, conversation
 from mmroute.reuse.fast_paths import REFERENCE_ONLY
 from mmroute.tokenizers.formats.hf_tokenizer import HfTokenizer
 

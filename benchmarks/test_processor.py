@@ -19,8 +19,8 @@ import pytest
 from PIL import Image
 
 from mmroute import Normalizer, Request
-from mmroute.bench.mixes import MIXES
 from mmroute.engines.vllm.messages import parse_chat
+from mmroute.lab.bench.mixes import MIXES
 
 Benchmark = Any  # pytest-benchmark's fixture has no public type
 NAME = "qwen2.5-vl-3b-instruct"

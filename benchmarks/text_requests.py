@@ -32,8 +32,8 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.render_server import NAME, render_server
 from mmroute import Normalizer, Request
-from mmroute.bench.mixes import chat_request, conversation
 from mmroute.chat import Chat
+from mmroute.lab.bench.mixes import chat_request, conversation
 from mmroute.reuse.fast_paths import EncoderChoice, FastPaths
 
 _BLOCK = 16
@@ -162,8 +162,8 @@ def _of_vllm(
 
 def _as_vllm(model: Path, file: Path) -> None:
     """Answer the requests of a file with vLLM, and write answers and times in its place."""
+    from mmroute.lab.parity.oracles.vllm import VllmEngine
     from mmroute.model_directory import find_model
-    from mmroute.parity.oracles.vllm import VllmEngine
 
     engine = VllmEngine(find_model(str(model)))
     import vllm.v1.core.kv_cache_utils as kv

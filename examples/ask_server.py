@@ -3,7 +3,7 @@
     python examples/ask_server.py MODEL URL < requests.jsonl
 
 MODEL is a name that the server serves. It is a COMMAND for the runners of the vectors
-(tests/conformance/README.md).
+(tests/core/conformance/README.md).
 """
 
 from __future__ import annotations

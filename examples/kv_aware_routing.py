@@ -159,7 +159,8 @@ def main() -> None:
     model = parser.parse_args().model
     normalizer = mmroute.Normalizer.from_pretrained(model, model_id=model)
     # No engine runs here: the workers hold what mmroute computes as well. That these are the
-    # engine's own hashes is what tests/conformance/test_conformance.py proves with vLLM's answers.
+    # engine's own hashes is what tests/core/conformance/test_conformance.py proves with vLLM's
+    # answers.
     prompts = [(hashes, hashes) for hashes in demo_prompts(normalizer, 40)]
     repeats, workers = 5, 4
     blocks = sum(len(hashes) for hashes, _ in prompts)

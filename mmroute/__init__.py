@@ -26,10 +26,10 @@ from mmroute.reuse.fast_paths import FastPaths
 if TYPE_CHECKING:
     from mmroute.api.vllm.parsing import from_openai
     from mmroute.audios.reading import read_audio
-    from mmroute.model.tokenizer_loading import load_tokenizer
-    from mmroute.remote import Remote
-    from mmroute.remote.async_normalizer import connect_async
-    from mmroute.remote.normalizer import connect
+    from mmroute.server.remote import Remote
+    from mmroute.server.remote.async_normalizer import connect_async
+    from mmroute.server.remote.normalizer import connect
+    from mmroute.text.loading import load_tokenizer
     from mmroute.videos.reading import read_video
 
 __all__ = [
@@ -69,12 +69,12 @@ __all__ = [
 __getattr__ = lazily(
     __name__,
     {
-        "Remote": "mmroute.remote",
+        "Remote": "mmroute.server.remote",
         "from_openai": "mmroute.api.vllm.parsing",
-        "connect": "mmroute.remote.normalizer",
-        "connect_async": "mmroute.remote.async_normalizer",
+        "connect": "mmroute.server.remote.normalizer",
+        "connect_async": "mmroute.server.remote.async_normalizer",
         "read_audio": "mmroute.audios.reading",
         "read_video": "mmroute.videos.reading",
-        "load_tokenizer": "mmroute.model.tokenizer_loading",
+        "load_tokenizer": "mmroute.text.loading",
     },
 )

@@ -127,16 +127,16 @@ class Reason(StrEnum):
 
     ORACLE_UNAVAILABLE = "oracle_unavailable"
     """There is no such oracle, or it is not installed, not running, or not able to load the model
-    (`mmroute.parity`)."""
+    (`mmroute.lab.parity`)."""
 
     BUNDLE_UNAVAILABLE = "bundle_unavailable"
-    """A worker cannot be reached for its files, or its response broke off (`mmroute.bundle`)."""
+    """A worker cannot be reached for its files, or its response broke off."""
     BUNDLE_REFUSED = "bundle_refused"
-    """A worker sent files that are not a valid bundle; `fault` says why (`mmroute.bundle`)."""
+    """A worker sent files that are not a valid bundle; `fault` says why."""
     FLEET_DISAGREES = "fleet_disagrees"
     """The workers of one model hold different files, so no one tokenizer is right for all."""
     TOKENIZER_UNAVAILABLE = "tokenizer_unavailable"
-    """No worker of a model sent its files (`mmroute.bundle`)."""
+    """No worker of a model sent its files (`mmroute.server.bundle`)."""
 
     MALFORMED_EVENTS = "malformed_events"
     """A payload is not a batch of the engine's KV events (`mmroute.kv_events`)."""

@@ -3,7 +3,7 @@
     python tools/compare_frontends.py
 
 Both columns are mmroute's answers for a small model, decoded. The vectors of each frontend
-(`tests/conformance`) prove them.
+(`tests/core/conformance`) prove them.
 """
 
 from __future__ import annotations

@@ -164,8 +164,8 @@ class Engine:
     """One model, served up to the scheduler."""
 
     def __init__(self, directory: Path, *, model_id: str) -> None:
+        from mmroute.lab.parity.oracles.vllm import VllmEngine
         from mmroute.model_directory import find_model
-        from mmroute.parity.oracles.vllm import VllmEngine
 
         self.directory = directory
         # vLLM reads the limits of PaddleOCR-VL by other names where it trusts code.

@@ -17,7 +17,7 @@ from vector_files import VECTORS, write_lines
 
 def with_files(case: Mapping[str, Any]) -> Mapping[str, Any]:
     """A case with a file in place of each video and audio of which it gives the numbers."""
-    from mmroute.parity.media_cases import gif_url, wav_url
+    from mmroute.lab.parity.media_cases import gif_url, wav_url
 
     urls = {
         "video": iter(

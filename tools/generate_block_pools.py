@@ -2,7 +2,7 @@
 
 Run where vLLM is installed, from the repository's root:
 
-    python tools/generate_block_pools.py > tests/traces/block_pools.json
+    python tools/generate_block_pools.py > tests/lab/traces/block_pools.json
 """
 
 from __future__ import annotations

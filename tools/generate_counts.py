@@ -4,7 +4,7 @@ Run it where vLLM is installed, from the repository's root:
 
     python tools/generate_counts.py
 
-``tests/geometry/test_processor_counts.py`` compares them.
+``tests/core/geometry/test_processor_counts.py`` compares them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 from vector_files import TESTS, write_lines
 
-COUNTS = TESTS / "geometry" / "processor_counts.jsonl"
+COUNTS = TESTS / "core" / "geometry" / "processor_counts.jsonl"
 # Of the other families the processor is vLLM's, or code in the repository of the model, or vLLM
 # gives it values of config.json that it does not read itself.
 OWN_PROCESSORS = (

@@ -9,11 +9,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from mmroute.cli.architectures import Architecture, architectures
 from mmroute.engines.vllm.architectures import register
 from mmroute.families.matching import known_families
 from mmroute.families.spec import FamilySpec
 from mmroute.model_directory import FieldRef
-from mmroute.specs.architectures import Architecture, architectures
 from mmroute.tokenizers.engine_classes import FILE, MODEL_TYPES, engine_class
 from mmroute.tokenizers.pipelines import PIPELINES
 

@@ -44,11 +44,11 @@ from engine import prepare, refuse_other_versions
 from small_families import ALL_MODELS, media_model
 
 from mmroute import Normalizer
+from mmroute.lab.parity.cases import Case
+from mmroute.lab.specs.field_answers import VERDICTS, oracle_of
+from mmroute.lab.specs.field_changes import READ, TEMPLATE, Change
+from mmroute.lab.specs.field_checks import AGREED, FieldChecks, in_child, prepare_vllm
 from mmroute.model.resolved import ResolvedModel
-from mmroute.parity.cases import Case
-from mmroute.specs.field_answers import VERDICTS, oracle_of
-from mmroute.specs.field_changes import READ, TEMPLATE, Change
-from mmroute.specs.field_checks import AGREED, FieldChecks, in_child, prepare_vllm
 
 
 def main() -> None:

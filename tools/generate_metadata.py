@@ -4,7 +4,7 @@ Run it where vLLM is installed (a CPU is enough), from the repository's root:
 
     python tools/generate_metadata.py [MODEL ...]
 
-Processor and serialization are vLLM's; ``tests/geometry/test_metadata.py`` compares.
+Processor and serialization are vLLM's; ``tests/core/geometry/test_metadata.py`` compares.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ Run it where vLLM is installed (a CPU is enough), from the repository's root:
 The first form writes ``plans/small_models.jsonl``; models of remote code are asked where they are
 named. The second asks about a real model directory, compares the plans with mmroute's, which must
 be installed beside vLLM, and exits with 1 if they differ.
-Configuration, processors and budget are vLLM's; ``tests/conformance/test_plans.py`` compares.
+Configuration, processors and budget are vLLM's; ``tests/core/conformance/test_plans.py`` compares.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def _plan(directory: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
     from vllm.multimodal import MULTIMODAL_REGISTRY
     from vllm.multimodal.encoder_budget import MultiModalBudget
 
+    from mmroute.lab.parity.oracles.vllm import engine_options
     from mmroute.model_directory import find_model
-    from mmroute.parity.oracles.vllm import engine_options
 
     fields = {**settings}
     batched = fields.pop("max_num_batched_tokens", _BATCHED)

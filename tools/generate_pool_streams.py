@@ -1,4 +1,4 @@
-"""Compute tests/kv_events/pool_streams.json with vLLM's own block pool.
+"""Compute tests/core/kv_events/pool_streams.json with vLLM's own block pool.
 
 Run it where vLLM is installed (a CPU is enough), from the repository's root:
 
@@ -22,7 +22,7 @@ from typing import Any
 from engine import ENGINE_VERSION, refuse_other_versions
 from vector_files import TESTS
 
-OUTPUT = TESTS / "kv_events" / "pool_streams.json"
+OUTPUT = TESTS / "core" / "kv_events" / "pool_streams.json"
 BLOCK_SIZE = 4
 POOL_BLOCKS = 40
 GROUPS = (0, 1)

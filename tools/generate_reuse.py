@@ -1,4 +1,4 @@
-"""Compute tests/kv_events/reuse.json with vLLM's own cache coordinator.
+"""Compute tests/core/kv_events/reuse.json with vLLM's own cache coordinator.
 
 Run it where vLLM is installed (a CPU is enough), from the repository's root:
 
@@ -21,7 +21,7 @@ from typing import Any
 from engine import ENGINE_VERSION, refuse_other_versions
 from vector_files import TESTS
 
-OUTPUT = TESTS / "kv_events" / "reuse.json"
+OUTPUT = TESTS / "core" / "kv_events" / "reuse.json"
 CASES_EACH = 40
 MODELS: dict[str, list[tuple[str, int, int | None]]] = {
     "one": [("full_attention", 16, None)],

@@ -259,7 +259,7 @@ class Served:
 
 def cases(setting: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """The requests, of which most settings change one."""
-    from mmroute.parity.oracles.pictures import data_url
+    from mmroute.lab.parity.oracles.pictures import data_url
 
     words = "what is in this picture and the other one ? " * 3
 

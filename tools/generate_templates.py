@@ -5,8 +5,8 @@ Run it where vLLM is installed, from the repository's root:
     python tools/generate_templates.py [--code DIRECTORY] [MODEL ...]
 
 MODEL is a small model of the tests; all of them by default. It is asked about the directories of
-``tests/conformance/template_cases.py``, each with a chat of one text, without tools and with one.
-``tests/conformance/vectors/templates`` gets a file for each model: directory -> the text that vLLM
+``tests/core/conformance/template_cases.py``, each with a chat of one text, without tools and with
+one. ``vectors/templates`` beside it gets a file for each model: directory -> the text that vLLM
 renders without tools, and with one. Null is a refusal; a directory that vLLM does not load has null
 in place of both.
 """
@@ -66,7 +66,7 @@ def _write(model: str, files: dict[str, Any], arguments: argparse.Namespace) -> 
 
 
 def _texts(directory: Path) -> list[str | None] | None:
-    from mmroute.parity.oracles.common import OracleError
+    from mmroute.lab.parity.oracles.common import OracleError
 
     try:
         engine = Engine(directory, model_id="org/model")

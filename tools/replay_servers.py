@@ -41,7 +41,7 @@ from server_helpers import DETOKENIZE
 from side_by_side import verdict
 from two_servers import Reply, mmroute_serve, post, vllm_render
 
-from mmroute.parity.cases import UndecidedError
+from mmroute.lab.parity.cases import UndecidedError
 
 _EPILOG: Final = """\
 examples:

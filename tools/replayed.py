@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from server_helpers import CHAT, COMPLETION, TOKENIZE
 
-from mmroute.parity.cases import UndecidedError
-from mmroute.parity.oracles.common import given, prompt_field
-from mmroute.parity.oracles.pictures import has_media, with_pictures
+from mmroute.lab.parity.cases import UndecidedError
+from mmroute.lab.parity.oracles.common import given, prompt_field
+from mmroute.lab.parity.oracles.pictures import has_media, with_pictures
 
 _CHAT_FIELDS: Final = (
     "add_special_tokens", "add_generation_prompt", "continue_final_message",

@@ -11,7 +11,7 @@ from replayed import Posted
 from server_helpers import MESSAGES, RESPONSES
 
 from mmroute.engines.vllm.message_schema import OTHER_MEDIA, TEXT_FIELD
-from mmroute.parity.oracles.pictures import has_media
+from mmroute.lab.parity.oracles.pictures import has_media
 from mmroute.server.settings import ServerSettings
 
 Fields = Mapping[str, Any]

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 ROOT: Final = Path(__file__).parents[1]
 TESTS: Final = ROOT / "tests"
-VECTORS: Final = TESTS / "conformance" / "vectors"
+VECTORS: Final = TESTS / "core" / "conformance" / "vectors"
 
-sys.path[:0] = [str(path) for path in (TESTS / "helpers", TESTS / "conformance", ROOT)]
+sys.path[:0] = [str(path) for path in (TESTS / "helpers", TESTS / "core" / "conformance", ROOT)]
 
 
 def write_lines(path: Path, lines: Sequence[Any]) -> None:

@@ -21,11 +21,11 @@ from traffic import CHATS, Asked, picture, video
 from mmroute import EngineSettings, Normalizer, from_openai
 from mmroute.engines.vllm.serve_command import parse_command
 from mmroute.kv_events import BlockIndex, Subscriber, WorkerRank
+from mmroute.lab.parity.prove.environment import NEWEST, engine_environment
+from mmroute.lab.parity.prove.process import free_port
+from mmroute.lab.parity.prove.start import start_engine
 from mmroute.net.remote import Remote
 from mmroute.net.transport import Transport
-from mmroute.parity.prove.environment import NEWEST, engine_environment
-from mmroute.parity.prove.process import free_port
-from mmroute.parity.prove.start import start_engine
 
 BLOCK_SIZE: Final = 32
 # With its development mode an engine forgets its cache when asked to.

@@ -22,10 +22,10 @@ from traffic import Asked
 from mmroute import from_openai
 from mmroute.answering.routing import Routing
 from mmroute.errors import InexactError
+from mmroute.lab.parity.prove.environment import cache_directory
+from mmroute.lab.parity.prove.process import free_port
 from mmroute.net.remote import Remote
 from mmroute.net.transport import Transport
-from mmroute.parity.prove.environment import cache_directory
-from mmroute.parity.prove.process import free_port
 
 WAIT: Final = 120.0  # seconds until a router is ready
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")

@@ -20,7 +20,7 @@ from fleet import BLOCK_SIZE, ENGINE, Counted, Fleet
 
 from mmroute import EngineSettings, Normalizer, from_openai
 from mmroute.hashing import event_extra_keys
-from mmroute.traces.block_cache import BlockCache
+from mmroute.lab.traces.block_cache import BlockCache
 
 ADAPTER: Final = "adapter"  # the name of a LoRA adapter that each worker has
 _RENDER: Final = "/render"

@@ -39,7 +39,7 @@ ROUTERS = {
     "Ray's prefix affinity": "ray.llm._internal.serve.routing_policies.prefix_aware."
     "prefix_aware_router:PrefixCacheAffinityRouter",
     "by token IDs alone": "workload:TokenIdRouter",
-    "mmroute's BlockHashRouter": "mmroute.ray:BlockHashRouter",
+    "mmroute's BlockHashRouter": "mmroute.server.ray:BlockHashRouter",
 }
 
 SHOWN = ("Ray's default (power of two choices)", "mmroute's BlockHashRouter")

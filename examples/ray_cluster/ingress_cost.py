@@ -21,8 +21,8 @@ from PIL import Image
 from ray.llm._internal.serve.routing_policies.kv_aware.vllm.tokenizer import Tokenizer
 from ray.serve.llm import LLMConfig
 
-from mmroute.ray import IngressTokenizer
-from mmroute.ray.tokenizer import source_of
+from mmroute.server.ray import IngressTokenizer
+from mmroute.server.ray.tokenizer import source_of
 
 REQUESTS = 12
 BLOCK_SIZE = 16

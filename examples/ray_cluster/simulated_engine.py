@@ -13,7 +13,7 @@ import msgspec
 import ray
 import zmq
 
-from mmroute.traces.block_cache import BlockCache
+from mmroute.lab.traces.block_cache import BlockCache
 
 BLOCK_SIZE: Final = 16
 _END: Final = (-1).to_bytes(8, "big", signed=True)

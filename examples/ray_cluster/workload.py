@@ -20,7 +20,7 @@ from simulated_engine import BLOCK_SIZE
 from mmroute import Normalizer
 from mmroute.answering.routing import Routing
 from mmroute.hashing import hash_blocks
-from mmroute.ray import BlockHashRouter
+from mmroute.server.ray import BlockHashRouter
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,10 +33,11 @@ from mmroute.errors import (
     invalid,
     item_refused,
 )
-from mmroute.geometry import Overrides, TokenIds
+from mmroute.geometry import Overrides
 from mmroute.placement import Expansion, Insertion
 from mmroute.requests.items import AudioLength, ImageSize, Items, Modality, VideoSize
 from mmroute.requests.request import Request, lora_of
+from mmroute.token_ids import TokenIds
 
 if TYPE_CHECKING:
     from mmroute.geometry import Geometry

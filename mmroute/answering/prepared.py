@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from mmroute.geometry import TokenIds
 from mmroute.placement import Insertion
 from mmroute.requests.items import Items, Modality
 from mmroute.requests.request import Request
+from mmroute.token_ids import TokenIds
 
 if TYPE_CHECKING:
     from mmroute.geometry import Geometry

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 from mmroute.chat import Continued
 from mmroute.errors import InexactError, Reason, invalid, json_type, quoted
-from mmroute.geometry import TokenIds, as_token_ids
 from mmroute.requests.items import Items
 from mmroute.requests.request import Request, integers
+from mmroute.token_ids import TokenIds, as_token_ids
 
 if TYPE_CHECKING:
     from mmroute.model.resolved import ResolvedModel

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from mmroute.answering.placed_items import PlacedItem, nameless
 from mmroute.engines.hashes import Hashes, HashSettings, RefusedHashes
 from mmroute.errors import InexactError, NoTokenIdsError, Reason
-from mmroute.geometry import ModelContext, TokenIds
+from mmroute.geometry import ModelContext
 from mmroute.geometry.metadata import ItemMetadata
 from mmroute.hashing import (
     BlockHashes,
@@ -25,6 +25,7 @@ from mmroute.hashing.cache import HashCache
 from mmroute.placement import PlaceholderRange
 from mmroute.requests.items import Identity, IdentitySource, Modality
 from mmroute.requests.request import Lora
+from mmroute.token_ids import TokenIds
 
 if TYPE_CHECKING:
     from mmroute.geometry import Geometry

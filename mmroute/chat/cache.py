@@ -27,8 +27,8 @@ from mmroute.reuse.prefix_cache import RecentCache
 
 if TYPE_CHECKING:
     from mmroute.chat.template import ChatTemplate
-    from mmroute.geometry import TokenIds
     from mmroute.requests.items import Modality
+    from mmroute.token_ids import TokenIds
 
 _MIN_MESSAGES: Final = 24  # fewer are rendered in less time than a lookup takes
 _MOST: Final = 0.5  # of the messages

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
-from mmroute.geometry import TokenIds
+from mmroute.token_ids import TokenIds
 
 
 class Continued(NamedTuple):

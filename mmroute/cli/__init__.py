@@ -28,12 +28,24 @@ __all__ = ["main"]
 
 _EXIT_INTERRUPTED: Final = 130  # 128 plus the number of SIGINT, as in shells
 _MODULES: Final = {
-    "tokens": "requests", "blocks": "requests", "resolve": "models", "families": "models",
-    "validate": "validate", "prove": "prove", "doctor": "doctor", "explain": "explain",
-    "spec": "spec", "bench": "bench", "serve": "serve", "bundle": "bundle", "trace": "trace",
-    "encode": "texts", "decode": "texts", "docs": "docs",
-}  # fmt: skip
-"""Command -> the module of this package that has it."""
+    "tokens": "cli.requests",
+    "blocks": "cli.requests",
+    "resolve": "cli.models",
+    "families": "cli.models",
+    "validate": "lab.cli.validate",
+    "prove": "lab.cli.prove",
+    "doctor": "cli.doctor",
+    "explain": "lab.cli.explain",
+    "spec": "lab.cli.spec",
+    "bench": "lab.cli.bench",
+    "serve": "server.cli.serve",
+    "bundle": "server.cli.bundle",
+    "trace": "lab.cli.trace",
+    "encode": "text.cli.texts",
+    "decode": "text.cli.texts",
+    "docs": "cli.docs",
+}
+"""Command -> the module that has it. Those of the other houses are known by these names alone."""
 
 # Python 3.11 and 3.14 quote the choices in this message; 3.13 does not.
 _INVALID_CHOICE: Final = re.compile(r"invalid choice: '(.*?)'.*\(choose from (.*)\)")
@@ -115,8 +127,6 @@ def _run(arguments: argparse.Namespace) -> int:
             warnings.showwarning = lambda message, *_: say(f"warning: {message}")
             if isinstance(getattr(arguments, "engine", None), str):  # serve has one for each model
                 adopt_engine(arguments)
-            if arguments.words[:1] != ["serve"]:  # it logs them
-                _warn_of_variables()
             status: int = arguments.run(arguments)
         sys.stdout.flush()
     except BrokenPipeError:
@@ -127,18 +137,6 @@ def _run(arguments: argparse.Namespace) -> int:
         hint = "set PYTHONIOENCODING=utf-8 if it is stdout that cannot take it"
         return failed(arguments, f"{error}; {hint}", EXIT_FAILURE)
     return status
-
-
-def _warn_of_variables() -> None:
-    if not any(name.startswith("MMROUTE_") for name in os.environ):
-        return
-    from mmroute.cli.serve_config import misspelt
-    from mmroute.cli.serve_options import serve_arguments
-
-    parser = argparse.ArgumentParser()
-    serve_arguments(parser)
-    for message in misspelt(parser, os.environ, "MODELS"):  # the tests' directories of models
-        say(f"warning: {message}")
 
 
 def _parser(command: str | None = None) -> argparse.ArgumentParser:
@@ -170,6 +168,6 @@ def _parser(command: str | None = None) -> argparse.ArgumentParser:
     parser.set_defaults(run=show_help, parser=parser)
 
     for name in [command] if command in _MODULES else _MODULES:
-        module = importlib.import_module(f"mmroute.cli.{_MODULES[name]}")
+        module = importlib.import_module(f"mmroute.{_MODULES[name]}")
         getattr(module, f"add_{name}")(commands)
     return parser

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import importlib
 import json
 from functools import partial
 from pathlib import Path
@@ -16,10 +17,10 @@ from mmroute.engines.frontends import Frontend
 from mmroute.engines.known import behind_frontend, find_engine
 from mmroute.engines.running import RunningEngine
 from mmroute.health.self_check import Check, HealthReport, load_and_check
-from mmroute.parity.oracles.vectors import check_recorded
 from mmroute.reuse.fast_paths import FastPaths
 
 _EXIT_UNHEALTHY: Final = 1
+_VECTORS: Final = "mmroute.lab.parity.oracles.vectors"  # known by name, as commands are
 _EPILOG = """\
 exit status: 0 healthy; 1 not healthy; 2 bad usage. With --strict a model is not healthy either with
 a warning, or where block hashes are guessed or missing.
@@ -51,7 +52,9 @@ def add_doctor(commands: Commands) -> None:
 
 def _doctor(arguments: argparse.Namespace) -> int:
     vectors, settings = arguments.vectors, engine_settings(arguments)
-    further = [] if vectors is None else [partial(check_recorded, path=vectors)]
+    further = []
+    if vectors is not None:
+        further = [partial(importlib.import_module(_VECTORS).check_recorded, path=vectors)]
     report = load_and_check(
         arguments.model,
         *further,

@@ -140,11 +140,11 @@ def ask_running(
         ModelError: `invalid_engine_setting` if `url` is not a URL; `unsupported_engine_setting` if
             it is SGLang's Rust server; as `parse_command`.
     """
+    from mmroute.engines.server_info import ask_engine, ask_options
     from mmroute.engines.vllm.serve_command import joined, parse_command
     from mmroute.engines.vllm.serve_settings import DECIDING
     from mmroute.net.remote import Remote
     from mmroute.net.transport import Transport  # loads httpcore
-    from mmroute.remote.server_info import ask_engine, ask_options
 
     try:
         remote = Remote(url, api_key)

@@ -7,16 +7,16 @@ import importlib.metadata
 import json
 from typing import Any
 
+from mmroute.cli.architectures import Architecture, architectures
 from mmroute.cli.arguments import Commands, add_command
 from mmroute.cli.engine_options import load_normalizer, model_arguments
 from mmroute.cli.output import print_table
 from mmroute.engines.vllm.architectures import register
-from mmroute.engines.vllm.rust.families import SERVED
-from mmroute.engines.vllm.rust.profile import VLLM_RUST
+from mmroute.engines.vllm_rust.families import SERVED
+from mmroute.engines.vllm_rust.profile import VLLM_RUST
 from mmroute.families.matching import known_families
 from mmroute.families.sources import OWN_PACKAGE
 from mmroute.reuse.fast_paths import FastPaths
-from mmroute.specs.architectures import Architecture, architectures
 
 _ENCODERS = ("tokenizers", "mistral-common")  # token IDs depend on their versions, too
 

@@ -33,23 +33,15 @@ from mmroute.cli.engine_options import (
     load_normalizer,
     model_arguments,
 )
-from mmroute.cli.output import EXIT_FAILURE, failed, say, with_progress
-from mmroute.cli.strip import print_strip
+from mmroute.cli.output import failed, say, with_progress
 from mmroute.engines.settings import EngineSettings
 from mmroute.hashing import Algorithm, none_hash
-from mmroute.model.tokenizer_loading import load_tokenizer
 from mmroute.net.links import ImageLinks
 from mmroute.normalizer import Normalizer
 from mmroute.requests.lines import numbered
 from mmroute.reuse.fast_paths import FastPaths
 
 _STANDARD = "-"
-
-# The options that apply to requests only, and not to --text.
-_REQUEST_OPTIONS: Final = (
-    "input", "output", "backend", "model_id", "engine_args", "engine_config", "encoder",
-    "fail_on_inexact", "image_host", "image_network",
-)  # fmt: skip
 
 _REQUESTS_HELP = """\
 one request per input line:
@@ -89,10 +81,6 @@ with several --backend, under the name of each:
   {"id": "a", "exact": true, "backends": {"vllm": {"exact": true, "block_hashes": [...], ...},
    "vllm==0.28": {"exact": false, "reason": "...", "message": "..."}}}
 """
-_TEXT_EXAMPLE = """
-one text, shown as its tokens:
-  mmroute tokens gpt-4o --text "Hello, world"
-"""
 _EXIT_STATUS = """
 exit status: 0 every line was answered, exact or not; 1 failure; 2 bad usage; 3 with
 --fail-on-inexact, a line has no exact answer. A last line on stderr counts such lines by reason.
@@ -107,53 +95,14 @@ def add_tokens(commands: Commands) -> None:
         "tokens",
         "requests in (JSON Lines), routing token IDs out",
         _tokens,
-        epilog=_REQUESTS_HELP + _TOKENS_ANSWERS + _TEXT_EXAMPLE + _EXIT_STATUS,
+        epilog=_REQUESTS_HELP + _TOKENS_ANSWERS + _EXIT_STATUS,
     )
     model_arguments(tokens)
     _request_arguments(tokens)
-    tokens.add_argument(
-        "--text",
-        metavar="TEXT",
-        help="no requests: show the tokens of this one text as a strip, with their places in it, "
-        "by any tokenizer that `mmroute encode` loads (in colours at a terminal, "
-        "unless NO_COLOR is set)",
-    )
-    tokens.add_argument(
-        "--add-special-tokens",
-        action="store_true",
-        help="with --text: also what the tokenizer puts around a sequence, such as BOS",
-    )
 
 
 def _tokens(arguments: argparse.Namespace) -> int:
-    if arguments.text is None:
-        if arguments.add_special_tokens:
-            return failed(
-                arguments,
-                "--add-special-tokens is for --text; a request has a field for it, "
-                '"add_special_tokens"',
-            )
-        return _answer_requests(arguments, engine_settings(arguments), tokens_answer)
-    default = arguments.parser.get_default
-    misplaced = [name for name in _REQUEST_OPTIONS if getattr(arguments, name) != default(name)]
-    wrong = [f"--{name.replace('_', '-')}" for name in misplaced]
-    if wrong:
-        return failed(
-            arguments,
-            f"--text stands for --input, and is shown on stdout; {', '.join(wrong)} would have no "
-            "meaning",
-        )
-    tokenizer = load_tokenizer(arguments.model, revision=arguments.revision)
-    try:
-        print_strip(
-            tokenizer,
-            arguments.text,
-            add_special_tokens=arguments.add_special_tokens,
-            as_json=arguments.json,
-        )
-    except ValueError as error:  # an argument that was not UTF-8 holds lone surrogates
-        return failed(arguments, f"the text cannot be encoded: {error}", EXIT_FAILURE)
-    return 0
+    return _answer_requests(arguments, engine_settings(arguments), tokens_answer)
 
 
 def add_blocks(commands: Commands) -> None:

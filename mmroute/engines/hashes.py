@@ -14,11 +14,11 @@ from mmroute.hashing.cache import HashCache
 
 if TYPE_CHECKING:
     from mmroute.engines.settings import EngineSettings
-    from mmroute.geometry import TokenIds
     from mmroute.model_directory import ModelFiles
     from mmroute.placement import PlaceholderRange
     from mmroute.requests.items import Identity
     from mmroute.requests.request import Lora
+    from mmroute.token_ids import TokenIds
 
 
 class HashedPrompt(Protocol):

@@ -9,8 +9,8 @@ from mmroute.engines.frontends import SGLANG_RUST_REFUSED, Frontend
 from mmroute.engines.profile import EngineProfile
 from mmroute.engines.sglang.profile import SGLANG
 from mmroute.engines.vllm.profile import VLLM
-from mmroute.engines.vllm.rust.profile import RUST_ERAS
 from mmroute.engines.vllm.versions import find_version
+from mmroute.engines.vllm_rust.profile import RUST_ERAS
 from mmroute.errors import ModelError, Reason, nearest
 
 _PROFILES: Final[Mapping[str, EngineProfile]] = {"sglang": SGLANG, "vllm": VLLM}

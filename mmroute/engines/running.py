@@ -10,7 +10,7 @@ from typing import Final
 from mmroute.engines.frontends import Frontend
 from mmroute.engines.known import behind_frontend, find_engine
 from mmroute.engines.profile import EngineProfile
-from mmroute.engines.vllm.rust.profile import RUST_ERAS
+from mmroute.engines.vllm_rust.profile import RUST_ERAS
 from mmroute.errors import ModelError, shortened
 
 _MOST_SHOWN: Final = 40

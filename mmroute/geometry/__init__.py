@@ -6,15 +6,7 @@ change the grid's numbers (``accepts``).
 
 from typing import TYPE_CHECKING
 
-from mmroute.geometry.replacement import (
-    MAX_TOKEN_ID,
-    EmbedRuns,
-    ModelContext,
-    Overrides,
-    Replacement,
-    TokenIds,
-    as_token_ids,
-)
+from mmroute.geometry.replacement import EmbedRuns, ModelContext, Overrides, Replacement
 from mmroute.lazy import lazily
 
 if TYPE_CHECKING:
@@ -23,8 +15,8 @@ if TYPE_CHECKING:
     from mmroute.geometry.layout import Layout
 
 __all__ = [
-    "MAX_TOKEN_ID", "CachePlan", "Count", "EmbedRuns", "Geometry", "Grid", "Layout",
-    "ModelContext", "Overrides", "Replacement", "TokenIds", "as_token_ids",
+    "CachePlan", "Count", "EmbedRuns", "Geometry", "Grid", "Layout", "ModelContext", "Overrides",
+    "Replacement",
 ]  # fmt: skip
 
 # What only loading a model needs is imported when it is asked for.

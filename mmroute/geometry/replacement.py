@@ -2,35 +2,16 @@
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
-
-import numpy as np
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from mmroute.errors import InexactError, Reason, quoted
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-
-TokenIds: TypeAlias = "npt.NDArray[np.uint32]"
-"""Token IDs: one contiguous uint32 array of shape (n,)."""
+from mmroute.token_ids import TokenIds
 
 EmbedRuns: TypeAlias = tuple[tuple[bool, int], ...]
 """Run lengths of `is_embed`: (True, n) for n feature positions, (False, n) for n others."""
 
-MAX_TOKEN_ID: Final = 2**32 - 1
 _MOST_TOKENS: Final = 1 << 23
-
-
-def as_token_ids(ids: Iterable[int]) -> TokenIds:
-    """Integers as token IDs, shape (n,). `np.array` takes four times as long for a list.
-
-    Raises:
-        OverflowError: an integer is negative, or takes more than 32 bits.
-    """
-    return np.frombuffer(array("I", ids), np.uint32)
 
 
 class Replacement(NamedTuple):

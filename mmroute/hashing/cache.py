@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from mmroute.geometry import TokenIds
 from mmroute.hashing.extra_keys import ExtraKeys
 from mmroute.hashing.vllm import BlockHashes
 from mmroute.reuse.prefix_cache import PrefixCache
+from mmroute.token_ids import TokenIds
 
 _MIN_TOKENS: Final = 8192
 _BYTES_PER_HASH: Final = 96  # a Python object of its own

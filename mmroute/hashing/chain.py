@@ -16,11 +16,11 @@ from typing import Final, TypeVar
 import numpy as np
 from xxhash import xxh3_64_intdigest
 
-from mmroute.geometry import TokenIds
 from mmroute.hashing import pickle_encoding
 from mmroute.hashing.algorithms import METHODS, Algorithm
 from mmroute.hashing.extra_keys import ExtraKeys, HashedItem, extra_keys
 from mmroute.requests.request import Lora
+from mmroute.token_ids import TokenIds
 
 try:
     from mmroute.hashing.native import _chain

@@ -14,10 +14,10 @@ from typing import Final, NamedTuple
 import numpy as np
 from xxhash import xxh3_64_intdigest
 
-from mmroute.geometry import TokenIds
 from mmroute.hashing.chain import hash_words, link_words
 from mmroute.hashing.extra_keys import HashedItem, check_block_size, check_token_ids
 from mmroute.hashing.pad_values import image_hash
+from mmroute.token_ids import TokenIds
 
 _SEED: Final = 1337
 _LORA_SEED: Final = 0

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Final, NewType
 import numpy as np
 from xxhash import xxh3_64_intdigest
 
-from mmroute.geometry import TokenIds
 from mmroute.placement import PlaceholderRange
+from mmroute.token_ids import TokenIds
 
 if TYPE_CHECKING:
     import numpy.typing as npt

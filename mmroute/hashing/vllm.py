@@ -16,7 +16,6 @@ from typing import Final
 import numpy as np
 
 from mmroute.errors import InexactError, RandomSeedError, Reason, quoted
-from mmroute.geometry import TokenIds
 from mmroute.hashing.algorithms import METHODS, Algorithm
 from mmroute.hashing.chain import hash_chain, link_blocks
 from mmroute.hashing.digests import Digests
@@ -28,6 +27,7 @@ from mmroute.hashing.extra_keys import (
     check_token_ids,
 )
 from mmroute.hashing.older_vllm import encode_block
+from mmroute.token_ids import TokenIds
 
 _DEFAULT_SEED: Final = "vllm-none-hash"
 _EVENT_BYTES: Final = 8

@@ -10,7 +10,6 @@ from typing import Any, Final, TypeAlias
 
 from mmroute.answering.pipeline import answer
 from mmroute.errors import InexactError, MmrouteError, ModelError, Reason
-from mmroute.geometry import TokenIds
 from mmroute.hashing import Algorithm
 from mmroute.hashing.chain import compiled, has_extension
 from mmroute.health.probes import run_probes, token_ids_of_spec
@@ -19,6 +18,7 @@ from mmroute.model.resolve import resolve_model
 from mmroute.model.resolved import ResolvedModel
 from mmroute.model_directory import EMBEDDED_MODEL, ModelFiles, find_model
 from mmroute.requests.request import Request
+from mmroute.token_ids import TokenIds
 from mmroute.tokenizers.fingerprint import sha256_of
 
 _REPEATS: Final = 2

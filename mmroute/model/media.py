@@ -18,7 +18,7 @@ from mmroute.families.lookup import Lookup
 from mmroute.families.media import MediaSpec
 from mmroute.families.processors import find_processor, is_video_processor, named_processor
 from mmroute.families.spec import FamilySpec
-from mmroute.geometry import CachePlan, Geometry, TokenIds
+from mmroute.geometry import CachePlan, Geometry
 from mmroute.geometry.frame_sampling import BY_PROCESSOR, Sampler
 from mmroute.geometry.geometry import RefusedItems
 from mmroute.geometry.grid import AnyGrid
@@ -29,6 +29,7 @@ from mmroute.model.values import Values
 from mmroute.model.words import resolve_words
 from mmroute.model_directory import FieldRef, JsonValue, ModelFiles
 from mmroute.requests.items import Modality
+from mmroute.token_ids import TokenIds
 from mmroute.tokenizers import Tokenizer
 
 _DTYPES: Final = [

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from mmroute.engines.hashes import Hashes
 from mmroute.engines.settings import EngineSettings
-from mmroute.geometry import ModelContext, Overrides, TokenIds
+from mmroute.geometry import ModelContext, Overrides
 from mmroute.requests.items import IdentityFlag, IdentityForm, Modality
+from mmroute.token_ids import TokenIds
 
 if TYPE_CHECKING:
     from mmroute.chat import Chat

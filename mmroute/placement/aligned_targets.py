@@ -8,8 +8,9 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from mmroute.geometry import Replacement, TokenIds
+from mmroute.geometry import Replacement
 from mmroute.placement.expansion import Expansion, Insertion, match_targets, splice, too_few
+from mmroute.token_ids import TokenIds
 
 _ALIGNMENT: Final = 4
 

@@ -16,7 +16,6 @@ from typing import ClassVar
 import numpy as np
 
 from mmroute.errors import ModelError, Reason
-from mmroute.geometry import TokenIds
 from mmroute.placement.expansion import (
     Expansion,
     Insertion,
@@ -26,6 +25,7 @@ from mmroute.placement.expansion import (
     match_targets,
     splice,
 )
+from mmroute.token_ids import TokenIds
 from mmroute.tokenizers import Tokenizer
 
 

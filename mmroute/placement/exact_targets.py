@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import ClassVar, NoReturn
 
 from mmroute.errors import InexactError, Reason
-from mmroute.geometry import TokenIds
 from mmroute.placement.expansion import (
     Expansion,
     Insertion,
@@ -20,6 +19,7 @@ from mmroute.placement.expansion import (
     match_targets,
     splice,
 )
+from mmroute.token_ids import TokenIds
 from mmroute.tokenizers import Tokenizer
 
 

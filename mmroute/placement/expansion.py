@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, TypeAlias, Typ
 import numpy as np
 
 from mmroute.errors import InexactError, Reason
-from mmroute.geometry import EmbedRuns, Replacement, TokenIds
+from mmroute.geometry import EmbedRuns, Replacement
 from mmroute.requests.items import Modality
+from mmroute.token_ids import TokenIds
 
 if TYPE_CHECKING:
     from mmroute.tokenizers import Tokenizer

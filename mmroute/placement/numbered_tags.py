@@ -16,9 +16,9 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from mmroute.geometry import TokenIds
 from mmroute.placement.expansion import Expansion, Insertion
 from mmroute.placement.targets import Targets
+from mmroute.token_ids import TokenIds
 from mmroute.tokenizers import Tokenizer
 
 _TAG: Final = re.compile(r"<\|image_\d+\|>")

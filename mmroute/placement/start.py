@@ -12,8 +12,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from mmroute.geometry import TokenIds
 from mmroute.placement.expansion import Expansion, Insertion, splice, too_few
+from mmroute.token_ids import TokenIds
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from typing import ClassVar
 import numpy as np
 
 from mmroute.errors import InexactError, Reason
-from mmroute.geometry import TokenIds
 from mmroute.placement.expansion import (
     Expansion,
     Insertion,
@@ -20,6 +19,7 @@ from mmroute.placement.expansion import (
     too_few,
 )
 from mmroute.requests.items import Modality
+from mmroute.token_ids import TokenIds
 from mmroute.tokenizers import Tokenizer
 
 

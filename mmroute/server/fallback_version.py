@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import Final
 
 from mmroute.engines.profile import EngineProfile
+from mmroute.engines.server_info import ask_engine
 from mmroute.errors import InexactError
 from mmroute.net.remote import Remote
 from mmroute.net.transport import Transport
-from mmroute.remote.server_info import ask_engine
 from mmroute.server.metrics import Metrics
 from mmroute.server.settings import ServerSettings
 

@@ -34,7 +34,7 @@ class ModelSource:
     Attributes:
         model: the model, as for `Normalizer.from_pretrained`; or ``grpc://WORKER:PORT``, with
             commas between several, for the files that all of these workers have
-            (`mmroute.bundle`).
+            (`mmroute.server.bundle`).
         names: the served names, by which requests ask for the model. Answers use the first one.
         model_id: the engine's model string; None to take the one in `engine_settings`. If that has
             none either, it is `model`, or the first served name for files from workers.
@@ -149,7 +149,7 @@ def _load_from_workers(
     source: ModelSource, load_files: Callable[[ModelSource], LoadedModel]
 ) -> LoadedModel:
     try:
-        from mmroute.bundle import fetch_fleet  # an extra
+        from mmroute.server.bundle import fetch_fleet  # an extra
     except ModuleNotFoundError as error:
         raise ModelError(
             Reason.TOKENIZER_UNAVAILABLE,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from mmroute.geometry import TokenIds
 from mmroute.reuse.fast_paths import EncoderStats
+from mmroute.token_ids import TokenIds
 from mmroute.tokenizers.codec import Codec
 
 if TYPE_CHECKING:

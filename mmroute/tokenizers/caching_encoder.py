@@ -22,9 +22,9 @@ from typing import Any, Final
 import numpy as np
 import tokenizers
 
-from mmroute.geometry import TokenIds
 from mmroute.reuse.fast_paths import EncoderStats
 from mmroute.reuse.prefix_cache import PrefixCache, PrefixHashes, num_shared
+from mmroute.token_ids import TokenIds
 from mmroute.tokenizers.encoders import Encoder
 from mmroute.tokenizers.probe_texts import probe_texts
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from mmroute.geometry import MAX_TOKEN_ID, TokenIds
+from mmroute.token_ids import MAX_TOKEN_ID, TokenIds
 from mmroute.tokenizers.pieces import Pieces
 
 

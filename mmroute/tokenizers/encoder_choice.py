@@ -16,8 +16,8 @@ import numpy as np
 import tokenizers
 
 from mmroute.errors import ModelError, Reason, quoted
-from mmroute.geometry import TokenIds
 from mmroute.reuse.fast_paths import EncoderChoice, EncoderStats, FastPaths
+from mmroute.token_ids import TokenIds
 from mmroute.tokenizers.caching_encoder import CachingEncoder, boundary_tokens, may_be_cut
 from mmroute.tokenizers.encoders import Encoder, FastEncoder, ReferenceEncoder
 from mmroute.tokenizers.probe_texts import probe_texts

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 import numpy as np
 import tokenizers
 
-from mmroute.geometry import TokenIds, as_token_ids
 from mmroute.reuse.fast_paths import EncoderStats
+from mmroute.token_ids import TokenIds, as_token_ids
 
 _MIN_CHARS_OF_A_BATCH = 4096
 

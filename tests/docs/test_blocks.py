@@ -1,11 +1,11 @@
 """The pages a newcomer reads: their Python and commands run, their links lead somewhere.
 
 A Python block that needs a server has the line ``<!-- not run: WHY -->`` before it, and is run by
-``test_blocks_with_servers.py`` or ``tests/ray``; the one that needs GPUs is not run. The others of
-a page run in order, as one program; hub names stand for small models. The commands of `NOT_RUN` are
-only parsed, and those that listen only check their options. Output that a page shows in a ``text``
-block behind a command is compared. ``tests/server/test_server_clients.py`` runs what calls curl,
-and ``test_blocks_with_servers.py`` the trace.
+``test_blocks_with_servers.py`` or ``tests/server/ray``; the one that needs GPUs is not run. The
+others of a page run in order, as one program; hub names stand for small models. The commands of
+`NOT_RUN` are only parsed, and those that listen only check their options. Output that a page shows
+in a ``text`` block behind a command is compared. ``tests/server/test_server_clients.py`` runs what
+calls curl, and ``test_blocks_with_servers.py`` the trace.
 """
 
 from __future__ import annotations

@@ -18,10 +18,10 @@ import zmq
 from paths import ROOT
 from server_helpers import at_socket, process, wait_until_healthy
 
-from mmroute.bundle.archive import take_snapshot
-from mmroute.bundle.server import create_server
 from mmroute.kv_events import WorkerRank
-from mmroute.parity.prove.process import free_port
+from mmroute.lab.parity.prove.process import free_port
+from mmroute.server.bundle.archive import take_snapshot
+from mmroute.server.bundle.server import create_server
 
 pytestmark = pytest.mark.process
 

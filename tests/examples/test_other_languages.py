@@ -20,8 +20,8 @@ from paths import ROOT, VECTORS
 from server_helpers import picture, process, wait_until_healthy
 from waiting import until
 
+from mmroute.lab.parity.prove.process import free_port
 from mmroute.model_directory import EMBEDDED_MODEL
-from mmroute.parity.prove.process import free_port
 
 pytestmark = pytest.mark.process
 
@@ -30,7 +30,7 @@ BUILDS: Final[Mapping[str, list[str]]] = {
     "rustc": ["--edition=2021", "-Dwarnings", "-o", "{out}", "{source}.rs"],
 }
 ROUTERS: Final = {"go": "examples/go_router/main", "rustc": "examples/rust_router/main"}
-RUNNER: Final = "tests/conformance/runners/run_vectors"
+RUNNER: Final = "tests/core/conformance/runners/run_vectors"
 COMPILERS: Final = {name: path for name in BUILDS if (path := shutil.which(name))}
 CHAT: Final = "/v1/chat/completions"
 

@@ -16,16 +16,16 @@ import grpc
 import huggingface_hub
 import pytest
 
-from mmroute.bundle.archive import take_snapshot
-from mmroute.bundle.bundle_pb2 import (
+from mmroute.server.bundle.archive import take_snapshot
+from mmroute.server.bundle.bundle_pb2 import (
     TokenizerChunk,
     TokenizerFileChunk,
     TokenizerFileDescriptor,
     TokenizerMetadata,
     ZipChunk,
 )
-from mmroute.bundle.server import create_server
-from mmroute.bundle.services import ENGINE_SERVICES, FILES_SERVICE
+from mmroute.server.bundle.server import create_server
+from mmroute.server.bundle.services import ENGINE_SERVICES, FILES_SERVICE
 
 VLLM = ENGINE_SERVICES[0]
 REGULAR = 0o100644 << 16

@@ -14,7 +14,7 @@ from small_models import SMALL_MODELS, write_model
 from tokenizers import decoders, models
 
 from mmroute import Normalizer
-from mmroute.decode import TokenDecoder
+from mmroute.text import TokenDecoder
 from mmroute.tokenizers.pieces import Pieces
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"

@@ -17,7 +17,7 @@ from hostile_corpus import hostile_texts
 from small_vocabularies import write_ranks
 
 from mmroute import load_tokenizer
-from mmroute.tokenizers.loaded_tokenizer import LoadedTokenizer
+from mmroute.text.loaded_tokenizer import LoadedTokenizer
 
 MISTRAL = Path(mistral_common.__file__).parent / "data"
 SPM = MISTRAL / "tokenizer.model.v1"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from mmroute import Normalizer
-from mmroute.parity.cases import Case, Outcome
-from mmroute.parity.comparison import our_outcome
+from mmroute.lab.parity.cases import Case, Outcome
+from mmroute.lab.parity.comparison import our_outcome
 
 
 class KnownEngine:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from mmroute.lab.parity.cases import Case, Oracle, Outcome, UndecidedError
+from mmroute.lab.parity.comparison import our_outcome
 from mmroute.model.resolved import ResolvedModel
-from mmroute.parity.cases import Case, Oracle, Outcome, UndecidedError
-from mmroute.parity.comparison import our_outcome
 
 IMAGE = {"type": "image"}
 SIZE = {"width": 40, "height": 30}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
-VECTORS: Final = ROOT / "tests" / "conformance" / "vectors"
+VECTORS: Final = ROOT / "tests" / "core" / "conformance" / "vectors"
 
 
 def real_models(variable: str = "MMROUTE_MODELS") -> Path | None:

@@ -14,9 +14,9 @@ from scripted_server import ScriptedServer
 from waiting import until
 
 from mmroute import Remote, connect
-from mmroute.remote.normalizer import RemoteNormalizer
 from mmroute.server.app import create_app
 from mmroute.server.models import Models
+from mmroute.server.remote.normalizer import RemoteNormalizer
 from mmroute.server.settings import ServerSettings
 
 QWEN: Final = "small-qwen2.5-vl"

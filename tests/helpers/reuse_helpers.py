@@ -15,8 +15,8 @@ import tokenizers
 from tokenizers import AddedToken, models
 
 from mmroute import Normalizer
-from mmroute.geometry import TokenIds
 from mmroute.reuse import prefix_cache
+from mmroute.token_ids import TokenIds
 from mmroute.tokenizers.caching_encoder import CachingEncoder, boundary_tokens
 from mmroute.tokenizers.encoders import ReferenceEncoder
 from mmroute.tokenizers.formats.hf_tokenizer import HfTokenizer

@@ -17,7 +17,7 @@ from media_files import png_url
 from starlette.testclient import TestClient
 from waiting import until
 
-from mmroute.parity.prove.process import free_port
+from mmroute.lab.parity.prove.process import free_port
 from mmroute.server.app import create_app
 from mmroute.server.loading import ModelSource
 from mmroute.server.models import Models

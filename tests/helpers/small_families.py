@@ -1,4 +1,4 @@
-"""Small directories of further families, read by vLLM for ``tests/conformance/vectors/families``.
+"""Small directories of further families, read by vLLM for ``conformance/vectors/families``.
 
 They are of the same make as `small_models`, which has those that every other test runs on.
 """

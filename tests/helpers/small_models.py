@@ -1,8 +1,8 @@
 """Small model directories: made-up vocabularies, the real special tokens and configuration fields.
 
 They let the whole way run with the package index alone, and they are what
-``tests/conformance/vectors`` was computed from: the same files, read by vLLM. Changing one changes
-its fingerprint, and the conformance test then says that its vectors are stale.
+``tests/core/conformance/vectors`` was computed from: the same files, read by vLLM. Changing one
+changes its fingerprint, and the conformance test then says that its vectors are stale.
 
 ``python tests/helpers/small_models.py DIRECTORY/small-qwen2.5-vl`` writes one of them.
 """

@@ -14,8 +14,8 @@ import pytest
 from paths import ROOT
 from server_helpers import EMBEDDINGS, HI, process, running
 
+from mmroute.lab.parity.prove.process import free_port
 from mmroute.model_directory import EMBEDDED_MODEL
-from mmroute.parity.prove.process import free_port
 from tools import needs
 
 pytestmark = pytest.mark.process

@@ -30,7 +30,7 @@ from server_helpers import (
     wait_until_healthy,
 )
 
-from mmroute.parity.prove.process import free_port
+from mmroute.lab.parity.prove.process import free_port
 
 BYTES: Final = 1_000_000
 LONGEST: Final = 0.050  # seconds of a free processor

@@ -26,8 +26,8 @@ from mmroute.api.vllm.sampling import check_output_budget
 from mmroute.api.vllm.truncation import truncated_ids, truncated_text
 from mmroute.engines.frontends import Frontend
 from mmroute.errors import Reason, quoted
-from mmroute.geometry import MAX_TOKEN_ID
 from mmroute.requests.request import Request, lora_of
+from mmroute.token_ids import MAX_TOKEN_ID
 
 Prompt: TypeAlias = str | list[int]
 """A prompt of a completion: a text, or token IDs."""

@@ -16,8 +16,8 @@ from mmroute.api.vllm.model import LoadedModel
 from mmroute.api.vllm.options import ApiOptions
 from mmroute.api.vllm.sampling import check_sampling_params, sampling_params
 from mmroute.errors import InexactError, Reason
-from mmroute.geometry import TokenIds, as_token_ids
 from mmroute.requests.request import lora_of
+from mmroute.token_ids import TokenIds, as_token_ids
 
 
 def rendered(

@@ -27,7 +27,7 @@ from mmroute.api.vllm.responses_protocol import Reasoning
 from mmroute.engines.vllm import harmony
 from mmroute.engines.vllm.harmony_chat import HarmonyChat
 from mmroute.errors import InexactError, quoted
-from mmroute.geometry import TokenIds
+from mmroute.token_ids import TokenIds
 
 _DESCRIBED: Final = frozenset({"code_interpreter", "container", "web_search_preview"})
 """Tools that a tool server describes, by their type or as the label of an MCP server."""

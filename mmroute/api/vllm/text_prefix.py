@@ -8,9 +8,9 @@ from mmroute.answering.pipeline import rules_of
 from mmroute.answering.prompt_ids import encode_text
 from mmroute.chat import ParsedChat, Rendered
 from mmroute.errors import InexactError
-from mmroute.geometry import TokenIds
 from mmroute.model.resolved import ResolvedModel
 from mmroute.requests.request import Request
+from mmroute.token_ids import TokenIds
 
 
 def text_prefix(model: ResolvedModel, request: Request) -> TokenIds | None:

@@ -25,8 +25,8 @@ from mmroute.api.vllm.fields import (
 )
 from mmroute.api.vllm.request_checks import before_fields, check_generation_prompt
 from mmroute.engines.vllm.message_schema import is_read_late
-from mmroute.geometry import MAX_TOKEN_ID
 from mmroute.requests.request import Request
+from mmroute.token_ids import MAX_TOKEN_ID
 
 _PROMPTS: Final = frozenset({"prompt", "messages"})
 

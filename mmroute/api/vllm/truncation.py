@@ -22,7 +22,7 @@ from mmroute.api.vllm.fields import GenerationRequest
 from mmroute.api.vllm.model import LoadedModel
 from mmroute.engines.frontends import Frontend
 from mmroute.errors import Reason
-from mmroute.geometry import TokenIds
+from mmroute.token_ids import TokenIds
 from mmroute.tokenizers import Tokenizer
 
 _ALL_THAT_FITS: Final = -1

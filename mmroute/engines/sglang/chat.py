@@ -27,9 +27,9 @@ from mmroute.engines.profile import ChatSource
 from mmroute.engines.sglang.messages import parse_messages
 from mmroute.engines.sglang.tools import template_tools
 from mmroute.errors import InexactError, ModelError, Reason, invalid
-from mmroute.geometry import TokenIds
 from mmroute.requests.items import Items
 from mmroute.requests.request import Request
+from mmroute.token_ids import TokenIds
 from mmroute.tokenizers import Tokenizer
 
 _MEDIA_WORDS: Final = ("image", "audio", "video", "vision")

@@ -28,10 +28,11 @@ from mmroute.errors import (
     install_command,
     needs_extra,
 )
-from mmroute.geometry import ModelContext, TokenIds
+from mmroute.geometry import ModelContext
 from mmroute.plugins import installed, load
 from mmroute.requests.items import AudioLength, ImageSize, Items, Modality
 from mmroute.requests.request import Request
+from mmroute.token_ids import TokenIds
 
 if TYPE_CHECKING:
     from mmroute.engines.settings import EngineSettings

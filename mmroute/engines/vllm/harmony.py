@@ -30,7 +30,7 @@ from openai_harmony import (
 )
 
 from mmroute.errors import InexactError, ModelError, Reason, install_command
-from mmroute.geometry import TokenIds
+from mmroute.token_ids import TokenIds
 
 EFFORTS: Final = {
     "low": ReasoningEffort.LOW,

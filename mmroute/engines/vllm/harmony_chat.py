@@ -18,9 +18,9 @@ from mmroute.engines.vllm.message_schema import check_chat, check_parts, is_read
 from mmroute.engines.vllm.messages import VllmChat
 from mmroute.engines.vllm.tools import normalize_tools
 from mmroute.errors import InexactError, invalid, quoted
-from mmroute.geometry import TokenIds
 from mmroute.requests.items import Items
 from mmroute.requests.request import Request
+from mmroute.token_ids import TokenIds
 
 if TYPE_CHECKING:
     from mmroute.chat.cache import ChatCache

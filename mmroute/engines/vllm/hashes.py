@@ -16,7 +16,6 @@ from mmroute.errors import (
     RandomSeedWarning,
     Reason,
 )
-from mmroute.geometry import TokenIds
 from mmroute.hashing import (
     BlockHashes,
     extra_keys,
@@ -27,6 +26,7 @@ from mmroute.hashing import (
 )
 from mmroute.hashing.cache import HashCache
 from mmroute.hashing.extra_keys import check_block_size
+from mmroute.token_ids import TokenIds
 
 if TYPE_CHECKING:
     from mmroute.engines.settings import EngineSettings

@@ -18,9 +18,9 @@ from mmroute.engines.vllm.message_schema import is_read_late
 from mmroute.engines.vllm.messages import VllmChat, to_conversation
 from mmroute.engines.vllm.tools import with_parsed_arguments
 from mmroute.errors import InexactError, Reason, invalid, quoted
-from mmroute.geometry import TokenIds
 from mmroute.requests.items import Items, Modality
 from mmroute.requests.request import Request
+from mmroute.token_ids import TokenIds
 from mmroute.tokenizers import Tokenizer
 
 ROLES: Final = {

@@ -15,9 +15,9 @@ from mmroute.chat.template_parameters import TRANSFORMERS_MISTRAL, VLLM_MISTRAL
 from mmroute.engines.vllm.messages import VllmChat, to_conversation
 from mmroute.engines.vllm.tools import MISTRAL_ID_LENGTH, normalize_tools
 from mmroute.errors import InexactError, Reason, invalid, quoted
-from mmroute.geometry import TokenIds
 from mmroute.requests.items import AudioLength, ImageFile, ImageSize, Item, Items, Modality
 from mmroute.requests.request import Request
+from mmroute.token_ids import TokenIds
 from mmroute.tokenizers.formats.mistral_chat import MistralChatEncoder
 
 if TYPE_CHECKING:

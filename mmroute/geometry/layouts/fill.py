@@ -9,7 +9,8 @@ from typing import Final
 import numpy as np
 
 from mmroute.geometry.grid import Count
-from mmroute.geometry.replacement import ModelContext, Replacement, TokenIds, check_count
+from mmroute.geometry.replacement import ModelContext, Replacement, check_count
+from mmroute.token_ids import TokenIds
 
 _RUN: Final = 1 << 14
 

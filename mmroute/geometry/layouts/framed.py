@@ -11,7 +11,8 @@ import numpy as np
 from mmroute.geometry.grid import Count
 from mmroute.geometry.layout import Words
 from mmroute.geometry.layouts.fill import filled
-from mmroute.geometry.replacement import ModelContext, Replacement, TokenIds
+from mmroute.geometry.replacement import ModelContext, Replacement
+from mmroute.token_ids import TokenIds
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from mmroute.geometry.grid import Count
-from mmroute.geometry.replacement import ModelContext, Replacement, TokenIds, check_count
+from mmroute.geometry.replacement import ModelContext, Replacement, check_count
+from mmroute.token_ids import TokenIds
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from mmroute.geometry.layout import Words
-from mmroute.geometry.replacement import EmbedRuns, Replacement, TokenIds, check_count
+from mmroute.geometry.replacement import EmbedRuns, Replacement, check_count
+from mmroute.token_ids import TokenIds
 
 
 class Run(NamedTuple):

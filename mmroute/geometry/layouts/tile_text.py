@@ -15,7 +15,8 @@ from mmroute.errors import InexactError, Reason
 from mmroute.geometry.grid import Count
 from mmroute.geometry.layout import Words
 from mmroute.geometry.layouts.runs import with_runs
-from mmroute.geometry.replacement import ModelContext, Replacement, TokenIds, check_count
+from mmroute.geometry.replacement import ModelContext, Replacement, check_count
+from mmroute.token_ids import TokenIds
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-from mmroute.geometry import TokenIds
+from mmroute.token_ids import TokenIds
 
 PICKLE: int
 CBOR: int

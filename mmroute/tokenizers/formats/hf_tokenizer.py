@@ -11,8 +11,8 @@ import msgspec
 import tokenizers
 from tokenizers import models, pre_tokenizers, processors
 
-from mmroute.geometry import TokenIds
 from mmroute.reuse.fast_paths import EncoderStats
+from mmroute.token_ids import TokenIds
 from mmroute.tokenizers.encoders import Encoder, ReferenceEncoder
 from mmroute.tokenizers.fewest_tokens import FewestTokens
 from mmroute.tokenizers.pieces import Pieces

@@ -14,8 +14,8 @@ from mistral_common.tokens.tokenizers.sentencepiece import SentencePieceTokenize
 from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 
 from mmroute.errors import ModelError, Reason, malformed
-from mmroute.geometry import TokenIds, as_token_ids
 from mmroute.model_directory import ModelFiles
+from mmroute.token_ids import TokenIds, as_token_ids
 from mmroute.tokenizers.codec import Loaded
 from mmroute.tokenizers.fewest_tokens import FewestTokens
 from mmroute.tokenizers.formats.mistral_chat import MistralChatEncoder, loads_mistral_file

@@ -29,9 +29,9 @@ from mistral_common.tokens.tokenizers.mistral import MistralTokenizer
 from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 
 from mmroute.errors import InexactError, Reason, malformed, needs_extra
-from mmroute.geometry import TokenIds, as_token_ids
 from mmroute.model_directory import what_stands_instead
 from mmroute.requests.items import AudioLength, ImageSize, Modality
+from mmroute.token_ids import TokenIds, as_token_ids
 from mmroute.tokenizers.formats.tekken import load_chat_tokenizer
 from mmroute.tokenizers.known_texts import KnownTexts
 

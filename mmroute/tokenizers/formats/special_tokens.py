@@ -14,8 +14,8 @@ from typing import Final
 import tokenizers
 
 from mmroute.errors import ModelError, Reason, malformed
-from mmroute.geometry import MAX_TOKEN_ID
 from mmroute.model_directory import JsonValue, ModelFiles
+from mmroute.token_ids import MAX_TOKEN_ID
 
 _CONFIG: Final = "tokenizer_config.json"
 _STANDARD: Final = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token",

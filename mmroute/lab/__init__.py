@@ -1,0 +1,1 @@
+"""Proof, measurement and new models: what no router needs to answer a request."""

@@ -1,0 +1,211 @@
+"""``mmroute prove``: start an engine on a shrunken model, and compare what it does with mmroute."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from mmroute.cli.arguments import Commands, add_command, output_file, require_extra
+from mmroute.cli.engine_options import adopted_backend, model_arguments
+from mmroute.cli.output import failed, say, show_progress
+from mmroute.engines.vllm.serve_command import ServeCommand, parse_command
+from mmroute.lab.cli.validate import EXIT_UNDECIDED, own_cases, print_report, report_arguments
+from mmroute.lab.cli.validate_events import compared, proposed_settings, resolved
+from mmroute.lab.parity.cases import Case, Served, UndecidedError
+from mmroute.lab.parity.prove.cases import proof_cases
+from mmroute.lab.parity.prove.command import EngineCommand
+from mmroute.lab.parity.prove.environment import (
+    NEWEST,
+    PACKAGE,
+    engine_environment,
+    installed_version,
+)
+from mmroute.lab.parity.prove.process import Engine
+from mmroute.lab.parity.prove.start import Started, start_engine
+from mmroute.lab.parity.report import Report, report_of
+from mmroute.net.remote import Remote
+from mmroute.net.transport import Transport
+
+_UNHEARD: Final = (
+    "The engine announced no block, so only token IDs were compared: no prompt fills a block, or "
+    "the engine does not cache prefixes. vLLM on a CPU does not for MLA models."
+)
+_SAME_SETTINGS: Final = (
+    "Both sides have the same settings, so no setting is the cause of a difference: mmroute's spec "
+    "of the family {family}, or a rule, is another one than the engine's. A setting that is named "
+    "below shows the value by which they would agree."
+)
+_EPILOG = """\
+The engine gets a copy of the model directory with one or two narrow layers and random weights.
+Token IDs, sizes of images, windows, kinds of layers and block sizes are the model's. It needs
+no GPU and no weights. The first run makes an environment with the engine, with pip and its
+configuration.
+
+Requests are sent one after the other. These are compared: the status, the token IDs, each block
+that the engine stores (hash, parent, tokens, extra keys, group), and the tokens that it takes from
+its cache.
+
+exit status: 0 all equal; 1 a difference; 2 bad usage; 3 nothing could be decided, no block was
+announced, or the engine did not start or ended by itself
+"""
+
+
+def add_prove(commands: Commands) -> None:
+    """Add the command."""
+    prove = add_command(
+        commands,
+        "prove",
+        "start a whole engine on this machine, and compare its answers and KV events",
+        _prove,
+        epilog=_EPILOG,
+    )
+    prove.set_defaults(exit_of_failure=EXIT_UNDECIDED)
+    model_arguments(prove, asks=False)
+    prove.add_argument(
+        "--router-args",
+        metavar="ARGS",
+        help="what the router is told of the engine, as --engine-args (default: the engine's own)",
+    )
+    prove.add_argument(
+        "--version", default=NEWEST, help=f"the version of {PACKAGE} to run (default: {NEWEST})"
+    )
+    prove.add_argument(
+        "--python",
+        metavar="PATH",
+        type=Path,
+        help="the Python of an environment that has vLLM, also for a GPU",
+    )
+    report_arguments(prove)
+    prove.add_argument(
+        "--wait",
+        metavar="SECONDS",
+        type=float,
+        default=300.0,
+        help="how long to wait for the engine's start, and for each answer (default: %(default)g)",
+    )
+    prove.add_argument(
+        "--record", metavar="FILE", type=output_file, help="keep the requests and events"
+    )
+    prove.add_argument(
+        "--log", metavar="FILE", type=output_file, help="keep what the engine writes"
+    )
+    prove.set_defaults(strict=False)
+
+
+def _prove(arguments: argparse.Namespace) -> int:
+    if arguments.random < 0:
+        return failed(arguments, f"--random must be at least 0, found {arguments.random}")
+    require_extra("events", "zmq")
+    given = parse_command(arguments.engine_args, config=arguments.engine_config)
+    arguments.engine_config = None
+    resolved(arguments)  # bad usage is told before an engine is made
+    python = arguments.python or engine_environment(arguments.version, say)
+    version = installed_version(python)
+    with tempfile.TemporaryDirectory(prefix="mmroute-prove-") as directory:
+        return _proved(arguments, given, python, version, Path(directory))
+
+
+def _proved(
+    arguments: argparse.Namespace,
+    given: ServeCommand,
+    python: Path,
+    version: str,
+    directory: Path,
+) -> int:
+    started = start_engine(
+        arguments.model,
+        given,
+        python,
+        directory,
+        revision=arguments.revision,
+        quickly=arguments.python is None,
+        say=say,
+    )
+    engine, notes = started.engine, list(started.notes)
+    with _log_kept(engine, arguments.log), engine:
+        say(f"starts vLLM {version}")
+        took = engine.wait(arguments.wait, lambda seconds: show_progress(f"{seconds:.0f} s"))
+        show_progress("")
+        say(f"it is ready after {took:.0f} s")
+        report = _compared(arguments, started)
+        if engine.ended:
+            notes.append(f"The engine ended by itself. {engine.log_end()}")
+    oracle = f"vLLM {version}, running"
+    return print_report(arguments, replace(report, oracle=oracle, notes=(*notes, *report.notes)))
+
+
+def _compared(arguments: argparse.Namespace, started: Started) -> Report:
+    """The report of what a running engine answers and announces."""
+    from mmroute.lab.parity.events.live import announced_by  # pyzmq, an extra
+    from mmroute.lab.parity.oracles.http import HttpOracle  # loads httpcore
+
+    engine = started.engine
+    oracle = HttpOracle(engine.url, timeout=arguments.wait)
+    unanswered: list[str] = []
+
+    def generate(case: Case) -> Served:
+        began = time.monotonic()
+        try:
+            return oracle.generate(case)
+        except UndecidedError:
+            if time.monotonic() - began >= arguments.wait:
+                unanswered.append(case.id)
+            raise
+
+    arguments.backend = adopted_backend(oracle.running, arguments.backend)
+    arguments.engine_args = arguments.router_args or _adopted(started.command, engine.url)
+    model = resolved(arguments)
+    cases = itertools.takewhile(
+        lambda _: not (engine.ended or unanswered), own_cases(arguments, model, proof_cases)
+    )
+    found = compared(
+        arguments,
+        model,
+        announced_by(started.events, cases, generate, salted=False),
+        alone=True,
+        running=oracle.running,
+    )
+    hung = [
+        f"The engine did not answer {case} within {arguments.wait:g} s (--wait), and was ended. "
+        f"Leave out options one by one, or that request. {engine.log_end()}"
+        for case in unanswered
+    ]
+    unheard = [] if found.heard or hung or engine.ended else [_UNHEARD]
+    report = report_of(
+        model,
+        engine.url,
+        found.findings,
+        oracle.running,
+        proposal=proposed_settings(arguments, found),
+        modalities=tuple(model.media),
+    )
+    own_rules = report.parity is False and not arguments.router_args
+    rules = [_SAME_SETTINGS.format(family=report.family)] if own_rules else []
+    notes = (*hung, *unheard, *rules)
+    return replace(report, notes=notes, finished=not (unanswered or engine.ended))
+
+
+def _adopted(command: EngineCommand, url: str) -> str:
+    """The engine's command line, with the block size that it chose."""
+    from mmroute.engines.server_info import ask_options
+
+    with contextlib.closing(Transport(Remote(url, timeout=10.0))) as transport:
+        reported = parse_command(ask_options(transport).line)
+    return replace(command, options={**command.options, **reported.options}).line
+
+
+@contextlib.contextmanager
+def _log_kept(engine: Engine, path: Path | None) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        if path is not None:
+            shutil.copy(engine.log, path)

@@ -1,0 +1,172 @@
+"""The requests of a comparison, their files, their outcomes, and the interface of oracles."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeAlias
+
+import numpy as np
+
+from mmroute.engines.running import RunningEngine
+from mmroute.errors import InexactError, MmrouteError, Reason
+from mmroute.geometry import EmbedRuns
+from mmroute.requests.items import Modality
+from mmroute.requests.lines import json_object, numbered
+from mmroute.token_ids import TokenIds
+
+_ITEM_FIELDS: Final = ("images", "videos", "audios")
+Range: TypeAlias = tuple[int, int]
+"""The offset and length of one image in the expanded prompt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One request to compare.
+
+    Attributes:
+        id: the name of the case in the report.
+        kind: the kind of test, such as ``rounding``, by which the report counts.
+        request: the request as ``mmroute tokens`` reads it, without id.
+    """
+
+    id: str
+    kind: str
+    request: Mapping[str, Any]
+
+    @property
+    def modalities(self) -> frozenset[Modality]:
+        """The modalities of the request's items, beside its messages and in their parts."""
+        kinds = {field.removesuffix("s") for field in _ITEM_FIELDS if self.request.get(field)}
+        for part in parts_of(self.request.get("messages")):
+            kinds.add(str(part.get("type")).removeprefix("input_").removesuffix("_url"))
+        return frozenset(modality for modality in Modality if modality in kinds)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcome:
+    """The answer of an engine, or of mmroute, to one request: token IDs, or a refusal.
+
+    Attributes:
+        token_ids: the expanded prompt, shape (n,), uint32; None if the request is refused.
+        ranges: the placeholder ranges by position; None if the oracle does not give them.
+        features: the positions of each range that receive features, as runs in the order of
+            `ranges`; None for a range of which they are not known, and where no range is.
+        identities: the identities of the items by position; None if they are not known.
+        refusal: the first words of the refusal; None if there are IDs.
+    """
+
+    token_ids: TokenIds | None = None
+    ranges: tuple[Range, ...] | None = None
+    refusal: str | None = None
+    identities: tuple[str, ...] | None = None
+    features: tuple[EmbedRuns | None, ...] | None = None
+
+    def same(self, other: Outcome) -> bool:
+        """Whether both refuse, or both have the same IDs.
+
+        Ranges, their features and identities must be the same, too, where both have them.
+        """
+        if self.token_ids is None or other.token_ids is None:
+            return self.token_ids is other.token_ids
+        pairs = ((self.ranges, other.ranges), (self.identities, other.identities))
+        differ = any(None not in pair and pair[0] != pair[1] for pair in pairs)
+        if differ or self.other_features(other) is not None:
+            return False
+        return np.array_equal(self.token_ids, other.token_ids)
+
+    def other_features(self, other: Outcome) -> int | None:
+        """The index of the first range whose features both know and place otherwise."""
+        pairs = zip(self.features or (), other.features or (), strict=False)
+        differ = (k for k, pair in enumerate(pairs) if None not in pair and pair[0] != pair[1])
+        return next(differ, None)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Served:
+    """The data that an engine reports of a prompt that was sent to it.
+
+    Attributes:
+        refusal: the first words of its refusal; None if it answered.
+        token_ids: the expanded prompt, shape (n,), uint32; None if it is not told.
+        num_tokens: the number of its tokens; None if it is not told.
+        cached_tokens: the number of tokens taken from the cache; None if it is not told.
+    """
+
+    refusal: str | None = None
+    token_ids: TokenIds | None = None
+    num_tokens: int | None = None
+    cached_tokens: int | None = None
+
+
+class UndecidedError(Exception):
+    """An oracle does not know the engine's answer to a request; the message says why."""
+
+
+class Oracle(Protocol):
+    """A source of expected results: the engine itself, or a record of its answers.
+
+    Attributes:
+        name: the name in the report, such as ``vllm``.
+        version: the version of the software that computes the results, such as ``0.33.0``.
+    """
+
+    name: str
+    version: str
+
+    @property
+    def running(self) -> RunningEngine | None:
+        """The engine that answers, or whose answers are recorded; None if it is no engine."""
+
+    def answer(self, case: Case) -> Outcome:
+        """The engine's answer to a request.
+
+        Raises:
+            UndecidedError: this oracle does not know the answer.
+        """
+
+
+def parts_of(messages: object) -> Iterator[Mapping[str, Any]]:
+    """The parts of the messages whose content is a list, as far as they are objects."""
+    for message in messages if isinstance(messages, Sequence) else ():
+        content = message.get("content") if isinstance(message, Mapping) else None
+        if isinstance(content, list):
+            yield from (part for part in content if isinstance(part, Mapping))
+
+
+def merged_runs(runs: Iterable[tuple[bool, int]]) -> EmbedRuns:
+    """Runs of which no two neighbours are alike, so that equal positions have equal runs.
+
+    >>> merged_runs([(True, 2), (True, 1), (False, 0), (False, 3)])
+    ((True, 3), (False, 3))
+    """
+    groups = itertools.groupby((run for run in runs if run[1]), key=lambda run: run[0])
+    return tuple((embed, sum(length for _, length in group)) for embed, group in groups)
+
+
+def json_objects(path: Path) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    """The objects of a file.
+
+    Yields:
+        The line number, the place for messages (path and line number), and the object.
+
+    Raises:
+        MmrouteError: `missing_file`; `malformed_file` if there is no line, or one is not an object.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        message = f"{path} cannot be read: {error.strerror}"
+        raise MmrouteError(Reason.MISSING_FILE, message) from error
+    if not content.strip():
+        raise MmrouteError(Reason.MALFORMED_FILE, f"{path} has no request")
+    # Only a line feed ends a line, because strings may have other separators.
+    for number, line in numbered(content.split(b"\n")):
+        where = f"{path}, line {number}"
+        try:
+            value = json_object(line)
+        except InexactError as error:
+            raise MmrouteError(Reason.MALFORMED_FILE, f"{where}: {error}") from error
+        yield number, where, value

@@ -1,0 +1,303 @@
+"""Requests that test everything except image sizes: order, text, options."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from mmroute.answering.pipeline import answer
+from mmroute.errors import InexactError, Reason
+from mmroute.health.probes import written_image
+from mmroute.lab.parity.cases import Case
+from mmroute.lab.parity.tokenizer_texts import telling_texts
+from mmroute.model.resolved import ResolvedModel
+from mmroute.requests.items import ImageSize, Modality
+from mmroute.requests.request import Request
+
+IMAGE: Final[Mapping[str, Any]] = {"type": "image"}
+"""A message part that takes the next entry of `images`."""
+
+TEXTS: Final = (
+    "e\u0301 n\u0303 \u1112\u1161\u11ab \ufb01 ½ \uff71 \u212b",
+    "東京タワー、안녕하세요。你好。ไทย हिन्दी العربية",
+    "👨\u200d👩\u200d👧 🏳️\u200d🌈 🤷🏽\u200d♀️ 1️⃣",
+    "a\u200bb\ufeffc\u00add \u202eeb\u202c \U0001d54f \ue000",
+)
+"""Combining letters, scripts, emoji of several code points, invisible characters."""
+
+WHITESPACE: Final = (
+    "  two leading, trailing   ",
+    "\ttab,\t\ttabs,\r\nCRLF,\rCR,\x0b\x0c",
+    "\n\n\nlines\n\n\n\n\nmore\n \n",
+    "no-break\u00a0space\u2003em\u3000wide\u2028line\u2029paragraph\u0085next",
+)
+"""Runs of every kind of space."""
+
+# Special tokens of many models. For one model they are tokens, for all others plain text.
+_LOOKALIKES: Final = (
+    "</s><s>[INST] x [/INST]<unk><pad>",
+    "<|im_start|>user\nx<|im_end|><|endoftext|>",
+    "<|vision_start|><|vision_end|><|video_pad|><|vision_pad|>",
+    "<bos><start_of_turn>model\nx<end_of_turn><eos>",
+    "<|user|>\nx<|end|>\n<|assistant|> <|system|>",
+    "<image ><|image_pad |>< s>[ INST]<|im_start|",
+    "<tool_call>{}</tool_call><think></think>[TOOL_CALLS][AVAILABLE_TOOLS]",
+    "[IMG_BREAK][IMG_END]<end_of_image><image_soft_token><video>",
+)
+_TOOL: Final[Mapping[str, Any]] = {
+    "type": "function",
+    "function": {
+        "name": "lookup",
+        "description": 'Looks <up> "things" & more',
+        "parameters": {"type": "object", "properties": {"q": {"type": "string"}}},
+    },
+}
+_CALL: Final[Mapping[str, Any]] = {
+    "id": "abcdef123",
+    "type": "function",
+    "function": {"name": "lookup", "arguments": '{"q": "<ü>", "n": [1, 2.50]}'},
+}
+_WITHOUT_CHATS: Final = (Reason.CHAT_TEMPLATE_MISSING, Reason.CHAT_RENDERER_UNSUPPORTED)
+_MAX_SPECIAL: Final = 4
+_SIZES: Final = ((640, 480), (90, 230), (500, 300))
+
+_Request = dict[str, Any]
+
+
+def part(text: str) -> _Request:
+    """A text part."""
+    return {"type": "text", "text": text}
+
+
+def user(*parts: Mapping[str, Any]) -> _Request:
+    """A user message."""
+    return {"role": "user", "content": list(parts)}
+
+
+def own_texts(model: ResolvedModel) -> list[str]:
+    """The texts that have a meaning for this model if a user types them: its special tokens."""
+    placeholder = _placeholder(model, 1)
+    special = [text for text in model.tokenizer.named_tokens if text]
+    return [placeholder, *special[:_MAX_SPECIAL]] if placeholder else special[:_MAX_SPECIAL]
+
+
+def conversations(model: ResolvedModel) -> Iterator[Case]:
+    """The requests that test everything except the geometry, in a fixed order."""
+    yield from _numbered("order", _order())
+    yield from _numbered("multi-turn", _turns())
+    yield from _numbered("system", _systems())
+    yield from _texts(model)
+    yield from _numbered("typed-placeholder", _typed(model))
+    yield from _numbered("placeholders", _counts(model))
+    yield from _numbered("tools", _tools())
+    yield from _numbered("options", _options())
+    yield from _rendered(model)
+
+
+def takes_chats(model: ResolvedModel) -> bool:
+    """Whether the model has a chat template or renderer."""
+    hello = Request(messages=[{"role": "user", "content": "Hi"}])
+    return answer(model, hello).reason not in _WITHOUT_CHATS
+
+
+def as_prompt(model: ResolvedModel, request: Mapping[str, Any]) -> _Request:
+    """A chat as a prompt with the same text and images, for a model without a template."""
+    texts = []
+    number = 0
+    for message in request["messages"]:
+        content = message["content"] or ""
+        for piece in [part(content)] if isinstance(content, str) else content:
+            if piece == IMAGE:
+                number += 1
+                texts.append(_placeholder(model, number) or "")
+            else:
+                texts.append(piece["text"])
+        texts.append("\n")
+    return {"prompt": "".join(texts), "images": request["images"], "add_special_tokens": True}
+
+
+def _numbered(kind: str, requests: Mapping[str, _Request]) -> Iterator[Case]:
+    for name, request in requests.items():
+        yield Case(f"{kind}-{name}", kind, request)
+
+
+def _sizes(count: int) -> list[_Request]:
+    chosen = [_SIZES[i % len(_SIZES)] for i in range(count)]
+    return [{"width": width, "height": height} for width, height in chosen]
+
+
+def _chat(*messages: _Request, **options: Any) -> _Request:
+    contents = [message["content"] for message in messages]
+    count = sum(p == IMAGE for c in contents if isinstance(c, list) for p in c)
+    return {"messages": list(messages), "images": _sizes(count), **options}
+
+
+def _order() -> dict[str, _Request]:
+    a, b = part("Before."), part("After.")
+    return {
+        "first": _chat(user(IMAGE, a)),
+        "last": _chat(user(a, IMAGE)),
+        "between": _chat(user(a, IMAGE, b)),
+        "alone": _chat(user(IMAGE)),
+        "adjacent": _chat(user(a, IMAGE, IMAGE, b)),
+        "apart": _chat(user(IMAGE, a, IMAGE, b, IMAGE)),
+        "line-breaks": _chat(user(part("x\n"), IMAGE, part("\n\ny"))),
+        "several": _chat(user(*[IMAGE] * 5, a)),
+    }
+
+
+def _turns() -> dict[str, _Request]:
+    said = {"role": "assistant", "content": "A cat."}
+    return {
+        "text": _chat(user(part("Hi")), said, user(part("And now?"))),
+        "image-first": _chat(user(IMAGE, part("What?")), said, user(part("Are you sure?"))),
+        "image-last": _chat(user(part("Hi")), said, user(IMAGE, part("And this?"))),
+        "image-each": _chat(user(IMAGE), said, user(part("And"), IMAGE), said, user(IMAGE)),
+        "no-answer": _chat(user(part("One")), user(part("Two"))),
+        "strings": _chat({"role": "user", "content": "plain"}, said, user(IMAGE)),
+    }
+
+
+def _systems() -> dict[str, _Request]:
+    system = {"role": "system", "content": "Be brief."}
+    parts = {"role": "system", "content": [part("Be brief."), part("Be kind.")]}
+    return {
+        "text": _chat(system, user(part("Hi"))),
+        "image": _chat(system, user(IMAGE, part("What?"))),
+        "parts": _chat(parts, user(IMAGE, part("What?"))),
+        "developer": _chat({**system, "role": "developer"}, user(IMAGE, part("What?"))),
+    }
+
+
+def _texts(model: ResolvedModel) -> Iterator[Case]:
+    special = [*_LOOKALIKES, *telling_texts(model)]
+    special += [f"x{text} y {text}" for text in own_texts(model)[1:]]
+    for kind, texts in (
+        ("unicode", TEXTS),
+        ("whitespace", WHITESPACE),
+        ("special-tokens", special),
+    ):
+        for number, text in enumerate(texts):
+            # Every second text stands beside an image, because some engines then encode it again.
+            parts: tuple[Mapping[str, Any], ...] = (part(text),)
+            if number % 2:
+                parts = (part(text), IMAGE, part(text))
+            takes = Modality.IMAGE in model.media
+            yield Case(f"{kind}-{number}", kind, _chat(user(*parts) if takes else user(part(text))))
+
+
+def _placeholder(model: ResolvedModel, number: int) -> str | None:
+    """The placeholder for an image in a prompt; None if the model has no fixed one."""
+    rules = model.media.get(Modality.IMAGE)
+    if rules is None:
+        return None
+    written = written_image(model, number)
+    if written is not None:
+        return written
+    (replacement,) = rules.geometry.replacements([ImageSize(*_SIZES[0])], model.context)
+    return model.tokenizer.decode([int(replacement.token_ids[0])])
+
+
+def _typed(model: ResolvedModel) -> dict[str, _Request]:
+    typed = _placeholder(model, 1)
+    if typed is None:
+        return {}
+    return {
+        "alone": _chat(user(part(f"What is {typed}?"))),
+        "before": _chat(user(part(f"{typed} is"), IMAGE)),
+        "after": _chat(user(IMAGE, part(f"is not {typed}"))),
+        "twice": _chat(user(part(f"{typed}{typed}"), IMAGE)),
+        "in-answer": _chat(
+            user(part("Hi")), {"role": "assistant", "content": f"See {typed}."}, user(IMAGE)
+        ),
+    }
+
+
+def _counts(model: ResolvedModel) -> dict[str, _Request]:
+    one, two = _placeholder(model, 1), _placeholder(model, 2)
+    if one is None:
+        return {}
+    return {
+        "one": {"prompt": f"Look: {one}\nWhat?", "images": _sizes(1)},
+        "two": {"prompt": f"{one}{two} Which?", "images": _sizes(2)},
+        "too-few": {"prompt": f"{one} Which?", "images": _sizes(2)},
+        "too-many": {"prompt": f"{one} {two} {one} Which?", "images": _sizes(1)},
+        "none": {"prompt": "Which?", "images": _sizes(1)},
+        "no-image": {"prompt": f"{one} Which?"},
+        "surplus-size": {**_chat(user(IMAGE, part("What?"))), "images": _sizes(2)},
+    }
+
+
+def _tools() -> dict[str, _Request]:
+    asked = user(part("Look it up."))
+    called = {"role": "assistant", "content": None, "tool_calls": [_CALL]}
+    result = {"role": "tool", "tool_call_id": "abcdef123", "content": "42 <b>"}
+    return {
+        "text": _chat(asked, tools=[_TOOL]),
+        "image": _chat(user(IMAGE, part("Look it up.")), tools=[_TOOL]),
+        "called": _chat(asked, called, result, tools=[_TOOL]),
+        "called-without": _chat(asked, called, result),
+    }
+
+
+def _options() -> dict[str, _Request]:
+    asked = user(IMAGE, part("What?"))
+    begun = {"role": "assistant", "content": "It is a "}
+    return {
+        "no-generation-prompt": _chat(asked, add_generation_prompt=False),
+        "continue": _chat(asked, begun, add_generation_prompt=False, continue_final_message=True),
+        "continue-and-generate": _chat(asked, begun, continue_final_message=True),
+        "ends-with-assistant": _chat(asked, begun, add_generation_prompt=False),
+        "special-tokens": _chat(asked, add_special_tokens=True),
+        "template-variable": _chat(asked, chat_template_kwargs={"enable_thinking": False}),
+    }
+
+
+def _rendered(model: ResolvedModel) -> Iterator[Case]:
+    """Completion prompts and token IDs, made from a rendered chat of this model."""
+    takes_images = Modality.IMAGE in model.media
+    asked = user(*[IMAGE] * takes_images, part("What is this?"))
+    images = _sizes(int(takes_images))
+    text, ids = _prompt(model, [asked], images)
+    chat: _Request = {"prompt": text, "images": images}
+    prompts: dict[str, _Request] = {"plain": {"prompt": "The cat sat on the mat."}, "chat": chat}
+    requests: dict[str, _Request] = {
+        f"{name}-{'added' if special else 'not-added'}": {**prompt, "add_special_tokens": special}
+        for name, prompt in prompts.items()
+        for special in (True, False)
+    }
+    bos = model.tokenizer.bos_token_id
+    if bos is not None:
+        typed = f"{model.tokenizer.decode([bos])}{text}"
+        requests["typed"] = {**chat, "prompt": typed, "add_special_tokens": True}
+    yield from _numbered("bos", requests)
+    requests = {
+        "plain": {"prompt_token_ids": [5, 6, 7]},
+        "chat": {"prompt_token_ids": ids, "images": images},
+        "no-image": {"prompt_token_ids": ids},
+        "outside": {"prompt_token_ids": [5, model.max_token_id + 1]},
+        "empty": {"prompt_token_ids": []},
+    }
+    yield from _numbered("token-ids", requests)
+
+
+def _prompt(
+    model: ResolvedModel, messages: Sequence[_Request], images: Sequence[_Request]
+) -> tuple[str, list[int]]:
+    """A chat as text and as token IDs, before its images are expanded.
+
+    For a model without a template it is the placeholder and some words.
+    """
+    request = Request(messages=messages)
+    sizes = [ImageSize(image["width"], image["height"]) for image in images]
+    try:
+        rendered = model.chat.render(model.chat.read(request), {Modality.IMAGE: sizes}, request)
+    except InexactError:
+        rendered = f"{_placeholder(model, 1) or ''} What is this?"
+    if isinstance(rendered, np.ndarray):
+        ids = rendered.tolist()
+        return model.tokenizer.decode(ids), ids
+    text = rendered if isinstance(rendered, str) else rendered.text
+    return text, model.tokenizer.encode(text, add_special_tokens=False).tolist()

@@ -1,0 +1,119 @@
+"""Files of requests, each with the events that came after it.
+
+The format is JSON Lines. Each line has one request: ``id``, ``request`` (as ``mmroute tokens``
+reads it), ``events`` (the payloads of the engine's messages in base64), and what the engine told
+of it: ``refused`` (a message), or ``token_ids``, ``num_tokens`` and ``cached_tokens``; ``unsent``
+says why a request was not sent or not answered. A line of kind ``meta`` has what its server told:
+``engine`` and ``version``, ``frontend``, ``model_string`` and ``max_model_len``. Other fields are
+ignored.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from pydantic import Base64Bytes, BaseModel
+
+from mmroute.engines.frontends import Frontend
+from mmroute.engines.running import RunningEngine, running_engine
+from mmroute.errors import EventsError, Reason
+from mmroute.kv_events import decode_events
+from mmroute.lab.parity.cases import Case, Served, json_objects
+from mmroute.lab.parity.events.comparison import Announced
+from mmroute.lab.parity.oracles.common import OracleError, validated
+
+
+class _Line(BaseModel):
+    id: str
+    request: dict[str, Any]
+    events: list[Base64Bytes] = []
+    unsent: str = ""
+    refused: str | None = None
+    token_ids: list[int] | None = None
+    num_tokens: int | None = None
+    cached_tokens: int | None = None
+
+    def served(self) -> Served:
+        ids = None if self.token_ids is None else np.array(self.token_ids, np.uint32)
+        return Served(self.refused, ids, self.num_tokens, self.cached_tokens)
+
+
+class _Meta(BaseModel):
+    """The description of the engine that the server gave. A line of vectors may lack it."""
+
+    engine: str = ""
+    version: str = ""
+    frontend: Frontend = Frontend.PYTHON
+    model_string: str = ""
+    max_model_len: int | None = None
+
+    def running(self) -> RunningEngine | None:
+        if not self.engine:
+            return None
+        found = running_engine(self.engine, self.version).behind(self.frontend)
+        return replace(found, model_string=self.model_string, max_model_len=self.max_model_len)
+
+
+def read_recording(path: Path) -> tuple[RunningEngine | None, list[Announced]]:
+    """The engine of a file, if the file tells it, and the requests.
+
+    Raises:
+        MmrouteError: `missing_file`, `malformed_file`, naming the line.
+    """
+    found: list[Announced] = []
+    running = None
+    for _, where, value in json_objects(path):
+        try:
+            if value.get("kind") == "meta":
+                running = validated(_Meta, value, where).running()
+                continue
+            read = validated(_Line, value, where)
+            batches = tuple(map(decode_events, read.events))
+        except EventsError as error:
+            raise OracleError(f"{where}: {error}", Reason.MALFORMED_FILE) from error
+        case = Case(read.id, "recorded", read.request)
+        found.append(Announced(case, batches, read.served(), read.unsent))
+    return running, found
+
+
+def recorded(
+    path: Path, all_announced: Iterable[Announced], running: RunningEngine | None
+) -> Iterator[Announced]:
+    """Write requests and their events to a file, each before it is handed on.
+
+    Args:
+        path: the file.
+        all_announced: the requests with their events.
+        running: the engine as its server told of it; None if it did not.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    with path.open("w", encoding="utf-8") as file:
+        if running is not None:
+            told = {name: getattr(running, name) for name in _Meta.model_fields}
+            file.write(f"{json.dumps({'kind': 'meta', **told})}\n")
+        for one in all_announced:
+            payloads = [base64.b64encode(msgspec.msgpack.encode(b)).decode() for b in one.batches]
+            ids = one.served.token_ids
+            line = {
+                "id": one.case.id,
+                "request": dict(one.case.request),
+                "events": payloads,
+                "unsent": one.unsent or None,
+                "refused": one.served.refusal,
+                "token_ids": None if ids is None else ids.tolist(),
+                "num_tokens": one.served.num_tokens,
+                "cached_tokens": one.served.cached_tokens,
+            }
+            told = {name: value for name, value in line.items() if value is not None}
+            file.write(f"{json.dumps(told)}\n")
+            file.flush()
+            yield one

@@ -1,0 +1,94 @@
+"""The oracles: vLLM, transformers, a server, and a file of vectors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from mmroute.errors import ModelError, Reason, did_you_mean, nearest
+from mmroute.families.matching import match_family
+from mmroute.lab.parity.cases import Oracle
+from mmroute.lab.parity.oracles.common import OracleError
+from mmroute.model_directory import ModelFiles, find_model
+
+__all__ = ["ORACLES", "OracleError", "find_oracle"]
+
+ORACLES: Final = ("vllm", "transformers")
+"""The names of oracles that have one; a server has a URL, and a file of vectors a path."""
+
+_SCHEMES: Final = ("http://", "https://")
+_TYPED_ALIKE: Final = 0.75
+_VECTORS: Final = ".jsonl"
+
+
+def find_oracle(
+    against: str,
+    model: str,
+    *,
+    revision: str | None = None,
+    trust_remote_code: bool = False,
+    served_model: str | None = None,
+    api_key: str | None = None,
+) -> Oracle:
+    """An oracle by its name, URL or path.
+
+    Args:
+        against: one of `ORACLES`, the URL of a server, or the path of a vector file.
+        model: a directory, a hub name, or the embedded model.
+        revision: a branch, tag or commit on the hub.
+        trust_remote_code: whether code that comes with the model may run.
+        served_model: the server's name for the model, if it serves several; else None.
+        api_key: the key for a server; None for no key.
+
+    Raises:
+        OracleError: there is no such oracle, or a library that it needs is missing.
+        ModelError: the model cannot be found, or no family spec matches it.
+    """
+    if against.startswith(_SCHEMES):
+        from mmroute.lab.parity.oracles.http import HttpOracle  # loads httpcore
+
+        checked = _checked(find_model(model, revision=revision), "vllm")
+        return HttpOracle(against, checked=checked, served_model=served_model, api_key=api_key)
+    if against in ORACLES:
+        files = find_model(model, revision=revision)
+        checked = _checked(files, against)
+        if against == "vllm":
+            from mmroute.lab.parity.oracles.vllm import VllmOracle
+
+            return VllmOracle(files, checked=checked, trust_remote_code=trust_remote_code)
+        from mmroute.lab.parity.oracles.transformers import MistralCommonOracle, TransformersOracle
+
+        if files.has("tekken.json") and not files.has("config.json"):
+            return MistralCommonOracle(files)
+        return TransformersOracle(files, checked=checked, trust_remote_code=trust_remote_code)
+    path = Path(against).expanduser()
+    if path.is_file():
+        from mmroute.lab.parity.oracles.vectors import VectorsOracle
+
+        return VectorsOracle(path)
+    raise _unknown(against, path)
+
+
+def _checked(files: ModelFiles, engine: str) -> tuple[str, ...]:
+    """The versions on which a model's family was checked; none for an unknown family."""
+    try:
+        return match_family(files).checked.get(engine, ())
+    except ModelError as error:
+        if error.reason is Reason.UNKNOWN_FAMILY:
+            return ()
+        raise
+
+
+def _unknown(against: str, path: Path) -> OracleError:
+    hint = did_you_mean(against.lower(), ORACLES, cutoff=_TYPED_ALIKE)
+    if not hint and (path.suffix == _VECTORS or len(path.parts) > 1):
+        siblings = path.parent.glob(f"*{_VECTORS}") if path.parent.is_dir() else ()
+        close = nearest(path.name, (sibling.name for sibling in siblings))
+        hint = f"; did you mean {path.parent / close}?" if close else ""
+        return OracleError(f"there is no file {against}{hint}", Reason.MISSING_FILE)
+    if not hint and ":" in against:
+        hint = f"; did you mean http://{against}?"
+    return OracleError(
+        f"there is no oracle {against!r}{hint or '.'} "
+        f"An oracle is {', '.join(ORACLES)}, the URL of a vLLM server, or the path of a vector file"
+    )

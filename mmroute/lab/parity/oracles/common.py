@@ -1,0 +1,122 @@
+"""Errors and functions that all oracles share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import numpy as np
+from pydantic import BaseModel, ValidationError
+
+from mmroute.errors import MmrouteError, Reason, problem
+from mmroute.geometry import EmbedRuns
+from mmroute.lab.parity.cases import Outcome, Range, UndecidedError
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+_LONGEST_REFUSAL: Final = 160
+_ADDRESS: Final = re.compile(r" at 0x[0-9A-Fa-f]+")
+
+
+class OracleError(MmrouteError):
+    """An oracle cannot be used; the message names the oracle and the remedy."""
+
+    def __init__(self, message: str, reason: Reason = Reason.ORACLE_UNAVAILABLE) -> None:
+        super().__init__(reason, message)
+
+
+def validated(model: type[_Model], value: Mapping[str, Any], where: str) -> _Model:
+    """An object of a file, with its fields checked.
+
+    Raises:
+        OracleError: `malformed_file`, with the place and the fields.
+    """
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        wrong = "; ".join(map(problem, error.errors()))
+        raise OracleError(f"{where}: {wrong}", Reason.MALFORMED_FILE) from error
+
+
+def answered(
+    token_ids: Iterable[int],
+    ranges: Sequence[Range] | None,
+    features: Sequence[EmbedRuns | None] | None = None,
+) -> Outcome:
+    """The outcome with token IDs, and with ranges by position if they are known.
+
+    Args:
+        token_ids: the expanded prompt.
+        ranges: the offset and length of each item, in any order; None if they are not known.
+        features: the runs of features of each range, in the same order. None for a range of which
+            they are not known, and where no range is.
+
+    Raises:
+        OverflowError: an ID is negative or does not fit into 32 bits.
+    """
+    ids = np.fromiter(token_ids, dtype=np.uint32)
+    if ranges is None:
+        return Outcome(token_ids=ids)
+    order = sorted(range(len(ranges)), key=ranges.__getitem__)
+    return Outcome(
+        token_ids=ids,
+        ranges=tuple(ranges[k] for k in order),
+        features=None if features is None else tuple(features[k] for k in order),
+    )
+
+
+def refused(message: object) -> Outcome:
+    """The outcome of a refusal, with the first words of its message."""
+    return Outcome(refusal=str(message)[:_LONGEST_REFUSAL])
+
+
+def ask(call: Callable[[], Outcome], *no_refusals: type[Exception]) -> Outcome:
+    """The outcome of a call of other libraries, in which nearly any exception is a refusal.
+
+    Args:
+        call: the function to call.
+        no_refusals: exceptions that are not refusals, beside those for a lack of resources.
+
+    Raises:
+        UndecidedError: the call raised it, or an exception that is not a refusal.
+    """
+    try:
+        return call()
+    except UndecidedError:
+        raise
+    except Exception as error:
+        if isinstance(error, (ImportError, MemoryError, *no_refusals)):
+            raise UndecidedError(f"no refusal, but {type(error).__name__}: {error}") from error
+        return refused(_ADDRESS.sub("", f"{type(error).__name__}: {error}"))
+
+
+def unchecked(version: str, checked: Iterable[str]) -> str:
+    """A version for the report; with the versions checked for the family if it is none of them.
+
+    >>> unchecked("0.34.0", ["0.33.0"])
+    '0.34.0 (the family was checked on 0.33.0)'
+    """
+    known = tuple(checked)
+    if not known or version in known:
+        return version
+    return f"{version} (the family was checked on {', '.join(known)})"
+
+
+def given(request: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """The named fields that a request has, without null values."""
+    return {name: request[name] for name in names if request.get(name) is not None}
+
+
+def prompt_field(request: Mapping[str, Any]) -> str:
+    """The one field of ``messages``, ``prompt`` and ``prompt_token_ids`` that a request has.
+
+    Raises:
+        UndecidedError: the request does not have exactly one of them.
+    """
+    found = given(request, "messages", "prompt", "prompt_token_ids")
+    if len(found) != 1:
+        raise UndecidedError(
+            "the request does not have exactly one of messages, prompt and prompt_token_ids"
+        )
+    return next(iter(found))

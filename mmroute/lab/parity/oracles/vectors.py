@@ -1,0 +1,229 @@
+"""Files of vectors, which hold an engine's answers: writing them, and reading them as an oracle.
+
+The format is JSON Lines. A meta line says with what the answers were computed. Each further line is
+a request with its ``id``, ``tags`` and ``expect``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from mmroute.engines.known import engine_names
+from mmroute.engines.running import running_engine
+from mmroute.errors import Reason
+from mmroute.geometry import EmbedRuns
+from mmroute.health.self_check import Check
+from mmroute.lab.parity.cases import (
+    Case,
+    Oracle,
+    Outcome,
+    UndecidedError,
+    json_objects,
+    merged_runs,
+)
+from mmroute.lab.parity.comparison import our_outcome
+from mmroute.lab.parity.oracles.common import OracleError, answered, refused, validated
+from mmroute.lab.parity.report import Report
+from mmroute.model.resolved import ResolvedModel
+from mmroute.requests.request import Request
+from mmroute.token_ids import MAX_TOKEN_ID
+
+_MAX_CHECKED: Final = 12
+_Count = Annotated[int, Field(ge=0)]
+_TokenId = Annotated[int, Field(ge=0, le=MAX_TOKEN_ID)]
+_REQUEST_FIELDS = frozenset(Request._fields)
+
+
+class _Line(BaseModel):
+    model_config = ConfigDict(strict=True, frozen=True)
+
+
+class _Meta(_Line):
+    kind: Literal["meta"]
+    model: str
+    backend: str
+    backend_version: str
+
+
+class _Range(_Line):
+    offset: _Count
+    length: _Count
+    embed_runs: list[Annotated[list[_Count], Field(min_length=2, max_length=2)]] | None = None
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if self.embed_runs is not None and sum(n for _, n in self.embed_runs) != self.length:
+            raise ValueError(f"embed_runs are not of the {self.length} tokens")
+        return self
+
+    def features(self) -> EmbedRuns | None:
+        """The runs of features; None where the file does not have them."""
+        if self.embed_runs is None:
+            return None
+        return merged_runs((bool(embed), length) for embed, length in self.embed_runs)
+
+
+class _Expected(_Line):
+    refused: str | None = None
+    token_runs: list[Annotated[list[_TokenId], Field(min_length=2, max_length=2)]] | None = None
+    n_tokens: _Count | None = None
+    placeholders: list[_Range] | None = None
+
+    @model_validator(mode="after")
+    def _one_answer(self) -> Self:
+        if (self.refused is None) == (self.token_runs is None):
+            raise ValueError("must have exactly one of refused and token_runs")
+        total = sum(count for _, count in self.token_runs or ())
+        if self.n_tokens is not None and self.n_tokens != total:
+            raise ValueError(f"token_runs hold {total} IDs, and n_tokens says {self.n_tokens}")
+        return self
+
+    def answer(self) -> Outcome:
+        if self.token_runs is None:
+            return refused(self.refused)
+        ids = itertools.chain.from_iterable(itertools.starmap(itertools.repeat, self.token_runs))
+        if self.placeholders is None:
+            return answered(ids, None)
+        ranges = [(placed.offset, placed.length) for placed in self.placeholders]
+        return answered(ids, ranges, [placed.features() for placed in self.placeholders])
+
+
+class _Vector(_Line):
+    id: str
+    tags: list[str] = Field(default_factory=list)
+    expect: _Expected
+
+
+class VectorsOracle:
+    """Looks up the recorded answer to a case by its ID.
+
+    Attributes:
+        name: the name of the file.
+        version: the name and version of the engine that gave the answers.
+        running: the engine of the answers; None if mmroute does not know it.
+        model: the model of the answers, as the file names it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Read and check a file.
+
+        Raises:
+            MmrouteError: `missing_file`; `malformed_file`: the message names the line and the
+                field.
+        """
+        lines = json_objects(path)
+        _, where, first = next(lines)
+        meta = validated(_Meta, first, where)
+        self.name = path.name
+        self.version = f"{meta.backend} {meta.backend_version}"
+        self.running = None
+        if meta.backend in engine_names():
+            self.running = running_engine(meta.backend, meta.backend_version)
+        self.model = meta.model
+        self._cases: dict[str, Case] = {}
+        self._answers: dict[str, Outcome] = {}
+        for _, where, value in lines:
+            vector = validated(_Vector, value, where)
+            if vector.id in self._cases:
+                what = f"{where}: id: {vector.id!r} occurs twice"
+                raise OracleError(what, Reason.MALFORMED_FILE)
+            request = {name: each for name, each in value.items() if name in _REQUEST_FIELDS}
+            kind = vector.tags[0] if vector.tags else "untagged"
+            self._cases[vector.id] = Case(vector.id, kind, request)
+            self._answers[vector.id] = vector.expect.answer()
+
+    def cases(self) -> list[Case]:
+        """The requests of the file, in its order."""
+        return list(self._cases.values())
+
+    def answer(self, case: Case) -> Outcome:
+        """See `Oracle.answer`. Only the file's own requests have an answer."""
+        known = self._cases.get(case.id)
+        if known is None:
+            raise UndecidedError(f"{self.name} has no request of this id")
+        if known.request != case.request:
+            raise UndecidedError(f"{self.name} has another request of this id")
+        return self._answers[case.id]
+
+
+def write_vectors(
+    path: Path, report: Report, oracle: Oracle, fingerprints: Mapping[str, str]
+) -> None:
+    """Write every decided case with the oracle's answer, in the format that `VectorsOracle` reads.
+
+    Args:
+        path: the path of the file to write.
+        report: the report of a validation.
+        oracle: the oracle of that validation.
+        fingerprints: the SHA-256 of each file of the model on which the answers depend.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    meta = {
+        "kind": "meta",
+        "model": report.model,
+        "backend": oracle.name,
+        "backend_version": oracle.version,
+        "mmroute": version("mmroute"),
+        "files": dict(fingerprints),
+    }
+    answers = [(each.case, each.theirs) for each in report.findings if each.theirs is not None]
+    vectors = [
+        {"id": case.id, **case.request, "tags": [case.kind], "expect": _expected(theirs)}
+        for case, theirs in answers
+    ]
+    lines = [f"{json.dumps(line)}\n" for line in (meta, *vectors)]
+    path.write_text("".join(lines), encoding="utf-8")
+
+
+def _expected(answer: Outcome) -> dict[str, Any]:
+    if answer.token_ids is None:
+        return {"refused": answer.refusal}
+    ids = answer.token_ids.tolist()
+    expected: dict[str, Any] = {
+        "token_runs": [[token_id, len(list(run))] for token_id, run in itertools.groupby(ids)],
+        "n_tokens": len(ids),
+    }
+    if answer.ranges is not None:
+        known = answer.features or itertools.repeat(None)
+        expected["placeholders"] = [
+            {"offset": offset, "length": length} | ({} if runs is None else {
+                "embed_runs": [[int(embed), count] for embed, count in runs]
+            })
+            for (offset, length), runs in zip(answer.ranges, known, strict=False)
+        ]  # fmt: skip
+    return expected
+
+
+def check_recorded(model: ResolvedModel, path: Path) -> Check:
+    """Compare mmroute's answers with some of those in a file of vectors.
+
+    Args:
+        model: the model of the file.
+        path: the path of the file.
+
+    Raises:
+        MmrouteError: the file cannot be read.
+    """
+    oracle = VectorsOracle(path)
+    cases = oracle.cases()
+    compared = cases[:: max(1, -(-len(cases) // _MAX_CHECKED))]
+    problems, answers = [], 0
+    for case in compared:
+        ours, theirs = our_outcome(model, case), oracle.answer(case)
+        answers += theirs.token_ids is not None
+        if not ours.same(theirs):
+            why = f" ({ours.refusal})" if ours.refusal else ""
+            problems.append(f"{case.id}: not {oracle.version}'s answer{why}")
+    if not answers:
+        problems.append(f"{path} holds no request that is answered")
+    detail = f"{len(compared)} of {len(cases)} compared, equal to {oracle.version}"
+    return Check("vectors", ok=not problems, detail="; ".join(problems) or detail)

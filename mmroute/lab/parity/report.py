@@ -1,0 +1,280 @@
+"""The report of a validation, as text and as JSON."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from mmroute.engines.running import RunningEngine
+from mmroute.lab.parity.causes import text_of
+from mmroute.lab.parity.comparison import Finding, Verdict, with_foreign_template
+from mmroute.model.resolved import ResolvedModel
+from mmroute.requests.items import Modality
+from mmroute.token_ids import TokenIds
+from mmroute.tokenizers import Tokenizer
+
+_WORDS: Final = ("model", "family", "oracle", "engine", "warning", "proposal")
+_AROUND: Final = 6  # token IDs shown before and after the first difference
+_SHOWN_CASES: Final = 3  # cases shown of each cause
+_LONGEST_TEXT: Final = 60
+_LEGEND: Final = [f"{verdict.upper():9}  {verdict.meaning}" for verdict in Verdict]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All findings of one validation.
+
+    Attributes:
+        model: the model's name, as the caller gave it.
+        family: the model's family.
+        oracle: the name and version of the oracle.
+        findings: the findings in the order of the cases.
+        tokenizer: the model's tokenizer, which shows the texts of IDs.
+        known_differences: the known differences of oracle and engine for this family, in words.
+        engine: the engine that answered, and how its version is known; empty for other oracles.
+        warning: the reason why the engine's version may answer otherwise; empty if it does not.
+        proposal: the settings with which more answers would be equal; empty if none are known.
+        modalities: the modalities of the model.
+        notes: remarks on how the engine was started, or on what was compared, in sentences.
+        finished: whether all requests were answered or refused.
+    """
+
+    model: str
+    family: str
+    oracle: str
+    findings: tuple[Finding, ...]
+    tokenizer: Tokenizer
+    known_differences: tuple[str, ...] = ()
+    engine: str = ""
+    warning: str = ""
+    proposal: str = ""
+    modalities: tuple[Modality, ...] = ()
+    notes: tuple[str, ...] = ()
+    finished: bool = True
+
+    @property
+    def verdicts(self) -> Mapping[Verdict, int]:
+        """The number of findings of each verdict."""
+        return Counter(finding.verdict for finding in self.findings)
+
+    @property
+    def parity(self) -> bool | None:
+        """True if all decided answers are equal; False if one is not.
+
+        None if none is equal, if most answers are undecided, if not all requests were sent, or if
+        both sides refuse every request with an item of one of the model's modalities.
+        """
+        if self.verdicts[Verdict.SILENT] or self.verdicts[Verdict.UNNEEDED]:
+            return False
+        if not self.finished:
+            return None
+        refused = (f for f in self.findings if f.verdict is Verdict.REFUSED)
+        asked = {modality for f in refused for modality in f.case.modalities}
+        if self.uncompared == self.modalities and not asked.isdisjoint(self.modalities):
+            return None
+        equal = self.verdicts[Verdict.EQUAL]
+        return True if equal and equal >= self.verdicts[Verdict.UNDECIDED] else None
+
+    @property
+    def uncompared(self) -> tuple[Modality, ...]:
+        """The modalities of the model for which no two answers were compared."""
+        answered = (
+            f
+            for f in self.findings
+            if f.theirs and f.theirs.token_ids is not None and f.verdict is not Verdict.NO_BLOCK
+        )
+        compared = {modality for f in answered for modality in f.case.modalities}
+        return tuple(modality for modality in self.modalities if modality not in compared)
+
+
+def report_of(
+    model: ResolvedModel,
+    oracle: str,
+    findings: Sequence[Finding],
+    running: RunningEngine | None,
+    **more: Any,
+) -> Report:
+    """The report of a comparison with an engine that runs, or None; `more` are further fields."""
+    return Report(
+        model=model.name,
+        family=model.family.family,
+        oracle=oracle,
+        findings=with_foreign_template(findings),
+        tokenizer=model.tokenizer,
+        engine="" if running is None else str(running),
+        warning="" if running is None else running.warning(model.engine),
+        **more,
+    )
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    """The report for programs."""
+    return {
+        **{name: getattr(report, name) for name in _WORDS},
+        "parity": report.parity,
+        "uncompared": report.uncompared,
+        "verdicts": {verdict.value: report.verdicts[verdict] for verdict in Verdict},
+        "kinds": {kind: dict(counts) for kind, counts in by_kind(report.findings).items()},
+        "notes": list(report.notes),
+        "known_differences": list(report.known_differences),
+        "alternatives": {
+            title: shared
+            for title, findings in groups_of(report.findings)
+            if (shared := shared_alternatives(findings))
+        },
+        "findings": [
+            _finding_as_json(finding)
+            for finding in report.findings
+            if finding.verdict not in (Verdict.EQUAL, Verdict.REFUSED)
+        ],
+    }
+
+
+def as_lines(report: Report) -> Iterator[str]:
+    """The report for people, line by line."""
+    yield f"{report.model} ({report.family}) against {report.oracle}"
+    if report.engine:
+        yield report.engine
+    yield from report.notes
+    yield ""
+    kinds = by_kind(report.findings)
+    width = max([len("KIND"), *map(len, kinds)])
+    yield "  ".join([f"{'KIND':{width}}", *(verdict.upper() for verdict in Verdict)])
+    for kind, of_kind in kinds.items():
+        cells = (f"{of_kind[v.value] or '.':>{len(v)}}" for v in Verdict)
+        yield "  ".join([f"{kind:{width}}", *cells])
+    for title, findings in groups_of(report.findings):
+        yield ""
+        yield f"{title}: {len(findings)}"
+        meaning = meaning_of(findings)
+        if meaning:
+            yield f"  {meaning}"
+        shared = shared_alternatives(findings)
+        if shared:
+            yield f"  all of them would be equal with: {', '.join(shared)}"
+        for finding in findings[:_SHOWN_CASES]:
+            yield from (f"  {line}" for line in _finding_lines(finding, report.tokenizer))
+        if len(findings) > _SHOWN_CASES:
+            yield f"  and {len(findings) - _SHOWN_CASES} more"
+    if report.parity is False and report.known_differences:
+        yield ""
+        yield "known differences, in which neither is wrong:"
+        yield from (f"  {known}" for known in report.known_differences)
+    yield ""
+    yield from _LEGEND
+    yield ""
+    if report.proposal:
+        yield report.proposal
+    yield verdict_of(report)
+
+
+def verdict_of(report: Report) -> str:
+    """The report in one line."""
+    counts = report.verdicts
+    refused, no_block = counts[Verdict.REFUSED], counts[Verdict.NO_BLOCK]
+    answers = len(report.findings) - counts[Verdict.UNDECIDED] - refused - no_block
+    verdict = {True: "parity", False: "no parity", None: "not decided"}[report.parity]
+    parts = [f"{verdict}: {counts[Verdict.EQUAL]} of {answers} answers are equal"]
+    if refused:
+        parts.append(f"both refuse {refused} requests")
+    if no_block:
+        parts.append(f"no block of {no_block} requests was compared")
+        if report.parity is None and not counts[Verdict.EQUAL]:
+            parts.append("send prompts that are longer than a block, with --cases")
+    if not report.finished:
+        parts.append("not all requests were sent")
+    if report.uncompared:
+        missing = " and none with ".join(f"{modality}s" for modality in report.uncompared)
+        parts.append(f"no answer with {missing} was compared")
+    return "; ".join(parts)
+
+
+def by_kind(findings: Sequence[Finding]) -> dict[str, Counter[str]]:
+    """The number of findings of each verdict, by the kind of their case."""
+    kinds: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for finding in findings:
+        kinds[finding.case.kind][finding.verdict.value] += 1
+    return kinds
+
+
+def groups_of(findings: Sequence[Finding]) -> Iterator[tuple[str, list[Finding]]]:
+    """The findings that are not equal: wrong answers by cause, then the others."""
+    groups: defaultdict[str, list[Finding]] = defaultdict(list)
+    for finding in findings:
+        if finding.verdict is Verdict.SILENT and finding.diagnosis is not None:
+            groups[f"wrong, {finding.diagnosis.cause.value}"].append(finding)
+        elif finding.verdict is Verdict.UNNEEDED:
+            groups["inexact, though the oracle answers"].append(finding)
+        elif finding.verdict is Verdict.UNDECIDED:
+            groups["not decided"].append(finding)
+        elif finding.verdict is Verdict.NO_BLOCK:
+            groups["no block compared"].append(finding)
+    yield from sorted(groups.items(), key=lambda group: not group[0].startswith("wrong"))
+
+
+def meaning_of(findings: Sequence[Finding]) -> str:
+    """The meaning of the cause of a group of findings; empty if they have no cause."""
+    diagnosis = findings[0].diagnosis
+    return "" if diagnosis is None else diagnosis.cause.meaning
+
+
+def shared_alternatives(findings: Sequence[Finding]) -> list[str]:
+    """The settings that remove the difference in every finding; one alone may fit by chance."""
+    diagnoses = [finding.diagnosis for finding in findings if finding.diagnosis is not None]
+    if not diagnoses:
+        return []
+    first, *others = (diagnosis.alternatives for diagnosis in diagnoses)
+    return [one for one in first if all(one in alternatives for alternatives in others)]
+
+
+def _finding_lines(finding: Finding, tokenizer: Tokenizer) -> Iterator[str]:
+    yield f"{finding.case.id}: {finding.note}".rstrip(": ")
+    if finding.diagnosis is None or finding.theirs is None:
+        return
+    yield f"  {finding.diagnosis.explanation}"
+    ours, theirs = finding.ours.token_ids, finding.theirs.token_ids
+    if ours is not None and theirs is not None and np.array_equal(ours, theirs):
+        return
+    at = finding.diagnosis.first_difference
+    for name, answer in (("mmroute", finding.ours), ("oracle", finding.theirs)):
+        if answer.token_ids is None:
+            yield f"  {name:8} refuses: {answer.refusal}"
+        else:
+            yield f"  {name:8} {_strip(answer.token_ids, at, tokenizer)}"
+
+
+def _strip(ids: TokenIds, at: int, tokenizer: Tokenizer) -> str:
+    """The IDs around the first difference, which is in brackets, and their text."""
+    start, end = max(0, at - _AROUND), at + _AROUND + 1
+    shown = list(map(str, ids[start:end].tolist()))
+    if at < len(ids):
+        shown[at - start] = f"[{shown[at - start]}]"
+    else:
+        shown.append("[end]")
+    strip = f"at {at} of {len(ids)}: {'... ' if start else ''}{' '.join(shown)}"
+    text = text_of(tokenizer, ids[start:end])
+    if text is not None and len(text) > _LONGEST_TEXT:
+        text = f"{text[:_LONGEST_TEXT]}..."
+    return f"{strip}  {'' if text is None else repr(text)}"
+
+
+def _finding_as_json(finding: Finding) -> dict[str, Any]:
+    result: dict[str, Any] = {
+        "id": finding.case.id,
+        "kind": finding.case.kind,
+        "verdict": finding.verdict.value,
+        "note": finding.note,
+        "request": dict(finding.case.request),
+    }
+    if finding.diagnosis is not None:
+        result |= asdict(finding.diagnosis) | {"meaning": finding.diagnosis.cause.meaning}
+    for name, answer in (("mmroute", finding.ours), ("oracle", finding.theirs)):
+        if answer is not None:
+            ids = answer.token_ids
+            refused = {"refused": answer.refusal}
+            result[name] = refused if ids is None else {"token_ids": ids.tolist()}
+    return result

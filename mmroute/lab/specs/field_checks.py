@@ -1,0 +1,183 @@
+"""Asks vLLM and mmroute about directories that differ from a model's by one field."""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+import json
+import logging
+import os
+import resource
+import shutil
+import signal
+import tempfile
+import traceback
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from mmroute.lab.parity.oracles.common import OracleError
+from mmroute.lab.specs.field_answers import judged, known_fields, oracle_of, requests_of
+from mmroute.lab.specs.field_changes import READ, Change, changes
+from mmroute.model.resolved import ResolvedModel
+
+AGREED: Final = ("right", "neither")
+"""The verdicts on which the two say the same."""
+WRONG: Final = ("crashed", "silent", "accepted")
+"""The verdicts of a spec that promises what is not so."""
+_REMEDY: Final = (
+    "vLLM cannot be imported here: {}. Changed files are asked of vLLM's own code: install mmroute "
+    "into the environment of vLLM 0.33, and run this there"
+)
+
+
+def prepare_vllm(modules: Path) -> None:
+    """Import what each directory needs of vLLM once. It has this process for itself from now on.
+
+    Args:
+        modules: an empty directory for the code of models.
+
+    Raises:
+        OracleError: vLLM is not installed here.
+    """
+    if importlib.util.find_spec("vllm") is None:
+        raise OracleError(_REMEDY.format("it is not installed"))
+    os.environ.update(
+        OMP_NUM_THREADS="1",
+        TOKENIZERS_PARALLELISM="false",
+        HF_HUB_OFFLINE="1",
+        HF_MODULES_CACHE=str(modules),
+        VLLM_LOGGING_LEVEL="CRITICAL",
+        VLLM_TARGET_DEVICE="cpu",
+    )
+    logging.disable()
+    try:
+        import vllm.entrypoints.openai.chat_completion.protocol
+        import vllm.renderers.online_renderer
+        import vllm.v1.engine.input_processor  # noqa: F401
+        from transformers import PretrainedConfig
+        from vllm.model_executor.models import registry
+    except (ImportError, OSError) as error:
+        raise OracleError(_REMEDY.format(error)) from error
+    registry._run_in_subprocess = lambda call: call()  # noqa: SLF001 - it is a child of its own
+    # It writes logs that nobody reads, in a sixth of the time.
+    PretrainedConfig.__repr__ = object.__repr__
+
+
+class FieldChecks:
+    """The directories that differ from a model's by one field.
+
+    Attributes:
+        unchanged: the answers about the model as it is.
+        changes: the changes of its files.
+    """
+
+    def __init__(
+        self,
+        base: Path,
+        resolve: Callable[[Path], ResolvedModel],
+        *,
+        trust_remote_code: bool,
+        files: Collection[str] = READ,
+        seed: int = 0,
+    ) -> None:
+        """Ask about the model as it is.
+
+        Args:
+            base: the model's directory.
+            resolve: loads a directory in mmroute.
+            trust_remote_code: whether vLLM may run code of the model.
+            files: those of `READ` that are changed.
+            seed: draws the other values.
+
+        Raises:
+            OracleError: vLLM does not load the model.
+            MmrouteError: mmroute does not.
+        """
+        self._base = base
+        self._judge = partial(judged, resolve=resolve, trust_remote_code=trust_remote_code)
+        ours = resolve(base)
+        oracle = oracle_of(base, trust_remote_code)
+        self.requests: Sequence[Any] = [*requests_of(ours)]
+        # Here, so that children need not import what it takes.
+        self.unchanged = self._judge(base, self.requests)
+        # What the two disagree on without a change, no change is blamed for.
+        told = self.unchanged["requests"]
+        self.requests = [one for one in self.requests if told[one.id][0] in AGREED]
+        contents = {file: _read(base / file) for file in READ if (base / file).is_file()}
+        found = changes(contents, known_fields(oracle, contents), seed) if self.requests else ()
+        self.changes = [one for one in found if one.file in files]
+
+    def answers(
+        self, wanted: Sequence[Change], *, seconds: int = 30, gibibytes: int = 6
+    ) -> Iterator[tuple[Change, dict[str, Any]]]:
+        """What the two say about each change, as `judged`.
+
+        Args:
+            wanted: the changes to ask about.
+            seconds: the time for one directory, after which it is undecided.
+            gibibytes: the memory for one directory.
+        """
+        gc.collect()
+        gc.freeze()  # children share what is not written
+        with tempfile.TemporaryDirectory() as root:
+            for number, change in enumerate(wanted):
+                directory = Path(root) / str(number) / self._base.name
+                _lay(self._base, directory, change.files)
+                ask = partial(self._judge, directory, self.requests)
+                answer = in_child(ask, (seconds, gibibytes))
+                shutil.rmtree(directory.parent)
+                yield change, answer or {"verdict": "undecided", "requests": {}}
+
+
+def in_child(call: Callable[[], Any], limits: tuple[int, int] | None = None) -> Any:
+    """What a function returns in a child process; None if the process did not live to say it.
+
+    Args:
+        call: the function, whose result JSON can hold.
+        limits: seconds and gibibytes, with which the child is also silent; None for no limits.
+    """
+    readable, writable = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.close(readable)
+            if limits is not None:
+                gc.disable()
+                signal.alarm(limits[0])  # ends the process
+                resource.setrlimit(resource.RLIMIT_AS, (limits[1] << 30,) * 2)
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, 1)
+                os.dup2(nowhere, 2)
+            result = json.dumps(call()).encode()
+            with os.fdopen(writable, "wb") as pipe:
+                pipe.write(result)
+        except BaseException:  # noqa: BLE001 - the child must end here
+            traceback.print_exc()
+        finally:
+            os._exit(0)
+    os.close(writable)
+    with os.fdopen(readable, "rb") as pipe:
+        answer = pipe.read()
+    os.waitpid(child, 0)
+    return json.loads(answer) if answer else None
+
+
+def _read(path: Path) -> Any:
+    text = path.read_text(encoding="utf-8")
+    return json.loads(text) if path.suffix == ".json" else text
+
+
+def _lay(base: Path, directory: Path, changed: Mapping[str, Any]) -> None:
+    """A directory with the files of another, except those that are changed."""
+    directory.mkdir(parents=True)
+    for file in base.rglob("*"):
+        name = file.relative_to(base)
+        if file.is_file() and str(name) not in changed:
+            (directory / name).parent.mkdir(exist_ok=True)
+            os.link(file, directory / name)
+    for changed_name, content in changed.items():
+        if content is not None:
+            text = content if isinstance(content, str) else json.dumps(content)
+            (directory / changed_name).write_text(text, encoding="utf-8")

@@ -1,0 +1,145 @@
+"""The files of a bundle, and the limits for their names and sizes."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Final
+
+from mmroute.errors import ModelError, Reason, quoted
+from mmroute.model_directory import EMBEDDED_MODEL, MODEL_FILES, TOKENIZER_FILES, ModelFiles
+from mmroute.server.bundle.faults import BundleError, Fault
+
+BUNDLE_PATTERNS: Final = ("*.tiktoken", "*.jinja", "*.model", "tokenizer.model.v*")
+"""Patterns of further files: those that the engines' servers send, and Mistral's vocabularies."""
+
+BUNDLE_FILES: Final = tuple(dict.fromkeys((
+    *(name for name in MODEL_FILES if "/" not in name and "*" not in name),
+    "merges.txt", "tiktoken.model", "tokenizer.model", "video_preprocessor_config.json",
+    "vocab.json",
+)))  # fmt: skip
+"""The names of files that a server sends and a client accepts.
+
+They are the files that mmroute reads, and those that the engines' servers send (smg-grpc-servicer
+0.14.1 ``tokenizer_bundle.py``). The latter leave out params.json, tekken.json and
+added_tokens.json.
+"""
+
+SOURCE_FILES: Final = tuple(
+    dict.fromkeys((*BUNDLE_FILES, *BUNDLE_PATTERNS, *MODEL_FILES, *TOKENIZER_FILES))
+)
+"""The files, some by pattern, that are fetched from the hub before a bundle is served.
+
+They are all files that a bundle or a loader could use. With fewer, the content of the hub's local
+cache would decide which files are served.
+"""
+
+_NESTED: Final = tuple(name for name in MODEL_FILES if "/" in name)
+_LONGEST_NAME: Final = 128
+_NAME_CHARACTERS: Final = frozenset(string.ascii_letters + string.digits + "._-+ ")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The limits for a worker's files. The first three are those of smg's client.
+
+    Attributes:
+        stream_bytes: the most bytes in all chunks of one call, counted while they arrive.
+        files: the most files in one bundle.
+        unpacked_bytes: the most bytes in all files, counted while they are inflated.
+        ratio: the highest ratio of a file's size to its deflated size. The highest one seen in a
+            large file is 28, in Gemma 3's tokenizer_config.json.
+    """
+
+    stream_bytes: int = 200 << 20
+    files: int = 50
+    unpacked_bytes: int = 500 << 20
+    ratio: int = 200
+
+
+def files_of(model: ModelFiles) -> dict[str, Path]:
+    """The files of a model that go into its bundle, by name, sorted.
+
+    Raises:
+        ModelError: `missing_file` if the model has none of these files.
+    """
+    matched = (path for pattern in BUNDLE_PATTERNS for path in model.root.glob(pattern))
+    names = {*BUNDLE_FILES, *(path.name for path in matched)}
+    paths = {name: model.path(name) for name in sorted(names) if model.has(name)}
+    if not paths:
+        raise ModelError(
+            Reason.MISSING_FILE, f"{model.root} has none of the files that bundles hold."
+        )
+    return paths
+
+
+def check_flat(model: ModelFiles) -> None:
+    """Refuse a model with files outside its directory, because a bundle would lack them.
+
+    Raises:
+        ModelError: `invalid_config_field`; `model_not_found` for a model that is part of a package.
+    """
+    if model.name == EMBEDDED_MODEL:
+        raise ModelError(
+            Reason.MODEL_NOT_FOUND,
+            f"{model.name} is part of a package and has no directory, so its bundle would not be a "
+            "model that can be loaded. Serve a model directory.",
+        )
+    nested = sorted(str(path) for pattern in _NESTED for path in model.root.glob(pattern))
+    if nested:
+        raise ModelError(
+            Reason.INVALID_CONFIG_FIELD,
+            f"{model.name}: a bundle has no directories, so {', '.join(nested)} cannot be in it. "
+            "Give a directory with one chat template.",
+        )
+
+
+def check_names(names: Iterable[str], limits: Limits) -> None:
+    """Refuse names that no bundle of tokenizer files has.
+
+    Raises:
+        BundleError: a name is refused; the message has it.
+    """
+    seen: dict[str, str] = {}
+    for count, name in enumerate(names, 1):
+        if count > limits.files:
+            raise BundleError(
+                Fault.TOO_MANY_FILES, f"The bundle has more than {limits.files} files."
+            )
+        fault = _fault_of_name(name)
+        if fault is not None:
+            raise BundleError(fault, f"The bundle has a file named {quoted(name)}: {fault}.")
+        earlier = seen.setdefault(name.casefold(), name)
+        if len(seen) < count:
+            raise BundleError(
+                Fault.DUPLICATE_NAME if earlier == name else Fault.CASE_COLLISION,
+                f"The bundle has the files {quoted(earlier)} and {quoted(name)}.",
+            )
+    if not seen:
+        raise BundleError(Fault.NO_FILES, "The bundle has no files.")
+
+
+def _fault_of_name(name: str) -> Fault | None:
+    unsafe = {
+        Fault.NAME_EMPTY: not name,
+        Fault.NAME_TOO_LONG: len(name) > _LONGEST_NAME,
+        Fault.CONTROL_CHARACTER: any(letter < " " or letter == "\x7f" for letter in name),
+        Fault.NAME_NOT_ASCII: not name.isascii(),
+        Fault.BACKSLASH: "\\" in name,
+        Fault.DRIVE_PREFIX: ":" in name,
+        Fault.ABSOLUTE_PATH: name.startswith("/"),
+        Fault.TRAVERSAL: any(part in ("..", ".") for part in name.split("/")),
+        Fault.NESTED_DIRECTORY: "/" in name,
+        Fault.NOT_A_TOKENIZER_FILE: not _is_tokenizer_file(name),
+    }
+    return next((fault for fault, is_so in unsafe.items() if is_so), None)
+
+
+def _is_tokenizer_file(name: str) -> bool:
+    if name in BUNDLE_FILES:
+        return True
+    plain = not name.startswith(".") and _NAME_CHARACTERS.issuperset(name)
+    return plain and any(fnmatchcase(name, pattern) for pattern in BUNDLE_PATTERNS)

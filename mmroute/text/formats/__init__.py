@@ -1,0 +1,1 @@
+"""Tokenizer formats that no request path reads."""

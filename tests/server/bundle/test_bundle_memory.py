@@ -1,0 +1,121 @@
+"""The largest bundle that is taken: it needs little memory, and one byte more is refused."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import itertools
+import json
+import os
+import subprocess
+import sys
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bundle_helpers import (
+    VLLM,
+    Entry,
+    metadata,
+    piece,
+    worker,
+    zip_of,
+)
+
+from mmroute.server.bundle import BundleError, Fault, Limits
+from mmroute.server.bundle.bundle_pb2 import ZipChunk
+from mmroute.server.bundle.services import FILES_SERVICE
+from mmroute.server.bundle.streams import receive_zip
+
+
+def chunk(data: bytes, sha256: str = "") -> bytes:
+    return ZipChunk(data=data, sha256=sha256).SerializeToString()
+
+
+# On Linux a process inherits the peak of who started it: that must be nobody large.
+BETWEEN = "import subprocess, sys; sys.exit(subprocess.call([sys.executable, *sys.argv[1:]]))"
+
+
+MEASURE = """
+import json, resource, sys
+from mmroute.server.bundle import fetch_bundle
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # KiB; bytes on macOS
+before = peak()
+with fetch_bundle(sys.argv[1]) as bundle:
+    size = sum(path.stat().st_size for path in bundle.files.values())
+unit = 1 if sys.platform == "darwin" else 1024
+print(json.dumps({"size": size, "grown": (peak() - before) * unit}))
+"""
+
+
+def largest_zip() -> Iterator[bytes]:
+    """The largest zip that is taken, to the byte: one stored file of zeros."""
+    head = len(zip_of(Entry(b"big.model", b"", method=0)))
+    size = Limits().stream_bytes - head
+    block = bytes(1 << 20)
+    crc = 0
+    for start in range(0, size, len(block)):
+        crc = zlib.crc32(block[: size - start], crc)
+    fields = {"crc": crc, "packed": size, "size": size}
+    frame = zip_of(Entry(b"big.model", b"", method=0, local=fields, central=fields),
+                   end={"offset": 39 + size})  # fmt: skip
+    yield frame[:39]
+    yield from itertools.repeat(block, size // len(block))
+    yield block[: size % len(block)]
+    yield frame[39:]
+
+
+def largest_zip_messages() -> Iterator[bytes]:
+    digest, total = hashlib.sha256(), 0
+    for block in largest_zip():
+        digest.update(block)
+        total += len(block)
+        yield chunk(block, digest.hexdigest() if total == Limits().stream_bytes else "")
+
+
+def largest_files_messages() -> Iterator[bytes]:
+    size, block = Limits().stream_bytes, bytes(1 << 20)
+    content = hashlib.sha256()
+    for _ in range(size // len(block)):
+        content.update(block)
+    name = b"big.model"
+    whole = len(name).to_bytes(4, "little") + name + content.digest()
+    yield metadata({"big.model": size}, hashlib.sha256(whole).hexdigest())
+    for index in range(last := size // len(block)):
+        yield piece("big.model", block, index, last=index == last - 1)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("protocol", ["zip", "files"])
+def test_memory_is_bounded_for_the_largest_bundle(protocol: str, tmp_path: Path) -> None:
+    service, messages = {
+        "zip": (VLLM, largest_zip_messages), "files": (FILES_SERVICE, largest_files_messages),
+    }[protocol]  # fmt: skip
+    with worker({service: lambda _: messages()}) as address:
+        result = subprocess.run(
+            [sys.executable, "-c", BETWEEN, "-c", MEASURE, address],
+            capture_output=True, text=True, check=False, env=os.environ | {"TMPDIR": str(tmp_path)},
+        )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    measured = json.loads(result.stdout)
+    assert measured["size"] > Limits().stream_bytes - 200
+    assert measured["grown"] < Limits().stream_bytes // 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_byte_more_is_refused() -> None:
+    def one_more() -> Iterator[bytes]:
+        first = True
+        for block in largest_zip():
+            yield chunk(b"x" + block if first else block)
+            first = False
+
+    class Nowhere(io.RawIOBase):
+        def write(self, data: Any) -> int:
+            return len(data)
+
+    with pytest.raises(BundleError) as caught:
+        receive_zip(one_more(), Nowhere(), Limits())  # type: ignore[arg-type]  # it only writes
+    assert caught.value.fault is Fault.STREAM_TOO_LARGE

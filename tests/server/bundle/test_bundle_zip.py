@@ -1,0 +1,255 @@
+"""Zips that workers send: what may be used is unpacked, all else is refused by name."""
+
+from __future__ import annotations
+
+import io
+import struct
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+import pytest
+from bundle_helpers import Entry, deflated, zip_messages, zip_of, zip_worker
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mmroute.server.bundle import BundleError, Fault, Limits, fetch_bundle
+from mmroute.server.bundle.unpack import unpack
+
+TWO = (Entry(b"config.json", b"1"), Entry(b"vocab.json", b"22"))
+LARGE = b"x" * (2 << 20)
+ZIP64_EXTRA = struct.pack("<2H2Q", 1, 16, 2, 2)
+
+
+def named(name: str | bytes) -> bytes:
+    return zip_of(Entry(name if isinstance(name, bytes) else name.encode()))
+
+
+def both(**fields: object) -> bytes:
+    """A zip whose two headers agree on something wrong."""
+    return zip_of(Entry(local=fields, central=fields))
+
+
+HOSTILE: dict[str, tuple[Fault, bytes]] = {
+    "no zip": (Fault.NOT_A_ZIP, b"not a zip, but long enough to be one"),
+    "a few bytes": (Fault.NOT_A_ZIP, b"PK\x05\x06"),
+    "cut short": (Fault.NOT_A_ZIP, zip_of(*TWO)[:-30]),
+    "bytes behind": (Fault.NOT_A_ZIP, zip_of(*TWO, suffix=b"\0")),
+    "a zip behind": (Fault.NOT_A_ZIP, zip_of(*TWO, suffix=zip_of(Entry()))),
+    "a comment": (Fault.NOT_A_ZIP, zip_of(*TWO, comment=b"hello")),
+    "an end within the comment": (Fault.NOT_A_ZIP, zip_of(*TWO, suffix=zip_of())),
+    "a program before, offsets as they were": (Fault.NOT_A_ZIP, b"#!/bin/sh\n" + zip_of(*TWO)),
+    "bytes behind the directory": (Fault.NOT_A_ZIP, zip_of(*TWO, before_end=b"hidden")),
+    "a file that is not counted": (Fault.NOT_A_ZIP, zip_of(*TWO, end={"here": 1, "count": 1})),
+    "a file that is not listed": (Fault.NOT_A_ZIP, zip_of(*TWO, end={"here": 3, "count": 3})),
+    "two files in one place": (Fault.DUPLICATE_NAME, zip_of(
+        TWO[0], Entry(b"config.json", b"1", central={"offset": 0}))),
+    "a file within another": (Fault.CORRUPT_DATA, zip_of(
+        TWO[0], Entry(b"vocab.json", central={"offset": 10}))),
+    "more data is claimed than there is": (Fault.NOT_A_ZIP, both(packed=999)),
+    "a file behind the end": (Fault.NOT_A_ZIP, zip_of(Entry(central={"offset": 999}))),
+    "another file at its offset": (Fault.CORRUPT_DATA, zip_of(
+        Entry(b"config.json", local={"name": b"CONFIG.json"}))),
+    "zip64 offset": (Fault.NOT_A_ZIP, zip_of(Entry(central={"offset": 0xFFFFFFFF}))),
+    "zip64 count": (Fault.TOO_MANY_FILES, zip_of(Entry(), end={"count": 0xFFFF})),
+    "zip64 directory": (Fault.NOT_A_ZIP, zip_of(Entry(), end={"offset": 0xFFFFFFFF})),
+    "a zip64 end": (Fault.NOT_A_ZIP, zip_of(
+        Entry(), before_end=struct.pack("<4sLQL", b"PK\x06\x07", 0, 0, 1))),
+    "encrypted": (Fault.ENCRYPTED, both(flags=1)),
+    "strongly encrypted": (Fault.ENCRYPTED, both(flags=1 << 6)),
+    "a hidden directory": (Fault.ENCRYPTED, both(flags=1 << 13)),
+    "lzma": (Fault.UNSUPPORTED_COMPRESSION, both(method=14)),
+    "aes": (Fault.UNSUPPORTED_COMPRESSION, both(method=99)),
+    "a link": (Fault.SYMLINK, zip_of(Entry(content=b"/etc/passwd", attributes=0o120777 << 16))),
+    "a device": (Fault.NOT_A_FILE, zip_of(Entry(attributes=0o020666 << 16))),
+    "a pipe": (Fault.NOT_A_FILE, zip_of(Entry(attributes=0o010666 << 16))),
+    "a directory": (Fault.NOT_A_FILE, zip_of(Entry(attributes=0o040755 << 16))),
+    "a directory of DOS": (Fault.NOT_A_FILE, zip_of(Entry(attributes=0x10))),
+    "a directory by its name": (Fault.NESTED_DIRECTORY, zip_of(Entry(b"sub/", b"", attributes=0))),
+    "no files": (Fault.NO_FILES, zip_of()),
+    "51 files": (Fault.TOO_MANY_FILES, zip_of(
+        *(Entry(f"{n}.jinja".encode()) for n in range(51)))),
+    "60,000 files that are not there": (Fault.TOO_MANY_FILES, zip_of(
+        Entry(), end={"here": 60_000, "count": 60_000})),
+    "a directory of 2 MiB": (Fault.NOT_A_ZIP, zip_of(
+        *(Entry(f"{n}.jinja".encode(), central={"extra": b"\0" * 0xFFF0}) for n in range(40)))),
+    "no name": (Fault.NAME_EMPTY, named("")),
+    "a long name": (Fault.NAME_TOO_LONG, named("a" * 250 + ".jinja")),
+    "a NUL in the name": (Fault.CONTROL_CHARACTER, named("tokenizer.json\0.jinja")),
+    "a line break in the name": (Fault.CONTROL_CHARACTER, named("a\n.jinja")),
+    "a delete in the name": (Fault.CONTROL_CHARACTER, named("a\x7f.jinja")),
+    "a name that is not ASCII": (Fault.NAME_NOT_ASCII, named("é.jinja")),
+    "a name that is not UTF-8": (Fault.NAME_NOT_ASCII, named(b"\xe9.jinja")),
+    "a backslash": (Fault.BACKSLASH, named("..\\evil.jinja")),
+    "a drive": (Fault.DRIVE_PREFIX, named("C:evil.jinja")),
+    "a second stream": (Fault.DRIVE_PREFIX, named("config.json:evil.jinja")),
+    "an absolute path": (Fault.ABSOLUTE_PATH, named("/etc/evil.jinja")),
+    "two dots": (Fault.TRAVERSAL, named("../evil.txt")),
+    "two dots within": (Fault.TRAVERSAL, named("a/../../evil.jinja")),
+    "one dot": (Fault.TRAVERSAL, named("./tokenizer.json")),
+    "a nested file": (Fault.NESTED_DIRECTORY, named("sub/tokenizer.json")),
+    "weights": (Fault.NOT_A_TOKENIZER_FILE, named("model.safetensors")),
+    "code": (Fault.NOT_A_TOKENIZER_FILE, named("tokenization_evil.py")),
+    "a hidden file": (Fault.NOT_A_TOKENIZER_FILE, named(".evil.jinja")),
+    "a shell's character": (Fault.NOT_A_TOKENIZER_FILE, named("$(evil).jinja")),
+    "other case": (Fault.NOT_A_TOKENIZER_FILE, named("Tokenizer.JSON")),
+    "one name twice": (Fault.DUPLICATE_NAME, zip_of(Entry(), Entry(content=b"other"))),
+    "names that differ in case": (Fault.CASE_COLLISION, zip_of(
+        Entry(b"a.jinja"), Entry(b"A.jinja"))),
+    "more is claimed than may be": (Fault.UNPACKED_TOO_LARGE, zip_of(
+        *(Entry(f"{n}.model".encode(), local={"size": 300 << 20}, central={"size": 300 << 20})
+          for n in range(2)))),
+    "more is inflated than claimed": (Fault.CORRUPT_DATA, zip_of(
+        Entry(content=LARGE, local={"size": 9}, central={"size": 9}))),
+    "less is inflated than claimed": (Fault.SIZE_MISMATCH, both(size=9)),
+    "more is stored than claimed": (Fault.CORRUPT_DATA, zip_of(
+        Entry(content=b"abc", method=0, local={"size": 2}, central={"size": 2}))),
+    "a bomb that is honest": (Fault.RATIO_TOO_HIGH, zip_of(Entry(content=LARGE))),
+    "another checksum": (Fault.CORRUPT_DATA, both(crc=1)),
+    "no deflated data": (Fault.CORRUPT_DATA, zip_of(Entry(content=b"ab", packed=b"\xff\xff"))),
+    "deflated data cut short": (Fault.CORRUPT_DATA, zip_of(
+        Entry(content=b"abc" * 99, packed=deflated(b"abc" * 99)[:-2]))),
+    "no data at all": (Fault.CORRUPT_DATA, zip_of(Entry(content=b"ab", packed=b""))),
+}  # fmt: skip
+
+# What `zipfile` reads past: the files are those of the directory, with their checksums.
+HARMLESS: dict[str, bytes] = {
+    "bytes before": zip_of(*TWO, prefix=b"#!/bin/sh\n"),
+    "bytes between": zip_of(TWO[0], Entry(b"vocab.json", b"22", before=b"hidden")),
+    "bytes before the directory": zip_of(*TWO, before_directory=b"hidden"),
+    "bytes behind deflated data": zip_of(
+        Entry(packed=deflated(b"{}") + b"hidden")),
+    "another size in its header": zip_of(Entry(local={"size": 1})),
+    "another method in its header": zip_of(Entry(local={"method": 0})),
+    "another checksum in its header": zip_of(Entry(local={"crc": 1})),
+    "zip64 sizes": zip_of(Entry(central={"size": 0xFFFFFFFF, "extra": ZIP64_EXTRA})),
+    "zip64 beside true sizes": zip_of(Entry(central={"extra": ZIP64_EXTRA})),
+    "zip64 in its own header": zip_of(Entry(extra=ZIP64_EXTRA)),
+    "encrypted by its own header only": zip_of(Entry(local={"flags": 1})),
+    "sizes behind the data": both(flags=1 << 3),
+    "several volumes": zip_of(Entry(), end={"disk": 1}),
+    "in another volume": zip_of(Entry(central={"disk": 1})),
+}  # fmt: skip
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("case", HOSTILE)
+def test_hostile_zips_are_refused_by_name_and_leave_nothing(case: str, private: Path) -> None:
+    fault, archive = HOSTILE[case]
+    with zip_worker(zip_messages(archive)) as address, pytest.raises(BundleError) as caught:
+        fetch_bundle(address)
+    assert caught.value.fault is fault
+    assert str(caught.value).startswith(f"{address}: ")
+    assert list(private.iterdir()) == []
+
+
+@pytest.mark.parametrize("case", HARMLESS)
+def test_only_what_the_directory_lists_is_written(case: str, tmp_path: Path) -> None:
+    archive = HARMLESS[case]
+    files = unpack(io.BytesIO(archive), len(archive), tmp_path, Limits())
+    contents = {"config.json": b"1", "vocab.json": b"22", "tokenizer.json": b"{}"}
+    for name, path in files.items():
+        assert path.read_bytes() == contents[name]
+    assert sorted(tmp_path.iterdir()) == sorted(files.values())
+
+
+@pytest.mark.process
+def test_what_is_refused_is_not_written_elsewhere(tmp_path: Path, private: Path) -> None:
+    outside = tmp_path / "evil.jinja"
+    for name in ("../evil.jinja", str(outside)):
+        with zip_worker(zip_messages(named(name))) as address, pytest.raises(BundleError):
+            fetch_bundle(address)
+    assert sorted(tmp_path.iterdir()) == [private]
+
+
+@pytest.mark.process
+def test_the_zips_of_zipfile_are_unpacked(private: Path) -> None:
+    contents = {
+        "tokenizer.json": b'{"a": 1}' * 99_999,
+        "config.json": b"",
+        "chat_template.v3_image.jinja": b"{{ messages }}",
+        "qwen.tiktoken": bytes(range(256)) * 300,
+        "spm model+1.model": b"\0",
+    }
+    for compression in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        out = io.BytesIO()
+        with zipfile.ZipFile(out, "w", compression) as archive:
+            for name, content in contents.items():
+                archive.writestr(name, content)
+        with (
+            zip_worker(zip_messages(out.getvalue())) as address,
+            fetch_bundle(address) as bundle,
+        ):
+            assert {name: path.read_bytes() for name, path in bundle.files.items()} == contents
+            assert sorted(path.name for path in bundle.root.iterdir()) == sorted(contents)
+            if sys.platform != "win32":
+                assert bundle.root.stat().st_mode & 0o777 == 0o700
+                assert {p.stat().st_mode & 0o777 for p in bundle.files.values()} == {0o600}
+    assert list(private.iterdir()) == []
+
+
+@pytest.mark.process
+def test_fifty_files_pass(private: Path) -> None:
+    archive = zip_of(*(Entry(f"{n}.jinja".encode()) for n in range(50)))
+    with zip_worker(zip_messages(archive)) as address, fetch_bundle(address) as bundle:
+        assert len(bundle.files) == 50
+    assert list(private.iterdir()) == []
+
+
+def test_a_bomb_is_left_before_it_is_inflated(tmp_path: Path) -> None:
+    content = bytes(20 << 20)
+    archive = zip_of(Entry(content=content))
+    with pytest.raises(BundleError) as caught:
+        unpack(io.BytesIO(archive), len(archive), tmp_path, Limits())
+    assert caught.value.fault is Fault.RATIO_TOO_HIGH
+    written = sum(path.stat().st_size for path in tmp_path.iterdir())
+    assert written <= len(archive) * Limits().ratio < len(content)
+
+
+def test_the_sum_of_all_files_is_limited(tmp_path: Path) -> None:
+    archive = zip_of(*TWO)
+    unpack(io.BytesIO(archive), len(archive), tmp_path, Limits(unpacked_bytes=3))
+    with pytest.raises(BundleError) as caught:
+        unpack(io.BytesIO(archive), len(archive), tmp_path, Limits(unpacked_bytes=2))
+    assert caught.value.fault is Fault.UNPACKED_TOO_LARGE
+
+
+def test_what_exists_is_not_written_over(tmp_path: Path) -> None:
+    (tmp_path / "config.json").symlink_to(tmp_path / "elsewhere")
+    archive = zip_of(*TWO)
+    with pytest.raises(FileExistsError):
+        unpack(io.BytesIO(archive), len(archive), tmp_path, Limits())
+    assert not (tmp_path / "elsewhere").exists()
+
+
+GOOD = zip_of(Entry(b"config.json", b"abc" * 50), Entry(b"a.jinja", b"xyz", method=0))
+CONTENTS = {b"abc" * 50, b"xyz"}
+
+
+def unpacked(archive: bytes) -> dict[str, bytes] | None:
+    """The files by name; None if the zip is refused. Nothing but `BundleError` may be raised."""
+    with tempfile.TemporaryDirectory() as directory, tempfile.TemporaryFile() as spool:
+        spool.write(archive)
+        try:
+            files = unpack(spool, len(archive), Path(directory), Limits())
+        except BundleError:
+            return None
+        return {name: path.read_bytes() for name, path in files.items()}
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, len(GOOD) - 1), st.integers(0, 255)), min_size=1, max_size=4)
+)
+def test_changed_bytes_are_refused_or_change_no_content(changes: list[tuple[int, int]]) -> None:
+    archive = bytearray(GOOD)
+    for place, value in changes:
+        archive[place] = value
+    files = unpacked(bytes(archive))
+    assert files is None or set(files.values()) <= CONTENTS
+
+
+@given(st.binary(max_size=200), st.booleans())
+def test_any_bytes_are_refused_by_name(junk: bytes, with_end: bool) -> None:
+    files = unpacked(junk + zip_of()[-22:] if with_end else junk)
+    assert not files
