@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING
 
 from mmroute.lazy import lazily
-
 from mmroute.text.sequence import Sequence
 from mmroute.text.stop import (
     StopConditions,
@@ -19,8 +18,8 @@ if TYPE_CHECKING:
     from mmroute.text.loading import load_tokenizer
 
 __all__ = [
-    "DecodeStream", "LoadedTokenizer", "Sequence", "StopConditions", "StopOutput", "StopSequenceDecoder",
-    "StopString", "StopToken", "TokenDecoder", "load_tokenizer",
+    "DecodeStream", "LoadedTokenizer", "Sequence", "StopConditions", "StopOutput",
+    "StopSequenceDecoder", "StopString", "StopToken", "TokenDecoder", "load_tokenizer",
 ]  # fmt: skip
 
 # Decoding needs no files, and these do.
