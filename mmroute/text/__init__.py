@@ -18,9 +18,17 @@ if TYPE_CHECKING:
     from mmroute.text.loading import load_tokenizer
 
 __all__ = [
-    "DecodeStream", "LoadedTokenizer", "Sequence", "StopConditions", "StopOutput",
-    "StopSequenceDecoder", "StopString", "StopToken", "TokenDecoder", "load_tokenizer",
-]  # fmt: skip
+    "DecodeStream",
+    "LoadedTokenizer",
+    "Sequence",
+    "StopConditions",
+    "StopOutput",
+    "StopSequenceDecoder",
+    "StopString",
+    "StopToken",
+    "TokenDecoder",
+    "load_tokenizer",
+]
 
 # Decoding needs no files, and these do.
 __getattr__ = lazily(
