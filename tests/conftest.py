@@ -133,12 +133,6 @@ def private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return directory
 
 
-@pytest.fixture
-def memory_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Servers search no memory for removed models: that of all tests takes a second each time."""
-    monkeypatch.setattr("mmroute.server.models.reclaim", lambda: None)
-
-
 STARTS: Final = frozenset({"subprocess.Popen", "os.fork", "socket.bind", "multiprocessing.start"})
 running: list[pytest.Item] = []
 

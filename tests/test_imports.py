@@ -107,7 +107,7 @@ def test_the_front_of_the_server_knows_no_models_and_no_api() -> None:
 TOOLS: Final = {path.stem: path for path in (ROOT / "tools").glob("*.py")}
 TEST_MODULES: Final = {
     path.stem
-    for room in ("helpers", "core/conformance")
+    for room in ("helpers", "core/conformance", "text/decode")
     for path in (ROOT / "tests" / room).glob("*.py")
 }
 

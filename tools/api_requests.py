@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from chat_requests import MESSAGES, RESPONSES
 from media_files import png_url
 from odd_requests import ODD_VALUES, label
 from replayed import Posted
-from server_helpers import MESSAGES, RESPONSES
 
 _URL: Final = png_url(40, 30)
 _OTHER_URL: Final = png_url(100, 60)

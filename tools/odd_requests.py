@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
+from chat_requests import CHAT, COMPLETION, DETOKENIZE, TOKENIZE
 from media_files import png_url
 from replayed import Posted
-from server_helpers import CHAT, COMPLETION, DETOKENIZE, TOKENIZE
 
 _Base: TypeAlias = tuple[str, Mapping[str, Any], tuple[str, ...]]
 """A route, a body that is all right, and its fields."""

@@ -32,12 +32,12 @@ from typing import Any, Final
 
 import vector_files  # noqa: F401 - it puts the tests on the path
 from api_requests import api_requests
+from chat_requests import DETOKENIZE
 from comparison import read_vectors
 from engine import add_phi3v_code
 from odd_requests import odd_requests
 from replayed import Posted, posted
 from server_differences import DELIBERATE
-from server_helpers import DETOKENIZE
 from side_by_side import verdict
 from two_servers import Reply, mmroute_serve, post, vllm_render
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from server_helpers import CHAT, COMPLETION, TOKENIZE
+from chat_requests import CHAT, COMPLETION, TOKENIZE
 
 from mmroute.lab.parity.cases import UndecidedError
 from mmroute.lab.parity.oracles.common import given, prompt_field

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from chat_requests import MESSAGES, RESPONSES
 from replayed import Posted
-from server_helpers import MESSAGES, RESPONSES
 
 from mmroute.engines.vllm.message_schema import OTHER_MEDIA, TEXT_FIELD
 from mmroute.lab.parity.oracles.pictures import has_media

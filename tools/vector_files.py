@@ -16,7 +16,13 @@ ROOT: Final = Path(__file__).parents[1]
 TESTS: Final = ROOT / "tests"
 VECTORS: Final = TESTS / "core" / "conformance" / "vectors"
 
-sys.path[:0] = [str(path) for path in (TESTS / "helpers", TESTS / "core" / "conformance", ROOT)]
+_PLACES: Final = (
+    TESTS / "helpers",
+    TESTS / "core" / "conformance",
+    TESTS / "text" / "decode",
+    ROOT,
+)
+sys.path[:0] = [str(TESTS / place) for place in _PLACES]
 
 
 def write_lines(path: Path, lines: Sequence[Any]) -> None:

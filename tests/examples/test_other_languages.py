@@ -16,8 +16,9 @@ from typing import Any, Final
 
 import httpx
 import pytest
+from chat_requests import picture
 from paths import ROOT, VECTORS
-from server_helpers import picture, process, wait_until_healthy
+from server_helpers import process, wait_until_healthy
 from waiting import until
 
 from mmroute.lab.parity.prove.process import free_port

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import httpx
-from media_files import png_url
 from starlette.testclient import TestClient
 from waiting import until
 
@@ -23,29 +22,8 @@ from mmroute.server.loading import ModelSource
 from mmroute.server.models import Models
 from mmroute.server.settings import ServerSettings
 
-TOKENIZE: Final = "/tokenize"
-DETOKENIZE: Final = "/detokenize"
-CHAT: Final = "/v1/chat/completions/render"
-COMPLETION: Final = "/v1/completions/render"
-MESSAGES: Final = "/v1/messages/render"
-RESPONSES: Final = "/v1/responses/render"
-HI: Final[list[dict[str, Any]]] = [{"role": "user", "content": "Hi"}]
-EMBEDDINGS: Final[list[dict[str, Any]]] = [
-    {"role": "user", "content": [{"type": "image_embeds", "image_embeds": "x"}]}
-]
-"""A chat without an exact answer: vLLM may answer it."""
 DIRECTORIES: Final = ("small-qwen2.5-vl", "small-pixtral-hf", "small-llava-1.5")
 """The small models that one server serves in the tests."""
-
-
-def picture(width: int, height: int, **more: Any) -> dict[str, Any]:
-    """A part with a PNG of this size."""
-    return {"type": "image_url", "image_url": {"url": png_url(width, height)}, **more}
-
-
-def user(*parts: Any) -> list[dict[str, Any]]:
-    """A chat of one message."""
-    return [{"role": "user", "content": list(parts)}]
 
 
 @contextlib.contextmanager

@@ -16,6 +16,12 @@ from mmroute.server import ModelSource
 from mmroute.server.models import Models
 
 
+@pytest.fixture
+def memory_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers search no memory for removed models: that of all tests takes a second each time."""
+    monkeypatch.setattr("mmroute.server.models.reclaim", lambda: None)
+
+
 @pytest.fixture(scope="session")
 def models(small_model: Callable[[str], Path]) -> Models:
     """Three small models and the embedded one, loaded once for all applications."""

@@ -14,15 +14,9 @@ from typing import Final
 import httpx
 import msgspec
 import pytest
+from chat_requests import CHAT
 from scripted_publisher import Worker
-from server_helpers import (
-    CHAT,
-    error_of,
-    log_lines,
-    metric,
-    running,
-    serving,
-)
+from server_helpers import error_of, log_lines, metric, running, serving
 from small_models import as_qwen3_5
 from starlette.testclient import TestClient
 from waiting import until

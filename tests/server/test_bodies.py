@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from chat_requests import CHAT, TOKENIZE
 from PIL import Image
-from server_helpers import CHAT, TOKENIZE, serving
+from server_helpers import serving
 
 from mmroute import Normalizer
 from mmroute.api.vllm import ApiError

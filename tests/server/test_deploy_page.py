@@ -10,8 +10,9 @@ from typing import Any, Final
 
 import pytest
 import yaml  # type: ignore[import-untyped]  # has no types of its own
+from chat_requests import CHAT, HI
 from paths import ROOT
-from server_helpers import CHAT, HI, serving
+from server_helpers import serving
 
 from mmroute.cli import main
 from mmroute.server import ModelSource

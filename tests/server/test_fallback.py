@@ -7,8 +7,9 @@ import re
 from typing import Any, Final
 
 import pytest
+from chat_requests import CHAT, EMBEDDINGS, HI, user
 from scripted_server import ScriptedServer
-from server_helpers import CHAT, EMBEDDINGS, HI, error_of, metric, serving, user
+from server_helpers import error_of, metric, serving
 
 from mmroute.api.vllm import OWN_ROUTES
 from mmroute.server import InexactPolicy, ServerSettings, create_app

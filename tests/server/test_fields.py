@@ -7,20 +7,10 @@ from typing import Any, Final
 
 import pytest
 from cases import PLACEHOLDERS
+from chat_requests import CHAT, COMPLETION, HI, RESPONSES, picture, user
 from harmony_cases import HARMONY_MODEL, harmony_cases, harmony_model
 from server_cases import SERVED_NAMES, ServerCase, server_cases
-from server_helpers import (
-    CHAT,
-    COMPLETION,
-    HI,
-    RESPONSES,
-    answers_to,
-    error_of,
-    picture,
-    posted,
-    serving,
-    user,
-)
+from server_helpers import answers_to, error_of, posted, serving
 from small_models import SMALL_MODELS, write_model
 
 from mmroute import EngineSettings

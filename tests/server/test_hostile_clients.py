@@ -13,19 +13,10 @@ from typing import Any, Final
 
 import httpx
 import pytest
+from chat_requests import CHAT, COMPLETION, HI, MESSAGES, RESPONSES, TOKENIZE
 from media_files import png_url
 from scripted_server import ScriptedServer
-from server_helpers import (
-    CHAT,
-    COMPLETION,
-    HI,
-    MESSAGES,
-    RESPONSES,
-    TOKENIZE,
-    error_of,
-    metric,
-    serving,
-)
+from server_helpers import error_of, metric, serving
 
 from mmroute.api.vllm import ApiError
 from mmroute.net.links import ImageLinks

@@ -11,7 +11,8 @@ from typing import Final
 
 import httpx
 import pytest
-from server_helpers import CHAT, TOKENIZE, running
+from chat_requests import CHAT, TOKENIZE
+from server_helpers import running
 from waiting import until
 
 pytestmark = pytest.mark.process

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from chat_requests import CHAT, TOKENIZE
 from PIL import Image
-from server_helpers import CHAT, TOKENIZE, answers_to, metric, posted, serving
+from server_helpers import answers_to, metric, posted, serving
 from starlette.testclient import TestClient
 
 from mmroute import FastPaths

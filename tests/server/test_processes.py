@@ -16,7 +16,8 @@ from typing import Any, Final
 
 import httpx
 import pytest
-from server_helpers import CHAT, HI, TOKENIZE, children, log_lines, running, settled
+from chat_requests import CHAT, HI, TOKENIZE
+from server_helpers import children, log_lines, running, settled
 from waiting import until
 
 from mmroute import Normalizer

@@ -9,21 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from chat_requests import CHAT, COMPLETION, DETOKENIZE, EMBEDDINGS, HI, TOKENIZE, picture, user
 from media_files import png_url
 from paths import ROOT
-from server_helpers import (
-    CHAT,
-    COMPLETION,
-    DETOKENIZE,
-    DIRECTORIES,
-    EMBEDDINGS,
-    HI,
-    TOKENIZE,
-    error_of,
-    picture,
-    serving,
-    user,
-)
+from server_helpers import DIRECTORIES, error_of, serving
 from small_models import Files, write_model
 from small_text_families import TEXT_FAMILIES
 from starlette.testclient import TestClient

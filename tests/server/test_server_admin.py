@@ -13,7 +13,8 @@ from typing import Any, Final
 
 import httpx
 import pytest
-from server_helpers import CHAT, HI, error_of, serving
+from chat_requests import CHAT, HI
+from server_helpers import error_of, serving
 from starlette.testclient import TestClient
 from waiting import until
 

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from chat_requests import EMBEDDINGS, HI
 from paths import ROOT
-from server_helpers import EMBEDDINGS, HI, process, running
+from server_helpers import process, running
 
 from mmroute.lab.parity.prove.process import free_port
 from mmroute.model_directory import EMBEDDED_MODEL

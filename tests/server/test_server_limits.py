@@ -9,7 +9,8 @@ from typing import Any
 
 import httpx
 import pytest
-from server_helpers import CHAT, COMPLETION, HI, TOKENIZE, error_of, metric, serving
+from chat_requests import CHAT, COMPLETION, HI, TOKENIZE
+from server_helpers import error_of, metric, serving
 from waiting import until
 
 from mmroute import MmrouteError, Reason

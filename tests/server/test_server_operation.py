@@ -11,20 +11,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from chat_requests import CHAT, COMPLETION, EMBEDDINGS, HI, TOKENIZE, picture, user
 from media_files import png_url
-from server_helpers import (
-    CHAT,
-    COMPLETION,
-    EMBEDDINGS,
-    HI,
-    TOKENIZE,
-    error_of,
-    log_lines,
-    metric,
-    picture,
-    serving,
-    user,
-)
+from server_helpers import error_of, log_lines, metric, serving
 from starlette.testclient import TestClient
 from waiting import until
 

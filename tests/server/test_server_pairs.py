@@ -10,12 +10,13 @@ from typing import Any, Final
 import httpx
 import pytest
 from cases import PLACEHOLDERS
+from chat_requests import CHAT, TOKENIZE
 from comparison import read_lines
 from harmony_cases import HARMONY_MODEL, harmony_cases, harmony_model
 from paths import VECTORS
 from replayed import Posted
 from server_cases import SERVED_NAMES, ServerCase, server_cases
-from server_helpers import CHAT, TOKENIZE, answers_to, serving
+from server_helpers import answers_to, serving
 from side_by_side import verdict
 from small_models import SMALL_MODELS, fingerprint, write_model
 from two_servers import START_DATE, Reply

@@ -16,18 +16,10 @@ from typing import Final
 
 import httpx
 import pytest
+from chat_requests import CHAT, EMBEDDINGS, HI, TOKENIZE
 from media_files import png_url
 from scripted_server import ScriptedServer
-from server_helpers import (
-    CHAT,
-    EMBEDDINGS,
-    HI,
-    TOKENIZE,
-    at_socket,
-    log_lines,
-    process,
-    running,
-)
+from server_helpers import at_socket, log_lines, process, running
 from waiting import until
 
 from mmroute import Normalizer

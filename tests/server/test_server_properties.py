@@ -10,24 +10,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from chat_requests import CHAT, COMPLETION, DETOKENIZE, HI, MESSAGES, RESPONSES, TOKENIZE, user
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from media_files import png_url
 from odd_types import JSON_VALUES, changed, requests
-from server_helpers import (
-    CHAT,
-    COMPLETION,
-    DETOKENIZE,
-    HI,
-    MESSAGES,
-    RESPONSES,
-    TOKENIZE,
-    answers_to,
-    error_of,
-    posted,
-    serving,
-    user,
-)
+from server_helpers import answers_to, error_of, posted, serving
 from starlette.testclient import TestClient
 
 from mmroute.server import ModelSource, ServerSettings

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from chat_requests import CHAT, EMBEDDINGS, HI
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from server_helpers import CHAT, EMBEDDINGS, HI, serving
+from server_helpers import serving
 
 from mmroute.cli import main
 from mmroute.engines.vllm.profile import VLLM

@@ -6,10 +6,10 @@ import copy
 from typing import Any
 
 import pytest
+from chat_requests import CHAT
 from media_files import png_url
 from odd_requests import random_requests
 from replayed import Posted
-from server_helpers import CHAT
 from side_by_side import verdict
 from two_servers import Reply
 

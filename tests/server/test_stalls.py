@@ -18,17 +18,10 @@ from typing import Final
 
 import httpx
 import pytest
+from chat_requests import CHAT, COMPLETION, DETOKENIZE, MESSAGES, RESPONSES, TOKENIZE
 from media_files import chunk, png_url
 from processor import at_present
-from server_helpers import (
-    CHAT,
-    COMPLETION,
-    DETOKENIZE,
-    MESSAGES,
-    RESPONSES,
-    TOKENIZE,
-    wait_until_healthy,
-)
+from server_helpers import wait_until_healthy
 
 from mmroute.lab.parity.prove.process import free_port
 

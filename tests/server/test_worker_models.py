@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from bundle_helpers import serving as offered
+from chat_requests import CHAT
 from media_files import png_url
-from server_helpers import CHAT, serving
+from server_helpers import serving
 
 from mmroute import Normalizer
 from mmroute.server import ModelSource

@@ -14,6 +14,7 @@ from small_vocabularies import SPECIALS, write_ranks, write_vocab_and_merges
 
 from mmroute import load_tokenizer
 from mmroute.cli import main
+from mmroute.model_directory import EMBEDDED_MODEL
 
 
 @pytest.fixture
@@ -142,6 +143,13 @@ def test_a_strip_as_json(source: str, capsys: pytest.CaptureFixture[str]) -> Non
     found = json.loads(capsys.readouterr().out)
     assert found["tokens"] == ["\u0120the", "\u0120", "\u00c3\u00a9"]
     assert found["offsets"] == [[0, 4], [4, 5], [5, 6]]
+
+
+@pytest.mark.parametrize(
+    "arguments", [["7493", "--skip-special-tokens", "1395"], ["--json", "7493", "1395"]]
+)
+def test_options_stand_anywhere(arguments: list[str]) -> None:
+    assert run("decode", EMBEDDED_MODEL, *arguments).status == 0
 
 
 class Terminal(io.StringIO):

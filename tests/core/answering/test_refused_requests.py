@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from server_helpers import user
+from chat_requests import user
 
 from mmroute import AudioLength, ImageSize, Normalizer, Reason, VideoSize
 

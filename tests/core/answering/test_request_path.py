@@ -12,10 +12,10 @@ from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
+from chat_requests import HI, user
 from hypothesis import given
 from hypothesis import strategies as st
 from image_cases import data_url, image_files
-from server_helpers import HI, user
 from small_models import SMALL_MODELS, Files
 
 from mmroute import ImageSize, InexactError, Normalizer, Reason, Request, Routing

@@ -66,8 +66,6 @@ def test_a_script_can_ask_to_fail_on_lines_without_an_exact_answer() -> None:
     [
         (["tokens", EMBEDDED_MODEL, "--input", "/nowhere/x.jsonl"], 2, "/nowhere/x.jsonl"),
         (["tokens", EMBEDDED_MODEL, "--imput", "x"], 2, "Did you mean '--input'?"),
-        (["validate", EMBEDDED_MODEL], 2, "--against ORACLE"),
-        (["validate", EMBEDDED_MODEL, "--against", "http://127.0.0.1:1"], 3, "cannot be reached"),
     ],
 )
 def test_wrong_usage_is_json_where_json_is_asked_for(
@@ -119,7 +117,7 @@ def test_families_lists_what_was_checked(capsys: pytest.CaptureFixture[str]) -> 
     [
         (["tokns"], 2, "Did you mean 'tokens'?"),
         (["tokens", EMBEDDED_MODEL, "--inpt", "x"], 2, "tokens: error: unrecognized arguments"),
-        (["spec", "check", "x", "--modl=y"], 2, "Did you mean '--model'?"),
+        (["doctor", "x", "--vectrs=y"], 2, "Did you mean '--vectors'?"),
         (["blocks", EMBEDDED_MODEL, "x.jsonl"], 2, "Did you mean '--input x.jsonl'?"),
         (["tokens", EMBEDDED_MODEL, "-"], 2, "Did you mean '--input -'?"),
         ([], 2, "COMMAND"),
@@ -139,9 +137,9 @@ def test_mistakes_are_told(arguments: list[str], status: int, words: str) -> Non
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["decode", EMBEDDED_MODEL, "7493", "--skip-special-tokens", "1395"],
-        ["decode", "--json", "--", EMBEDDED_MODEL, "7493", "1395"],
-        ["serve", EMBEDDED_MODEL, "--check-config", f"b={EMBEDDED_MODEL}"],
+        ["resolve", "--json", EMBEDDED_MODEL],
+        ["resolve", EMBEDDED_MODEL, "--json"],
+        ["resolve", "--json", "--", EMBEDDED_MODEL],
     ],
 )
 def test_options_stand_anywhere(arguments: list[str]) -> None:
@@ -315,11 +313,3 @@ def test_a_wrong_type_is_named_in_the_words_of_json() -> None:
     answers = run("tokens", EMBEDDED_MODEL, stdin="\n".join(lines)).stdout.splitlines()
     found = [json.loads(answer)["message"].split("found ")[1].split(";")[0] for answer in answers]
     assert found == ["null", "true", "null", "array", "array"]
-
-
-def test_serve_names_a_misspelt_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MMROUTE_MAX_BODY_BYTE", "5")
-    monkeypatch.setenv("MMROUTE_SERVICE_HOST", "10.0.0.1")  # by Kubernetes
-    warned = run("serve", EMBEDDED_MODEL, "--check-config").stderr
-    assert "no variable MMROUTE_MAX_BODY_BYTE. Did you mean MMROUTE_MAX_BODY_BYTES?" in warned
-    assert "SERVICE_HOST" not in warned

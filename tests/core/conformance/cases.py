@@ -6,8 +6,6 @@ import json
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from mmroute.lab.parity.media_cases import video_cases
-
 Case = dict[str, Any]
 
 # What a user may type for an image; each model gets its own.
@@ -366,6 +364,8 @@ def media_cases(model: str, modalities: Collection[str]) -> Iterator[Case]:
 
 
 def _video_files() -> Iterator[Case]:
+    from mmroute.lab.parity.media_cases import video_cases  # only to make vectors
+
     for one in video_cases():
         if len(json.dumps(one.request)) < _LONGEST_VIDEO:
             yield case(one.id, "video", **one.request)

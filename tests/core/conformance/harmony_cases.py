@@ -7,8 +7,8 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from chat_requests import CHAT, MESSAGES, RESPONSES
 from server_cases import SERVED_NAMES, ServerCase
-from server_helpers import CHAT, MESSAGES, RESPONSES
 from small_families import FAMILY_MODELS
 from small_models import Files
 

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from server_helpers import CHAT, COMPLETION, HI, TOKENIZE
+from chat_requests import CHAT, COMPLETION, HI, TOKENIZE
 
 _ANY_FIELD: Final[Mapping[str, Sequence[Any]]] = {
     "user": (5,), "session_id": (5,), "length_penalty": (None, "2"),

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from command_line import run
+from media_files import png_url
 
 from mmroute import (
     EngineSettings,
@@ -21,7 +22,6 @@ from mmroute import (
     VideoSize,
 )
 from mmroute.engines.vllm.serve_options import FLAGS, LISTS, SHORT, VALUES
-from mmroute.lab.parity.oracles.pictures import data_url
 
 LINE = """\
 PYTHONHASHSEED=0 VLLM_MAX_IMAGE_PIXELS=1000000 HF_TOKEN=secret \\
@@ -231,7 +231,7 @@ def test_hashes_as_events_have_them_and_the_model_string(
     )
     assert short == [int(digest[-16:], 16) for digest in whole]
     picture = {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {
-        "url": data_url(64, 48)}}]}]}  # fmt: skip
+        "url": png_url(64, 48)}}]}]}  # fmt: skip
     spelled = f"{model}/."  # each model string is warned of once in a process
     guessed = run("blocks", spelled, stdin=json.dumps(picture))
     assert json.loads(guessed.stdout)["model_id"] == spelled

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from comparison import expanded, read_vectors
 from paths import VECTORS
-from server_helpers import process
 from small_families import ALL_MODELS
 from small_models import SMALL_MODELS, fingerprint, write_model
 
@@ -285,12 +284,3 @@ def test_any_text_is_a_cache_salt_and_an_empty_one_is_none(tmp_path: Path) -> No
         for salt in (None, "", "a/b@c")
     )
     assert plain == empty != odd
-
-
-@pytest.mark.process
-def test_no_server_speaks_vllm_s_protocol_for_it(tmp_path: Path) -> None:
-    model = write_model(SMALL_MODELS["small-qwen2.5-vl"](), tmp_path / "model")
-    options = (str(model), "--backend", "sglang", "--uds", str(tmp_path / "socket"))
-    with process(*options, log=tmp_path / "log") as server:
-        assert server.wait(60) == 1
-    assert "the routes of mmroute serve are vLLM's" in (tmp_path / "log").read_text()

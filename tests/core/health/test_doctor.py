@@ -9,23 +9,19 @@ import itertools
 import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from paths import VECTORS
 from small_models import SMALL_MODELS, Files, write_model
 from small_text_families import TEXT_FAMILIES
 
 from mmroute import EngineSettings, Normalizer
-from mmroute.errors import MmrouteError
 from mmroute.geometry import CachePlan, Count, ModelContext
 from mmroute.hashing import chain
 from mmroute.health import self_check
 from mmroute.health.self_check import HealthReport, check_model, load_and_check
 from mmroute.health.tested_versions import TESTED, version_of
-from mmroute.lab.parity.oracles.vectors import check_recorded
 from mmroute.model_directory import EMBEDDED_MODEL
 from mmroute.placement import Expansion, Insertion, Placement
 from mmroute.requests.items import ImageSize, Modality
@@ -42,9 +38,7 @@ def detail(report: HealthReport, name: str) -> str:
 
 @pytest.mark.parametrize("name", [*SMALL_MODELS, EMBEDDED_MODEL])
 def test_models_are_healthy(name: str, normalizer: Callable[[str], Normalizer]) -> None:
-    report = check_model(
-        normalizer(name).model, partial(check_recorded, path=VECTORS / f"{name}.jsonl")
-    )
+    report = check_model(normalizer(name).model)
     assert report.healthy, report.failures
     assert report.failures == ""
     assert not [warning for warning in report.warnings if "is inexact" in warning]
@@ -157,19 +151,6 @@ def test_other_ids_are_found_by_vectors_and_show_in_fingerprints(
     assert report.healthy
     original = check_model(normalizer(QWEN).model).fingerprints
     assert dict(original.items() - report.fingerprints.items()).keys() == {"tokenizer.json"}
-    report = load_and_check(path, partial(check_recorded, path=VECTORS / f"{QWEN}.jsonl"))
-    assert "not vllm 0.33.0's answer" in detail(report, "vectors")
-
-
-def test_vectors_that_are_none(normalizer: Callable[[str], Normalizer], tmp_path: Path) -> None:
-    with pytest.raises(MmrouteError):
-        check_model(normalizer(QWEN).model, partial(check_recorded, path=tmp_path / "none.jsonl"))
-    empty = tmp_path / "empty.jsonl"
-    meta = {"kind": "meta", "model": QWEN, "backend": "vllm", "backend_version": "0.33.0"}
-    empty.write_text(json.dumps(meta), encoding="utf-8")
-    assert "no request" in detail(
-        check_model(normalizer(QWEN).model, partial(check_recorded, path=empty)), "vectors"
-    )
 
 
 def test_what_was_tested_is_this_version() -> None:

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from http import HTTPStatus
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from server_helpers import CHAT, error_of, serving
 from small_families import ALL_MODELS
 from small_models import Files, as_qwen3_5, write_model
-from starlette.testclient import TestClient
 
 from mmroute import ModelError, Normalizer, Reason
 from mmroute.geometry import Overrides
 from mmroute.images import read_image
 from mmroute.requests.items import IdentitySource, ImageSize
 from mmroute.requests.lines import request_of
-from mmroute.server.loading import ModelSource
 
 _TOOL = {"type": "function", "function": {"name": "f"}}
 ChangedModel = Callable[..., Path]
@@ -51,12 +47,6 @@ def kimi_k3(tmp_path_factory: pytest.TempPathFactory) -> Normalizer:
     files = ALL_MODELS["small-kimi-k3"]() | {"chat_template.jinja": _TEMPLATE}
     directory = write_model(files, tmp_path_factory.mktemp("kimi") / "k3")
     return Normalizer.from_pretrained(directory)
-
-
-@pytest.fixture(scope="module")
-def served_kimi_k3(kimi_k3: Normalizer) -> Iterator[TestClient]:
-    with serving([ModelSource(kimi_k3.model.name, ("kimi",))]) as client:
-        yield client
 
 
 def test_marks_stay_with_the_letters_before_them(changed_model: ChangedModel) -> None:
@@ -227,15 +217,3 @@ def test_lines_refuse_fields_that_change_prompts_of_kimi_k3(
 ) -> None:
     request = request_of({"messages": [{"role": "user", "content": "x"}], **fields})
     assert kimi_k3.answer(request).reason == reason
-
-
-@pytest.mark.parametrize(("fields", "reason"), _OF_KIMI_K3)
-def test_a_server_refuses_fields_that_change_prompts_of_kimi_k3(
-    served_kimi_k3: TestClient, fields: dict[str, Any], reason: str | None
-) -> None:
-    body = {"messages": [{"role": "user", "content": "x"}], **fields}
-    answer = served_kimi_k3.post(CHAT, json=body)
-    if reason is None:
-        assert answer.status_code == HTTPStatus.OK, answer.text
-    else:
-        assert error_of(answer) == (422, "InexactRouting", reason)

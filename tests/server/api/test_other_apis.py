@@ -10,19 +10,10 @@ from typing import Any, Final
 
 import pytest
 from api_requests import api_requests
+from chat_requests import CHAT, HI, MESSAGES, RESPONSES, TOKENIZE
 from harmony_cases import harmony_model
 from media_files import png_url
-from server_helpers import (
-    CHAT,
-    HI,
-    MESSAGES,
-    RESPONSES,
-    TOKENIZE,
-    answers_to,
-    error_of,
-    posted,
-    serving,
-)
+from server_helpers import answers_to, error_of, posted, serving
 from small_models import write_model
 from starlette.testclient import TestClient
 

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from chat_requests import CHAT, COMPLETION, HI, MESSAGES, RESPONSES
 from media_files import png_url
-from server_helpers import CHAT, COMPLETION, HI, MESSAGES, RESPONSES, serving
+from server_helpers import serving
 from starlette.testclient import TestClient
 
 from mmroute import EngineSettings, ModelError, Normalizer, Request, from_openai

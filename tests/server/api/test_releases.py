@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, Final, get_args
 
 import pytest
-from server_helpers import CHAT, COMPLETION, HI, MESSAGES, RESPONSES, error_of, serving
+from chat_requests import CHAT, COMPLETION, HI, MESSAGES, RESPONSES
+from server_helpers import error_of, serving
 from starlette.testclient import TestClient
 
 from mmroute.api.vllm import ROUTES, release_of, schema_of

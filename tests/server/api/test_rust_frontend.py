@@ -9,10 +9,11 @@ from typing import Any
 
 import compare_frontends
 import pytest
+from chat_requests import CHAT
 from comparison import expanded, read_lines
 from paths import VECTORS
 from rust_cases import TEMPLATE_MODEL
-from server_helpers import CHAT, serving
+from server_helpers import serving
 from small_models import SMALL_MODELS, fingerprint
 
 from mmroute import Normalizer

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from chat_requests import CHAT, TOKENIZE
 from comparison import expanded, read_vectors
 from paths import VECTORS
-from server_helpers import CHAT, TOKENIZE, error_of, metric, serving
+from server_helpers import error_of, metric, serving
 from small_models import SMALL_MODELS
 
 from mmroute import Normalizer

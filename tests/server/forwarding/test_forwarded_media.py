@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from chat_requests import CHAT, HI
 from media_files import media_files, png_url
-from server_helpers import CHAT, HI, error_of, serving
+from server_helpers import error_of, serving
 
 from mmroute import AudioLength, ImageSize, Normalizer, Reason, Routing, VideoSize, forwarding
 from mmroute.forwarding.metadata import mm_metadata

@@ -11,8 +11,9 @@ from typing import Any, Final
 import generate_forwarding
 import paths
 import pytest
+from chat_requests import CHAT, COMPLETION, HI
 from comparison import expanded, read_vectors
-from server_helpers import CHAT, COMPLETION, HI, error_of, serving
+from server_helpers import error_of, serving
 from small_models import SMALL_MODELS, fingerprint
 
 from mmroute import ImageSize, InexactError, Normalizer, Reason, Routing, forwarding

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from chat_requests import CHAT, COMPLETION, picture, user
 from remote_helpers import RANGE, connected
 from scripted_server import ScriptedServer
-from server_helpers import CHAT, COMPLETION, picture, user
 
 from mmroute import InexactError, ModelError, Reason, Remote, connect
 from mmroute.errors import EngineVersionWarning

@@ -13,12 +13,12 @@ from typing import Any, Final
 
 import comparison
 import pytest
+from chat_requests import CHAT, HI, picture, user
 from comparison import expanded, read_vectors
 from media_files import png_url
 from paths import VECTORS
 from remote_helpers import LINK, PART, QWEN, RANGE, connected, listening
 from scripted_server import ScriptedServer
-from server_helpers import CHAT, HI, picture, user
 
 from mmroute import ImageSize, InexactError, Lora, Normalizer, Reason, Remote, Routing, connect
 from mmroute.forwarding import vllm_generate, vllm_generate_cached

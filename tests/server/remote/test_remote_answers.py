@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from chat_requests import CHAT, COMPLETION, HI, picture, user
 from remote_helpers import LINK, QWEN, RANGE, connected, listening
 from scripted_server import ScriptedServer
-from server_helpers import CHAT, COMPLETION, HI, picture, user
 
 from mmroute import InexactError, Reason, connect
 from mmroute.server.loading import ModelSource

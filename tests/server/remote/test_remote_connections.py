@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from chat_requests import COMPLETION
 from remote_helpers import QWEN, connected, listening
 from scripted_server import ScriptedServer
-from server_helpers import COMPLETION
 from waiting import until
 
 from mmroute import Reason, Remote, Routing, connect, connect_async

@@ -1,0 +1,20 @@
+"""Errors of the houses above the core, where processes hand them on."""
+
+from __future__ import annotations
+
+import pickle
+
+from mmroute import Reason
+from mmroute.lab.parity.oracles.common import OracleError
+from mmroute.server.bundle import BundleError, Fault
+from mmroute.server.bundle.fleet import FleetError
+
+
+def test_errors_survive_a_process_boundary() -> None:
+    errors = (
+        FleetError("differ", ["a.json"]), OracleError("gone", Reason.MISSING_FILE),
+        BundleError(Fault.TRAVERSAL, "text"),
+    )  # fmt: skip
+    for error in errors:
+        copy = pickle.loads(pickle.dumps(error))
+        assert (type(copy), str(copy), vars(copy)) == (type(error), str(error), vars(error))
