@@ -23,6 +23,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
+from mmroute.families.conditions import Condition
 from mmroute.families.lookup import Lookup, TokenLookup
 from mmroute.families.media import MediaSpec
 from mmroute.families.processors import ProcessorSpec
@@ -52,6 +53,7 @@ _TABLES: Final[tuple[tuple[str, type], ...]] = (
     ("A value", Lookup),
     ("`[image]`, `[video]`, `[audio]`", MediaSpec),
     ("A class of processors: `processors/CLASS.toml`", ProcessorSpec),
+    ("`only`: what a field may hold", Condition),
     ("`[image.accepts]`: one argument of requests", Argument),
     ("`[tokenizer]`", TokenizerSpec),
     ("`[chat]`", ChatSpec),

@@ -17,6 +17,7 @@ from pydantic import (
 )
 
 from mmroute.errors import did_you_mean
+from mmroute.families.conditions import Conditions
 from mmroute.families.lookup import Ref, Strict, Value
 from mmroute.geometry.argument import Argument
 from mmroute.geometry.arguments import Arguments, Others
@@ -94,24 +95,11 @@ class MediaSpec(Strict):
     refused, or its videos are. Without `processors` the engine loads none for such items."""
     whatever_named: bool = False
     """Whether the engine loads the first of `processors` whatever class the files name."""
-    only: Mapping[Ref, tuple[Any, ...]] = Field(default_factory=dict)
-    """Field -> the values with which counts were compared, ``null`` for null. A model with
-    another is refused, or its videos are."""
+    only: Conditions = Field(default_factory=dict)
+    """Field, or several with spaces between -> what it may hold: `values` or a `kind` alone, or a
+    table of these. A model where it holds else is refused, or its videos are."""
     idle: tuple[Ref, ...] = ()
-    """Fields that the processor reads, and that change no count."""
-    never_null: tuple[Ref, ...] = ()
-    """Fields with which the engine fails if they are null."""
-    never_empty: tuple[Ref, ...] = ()
-    """Fields with which the engine fails if they are an empty list."""
-    unless: Mapping[Ref, Ref] = Field(default_factory=dict)
-    """Field -> a switch. Where a file has it off, `never_null` and `never_empty` do not hold."""
-    switches: Mapping[Ref, Ref] = Field(default_factory=dict)
-    """Switch -> the field without which the engine fails where the switch is true."""
-    sizes: Mapping[Ref, tuple[str, ...]] = Field(default_factory=dict)
-    """Size -> its forms: the keys of an object, such as ``height width``; ``square`` where these
-    must be equal; ``side`` or ``list``. A model with a size of another form is refused."""
-    per_channel: tuple[Ref, ...] = ()
-    """Fields that hold a number, or one for each channel; the engine fails with all else."""
+    """Fields that change no count, whatever the class's table says of them in `only`."""
     grid: Named
     """The grid, which counts an item's tokens, and its numbers; see `mmroute.geometry.registry`."""
     layout: Named = Named(name="fill")

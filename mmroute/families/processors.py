@@ -9,11 +9,12 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from pydantic import Field, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError
 
 from mmroute.errors import SpecError, did_you_mean, problem
+from mmroute.families.conditions import by_field
 from mmroute.families.lookup import Strict
 from mmroute.families.overlays import overlaid
 from mmroute.families.sources import spec_folders, toml_files
@@ -47,26 +48,12 @@ class ProcessorSpec(Strict):
     part: Part
     """The part of a model's processor that it is. Places without a file are fields of this part."""
     base: str | None = None
-    """The class whose `idle` and `unless` hold as well; its `never_null`, `never_empty` and `only`
-    for fields that are not idle here; and its `switches` if there are none here."""
+    """The class whose `idle` fields are idle here as well, and whose `only` holds for fields of
+    which this table does not say that they are idle, or what else they may hold."""
     idle: tuple[str, ...] = ()
-    """Fields that the class reads, and that change no count."""
-    never_null: tuple[str, ...] = ()
-    """Fields with which the engine fails if they are null."""
-    never_empty: tuple[str, ...] = ()
-    """Fields with which the engine fails if they are an empty list."""
-    unless: Mapping[str, str] = Field(default_factory=dict)
-    """Field -> a switch. Where a file has it off, `never_null` and `never_empty` do not hold."""
-    per_channel: tuple[str, ...] = ()
-    """Fields that hold a number, or one for each channel; the engine fails with all else."""
-    only: Mapping[str, tuple[Any, ...]] = Field(default_factory=dict)
-    """Field -> the values with which counts were compared, ``null`` for null. With others a model
-    is refused, or its videos are."""
-    switches: Mapping[str, str] = Field(default_factory=dict)
-    """Switch -> the field without which the engine fails where the switch is true."""
-    sizes: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)
-    """Size -> its forms: the keys of an object, such as ``height width``; ``square`` where these
-    must be equal; ``side`` or ``list``. Others are refused."""
+    """Fields that change no count."""
+    only: Annotated[Mapping[str, Any], BeforeValidator(by_field)] = Field(default_factory=dict)
+    """As in the table of a modality, of fields of this part."""
     grid: Mapping[str, Any] = Field(default_factory=dict)
     """As in the table of a modality, like the fields below. A number without `from` is the field of
     its own name, and the default of one without `note` is the class's."""
@@ -86,32 +73,15 @@ class ProcessorSpec(Strict):
         table = self.model_dump(exclude_unset=True, exclude={"name", "part", "base"})
         return table | {
             "grid": {name: self._value(name, value) for name, value in self.grid.items()},
-            "never_empty": [self._place(name) for name in self.never_empty],
-            "unless": {self._place(k): self._place(v) for k, v in self.unless.items()},
-            "only": {self._place(name): values for name, values in self.only.items()},
+            "only": {self._place(name): what for name, what in self.only.items()},
             "idle": [self._place(name) for name in self.idle],
-            "never_null": [self._place(name) for name in self.never_null],
-            "switches": {self._place(k): self._place(v) for k, v in self.switches.items()},
-            "sizes": {self._place(name): forms for name, forms in self.sizes.items()},
-            "per_channel": [self._place(name) for name in self.per_channel],
         }
 
     def over(self, below: ProcessorSpec) -> ProcessorSpec:
         """This table, laid over that of its base."""
-        rest = [name for name in below.never_null if name not in self.idle]
-        empty = [name for name in below.never_empty if name not in self.idle]
-        only = {name: values for name, values in below.only.items() if name not in self.idle}
-        switches = self.switches if "switches" in self.model_fields_set else below.switches
-        return self.model_copy(
-            update={
-                "idle": (*below.idle, *self.idle),
-                "never_null": (*rest, *self.never_null),
-                "never_empty": (*empty, *self.never_empty),
-                "only": {**only, **self.only},
-                "switches": switches,
-                "unless": {**below.unless, **self.unless},
-            }
-        )
+        kept = {name: what for name, what in below.only.items() if name not in self.idle}
+        update = {"idle": (*below.idle, *self.idle), "only": {**kept, **self.only}}
+        return self.model_copy(update=update)
 
     def _value(self, name: str, value: object) -> object:
         if not isinstance(value, Mapping):
@@ -173,10 +143,10 @@ def with_processors(table: Mapping[str, Any], files: ModelFiles | None = None) -
             if "other_arguments" in media:  # the family's own processor reads them, and no others
                 of_class.pop("accepts", None)
                 of_class.pop("checked_for_videos", None)
-            own = media.get("never_null", of_class["never_null"])
-            if own:  # an empty list takes those of the class away
-                own = list(dict.fromkeys([*of_class["never_null"], *own]))
-            completed[modality] = overlaid(of_class, media) | {"never_null": own}
+            idle = media.get("idle", ())
+            only = {name: what for name, what in of_class["only"].items() if name not in idle}
+            only |= by_field(media.get("only", {}))
+            completed[modality] = overlaid(of_class, media) | {"only": only}
     return completed
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -41,8 +41,6 @@ _SAMPLED_BY: Final = [
     FieldRef(file, ("video_processor_type",))
     for file in ("video_preprocessor_config.json", "preprocessor_config.json")
 ]
-_CHANNELS: Final = 3
-_DO_RESIZE: Final = FieldRef.parse("image_processor:do_resize")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,8 +144,6 @@ class MediaResolver:
 
     def _media_rules(self, modality: Modality, spec: MediaSpec, plan: CachePlan) -> MediaRules:
         self.values.within = "" if modality is Modality.IMAGE else f"{modality}."
-        if modality is Modality.IMAGE and spec.processors and "resize" not in spec.grid.values:
-            self._check_resized(spec)
         self._check_fields(spec)
         own = self._geometry(modality, spec)
         overridden = overriding(own, self.engine, self.settings)
@@ -193,55 +189,14 @@ class MediaResolver:
         self.values.note("chat_placeholder_ids", list(ids), f"encoded {text!r}")
         return ids
 
-    def _check_resized(self, spec: MediaSpec) -> None:
-        """Most processors fail, or count otherwise, where images are to keep their size."""
-        ref = self.files.effective(_DO_RESIZE)
-        value = self.files.lookup(ref)[1]
-        if _DO_RESIZE not in spec.idle and (value is False or self.files.has_null(ref)):
-            raise self._not_covered(ref, value, "true, or missing")
-
     def _check_fields(self, spec: MediaSpec) -> None:
         """Refuse values of the processor's file with which counts were not compared."""
-        self._check_nulls(spec)
-        self._check_sizes(spec)
-        for ref in map(self.files.effective, spec.per_channel):
-            present, value = self.files.lookup(ref)
-            count = len(value) if isinstance(value, list) else 1
-            if self.files.has_null(ref) or count not in (1, _CHANNELS):
-                raise self._not_covered(ref, value, f"a number, or {_CHANNELS}")
-        for ref, values in spec.only.items():
+        for ref, condition in spec.only.items():
             place = self.files.effective(ref)
-            present, value = self.files.lookup(place)
-            known = any(type(value) is type(one) and value == one for one in values)
-            null = self.files.has_null(place) and "null" not in values
-            if (present and not known) or null:
-                raise self._not_covered(place, value, " or ".join(map(quoted, values)))
-
-    def _check_nulls(self, spec: MediaSpec) -> None:
-        for ref in spec.never_null:
-            place = self.files.effective(ref)
-            if self.files.has_null(place) and not self._is_off(spec.unless.get(ref)):
-                raise self._not_covered(place, None, "a value, or missing")
-        for ref in spec.never_empty:
-            place = self.files.effective(ref)
-            if self.files.lookup(place)[1] == [] and not self._is_off(spec.unless.get(ref)):
-                raise self._not_covered(place, [], "a list of numbers")
-        for switch, ref in spec.switches.items():
-            switched, needed = map(self.files.effective, (switch, ref))
-            if self.files.lookup(switched)[1] and not self.files.lookup(needed)[0]:
-                raise self._not_covered(needed, None, f"a value beside {switched}")
-
-    def _check_sizes(self, spec: MediaSpec) -> None:
-        for ref, forms in spec.sizes.items():
-            place = self.files.effective(ref)
-            present, value = self.files.lookup(place)
-            if self.files.has_null(place) or (present and not _has_form(value, forms)):
-                raise self._not_covered(place, value, f"of the form {' or '.join(forms)}")
-
-    def _is_off(self, switch: FieldRef | None) -> bool:
-        """Whether a file says that a switch is off."""
-        ref = self.files.effective(switch) if switch else None
-        return ref is not None and (self.files.has_null(ref) or self.files.lookup(ref)[1] is False)
+            fields = self.files.lookup(FieldRef(place.file, place.path[:-1]))[1]
+            name = place.path[-1]
+            if isinstance(fields, dict) and not condition.holds(name, fields):
+                raise self._not_covered(place, fields.get(name), str(condition))
 
     def _not_covered(self, place: FieldRef, value: JsonValue, wanted: str) -> ModelError:
         return ModelError(
@@ -351,19 +306,6 @@ class MediaResolver:
                     raise self._not_covered(ref, named, "a class whose sampler is covered")
                 return sampler
         return own
-
-
-def _has_form(size: JsonValue, forms: Collection[str]) -> bool:
-    """Whether a size of transformers is one of the forms of a processor's table."""
-    if isinstance(size, Mapping):
-        form, sides = " ".join(sorted(size)), [*size.values()]
-        if "square" in forms and form == "height width" and len({*map(str, sides)}) == 1:
-            form = "square"
-    elif isinstance(size, list):
-        form, sides = "list" if len(size) == 2 else "", size  # noqa: PLR2004 - height and width
-    else:
-        form, sides = "side", [size]
-    return form in forms and all(type(side) is int and side > 0 for side in sides)
 
 
 @functools.cache
