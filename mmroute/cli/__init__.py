@@ -10,6 +10,7 @@ import re
 import sys
 import warnings
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import Final, NoReturn
 
 from mmroute.cli.completion import PrintCompletion
@@ -168,6 +169,8 @@ def _parser(command: str | None = None) -> argparse.ArgumentParser:
     parser.set_defaults(run=show_help, parser=parser)
 
     for name in [command] if command in _MODULES else _MODULES:
-        module = importlib.import_module(f"mmroute.{_MODULES[name]}")
-        getattr(module, f"add_{name}")(commands)
+        house = _MODULES[name].partition(".")[0]
+        if find_spec(f"mmroute.{house}"):  # the core alone has no other commands
+            module = importlib.import_module(f"mmroute.{_MODULES[name]}")
+            getattr(module, f"add_{name}")(commands)
     return parser

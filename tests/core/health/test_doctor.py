@@ -44,7 +44,7 @@ def test_models_are_healthy(name: str, normalizer: Callable[[str], Normalizer]) 
     assert not [warning for warning in report.warnings if "is inexact" in warning]
     assert [check.name for check in report.checks] == [
         "files", "engine", "versions", "encoder", "block_hashes", "model_id", "special_tokens",
-        "text", "requests", "vectors",
+        "text", "requests",
     ]  # fmt: skip
 
 
