@@ -281,10 +281,11 @@ def rules_of(model: ResolvedModel, modality: Modality, count: int) -> MediaRules
     """
     rules = model.media.get(modality)
     if rules is None:
+        of_model = f"{modality}s are not covered for this model of the family {model.family.family}"
+        why = model.uncovered.get(modality)
         raise InexactError(
             Reason.UNSUPPORTED_MODALITY,
-            model.engine.without_media
-            or f"{modality}s are not covered for this model of the family {model.family.family}",
+            model.engine.without_media or (f"{of_model}: {why}" if why else of_model),
         )
     if rules.refused:
         raise InexactError(

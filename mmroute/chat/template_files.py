@@ -15,6 +15,7 @@ _NAMED: Final = "additional_chat_templates/"
 _JINJA: Final = "chat_template.jinja"
 _LEGACY: Final = "chat_template.json"
 _CONFIG: Final = "tokenizer_config.json"
+_OF_PROCESSOR: Final = ("processor_config.json", _LEGACY)
 _FIELD: Final = "chat_template"
 DEFAULT: Final = "default"
 """The name of the template that is taken if a request names none."""
@@ -97,7 +98,7 @@ def processor_templates(files: ModelFiles) -> dict[str, Source]:
             f"{files.name} has {_LEGACY} beside {', '.join(named)}, with which the engine does not "
             f"start. Give the template of {_LEGACY} as {_JINJA}.",
         )
-    for file in ("processor_config.json", _LEGACY):
+    for file in _OF_PROCESSOR:
         value = files.object(file).get(_FIELD)
         if value == "" and file == _LEGACY:
             return {}  # no template, and chat_template.jinja is then the tokenizer's alone
@@ -106,6 +107,12 @@ def processor_templates(files: ModelFiles) -> dict[str, Source]:
         if value is not None:
             raise _not_one(files, file, value)
     return {Path(name).stem: (files.text(name), name) for name in named} | _of_jinja(files)
+
+
+def has_listed_template(files: ModelFiles) -> bool:
+    """Whether the processor has a list in place of a template, with which it renders no chat."""
+    values = (files.object(file).get(_FIELD) for file in _OF_PROCESSOR)
+    return isinstance(next((value for value in values if value is not None), None), list)
 
 
 def _not_one(files: ModelFiles, file: str, value: JsonValue) -> ModelError:

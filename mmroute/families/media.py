@@ -97,7 +97,7 @@ class MediaSpec(Strict):
     """Whether the engine loads the first of `processors` whatever class the files name."""
     only: Conditions = Field(default_factory=dict)
     """Field, or several with spaces between -> what it may hold: `values` or a `kind` alone, or a
-    table of these. A model where it holds else is refused, or its videos are."""
+    table of these. Items of a model where it holds else are not covered."""
     idle: tuple[Ref, ...] = ()
     """Fields that change no count, whatever the class's table says of them in `only`."""
     grid: Named

@@ -90,22 +90,26 @@ class MediaResolver:
     def _covered_rules(
         self, modality: Modality, spec: MediaSpec, plan: CachePlan
     ) -> MediaRules | None:
-        """The rules of a modality; None for videos whose processor's file is not covered."""
+        """The rules of a modality; None if its processor's file is not covered."""
         try:
             return self._media_rules(modality, spec, plan)
         except ModelError as error:
-            left_out = modality is Modality.VIDEO and spec.processors
-            if not left_out or error.reason is not Reason.INVALID_CONFIG_FIELD:
+            if not spec.processors or error.reason is not Reason.INVALID_CONFIG_FIELD:
                 raise
             self.values.within = ""
-            self.values.note("videos", "refused", str(error))
+            self.values.note(f"{modality}s", "refused", str(error))
             return None
 
-    def uncovered(self, media: Mapping[Modality, MediaRules]) -> frozenset[Modality]:
+    def uncovered(self, media: Mapping[Modality, MediaRules]) -> Mapping[Modality, str]:
         """The modalities that the engine takes, or may take, and that are not among `media`."""
         read = {one for one, spec in self.family.media.items() if spec.processors or spec.ids}
         taken = {*self.family.uncovered, *read}
-        return frozenset(one for one in taken - media.keys() if self.engine.most(one))
+        why = {o.name: o.source for o in self.values.origins if o.value == "refused"}
+        return {
+            one: why.get(f"{one}s", "")
+            for one in sorted(taken - media.keys())
+            if self.engine.most(one)
+        }
 
     def _encode(self, text: str) -> TokenIds:
         return self.tokenizer.encode(text, add_special_tokens=False)

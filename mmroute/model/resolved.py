@@ -80,7 +80,8 @@ class ResolvedModel:
         tokenizer: the tokenizer, loaded and checked.
         chat: the chat renderer.
         media: the rules of each modality that the engine takes for this family.
-        uncovered: the modalities that the engine takes, or may take, and that have no rules.
+        uncovered: the modalities that the engine takes, or may take, and that have no rules; each
+            with what in the files is not covered, or an empty text.
         placement: the rule that puts replacements into the prompt.
         hashing: the functions by which the engine hashes prompts, with its settings.
         encoder_cache: the number of features of the largest item that the engine is sure to take.
@@ -99,7 +100,7 @@ class ResolvedModel:
     tokenizer: Tokenizer
     chat: Chat
     media: Mapping[Modality, MediaRules]
-    uncovered: frozenset[Modality]
+    uncovered: Mapping[Modality, str]
     placement: Placement
     hashing: Hashes
     encoder_cache: int

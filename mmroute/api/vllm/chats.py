@@ -135,7 +135,7 @@ def _named_otherwise(call: Call, messages: Sequence[Any], reason: Reason) -> Api
     model = call.model
     if reason is Reason.UNSUPPORTED_MODALITY:
         found = {m for part in _parts(messages) for key, m in _KEYS.items() if key in part}
-        refused = found - model.model.media.keys() - model.model.uncovered
+        refused = found - model.model.media.keys() - model.model.uncovered.keys()
         if refused and not model.model.media:
             return bad_request(f"{model.name} is not a multimodal model", reason=reason)
         for modality in sorted(refused):

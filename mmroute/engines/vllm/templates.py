@@ -8,7 +8,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mmroute.chat.template import ChatTemplate
-from mmroute.chat.template_files import DEFAULT, processor_templates, tokenizer_templates
+from mmroute.chat.template_files import (
+    DEFAULT,
+    has_listed_template,
+    processor_templates,
+    tokenizer_templates,
+)
 from mmroute.engines.vllm.content_format import detect_content_format
 from mmroute.model_directory import ModelFiles
 
@@ -48,10 +53,11 @@ def chat_templates(
     if not own and fallback is not None:
         own[DEFAULT] = fallback, "the engine's own template"
     default = own.get(DEFAULT)
-    templates = processor_templates(files) if processor else {}
+    listed = processor and has_listed_template(files)
+    templates = processor_templates(files) if processor and not listed else {}
     if processor and not templates and of_processor is not None:
         templates = {DEFAULT: (of_processor, "the template of the processor's class")}
-    several = bool(templates.keys() - {DEFAULT})
+    several = listed or bool(templates.keys() - {DEFAULT})
     first = None if several else templates.get(DEFAULT, default)
     with_tools = own.get("tool_use", default)
     template = None if first is None else compile_template(*first)

@@ -36,9 +36,8 @@ KEPT_BY_CODE: Final = {
 }
 
 
-# Not covered, though the engine answers. More than its name decides whether a class loads. With a
-# list of templates a processor renders no chat without tools.
-NOT_COVERED: Final = ("class LlavaProcessor", "class Qwen2VLProcessor", ".json list +")
+# Not covered, though the engine answers: more than its name decides whether a class loads.
+NOT_COVERED: Final = ("class LlavaProcessor", "class Qwen2VLProcessor")
 WITHOUT_CLASS: Final = ("class nowhere", "class not in", "class None")
 
 

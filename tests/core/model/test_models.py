@@ -13,7 +13,7 @@ from paths import ROOT, real_models
 from small_families import ALL_MODELS
 from small_models import SMALL_MODELS, Files, write_model
 
-from mmroute import ModelError, Normalizer, Reason, SpecError
+from mmroute import ImageSize, ModelError, Normalizer, Reason, SpecError
 from mmroute.engines.known import engine_names
 from mmroute.errors import NoTokenIdsError
 from mmroute.families.matching import known_families, match_family
@@ -156,10 +156,6 @@ BROKEN: dict[str, tuple[str, Callable[[Files], object], Reason, str]] = {
         "small-qwen2.5-vl", edit("config.json", model_type="qwen2_5_vl_moe"),
         Reason.UNKNOWN_FAMILY, "qwen2_5_vl_moe",
     ),
-    "a patch size that is text": (
-        "small-qwen2.5-vl", edit("preprocessor_config.json", patch_size="14"),
-        Reason.INVALID_CONFIG_FIELD, "preprocessor_config.json:patch_size",
-    ),
     "no patch size": (
         "small-llava-1.5", lambda files: files["config.json"]["vision_config"].pop("patch_size"),
         Reason.MISSING_CONFIG_FIELD, "config.json:vision_config.patch_size",
@@ -168,21 +164,9 @@ BROKEN: dict[str, tuple[str, Callable[[Files], object], Reason, str]] = {
         "small-glm-4.1v", edit("config.json", image_token_id=3),
         Reason.CONTRADICTORY_CONFIG, "config.json:image_token_id",
     ),
-    "images that keep their size": (
-        "small-muse-glimmer", edit("preprocessor_config.json", do_resize=False),
-        Reason.INVALID_CONFIG_FIELD, "do_resize must be True",
-    ),
     "resolutions of two kinds": (
         "small-llava-next", edit("preprocessor_config.json", image_grid_pinpoints=[[336, 336]]),
         Reason.CONTRADICTORY_CONFIG, "preprocessor_config.json:image_grid_pinpoints",
-    ),
-    "resolutions below a tile": (
-        "small-llava-next",
-        lambda files: [
-            files[name].update(image_grid_pinpoints=[[1, 1]])
-            for name in ("config.json", "preprocessor_config.json")
-        ],
-        Reason.INVALID_CONFIG_FIELD, "anyres needs resolutions of at least",
     ),
     "image token is split": (
         "small-qwen2-vl", edit("tokenizer_config.json", added_tokens_decoder={}),
@@ -218,6 +202,30 @@ def test_broken_models_are_refused(name: str, changed_model: Callable[..., Path]
         resolve_model(str(changed_model(base, change)))
     assert caught.value.reason is reason, str(caught.value)
     assert mentioned in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "mentioned"),
+    [
+        ("small-qwen2.5-vl", {"patch_size": "14"}, "preprocessor_config.json:patch_size"),
+        ("small-muse-glimmer", {"do_resize": False}, "do_resize must be True"),
+        ("small-llava-next", {"image_grid_pinpoints": [[1, 1]]}, "anyres needs resolutions of"),
+    ],
+)
+def test_a_model_of_broken_images_answers_without_them(
+    name: str, fields: dict[str, Any], mentioned: str, changed_model: Callable[..., Path]
+) -> None:
+    def change(files: Files) -> None:
+        for file in ("config.json", "preprocessor_config.json"):
+            files[file].update(fields)
+
+    normalizer = Normalizer.from_pretrained(changed_model(name, change))
+    assert normalizer.normalize(messages=[{"role": "user", "content": "What?"}]).exact
+    routing = normalizer.normalize(
+        messages=[{"role": "user", "content": [{"type": "image"}]}], images=[ImageSize(56, 56)]
+    )
+    assert routing.reason is Reason.UNSUPPORTED_MODALITY
+    assert mentioned in routing.message
 
 
 def test_a_mistyped_directory_is_recognised(small_model: Callable[[str], Path]) -> None:

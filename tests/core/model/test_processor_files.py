@@ -49,9 +49,8 @@ def test_a_size_replaces_the_engines_own_as_a_whole(
             kept.pop(field, None)
         kept |= fields
 
-    with pytest.raises(ModelError, match=r"preprocessor_config\.json:size is") as caught:
-        resolve_model(str(changed_model(name, change)))
-    assert caught.value.reason is Reason.INVALID_CONFIG_FIELD
+    why = resolve_model(str(changed_model(name, change))).uncovered[Modality.IMAGE]
+    assert "preprocessor_config.json:size is" in why
 
 
 @pytest.mark.parametrize(
@@ -82,9 +81,7 @@ def test_a_smallest_area_may_be_written_with_a_decimal_point(
     geometry = resolve_model(write("min_pixels", 3136.0)).media[Modality.IMAGE].geometry
     assert geometry == resolve_model(write("min_pixels", 3136)).media[Modality.IMAGE].geometry
     for field, value in (("min_pixels", 3136.5), ("max_pixels", 1003520.0)):
-        with pytest.raises(ModelError, match=field) as caught:
-            resolve_model(write(field, value))
-        assert caught.value.reason is Reason.INVALID_CONFIG_FIELD
+        assert field in resolve_model(write(field, value)).uncovered[Modality.IMAGE]
 
 
 @pytest.mark.parametrize("name", ["small-qwen2.5-vl", "small-llava-onevision"])
@@ -210,17 +207,13 @@ def test_null_is_false_to_processors_that_ask_whether_a_field_is_true(
     assert (number, False) in {(o.name, o.value) for o in origins if o.name == number}
 
 
-@pytest.mark.parametrize(
-    ("file", "field"),
-    [("preprocessor_config.json", "patch_size"), ("config.json", "max_position_embeddings")],
-)
 def test_null_where_the_engine_does_not_start_is_refused(
-    file: str, field: str, changed_model: Callable[..., Path]
+    changed_model: Callable[..., Path],
 ) -> None:
     def change(files: Files) -> None:
-        files[file][field] = None
+        files["config.json"]["max_position_embeddings"] = None
 
-    with pytest.raises(ModelError, match=f"{field}.* found None") as caught:
+    with pytest.raises(ModelError, match=r"max_position_embeddings.* found None") as caught:
         resolve_model(str(changed_model("small-qwen2.5-vl", change)))
     assert caught.value.reason is Reason.INVALID_CONFIG_FIELD
 
