@@ -11,6 +11,15 @@ from typing import Any, Final, get_type_hints
 
 from mmroute.errors import SpecError
 
+OF_ENGINES: Final[Mapping[str, Mapping[str, str]]] = {
+    "mmroute.placements": {
+        "exact_in_text": "mmroute.engines.sglang.exact_targets:ExactInText",
+        "exact_pads": "mmroute.engines.sglang.exact_targets:ExactPads",
+        "exact_rows": "mmroute.engines.sglang.exact_targets:ExactRows",
+    },
+}
+"""What the engines of this package add, by group, as an installed package's entry points do."""
+
 
 def entry_points(group: str) -> EntryPoints:
     """The entry points of a group, in all packages that were installed at the first call."""
@@ -83,10 +92,9 @@ class Registry:
         Raises:
             SpecError: an entry of an installed package has a name that is taken.
         """
-        own = {
-            name: EntryPoint(name, f"{self.package}.{where}", self.entry_points)
-            for name, where in self.own.items()
-        }
+        places = {name: f"{self.package}.{where}" for name, where in self.own.items()}
+        places |= OF_ENGINES.get(self.entry_points, {})
+        own = {name: EntryPoint(name, at, self.entry_points) for name, at in places.items()}
         return own | installed(self.entry_points, own)
 
     def find(self, name: str) -> Any:

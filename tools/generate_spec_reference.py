@@ -97,7 +97,7 @@ def page() -> str:
             parts += ["", f"### `{name}`", "", first.partition("\n\n")[0].replace("\n", " "), ""]
             parts += _table(found, words=registry is LAYOUTS, shared=shared)
     rules: dict[str, list[str]] = {}
-    for name in sorted(PLACEMENTS.own):
+    for name in sorted(PLACEMENTS.entries):
         rules.setdefault(_line(inspect.getdoc(PLACEMENTS.find(name)) or ""), []).append(f"`{name}`")
     rows = [f"| {', '.join(names)} | {meaning} |" for meaning, names in rules.items()]
     parts += ["", "## Placements: `placement`", "", "| rule | meaning |", "| --- | --- |", *rows]

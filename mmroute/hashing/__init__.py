@@ -1,6 +1,7 @@
 """Block hashes and pad values of each engine, computed from token IDs and image identities."""
 
 from mmroute.hashing.algorithms import Algorithm
+from mmroute.hashing.digests import PageHashes
 from mmroute.hashing.dynamo import DynamoHashes, local_block_hashes, sequence_hashes
 from mmroute.hashing.extra_keys import (
     BlockKeys,
@@ -16,15 +17,12 @@ from mmroute.hashing.pad_values import (
     image_hash,
     pad_value,
     pad_value_ids,
-    wide_pad_value_ids,
-    wide_pad_values,
 )
-from mmroute.hashing.sglang import PageHashes, hash_pages
 from mmroute.hashing.vllm import BlockHashes, hash_blocks, none_hash, num_hashed
 
 __all__ = [
     "Algorithm", "BlockHashes", "BlockKeys", "DynamoHashes", "EventKeys", "ExtraKey", "ExtraKeys",
     "HashedItem", "ImageHash", "PageHashes", "event_extra_keys", "extra_keys", "hash_blocks",
-    "hash_pages", "image_hash", "local_block_hashes", "none_hash", "num_hashed", "pad_value",
-    "pad_value_ids", "sequence_hashes", "wide_pad_value_ids", "wide_pad_values",
+    "image_hash", "local_block_hashes", "none_hash", "num_hashed", "pad_value",
+    "pad_value_ids", "sequence_hashes",
 ]  # fmt: skip

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import overload
+from typing import Final, overload
+
+_EVENT_BYTES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,3 +39,19 @@ class Digests(Sequence[bytes]):
     def hex(self) -> list[str]:
         """The hashes as lower-case hexadecimal digits."""
         return [digest.hex() for digest in self.hashes]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class PageHashes(Digests):
+    """The hashes of a prompt's full pages, in their order. Immutable.
+
+    Attributes:
+        hashes: one for each page, 32 bytes.
+        page_size: the number of tokens in a page.
+    """
+
+    page_size: int
+
+    def event_ints(self) -> list[int]:
+        """The hashes as events carry them: the first 64 bits, signed."""
+        return [int.from_bytes(d[:_EVENT_BYTES], "big", signed=True) for d in self.hashes]

@@ -15,9 +15,9 @@ from typing import Final
 
 import numpy as np
 
-from mmroute.errors import InexactError, RandomSeedError, Reason, quoted
+from mmroute.errors import RandomSeedError, Reason, quoted
 from mmroute.hashing.algorithms import METHODS, Algorithm
-from mmroute.hashing.chain import hash_chain, link_blocks
+from mmroute.hashing.chain import hash_chain
 from mmroute.hashing.digests import Digests
 from mmroute.hashing.extra_keys import (
     BlockKeys,
@@ -26,16 +26,16 @@ from mmroute.hashing.extra_keys import (
     check_block_size,
     check_token_ids,
 )
-from mmroute.hashing.older_vllm import encode_block
 from mmroute.token_ids import TokenIds
 
 _DEFAULT_SEED: Final = "vllm-none-hash"
 _EVENT_BYTES: Final = 8
-_SET_SEED: Final = (
+SET_SEED: Final = (
     "set PYTHONHASHSEED in the engine's environment, and give mmroute the same value: in front of "
     "the command line in --engine-args, or as --hash-seed (in Python: EngineSettings.from_args, or "
     "seed)"
 )
+"""What to do where an engine draws its seed at random."""
 
 
 def event_int(block_hash: bytes) -> int:
@@ -135,7 +135,7 @@ def hash_blocks(
     # A copy: what `previous` holds must be what was hashed, whatever the caller does to it later.
     ids = token_ids[: num_blocks * block_size + lookahead].copy()
     ids.setflags(write=False)
-    hashes = _known_hashes(previous, ids, keys, (chosen, block_size, seed, lookahead))
+    hashes = known_hashes(previous, ids, keys, (chosen, block_size, seed, lookahead))
     parent = hashes[-1] if hashes else parent
     reused = len(hashes)
     if reused < num_blocks:
@@ -153,52 +153,7 @@ def num_hashed(num_tokens: int, block_size: int, lookahead: int = 0) -> int:
     return max(0, num_tokens - lookahead) // block_size
 
 
-def hash_older_blocks(
-    token_ids: TokenIds,
-    keys: Sequence[EventKeys],
-    *,
-    algorithm: str,
-    block_size: int,
-    seed: str | None,
-    random_root: bool = False,
-    previous: BlockHashes | None = None,
-) -> BlockHashes:
-    """The block hashes of vLLM before 0.31, for the algorithms `sha256` and `xxhash`.
-
-    The arguments are those of `hash_blocks`, but `keys` is the result of `untagged_keys` or
-    `identity_keys`. With `random_root` the engine draws the seed at random for every algorithm if
-    PYTHONHASHSEED is not set.
-
-    Raises:
-        InexactError: `unsupported_engine_setting`: another algorithm, or no seed where the engine
-            draws one.
-        ValueError: as `hash_blocks`.
-    """
-    chosen = Algorithm(algorithm)
-    if seed is None and random_root:
-        raise RandomSeedError(
-            Reason.UNSUPPORTED_ENGINE_SETTING,
-            f"this version of vLLM draws the seed of its block hashes at random: {_SET_SEED}",
-        )
-    if chosen not in (Algorithm.SHA256, Algorithm.XXHASH):
-        raise InexactError(
-            Reason.UNSUPPORTED_ENGINE_SETTING,
-            f"--prefix-caching-hash-algo {chosen} is not covered for this version of vLLM",
-        )
-    known = _known_hashes(previous, token_ids, keys, (chosen, block_size, seed, 0))
-    reused = len(known)
-    hashes = known + link_blocks(
-        token_ids[reused * block_size :],
-        keys[reused:],
-        known[-1] if known else none_hash(chosen, seed),
-        block_size=block_size,
-        encode=encode_block,
-        digest=METHODS[chosen].digest,
-    )
-    return BlockHashes(hashes, chosen, block_size, seed, 0, reused, token_ids, keys)
-
-
-def _known_hashes(
+def known_hashes(
     previous: BlockHashes | None,
     token_ids: TokenIds,
     keys: ExtraKeys | Sequence[EventKeys],
@@ -235,7 +190,7 @@ def none_hash(algorithm: str, seed: str | None) -> bytes:
         if method.secret_seed:
             raise RandomSeedError(
                 Reason.UNSUPPORTED_ENGINE_SETTING,
-                f"with {chosen} each engine process draws its seed at random: {_SET_SEED}",
+                f"with {chosen} each engine process draws its seed at random: {SET_SEED}",
             )
         seed = _DEFAULT_SEED
     if not isinstance(seed, str):

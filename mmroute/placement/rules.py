@@ -19,9 +19,6 @@ PLACEMENTS: Final = Registry(
     {
         "aligned_targets": "aligned_targets:AlignedTargets",
         "audio_beside_video": "targets:AudioBesideVideo",
-        "exact_in_text": "exact_targets:ExactInText",
-        "exact_pads": "exact_targets:ExactPads",
-        "exact_rows": "exact_targets:ExactRows",
         "merged_blank_lines": "blank_lines:MergedBlankLines",
         "numbered_tags": "numbered_tags:NumberedTags",
         "rendered": "targets:RenderedByTokenizer",

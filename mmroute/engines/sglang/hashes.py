@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Final, NoReturn
 
 from mmroute.engines.hashes import HashedPrompt, HashSettings
+from mmroute.engines.sglang.pages import hash_pages, wide_pad_value_ids
 from mmroute.errors import InexactError, Reason
-from mmroute.hashing import ImageHash, PageHashes, hash_pages, wide_pad_value_ids
+from mmroute.hashing import ImageHash, PageHashes
 
 _DEFAULTS: Final = HashSettings()
 

@@ -13,11 +13,10 @@ from typing import Final
 
 from mmroute.engines.profile import EngineProfile
 from mmroute.engines.vllm.hashes import VllmHashes
+from mmroute.engines.vllm.older_blocks import hash_older_blocks, identity_keys, untagged_keys
 from mmroute.engines.vllm.older_identity import framed_identity, unframed_identity
 from mmroute.engines.vllm.profile import VLLM
 from mmroute.errors import ModelError, Reason, did_you_mean
-from mmroute.hashing.older_vllm import identity_keys, untagged_keys
-from mmroute.hashing.vllm import hash_older_blocks
 
 _HASH_AT_RANDOM: Final = partial(hash_older_blocks, random_root=True)
 

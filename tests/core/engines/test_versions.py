@@ -18,11 +18,11 @@ from paths import VECTORS
 from mmroute import ImageSize, InexactError, ModelError, Normalizer, Reason, Routing
 from mmroute.engines.known import find_engine
 from mmroute.engines.vllm.hashes import VllmHashes
+from mmroute.engines.vllm.older_blocks import hash_older_blocks
 from mmroute.engines.vllm.versions import ERAS
 from mmroute.families.matching import match_family
 from mmroute.geometry import Overrides
 from mmroute.hashing import HashedItem
-from mmroute.hashing.vllm import hash_older_blocks
 from mmroute.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, decode_events
 from mmroute.model.resolve import resolve_files
 from mmroute.model_directory import find_model

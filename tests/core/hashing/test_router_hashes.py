@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from paths import VECTORS
 
+from mmroute.engines.sglang.pages import wide_pad_value_ids, wide_pad_values
 from mmroute.hashing import (
     HashedItem,
     image_hash,
@@ -22,8 +23,6 @@ from mmroute.hashing import (
     pad_value,
     pad_value_ids,
     sequence_hashes,
-    wide_pad_value_ids,
-    wide_pad_values,
 )
 from mmroute.placement import PlaceholderRange
 from mmroute.token_ids import TokenIds

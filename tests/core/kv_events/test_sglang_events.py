@@ -13,8 +13,8 @@ from comparison import read_vectors
 from small_models import SMALL_MODELS, write_model
 
 from mmroute import EventsError, Normalizer
-from mmroute.hashing import hash_pages
-from mmroute.hashing.sglang import PageHashes
+from mmroute.engines.sglang.pages import hash_pages
+from mmroute.hashing import PageHashes
 from mmroute.kv_events import (
     BlockIndex,
     BlockRemoved,

@@ -14,8 +14,8 @@ from remote_helpers import RANGE, connected
 from scripted_server import ScriptedServer
 
 from mmroute import InexactError, ModelError, Reason, Remote, connect
+from mmroute.engines.vllm.older_blocks import hash_older_blocks
 from mmroute.errors import EngineVersionWarning
-from mmroute.hashing.vllm import hash_older_blocks
 
 pytestmark = pytest.mark.process
 

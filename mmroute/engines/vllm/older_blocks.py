@@ -7,11 +7,16 @@ Source: vLLM 0.30.0, 0.23.0 and 0.18.0 ``v1/core/kv_cache_utils.py``
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from mmroute.errors import InexactError, RandomSeedError, Reason
+from mmroute.hashing.algorithms import METHODS, Algorithm
+from mmroute.hashing.chain import link_blocks
 from mmroute.hashing.extra_keys import EventKeys, HashedItem, event_extra_keys, extra_keys
+from mmroute.hashing.vllm import SET_SEED, BlockHashes, known_hashes, none_hash
 from mmroute.requests.request import Lora
+from mmroute.token_ids import TokenIds
 
 _PROTOCOL: Final = 5
 
@@ -70,3 +75,48 @@ def encode_block(parent: bytes, token_ids: tuple[int, ...], keys: EventKeys) -> 
         for key in keys
     ])  # fmt: skip
     return pickle.dumps((parent, token_ids, own), protocol=_PROTOCOL)
+
+
+def hash_older_blocks(
+    token_ids: TokenIds,
+    keys: Sequence[EventKeys],
+    *,
+    algorithm: str,
+    block_size: int,
+    seed: str | None,
+    random_root: bool = False,
+    previous: BlockHashes | None = None,
+) -> BlockHashes:
+    """The block hashes of vLLM before 0.31, for the algorithms `sha256` and `xxhash`.
+
+    The arguments are those of `hash_blocks`, but `keys` is the result of `untagged_keys` or
+    `identity_keys`. With `random_root` the engine draws the seed at random for every algorithm if
+    PYTHONHASHSEED is not set.
+
+    Raises:
+        InexactError: `unsupported_engine_setting`: another algorithm, or no seed where the engine
+            draws one.
+        ValueError: as `hash_blocks`.
+    """
+    chosen = Algorithm(algorithm)
+    if seed is None and random_root:
+        raise RandomSeedError(
+            Reason.UNSUPPORTED_ENGINE_SETTING,
+            f"this version of vLLM draws the seed of its block hashes at random: {SET_SEED}",
+        )
+    if chosen not in (Algorithm.SHA256, Algorithm.XXHASH):
+        raise InexactError(
+            Reason.UNSUPPORTED_ENGINE_SETTING,
+            f"--prefix-caching-hash-algo {chosen} is not covered for this version of vLLM",
+        )
+    known = known_hashes(previous, token_ids, keys, (chosen, block_size, seed, 0))
+    reused = len(known)
+    hashes = known + link_blocks(
+        token_ids[reused * block_size :],
+        keys[reused:],
+        known[-1] if known else none_hash(chosen, seed),
+        block_size=block_size,
+        encode=encode_block,
+        digest=METHODS[chosen].digest,
+    )
+    return BlockHashes(hashes, chosen, block_size, seed, 0, reused, token_ids, keys)
