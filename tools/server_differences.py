@@ -10,7 +10,7 @@ from typing import Any, Final
 from chat_requests import MESSAGES, RESPONSES
 from replayed import Posted
 
-from mmroute.engines.vllm.message_schema import OTHER_MEDIA, TEXT_FIELD
+from mmroute.engines.vllm.messages import OTHER_MEDIA, TEXT_FIELD
 from mmroute.lab.parity.oracles.pictures import has_media
 from mmroute.server.settings import ServerSettings
 

@@ -19,7 +19,6 @@ from mmroute.api.vllm.cost import Cost, cost_of_chat
 from mmroute.api.vllm.errors import ApiError, bad_request, require, unsupported_field
 from mmroute.api.vllm.fields import (
     ChatCompletionNamedToolChoiceParam,
-    ChatCompletionToolsParam,
     Effort,
     GenerationRequest,
     Messages,
@@ -31,6 +30,7 @@ from mmroute.api.vllm.request_checks import before_fields, check_chat
 from mmroute.api.vllm.text_prefix import rendered_chat, text_prefix
 from mmroute.api.vllm.truncation import truncated_text
 from mmroute.engines.vllm.defaults import own_template_kwargs
+from mmroute.engines.vllm.message_types import ChatCompletionToolsParam
 from mmroute.engines.vllm.tools import normalize_tools
 from mmroute.errors import Reason
 from mmroute.requests.request import NO_KWARGS, Request

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mmroute.api.vllm.errors import require
-from mmroute.api.vllm.fields import ChatCompletionToolsParam
+from mmroute.engines.vllm.message_types import ChatCompletionToolsParam
 
 
 def image_part(url: str | None, **more: Any) -> dict[str, Any]:

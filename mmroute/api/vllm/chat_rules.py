@@ -13,7 +13,6 @@ from mmroute.api.vllm.answers import GenerateRequest
 from mmroute.api.vllm.errors import bad_request, unsupported_field
 from mmroute.api.vllm.fields import (
     ChatCompletionNamedToolChoiceParam,
-    ChatCompletionToolsParam,
     GenerationRequest,
 )
 from mmroute.api.vllm.harmony_output import tagged
@@ -21,6 +20,7 @@ from mmroute.api.vllm.options import ApiOptions
 from mmroute.api.vllm.responses_protocol import ToolChoiceNamed
 from mmroute.api.vllm.sampling import check_output_budget, structured_outputs
 from mmroute.engines.settings import EngineSettings
+from mmroute.engines.vllm.message_types import ChatCompletionToolsParam
 from mmroute.errors import quoted
 from mmroute.model.resolved import ResolvedModel
 from mmroute.requests.request import Request

@@ -12,7 +12,7 @@ Source: vLLM ``sampling_params.py``, ``entrypoints/openai/chat_completion/protoc
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Annotated, Any, Final, Literal, NamedTuple, Required, TypeAlias
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
 from pydantic import (
     AfterValidator,
@@ -24,7 +24,6 @@ from pydantic import (
 )
 from pydantic.dataclasses import dataclass
 from pydantic_core import InitErrorDetails
-from typing_extensions import TypedDict
 
 from mmroute.api.vllm.errors import bad_request
 from mmroute.forwarding import OutputMode
@@ -72,24 +71,6 @@ TopLogprobs: TypeAlias = Annotated[
     int,
     BeforeValidator(lambda value: 0 if value is None else value, json_schema_input_type=int | None),
 ]
-
-
-class FunctionDefinition(TypedDict, total=False):
-    """A function that a model may call."""
-
-    name: Required[str]
-    description: str | None
-    parameters: dict[str, Any] | None
-    strict: bool | None
-    defer_loading: bool | None
-
-
-class ChatCompletionToolsParam(TypedDict, total=False):
-    """A tool that a model may call."""
-
-    type: Literal["function"]
-    function: Required[FunctionDefinition]
-    defer_loading: bool | None
 
 
 class Open(BaseModel):

@@ -11,9 +11,7 @@ from typing import Any, Final
 
 from mmroute.api.vllm.chat_parts import function_tool, image_part
 from mmroute.api.vllm.errors import bad_request, require, unsupported_field
-from mmroute.api.vllm.fields import (
-    ChatCompletionToolsParam,
-)
+from mmroute.engines.vllm.message_types import ChatCompletionToolsParam
 from mmroute.engines.vllm.messages import BILLING_HEADER
 from mmroute.engines.vllm.tools import MISTRAL_ID_LENGTH, OrderedFunction
 

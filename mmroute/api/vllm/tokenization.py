@@ -5,7 +5,7 @@ Source: vLLM ``entrypoints/serve/tokenize``, and its answers as observed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any, Final, TypeAlias, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, with_config
@@ -19,12 +19,13 @@ from mmroute.api.vllm.cost import Cost, cost_of_chat
 from mmroute.api.vllm.errors import bad_request, require, unsupported_field
 from mmroute.api.vllm.fields import (
     MAX_INT64,
-    ChatCompletionToolsParam,
     Open,
     check_messages,
 )
 from mmroute.api.vllm.request_checks import before_fields, check_generation_prompt
-from mmroute.engines.vllm.message_schema import is_read_late
+from mmroute.engines.vllm.message_schema import LateParts, check_message, schema_skips_parts
+from mmroute.engines.vllm.message_types import ChatCompletionToolsParam
+from mmroute.errors import InexactError
 from mmroute.requests.request import Request
 from mmroute.token_ids import MAX_TOKEN_ID
 
@@ -134,12 +135,9 @@ def _copied(message: _CountedMessage) -> _CountedMessage:
     Raises:
         ApiError: 422 `unsupported_field`: vLLM loses parts that are to be read later.
     """
-    content = message.get("content")
-    if content is None:
+    if message.get("content") is None:
         return message
-    if isinstance(content, Mapping) or (
-        isinstance(content, list) and _is_read_late(message, content)
-    ):
+    if schema_skips_parts(_checked(message)):
         raise unsupported_field(
             "messages: the engine loses parts here that its schema leaves to be read later; count "
             "the chat with /v1/chat/completions/render"
@@ -155,17 +153,15 @@ def _has_late_calls(message: Mapping[str, Any]) -> bool:
 
     No other route leaves them so, and mistral-common takes only a list.
     """
-    if message["role"] != "assistant" or not isinstance(message.get("tool_calls"), list):
-        return False
-    content = message.get("content", "")
-    return content is None or _is_read_late(message, content if isinstance(content, list) else ())
+    return isinstance(_checked(message).get("tool_calls"), LateParts)
 
 
-def _is_read_late(message: Mapping[str, Any], parts: Sequence[Any]) -> bool:
-    """See `is_read_late`. Calls that are refused later are left out."""
-    calls = message.get("tool_calls") or []
-    known = isinstance(calls, list) and all(isinstance(call, Mapping) for call in calls)
-    return known and is_read_late(message, parts)
+def _checked(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A message as the API's schema makes it; empty if that refuses it, which is said later."""
+    try:
+        return check_message(message, 0)
+    except InexactError:
+        return {}
 
 
 def _check_one_prompt(request: TokenizeRequest, call: Call) -> None:

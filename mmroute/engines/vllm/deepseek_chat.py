@@ -29,7 +29,7 @@ from mmroute.engines.vllm.deepseek.turns import (
     write,
 )
 from mmroute.engines.vllm.hf_chat import check_text_is_handed_on, template_kwargs, tools_of
-from mmroute.engines.vllm.message_schema import is_read_late
+from mmroute.engines.vllm.message_schema import schema_skips_parts
 from mmroute.engines.vllm.messages import VllmChat, to_conversation
 from mmroute.engines.vllm.tools import with_parsed_arguments
 from mmroute.errors import InexactError, Reason, invalid, quoted
@@ -157,7 +157,7 @@ def _v41_turn(message: Mapping[str, Any], numbers: Iterator[int]) -> Turn:
         content = ""
     elif isinstance(content, str):
         _check_text(content)
-    elif is_read_late(message, content):
+    elif schema_skips_parts(message):
         raise invalid(f"messages of the role {message['role']} must have a part for this model")
     else:
         content = "\n\n".join([_v41_text(part, numbers, images) for part in content])

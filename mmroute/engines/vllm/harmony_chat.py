@@ -14,8 +14,8 @@ from openai_harmony import Message
 
 from mmroute.chat.conversation import ParsedChat
 from mmroute.engines.vllm import harmony
-from mmroute.engines.vllm.message_schema import check_chat, check_parts, is_read_late
-from mmroute.engines.vllm.messages import VllmChat
+from mmroute.engines.vllm.message_schema import check_chat, schema_skips_parts
+from mmroute.engines.vllm.messages import VllmChat, read_parts
 from mmroute.engines.vllm.tools import normalize_tools
 from mmroute.errors import InexactError, invalid, quoted
 from mmroute.requests.items import Items
@@ -85,13 +85,11 @@ def _messages(
         if calls is None and message["role"] != "assistant":
             raise invalid(f"tool_calls of null in a message of the role {message['role']}")
         names |= {call["id"]: call.get("function", {}).get("name") for call in calls or ()}
-    for index, message in enumerate(messages):
-        yield from _of_message(message, names, f"messages[{index}]")
+    for message in messages:
+        yield from _of_message(message, names)
 
 
-def _of_message(
-    message: Mapping[str, Any], names: Mapping[Any, Any], where: str
-) -> Iterator[Message]:
+def _of_message(message: Mapping[str, Any], names: Mapping[Any, Any]) -> Iterator[Message]:
     role, content = message["role"], message.get("content")
     if role == "tool":
         name = names.get(message.get("tool_call_id", ""), "")
@@ -101,7 +99,7 @@ def _of_message(
         yield from _calls(message, message["tool_calls"])
         return
     if not isinstance(content, str | None):
-        check_parts(message, content, where)
+        content = read_parts(message)
     made = harmony.of_role(role, content or "")
     if role == "assistant":
         if reasoning := message.get("reasoning"):
@@ -115,13 +113,8 @@ def _of_message(
 
 
 def _joined(message: Mapping[str, Any]) -> str | None:
-    """The texts of a message. vLLM finds none in a content that its schema reads late."""
-    content = message.get("content")
-    if isinstance(content, str | None):
-        return content
-    if not isinstance(content, list) or is_read_late(message, content):
-        return None
-    return harmony.joined(content)
+    """The texts of a message. vLLM finds none in a content whose parts its schema skips."""
+    return None if schema_skips_parts(message) else harmony.joined(message.get("content"))
 
 
 def _calls(message: Mapping[str, Any], calls: Sequence[Mapping[str, Any]]) -> Iterator[Message]:

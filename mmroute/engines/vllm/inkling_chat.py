@@ -14,7 +14,7 @@ import numpy as np
 
 from mmroute.chat.conversation import ParsedChat
 from mmroute.engines.vllm.hf_chat import template_kwargs, tools_of
-from mmroute.engines.vllm.message_schema import is_read_late
+from mmroute.engines.vllm.message_schema import schema_skips_parts
 from mmroute.engines.vllm.messages import VllmChat, to_conversation
 from mmroute.engines.vllm.tools import with_parsed_arguments
 from mmroute.errors import InexactError, Reason, invalid, quoted
@@ -210,7 +210,7 @@ def _parts(message: Mapping[str, Any]) -> Sequence[Any]:
     content = message.get("content")
     if content is None or isinstance(content, str):
         return [content] if content else []
-    if is_read_late(message, content):
+    if schema_skips_parts(message):
         raise invalid(f"messages of the role {message['role']} must have a part for this model")
     return [*content]
 

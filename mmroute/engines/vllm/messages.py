@@ -12,16 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from mmroute.chat.conversation import ParsedChat
 from mmroute.chat.parts import MediaPart, Part, TextPart, ToolReference
 from mmroute.chat.renderer import Chat
-from mmroute.engines.vllm.message_schema import (
-    OBJECT,
-    OTHER_MEDIA,
-    TEXT_FIELD,
-    check_chat,
-    check_parts,
-    is_link,
-    uncovered,
-)
-from mmroute.engines.vllm.tools import ordered_tools, with_parsed_arguments
+from mmroute.engines.vllm.message_schema import OBJECT, LateParts, check_chat, uncovered
+from mmroute.engines.vllm.tools import with_parsed_arguments
 from mmroute.errors import InexactError, Reason, invalid, json_type, quoted
 from mmroute.requests.items import Modality, checked_uuid
 from mmroute.requests.request import Request
@@ -29,16 +21,23 @@ from mmroute.requests.request import Request
 if TYPE_CHECKING:
     from mmroute.chat.cache import ChatCache, ChatPrefix
 
-_MODALITIES: Final[Mapping[str, Modality]] = {
-    "image": Modality.IMAGE,
-    "image_url": Modality.IMAGE,
-    "video": Modality.VIDEO,
-    "video_url": Modality.VIDEO,
-    "audio": Modality.AUDIO,
-    "audio_url": Modality.AUDIO,
+TEXT_FIELD: Final[Mapping[str, str]] = {
+    "text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal",
+    "thinking": "thinking",
+}  # fmt: skip
+"""Part types that are text -> the key that holds it."""
+OTHER_MEDIA: Final = (
+    "image_pil", "image_embeds", "audio_embeds", "video_embeds", "prompt_embeds", "file",
+    "input_image",
+)  # fmt: skip
+"""Part types that are not covered."""
+_LINKED: Final[Mapping[str, Modality]] = {
+    "image_url": Modality.IMAGE, "video_url": Modality.VIDEO, "audio_url": Modality.AUDIO,
     "input_audio": Modality.AUDIO,
-}
-"""Types of parts that stand for an item."""
+}  # fmt: skip
+"""Types of parts that carry their item, which are also the keys of it."""
+_PLAIN: Final[Mapping[str, Modality]] = {modality.value: modality for modality in Modality}
+"""Types of parts that stand for an item of the request's lists."""
 # Keys the content part types define; every other key of a part reaches the template.
 _PART_KEYS: Final = frozenset({
     "audio_embeds", "audio_url", "closed", "data", "file", "image_embeds", "image_pil",
@@ -46,15 +45,14 @@ _PART_KEYS: Final = frozenset({
     "thinking", "type", "uuid", "video_embeds", "video_url",
 })  # fmt: skip
 # Where other APIs put the content of a part of type "image", "video" or "audio".
-_CONTENT_KEYS: Final = frozenset({"source", "url", *_MODALITIES})
-_PLAIN: Final = frozenset(Modality)
-# Where a part has its link, by its type: as the type says, or as its keys do beside a uuid.
-_URL_KEY: Final = {kind: f"{modality}_url" for kind, modality in _MODALITIES.items()}
-_URL_TYPES: Final = frozenset(_URL_KEY.values())
-_A: Final = {"image_url": "an image_url", "video_url": "a video_url", "audio_url": "an audio_url"}
+_CONTENT_KEYS: Final = frozenset({"prompt_cache_breakpoint", "source", "url", *_PLAIN, *_LINKED})
+# In the order in which vLLM looks for them where the keys of a part say what it is.
 _TELLING_KEYS: Final = (
-    "image_url", "audio_url", "input_audio", "video_url", *OTHER_MEDIA, "tool_reference",
+    "image_url", "image_pil", "image_embeds", "audio_embeds", "video_embeds", "prompt_embeds",
+    "audio_url", "input_audio", "video_url", "tool_reference",
 )  # fmt: skip
+_SCHEMES: Final = ("data:", "http://", "https://", "file:")
+_LONGEST_SCHEME: Final = max(map(len, _SCHEMES))
 # How templates know an item. Not the enum itself: a template may print the part.
 _TYPE: Final[Mapping[Modality, str]] = {modality: modality.value for modality in Modality}
 _NO_EXTRA: Final[Mapping[str, Any]] = {}  # a proxy would cost every part an iteration
@@ -80,7 +78,7 @@ def parse_chat(request: Request, prefix: ChatPrefix | None = None) -> ParsedChat
     else:
         first, media = prefix.count, prefix.media()
         checked = check_chat(request, first)
-    contents = [_parts(message, media, index) for index, message in enumerate(checked, first)]
+    contents = [_parts(message, media) for message in checked]
     return ParsedChat(checked, contents, media, prefix)
 
 
@@ -97,9 +95,13 @@ class VllmChat(Chat):
         for index, message in enumerate(chat.messages):
             if not isinstance(message.get("reasoning"), str | None):
                 raise uncovered(f"messages[{index}].reasoning is no text, and not covered here")
-            tools = message.get("tools")
-            if tools is not None and ordered_tools(tools) is None:
-                raise uncovered(f"messages[{index}].tools is no list of tools, and not covered")
+            if message.get("tools") is not None:
+                from mmroute.engines.vllm.message_types import MESSAGE_TOOLS, judged
+
+                try:
+                    judged(MESSAGE_TOOLS.validate_python, message["tools"], "tools")
+                except InexactError as error:
+                    raise uncovered(f"messages[{index}].{error}") from None
         return chat
 
 
@@ -129,7 +131,19 @@ def to_conversation(
     return conversation
 
 
-def _parts(message: Mapping[str, Any], media: _Media, index: int) -> Sequence[Part]:
+def read_parts(message: Mapping[str, Any]) -> list[Any]:
+    """The parts of a checked message, which are checked now if the schema left them.
+
+    Raises:
+        InexactError: `invalid_request`.
+    """
+    parts: list[Any] = message["content"]
+    if isinstance(parts, LateParts) and parts.error is not None:
+        raise parts.error
+    return parts
+
+
+def _parts(message: Mapping[str, Any], media: _Media) -> Sequence[Part]:
     content = message.get("content")
     if content is None:
         return ()
@@ -138,7 +152,7 @@ def _parts(message: Mapping[str, Any], media: _Media, index: int) -> Sequence[Pa
             return (TextPart(content, _NO_EXTRA),)
         content = [{"type": "text", "text": content}]
     else:
-        check_parts(message, content, f"messages[{index}]")
+        content = read_parts(message)
     if message["role"] == "system":
         content = _without_billing_header(content)
     return [part for one in content if (part := _parse_part(one, media)) is not None]
@@ -158,10 +172,8 @@ def _parse_part(part: object, media: _Media) -> Part | None:
     kind = _kind(part)
     if kind in TEXT_FIELD:
         return _parse_text(part, kind)
-    if kind in _MODALITIES:
-        extra = _extra_of_item(part, kind)
-        url, uuid = _url(part, kind), _uuid(part)
-        return _placed(media, _MODALITIES[kind], part, url=url, uuid=uuid, extra=extra)
+    if kind in _PLAIN or kind in _LINKED:
+        return _parse_item(part, kind, media)
     if kind == "tool_reference":
         return ToolReference(part.get("name"))
     if kind in OTHER_MEDIA:
@@ -176,12 +188,17 @@ def _parse_part(part: object, media: _Media) -> Part | None:
 
 
 def _kind(part: Mapping[str, Any]) -> str:
-    kind = part.get("type")
-    known = isinstance(kind, str) and kind in _MODALITIES
-    if (kind is None or part.get("uuid") is not None) and not known:
-        # As the engine does: without a type, or with a uuid, the keys tell what a part is.
+    kind = part.get("type", "")
+    if not isinstance(kind, str | None):
+        return ""
+    if kind not in _PLAIN and _is_told_by_keys(part):
         kind = next((key for key in _TELLING_KEYS if key in part), None)
-    return kind if isinstance(kind, str) else ""
+    return kind or ""
+
+
+def _is_told_by_keys(part: Mapping[str, Any]) -> bool:
+    """Whether vLLM looks at the keys of a part to see what it is."""
+    return part.get("type") is None or part.get("uuid") is not None
 
 
 def _parse_text(part: Mapping[str, Any], kind: str) -> TextPart | None:
@@ -191,6 +208,20 @@ def _parse_text(part: Mapping[str, Any], kind: str) -> TextPart | None:
     if not isinstance(text, str):
         raise uncovered(f"the text of a part of type {kind!r} is no string but {json_type(text)}")
     return TextPart(text, _extra_keys(part))
+
+
+def _parse_item(part: Mapping[str, Any], kind: str, media: _Media) -> MediaPart:
+    uuid = part.get("uuid")
+    name = None if uuid is None else checked_uuid(str(uuid))  # the engine takes any value's text
+    if kind in _LINKED:
+        url, extra = _url(part, kind), _extra_keys(part)
+        return _placed(media, _LINKED[kind], part, url=url, uuid=name, extra=extra)
+    if not _CONTENT_KEYS.isdisjoint(part):
+        raise invalid(
+            f'a part of type "{kind}" stands for an item of `{kind}s`; one that carries its own is '
+            f'{{"type": "{kind}_url", "{kind}_url": {{"url": "data:..."}}}}'
+        )
+    return _placed(media, _PLAIN[kind], part, uuid=name)
 
 
 def _placed(
@@ -210,62 +241,23 @@ def _placed(
 
 
 def _url(part: Mapping[str, Any], kind: str) -> str | None:
-    if kind == "input_audio":
-        return _input_audio(part.get("input_audio"))
-    link = part.get(_URL_KEY[kind])
-    url = link.get("url") if isinstance(link, OBJECT) else link
-    return url if isinstance(url, str) and url else None
-
-
-def _is_held(part: Mapping[str, Any], kind: str) -> bool:
-    """Whether a part names an item that the engine holds, and has no link to it."""
-    if part.get("uuid") is None or kind not in part:
-        return False
-    link, key = part[kind], "data" if kind == "input_audio" else "url"
-    return (link.get(key) if isinstance(link, OBJECT) else link) in (None, "")
-
-
-def _input_audio(audio: object) -> str | None:
-    """The data URL that the engine makes of base64 and a format, which it does not look at."""
-    data = audio.get("data") if isinstance(audio, OBJECT) else None
-    return f"data:audio/wav;base64,{data}" if isinstance(data, str) and data else None
-
-
-def _uuid(part: Mapping[str, Any]) -> str | None:
-    """The client's name for an item; the engine takes the text of whatever is there."""
-    uuid = part.get("uuid")
-    return None if uuid is None else checked_uuid(str(uuid))
-
-
-def _extra_of_item(part: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
-    """The keys of an item's part that reach the template, once its own are in order."""
-    if kind == "input_audio":
-        if not _input_audio(part.get(kind)) and not _is_held(part, kind):
-            raise invalid(
-                'an input_audio part must hold {"data": "BASE64", "format": "wav"}, found '
-                f"{quoted(part.get(kind))}"
-            )
-    elif kind in _URL_TYPES:
-        if not is_link(_link(part, kind)) and not _is_held(part, kind):
-            raise invalid(
-                f'{_A[kind]} part must hold {{"url": "..."}} with a data:, http(s): or file: URL, '
-                f"found {quoted(part.get(kind))}"
-            )
-    elif not _CONTENT_KEYS.isdisjoint(part):
-        raise invalid(
-            f'a part of type "{kind}" stands for an item of `{kind}s`; one that carries its own is '
-            f'{{"type": "{kind}_url", "{kind}_url": {{"url": "data:..."}}}}'
-        )
-    if "prompt_cache_breakpoint" in part:
-        raise invalid("prompt_cache_breakpoint is not covered")
-    return _extra_keys(part) if kind not in _PLAIN else _NO_EXTRA
-
-
-def _link(part: Mapping[str, Any], kind: str) -> object:
-    """The value of ``image_url`` and the like; a bare URL will do where the keys tell the kind."""
+    """The link of a part; None for one that only names an item that the engine holds."""
     link = part.get(kind)
-    told_by_keys = part.get("type") is None or part.get("uuid") is not None
-    return {"url": link} if told_by_keys and isinstance(link, str) else link
+    if kind == "input_audio":
+        data = link.get("data") if isinstance(link, OBJECT) else bool(link)
+        url = f"data:audio/wav;base64,{data}" if isinstance(data, str) and data else data
+    elif _is_told_by_keys(part) or (type(link) is dict and len(part) == 2 and len(link) == 1):  # noqa: PLR2004 - type and link
+        url = link.get("url") if isinstance(link, OBJECT) else link
+    else:
+        from mmroute.engines.vllm.message_types import LINKED, judged
+
+        url = judged(LINKED[kind].validate_python, part, kind)[kind]["url"]
+    if not url and part.get("uuid") is not None:
+        return None
+    if isinstance(url, str) and url[:_LONGEST_SCHEME].lower().startswith(_SCHEMES):
+        return url
+    wanted = "base64 data" if kind == "input_audio" else "a data:, http(s): or file: URL"
+    raise invalid(f"a part of type {kind} must have {wanted}, found {quoted(link)}")
 
 
 def _extra_keys(part: Mapping[str, Any]) -> dict[str, Any]:
@@ -317,7 +309,7 @@ def _as_text(parts: Sequence[Part], placeholders: Mapping[Modality, str]) -> str
 def _text_of(part: TextPart | ToolReference) -> str:
     if isinstance(part, TextPart):
         return part.text
-    if part.name is not None and not isinstance(part.name, str):
+    if part.name and not isinstance(part.name, str):
         raise invalid(
             f"the name of a tool_reference part must be a string, found {quoted(part.name)}"
         )

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mmroute.engines.vllm.message_schema import is_read_late
+from mmroute.engines.vllm.message_schema import check_message, schema_skips_parts
 
 TEXT = {"type": "text", "text": "t"}
 IMAGE = {"type": "image_url", "image_url": {"url": "data:x"}}
@@ -50,4 +50,5 @@ CASES: list[tuple[bool, str, list[Any], dict[str, Any]]] = [
 def test_the_type_that_knows_more_of_a_message_is_taken(
     late: bool, role: str, parts: list[Any], more: dict[str, Any]
 ) -> None:
-    assert is_read_late({"role": role, "content": parts, **more}, parts) is late
+    message = {"role": role, "content": parts, **more}
+    assert schema_skips_parts(check_message(message, 0)) is late
