@@ -13,10 +13,11 @@ import dataclasses
 import inspect
 import re
 import textwrap
+import tomllib
 import types
 import typing
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
@@ -33,8 +34,11 @@ from mmroute.geometry.arguments import Others
 from mmroute.geometry.registry import GRIDS, LAYOUTS
 from mmroute.model_directory import FieldRef
 from mmroute.placement.rules import PLACEMENTS
+from mmroute.plugins import Registry
 
-PAGE: Final = Path(__file__).parents[1] / "docs" / "spec-reference.md"
+ROOT: Final = Path(__file__).parents[1]
+PAGE: Final = ROOT / "docs" / "spec-reference.md"
+_FIELDS: Final = ROOT / "mmroute" / "geometry" / "fields.toml"
 _HEAD: Final = """\
 # Fields of a family spec
 
@@ -78,7 +82,7 @@ def page() -> str:
     """The page as it should be."""
     parts = [_HEAD]
     for title, model in _TABLES:
-        parts += ["", f"## {title}", "", *_table(model)]
+        parts += ["", f"## {title}", "", *_table(_fields(model, _meanings(model)))]
     for title, words in (
         ("Kinds of an argument's value: `kind`", Kind),
         ("Places of an argument: `where`", Where),
@@ -92,10 +96,9 @@ def page() -> str:
         if registry is GRIDS:
             parts += ["", _SHARED, "", *_HEADER, *map(_row, shared)]
         for name in sorted(registry.own):
-            found = registry.find(name)
-            first = inspect.getdoc(found) or ""
+            first = inspect.getdoc(registry.find(name)) or ""
             parts += ["", f"### `{name}`", "", first.partition("\n\n")[0].replace("\n", " "), ""]
-            parts += _table(found, words=registry is LAYOUTS, shared=shared)
+            parts += _table(registered(registry, name), words=registry is LAYOUTS, shared=shared)
     rules: dict[str, list[str]] = {}
     for name in sorted(PLACEMENTS.entries):
         rules.setdefault(_line(inspect.getdoc(PLACEMENTS.find(name)) or ""), []).append(f"`{name}`")
@@ -104,8 +107,16 @@ def page() -> str:
     return "\n".join(parts) + "\n"
 
 
-def _table(model: type, *, words: bool = False, shared: Collection[_Field] = ()) -> list[str]:
-    fields = [field for field in _fields(model) if field[0] not in _SET_BY_READER]
+def registered(registry: Registry, name: str) -> Iterator[_Field]:
+    """The numbers of a grid, or the words of a layout."""
+    meanings = tomllib.loads(_FIELDS.read_text(encoding="utf-8"))
+    return _fields(registry.find(name), meanings[registry.kind] | meanings["own"].get(name, {}))
+
+
+def _table(
+    found: Iterable[_Field], *, words: bool = False, shared: Collection[_Field] = ()
+) -> list[str]:
+    fields = [*found]
     rows = [
         _row((name, _OF_WORDS.get(kind, kind) if words else kind, default, meaning))
         for name, kind, default, meaning in fields
@@ -126,7 +137,7 @@ def _row(field: _Field) -> str:
 
 def _shared_fields() -> list[_Field]:
     """The needed fields that many grids have, each with its most frequent meaning."""
-    counts = Counter(field for name in GRIDS.own for field in _fields(GRIDS.find(name)))
+    counts = Counter(field for name in GRIDS.own for field in registered(GRIDS, name))
     found: dict[str, _Field] = {}
     for field, count in counts.most_common():
         if count >= _MANY and field[2] == "needed":
@@ -134,18 +145,19 @@ def _shared_fields() -> list[_Field]:
     return sorted(found.values())
 
 
-def _fields(model: type) -> Iterator[_Field]:
-    meanings = _meanings(model)
+def _fields(model: type, meanings: Mapping[str, str]) -> Iterator[_Field]:
     hints = typing.get_type_hints(model)
     if issubclass(model, BaseModel):
         for name, field in model.model_fields.items():
+            if name in _SET_BY_READER:
+                continue
             given = field.get_default(call_default_factory=True)
             default = "needed" if field.is_required() else _written(given)
             yield field.alias or name, _kind(hints[name]), default, meanings[name]
         return
     fields: Any = dataclasses.fields  # of any of the dataclasses that are listed
     for one in fields(model):
-        if one.init:
+        if one.init and one.name not in _SET_BY_READER:
             given = one.default is not dataclasses.MISSING
             factory = one.default_factory is not dataclasses.MISSING
             default = _written(one.default) if given else "none" if factory else "needed"

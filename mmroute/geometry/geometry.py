@@ -50,10 +50,6 @@ class Geometry:
             count_one = self.grid.count if counts is OneByOne.counts else None
         object.__setattr__(self, "_count", count_one)
 
-    def max_embeds(self, plan: CachePlan) -> int:
-        """The number of features of the largest item for which the engine plans its cache."""
-        return self.grid.max_embeds(plan)
-
     def with_overrides(self, overrides: Overrides) -> Geometry:
         """The geometry under a request's overrides.
 
@@ -149,7 +145,7 @@ class RefusedItems:
 
     why: str
 
-    def max_embeds(self, _: CachePlan) -> int:
+    def largest_item(self, _: CachePlan) -> int:
         """The least possible number, so that no cache is planned larger than the engine's."""
         return 1
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence, Sized
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from mmroute.errors import InexactError, Reason
 from mmroute.geometry.frame_sampling import DEFAULT, Frames, Sampler, Sampling, sample
+from mmroute.geometry.replacement import ModelContext
 from mmroute.requests.items import AudioLength, ImageSize, VideoSize
-
-if TYPE_CHECKING:
-    from mmroute.geometry.replacement import ModelContext
-
 
 _Size = TypeVar("_Size", ImageSize, VideoSize, AudioLength)
 _Size_contra = TypeVar("_Size_contra", contravariant=True)
@@ -56,7 +53,7 @@ class CachePlan(NamedTuple):
     max_model_len: int
     largest_image: int = 0
     takes_images: bool = True
-    encode: Callable[[str], Sized] = str.encode
+    encode: Callable[[str], Any] = str.encode
 
     @property
     def beside_an_image(self) -> int:
@@ -79,15 +76,24 @@ class Grid(Protocol[_Size_contra]):
             InexactError: `image_refused`, `item_refused`, `budget_exceeded`.
         """
 
-    def max_embeds(self, plan: CachePlan, /) -> int:
-        """The number of features of the largest item for which the engine plans its cache.
+    def largest_item(self, plan: CachePlan, /) -> Iterable[Any] | int:
+        """The item that the engine plans its encoder cache with, by its own estimate.
 
-        It is the engine's own estimate, which is not always the most that an item can have.
+        It is the one of most features among several, or the number of its features.
         """
 
 
 AnyGrid: TypeAlias = Grid[Any]
 """A grid of any modality."""
+
+
+def max_embeds(grid: AnyGrid, plan: CachePlan) -> int:
+    """The number of features of the largest item, with which the engine plans its cache."""
+    largest = grid.largest_item(plan)
+    if isinstance(largest, int):
+        return largest
+    context = ModelContext(plan.max_model_len, plan.encode)
+    return max(count.total for item in largest for count in grid.counts([item], context))
 
 
 class OneByOne(ABC, Generic[_Size]):

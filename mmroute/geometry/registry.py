@@ -23,7 +23,7 @@ _GRIDS: Final[Mapping[str, str]] = {
     "fit_square": "fit_square:FitSquare",
     "fixed_count": "fixed_count:FixedCount",
     "fixed_frames": "fixed_frames:FixedFrames",
-    "frame_pairs": "frame_pairs:FramePairs",
+    "frame_pairs": "frame_groups:FramePairs",
     "hd_transform": "hd_transform:HdTransform",
     "long_edge_tiles": "long_edge_tiles:LongEdgeTiles",
     "mel_frames": "mel_frames:MelFrames",
@@ -38,8 +38,8 @@ _GRIDS: Final[Mapping[str, str]] = {
     "patch_budget": "patch_budget:PatchBudget",
     "raised_resize": "raised_resize:RaisedResize",
     "raised_video": "raised_resize:RaisedVideo",
-    "regrown_resize": "raised_resize:RegrownResize",
-    "resized_video": "resized_video:ResizedVideo",
+    "regrown_resize": "smart_resize:RegrownResize",
+    "resized_video": "frame_groups:ResizedVideo",
     "scaled_patches": "navit:ScaledPatches",
     "searched_scale": "searched_scale:SearchedScale",
     "shared_budget": "shared_budget:SharedBudget",
@@ -56,8 +56,6 @@ _GRIDS: Final[Mapping[str, str]] = {
     "windows": "windows:Windows",
 }
 _LAYOUTS: Final[Mapping[str, str]] = {
-    "audio_rows": "timed:AudioRows",
-    "enclosed": "framed:Enclosed",
     "fill": "fill:Fill",
     "framed": "framed:Framed",
     "numbered_fill": "fill:NumberedFill",

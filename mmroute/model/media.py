@@ -21,7 +21,7 @@ from mmroute.families.spec import FamilySpec
 from mmroute.geometry import CachePlan, Geometry
 from mmroute.geometry.frame_sampling import BY_PROCESSOR, Sampler
 from mmroute.geometry.geometry import RefusedItems
-from mmroute.geometry.grid import AnyGrid
+from mmroute.geometry.grid import AnyGrid, max_embeds
 from mmroute.geometry.registry import GRIDS, LAYOUTS
 from mmroute.model.configured import configured_geometry, overriding
 from mmroute.model.resolved import MediaRules
@@ -153,14 +153,14 @@ class MediaResolver:
         overridden = overriding(own, self.engine, self.settings)
         target = self._target(spec)
         geometry = configured_geometry(own, overridden, self.settings)
-        max_embeds = self._max_embeds(modality, self._planned(spec, own, geometry), plan)
+        most_embeds = self._max_embeds(modality, self._planned(spec, own, geometry), plan)
         self.values.within = ""
         most = self.engine.most(modality)
         return MediaRules(
             geometry,
             overridden,
             target,
-            max_embeds,
+            most_embeds,
             max_items=most if spec.max_items is None else min(most, spec.max_items),
             only_in_chats=spec.only_in_chats,
             identity=spec.identity,
@@ -226,7 +226,7 @@ class MediaResolver:
     def _max_embeds(self, modality: Modality, geometry: Geometry, plan: CachePlan) -> int:
         """Count the largest item once: values that make no sense together fail here."""
         try:
-            count = geometry.max_embeds(plan)
+            count = max_embeds(geometry.grid, plan)
         except (InexactError, ArithmeticError, ValueError) as error:
             raise self._senseless(modality, geometry, str(error)) from error
         if count < 1:

@@ -21,9 +21,9 @@ class CeilingGrid(OneByOne[ImageSize]):
     square: int
     max_side: int
 
-    def max_embeds(self, _: CachePlan) -> int:
-        """The most tokens of one image."""
-        return self.count(ImageSize(self.max_side, self.max_side)).total
+    def largest_item(self, _: CachePlan) -> list[ImageSize]:
+        """The image of most tokens."""
+        return [ImageSize(self.max_side, self.max_side)]
 
     def count(self, image: ImageSize) -> Count:
         """Rows and columns of image tokens.

@@ -31,27 +31,7 @@ _SHRINK_ABOVE: Final = 1.1
 
 @dataclass(frozen=True, slots=True)
 class AnyRes(OneByOne[ImageSize]):
-    """Counts the encoder's outputs for the whole image, and those of its tiles, unpadded, by rows.
-
-    Attributes:
-        vision_encoder: the kind of encoder. CLIP puts a class token before its patches, SigLIP
-            does not.
-        image_size: the side of the encoder's input, in pixels.
-        patch_size: the side of a patch, in pixels.
-        select_strategy: the choice among the encoder's outputs that the model keeps.
-        pinpoints: the possible resolutions, each (height, width) in pixels. None: there is only the
-            whole image, as in LLaVA-1.5.
-        max_tiles: the number of encoder inputs that the patches are shrunk to, about. None: they
-            are never shrunk.
-        largest: (width, height) in pixels of the image the engine plans its memory with; None:
-            the best of the resolutions.
-        downsample_rate: the number of tokens along one side of the grid for each patch, such as
-            ``4/8``.
-        crop_size: the height of the processor's crops. It fails with an image whose resolution is
-            lower. None: that of the encoder's input.
-        single_precision: whether sizes are computed in single precision. Then the kept part of a
-            side is rounded. Otherwise it is cut off.
-    """
+    """Counts the outputs for the whole image, and those of its tiles, unpadded, by rows."""
 
     vision_encoder: VisionEncoder
     image_size: int
@@ -70,7 +50,7 @@ class AnyRes(OneByOne[ImageSize]):
         if not self.pinpoints or min(map(min, self.pinpoints)) < self.image_size:
             raise ValueError(f"resolutions of at least {self.image_size} pixels a side")
 
-    def max_embeds(self, _: CachePlan) -> int:
+    def largest_item(self, _: CachePlan) -> int:
         if self.largest is not None:
             return self._count(ImageSize(*self.largest)).total
         sizes = self.pinpoints or [(self.image_size, self.image_size)]
@@ -115,11 +95,6 @@ def best_resolution(
     """The (height, width) that keeps most of the image's pixels, then wastes least; else the first.
 
     An image so thin that no resolution keeps a pixel of it is not refused: the smallest is taken.
-
-    Args:
-        image: the image.
-        pinpoints: the resolutions, each (height, width).
-        number: the type in which scales are computed.
 
     >>> best_resolution(ImageSize(640, 480), [(336, 672), (672, 336), (672, 672)])
     (672, 672)

@@ -3,7 +3,8 @@
 Sources: transformers ``models/muse_glimmer/image_processing_muse_glimmer.py``
 (`smart_resize`), vLLM ``model_executor/models/muse_glimmer.py``. Checked with both.
 vLLM ``models/muse_spark/common/processor.py`` (``find_resize_target``,
-``_preprocess_single_video``). Checked with it.
+``_preprocess_single_video``). Checked with it. Ties are sorted as in vLLM's Rust frontend. Source:
+vLLM ``rust/src/chat/src/multimodal/models/muse_spark/processor.rs`` (`least_distortion_fit`).
 """
 
 from __future__ import annotations
@@ -21,23 +22,14 @@ from mmroute.requests.items import ImageSize, VideoSize
 
 @dataclass(frozen=True, slots=True)
 class AspectPatches(OneByOne[ImageSize]):
-    """Resizes an image to the patch grid that is closest to its aspect ratio.
-
-    Attributes:
-        patch_size: the side of a patch, in pixels.
-        merge_size: the number of patches along one side of what the image processor makes one
-            token.
-        counted_merge_size: the number of patches along one side of what the engine counts as one
-            token.
-        max_image_tokens: the most tokens of an image.
-    """
+    """Resizes an image to the patch grid that is closest to its aspect ratio."""
 
     patch_size: int
     merge_size: int
     counted_merge_size: int
     max_image_tokens: int
 
-    def max_embeds(self, _: CachePlan) -> int:
+    def largest_item(self, _: CachePlan) -> int:
         return self.max_image_tokens
 
     def patches(self, image: ImageSize) -> tuple[int, int, int]:
@@ -58,20 +50,12 @@ class AspectPatches(OneByOne[ImageSize]):
 
 @dataclass(frozen=True, slots=True)
 class NearestPatches(MergedPatches):
-    """Counts the patch grid closest to an image's aspect ratio, or the nearest within the limit.
-
-    Attributes:
-        max_tokens: the most tokens of an image.
-        sorts_ties: whether the smallest of equally close grids is taken, as vLLM's Rust frontend
-            does, and not the first of a set. Source: vLLM
-            ``rust/src/chat/src/multimodal/models/muse_spark/processor.rs``
-            (`least_distortion_fit`).
-    """
+    """Counts the patch grid closest to an image's aspect ratio, or the nearest within the limit."""
 
     max_tokens: int
     sorts_ties: bool = False
 
-    def max_embeds(self, _: CachePlan) -> int:
+    def largest_item(self, _: CachePlan) -> int:
         return self.max_tokens
 
     def count(self, image: ImageSize) -> Count:
@@ -81,37 +65,29 @@ class NearestPatches(MergedPatches):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NearestFrames(MergedFrames):
-    """Resizes a video's frames alike, and counts one frame's tokens for each group of frames.
-
-    Attributes:
-        max_tokens: the most tokens of a frame.
-        group: the number of frames of a group.
-        fps: the number of frames a second that the processor takes of those that were decoded; all
-            of them if it is zero.
-        max_frames: the most frames that the processor takes.
-    """
+    """Resizes a video's frames alike, and counts one frame's tokens for each group of frames."""
 
     max_tokens: int
-    group: int
+    temporal_patch_size: int
     fps: float
     max_frames: int
 
-    def max_embeds(self, _: CachePlan) -> int:
-        return self.max_frames // self.group * self.max_tokens
+    def largest_item(self, _: CachePlan) -> int:
+        return self.max_frames // self.temporal_patch_size * self.max_tokens
 
     def count(self, video: VideoSize) -> Count:
         frames = self.frames(video)
         if frames.fps <= 0:
             raise item_refused(video, "its frame rate is unknown")
-        held = len(frames.indices)
+        held, group = len(frames.indices), self.temporal_patch_size
         wanted = int(frames.total * self.fps / frames.fps) if self.fps else held
-        count = min(max(wanted, self.group), self.max_frames, held)
-        count = max(self.group, count // self.group * self.group)
+        count = min(max(wanted, group), self.max_frames, held)
+        count = max(group, count // group * group)
         taken = list(frames.indices)
         if held > count:
             taken = [taken[at] for at in np.linspace(0, held - 1, count, dtype=int)]
-        times = [index / frames.fps for index in taken[:: self.group]]
-        groups = max(1, len(taken) // self.group)
+        times = [index / frames.fps for index in taken[::group]]
+        groups = max(1, len(taken) // group)
         tokens = _nearest(video.height, video.width, self.factor, self.max_tokens)
         return Count(groups, 1, tokens, times=tuple(times[:groups]))
 

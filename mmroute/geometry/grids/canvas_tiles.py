@@ -25,22 +25,7 @@ _MARKS: Final = 4  # the beginning and the end of Molmo 2's crops, and of its wh
 
 @dataclass(frozen=True, slots=True)
 class CanvasTiles(OneByOne[ImageSize]):
-    """Counts the tiles of the best canvas, and the whole image as one tile more.
-
-    Attributes:
-        tile_size: the side of a tile, in pixels.
-        max_tiles: the most tiles, without the whole image.
-        tile_side: the number of feature positions along one side of a tile. None: it follows from
-            the patches.
-        patch_size: the side of a patch, in pixels.
-        pixel_shuffle_ratio: the number of feature positions along a side of a tile for each patch.
-        single_precision: whether the processor compares scales in single precision, and looks at
-            canvases by their height first. Otherwise it compares them in double precision, and
-            looks at canvases by their width first.
-        cropped: whether images are cut into tiles at all.
-        to_max_canvas: whether an image is enlarged as far as a canvas allows.
-        planned_width: the width of the engine's largest image. None: that of a tile.
-    """
+    """Counts the tiles of the best canvas, and the whole image as one tile more."""
 
     tile_size: int
     max_tiles: int
@@ -56,10 +41,10 @@ class CanvasTiles(OneByOne[ImageSize]):
         if self.tile_size % self.patch_size:
             raise ValueError(f"tiles of a multiple of {self.patch_size} pixels")
 
-    def max_embeds(self, _: CachePlan) -> int:
-        """The engine's largest image is one column of tiles."""
+    def largest_item(self, _: CachePlan) -> list[ImageSize]:
+        """One column of tiles."""
         width = self.planned_width or self.tile_size
-        return self.count(ImageSize(width, self.max_tiles * self.tile_size)).total
+        return [ImageSize(width, self.max_tiles * self.tile_size)]
 
     def count(self, image: ImageSize) -> Count:
         rows, columns = (1, 1)
@@ -78,17 +63,7 @@ class CanvasTiles(OneByOne[ImageSize]):
 
 @dataclass(frozen=True, slots=True)
 class OverlappingCrops(OneByOne[ImageSize]):
-    """Counts the pooled patches of overlapping crops and of the whole image: Molmo 2.
-
-    Attributes:
-        crop_size: the side of a crop, in pixels.
-        patch_size: the side of a patch, in pixels.
-        max_crops: the most crops.
-        margins: the numbers of patches at both ends of a crop that its neighbours have as well.
-        pooling: the numbers of patches that make one feature position, down and across.
-        row_ends: whether each row of the crops has one position more.
-        whole_row_ends: whether each row of the whole image has one more; None: as in the crops.
-    """
+    """Counts the pooled patches of overlapping crops and of the whole image: Molmo 2."""
 
     crop_size: int
     patch_size: int
@@ -98,7 +73,7 @@ class OverlappingCrops(OneByOne[ImageSize]):
     row_ends: bool = True
     whole_row_ends: bool | None = None
 
-    def max_embeds(self, _: CachePlan) -> int:
+    def largest_item(self, _: CachePlan) -> int:
         tilings = grids(1, self.max_crops)
         return max(self._count(rows, columns).total for columns, rows in tilings) + _MARKS
 

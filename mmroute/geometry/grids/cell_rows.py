@@ -20,16 +20,7 @@ _ALIGNMENT: Final = 3  # tokens of the budget that V4 keeps for the start of an 
 
 @dataclass(frozen=True, slots=True)
 class CellRows(OneByOne[ImageSize]):
-    """Resizes an image within a budget of tokens, and counts rows and columns of cells.
-
-    Attributes:
-        patch_size: the side of a patch, in pixels.
-        cell_size: the number of patches along one side of a cell.
-        max_tokens: the most tokens of an image. The ends of its rows and its own end count.
-        min_pixels: the smallest area, in pixels, to which an image is enlarged.
-        max_aspect: the largest ratio of width to height; None for no limit.
-        paired: whether rows stand in pairs, column by column. Those of V4.1 stand one by one.
-    """
+    """Resizes an image within a budget of tokens, and counts rows and columns of cells."""
 
     patch_size: int
     cell_size: int
@@ -38,7 +29,7 @@ class CellRows(OneByOne[ImageSize]):
     max_aspect: float | None = None
     paired: bool = False
 
-    def max_embeds(self, _: CachePlan) -> int:
+    def largest_item(self, _: CachePlan) -> int:
         return self.max_tokens + _ALIGNMENT * self.paired
 
     def count(self, image: ImageSize) -> Count:

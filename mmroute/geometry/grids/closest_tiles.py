@@ -19,22 +19,7 @@ _ENOUGH: Final = 0.6
 
 @dataclass(frozen=True, slots=True)
 class ClosestTiles(OneByOne[ImageSize]):
-    """Counts the tiles of the grid with the closest aspect ratio, and the whole image as one more.
-
-    Attributes:
-        tile_size: the side of a tile, in pixels.
-        min_tiles: the fewest tiles of a grid.
-        max_tiles: the most tiles of a grid.
-        tokens_per_tile: the number of feature positions of a tile. None: it follows from the
-            patches.
-        patch_size: the side of a patch, in pixels.
-        downsample_ratio: the number of feature positions along a side of a tile for each patch.
-        cropped: whether images are cut into tiles at all.
-        planned_cropped: whether the engine plans its encoder cache with images that are cut.
-        thumbnail: whether a grid of several tiles is followed by the whole image as one more.
-        weighs_area: whether a grid with less than 0.6 of the image's pixels counts as further away,
-            as Llama Nemotron Nano VL has it.
-    """
+    """Counts the tiles of the grid of the closest aspect ratio, and the whole image as one more."""
 
     tile_size: int
     min_tiles: int
@@ -47,16 +32,16 @@ class ClosestTiles(OneByOne[ImageSize]):
     thumbnail: bool = True
     weighs_area: bool = False
 
-    def max_embeds(self, _: CachePlan) -> int:
-        """The engine also tries one tile more than the most."""
+    def largest_item(self, _: CachePlan) -> list[ImageSize] | int:
+        """One of all grids, also of those with one tile more than the most."""
         if not self.planned_cropped:
             return self._tokens_per_tile()
-        most = self.max_tiles + self.thumbnail
-        sizes = [
-            ImageSize(columns * self.tile_size, rows * self.tile_size)
-            for columns, rows in grids(self.min_tiles, most)
-        ]
-        return max(self.count(size).total for size in sizes)
+        return self._of_tiles(self.min_tiles, self.max_tiles + self.thumbnail)
+
+    def _of_tiles(self, least: int, most: int) -> list[ImageSize]:
+        """Images of the size of each grid of so many tiles."""
+        side = self.tile_size
+        return [ImageSize(columns * side, rows * side) for columns, rows in grids(least, most)]
 
     def count(self, image: ImageSize) -> Count:
         columns = rows = 1

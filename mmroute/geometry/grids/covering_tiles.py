@@ -21,16 +21,7 @@ _PLANNED_SIDES: Final = 9
 
 @dataclass(frozen=True, slots=True)
 class CoveringTiles:
-    """Counts the tiles of a grid, the separators between them, and the whole image.
-
-    Attributes:
-        side: the side of a tile, in pixels.
-        image_size: the side of the vision tower's input, in pixels.
-        patch_size: the side of a patch, in pixels.
-        stride: the number of patches along one side of a token.
-        max_tiles: the most tiles of a grid.
-        threshold: the part of the area that a grid has to keep.
-    """
+    """Counts the tiles of a grid, the separators between them, and the whole image."""
 
     side: int
     image_size: int
@@ -40,17 +31,13 @@ class CoveringTiles:
     threshold: float
 
     def __post_init__(self) -> None:
-        """Check that tokens fill the vision tower's input.
-
-        Raises:
-            ValueError: they do not, and the engine does not start.
-        """
+        """Check that tokens fill the vision tower's input."""
         if -(-self.image_size // self.patch_size) % self.stride:
             raise ValueError(f"patches along a side that are a multiple of {self.stride}")
 
-    def max_embeds(self, _: CachePlan) -> int:
+    def largest_item(self, _: CachePlan) -> list[ImageSize]:
         side = self.side * self.stride * _PLANNED_SIDES
-        return self._count(ImageSize(side, side), *self._best(ImageSize(side, side))).total
+        return [ImageSize(side, side)]
 
     def counts(self, items: Sequence[ImageSize], _: ModelContext) -> Iterable[Count]:
         grids = [self._best(image) for image in items]

@@ -18,22 +18,15 @@ from mmroute.requests.items import ImageSize
 
 @dataclass(frozen=True, slots=True)
 class FitSquare(OneByOne[ImageSize]):
-    """Scales an image into a square, and counts its rows and columns of patches.
-
-    Attributes:
-        max_side: the longest side that is not scaled, in pixels.
-        patch_size: the side of a patch, in pixels.
-        merge_size: the number of patches along one side of a token.
-        rounding: the rounding of scaled sides: ``down``, or ``half_even`` with at least one pixel.
-    """
+    """Scales an image into a square, and counts its rows and columns of patches."""
 
     max_side: int
     patch_size: int
     merge_size: int = 1
     rounding: Literal["down", "half_even"] = "down"
 
-    def max_embeds(self, _: CachePlan) -> int:
-        return self.count(ImageSize(self.max_side, self.max_side)).total
+    def largest_item(self, _: CachePlan) -> list[ImageSize]:
+        return [ImageSize(self.max_side, self.max_side)]
 
     def count(self, image: ImageSize) -> Count:
         width, height = image.width, image.height

@@ -15,18 +15,7 @@ from mmroute.geometry.grid import CachePlan, Count, OneByOne
 
 @dataclass(frozen=True, slots=True)
 class FixedCount(OneByOne[Any]):
-    """Counts the same number of tokens for every item: a constant, or that of a square image.
-
-    Attributes:
-        tokens: the number of feature positions of an item, or a table of several by the patches of
-            an image, of which the engine takes the most. None: the square of the tokens along a
-            side.
-        image_size: the side of the resized image, in pixels.
-        patch_size: the side of a patch, in pixels.
-        merge_size: the number of patches along one side of a token.
-        around: the number of tokens around the features that take features as well (``enclosed``).
-            The engine plans its encoder cache with them.
-    """
+    """Counts the same number of tokens for every item: a constant, or that of a square image."""
 
     tokens: int | Mapping[str, int] | None = None
     image_size: int = 0
@@ -34,7 +23,7 @@ class FixedCount(OneByOne[Any]):
     merge_size: int = 1
     around: int = 0
 
-    def max_embeds(self, _: CachePlan) -> int:
+    def largest_item(self, _: CachePlan) -> int:
         return self.count(None).whole + self.around
 
     def count(self, _: object) -> Count:

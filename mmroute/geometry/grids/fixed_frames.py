@@ -16,21 +16,7 @@ from mmroute.requests.items import VideoSize
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FixedFrames(SampledVideos):
-    """Counts the same number of tokens for each frame of a video.
-
-    Attributes:
-        tokens_per_frame: the number of feature positions of a frame; None: by its pooled patches.
-        image_size: the number of pixels along one side of a frame as the vision tower gets it.
-        patch_size: the side of a patch, in pixels.
-        slice_size: the side of a square as large as a resized frame, in pixels, where frames keep
-            their aspect ratio.
-        stride: the number of patches along one side that are pooled; the last may be fewer.
-        newline: whether one token more follows all frames.
-        beside_an_image: whether the engine plans its encoder cache with the frames that the context
-            holds beside an image; otherwise with all frames that it holds.
-        planned_frames: the most frames that the engine plans with; None: no limit.
-        refused_heights: heights in pixels that the processor takes for a number of channels.
-    """
+    """Counts the same number of tokens for each frame of a video."""
 
     tokens_per_frame: int | None = None
     image_size: int = 0
@@ -42,7 +28,7 @@ class FixedFrames(SampledVideos):
     planned_frames: int | None = None
     refused_heights: tuple[int, ...] = ()
 
-    def max_embeds(self, plan: CachePlan) -> int:
+    def largest_item(self, plan: CachePlan) -> int:
         room = plan.beside_an_image if self.beside_an_image else plan.max_model_len
         frames = (room - self.newline) // self._tokens()
         planned = max(1, min(frames, self.planned_frames or frames))

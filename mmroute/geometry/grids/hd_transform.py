@@ -25,17 +25,12 @@ _LARGEST: Final = ImageSize(50, 8000)
 
 @dataclass(frozen=True, slots=True)
 class HdTransform(OneByOne[ImageSize]):
-    """Pads an image to whole tiles, and counts the tiles, a global view and separators together.
-
-    Attributes:
-        num_crops: the most tiles an image may have.
-    """
+    """Pads an image to whole tiles, and counts the tiles, a global view and separators together."""
 
     num_crops: int
 
-    def max_embeds(self, _: CachePlan) -> int:
-        """The engine measures it with a 50x8000 image."""
-        return self.count(_LARGEST).total
+    def largest_item(self, _: CachePlan) -> list[ImageSize]:
+        return [_LARGEST]
 
     def padded(self, image: ImageSize) -> tuple[int, int]:
         """Height and width of the image that is cut, in pixels."""
@@ -61,16 +56,12 @@ _LEAST_SIDE: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class UnpaddedTiles(OneByOne[ImageSize]):
-    """Counts the tiles without their padding, row ends, and a global view: Phi-4-multimodal.
-
-    Attributes:
-        max_tiles: the most tiles that an image is padded to.
-    """
+    """Counts the tiles without their padding, row ends, and a global view: Phi-4-multimodal."""
 
     max_tiles: int
 
-    def max_embeds(self, _: CachePlan) -> int:
-        return self.count(ImageSize(_SIGLIP_TILE, _SIGLIP_TILE * self.max_tiles)).total
+    def largest_item(self, _: CachePlan) -> list[ImageSize]:
+        return [ImageSize(_SIGLIP_TILE, _SIGLIP_TILE * self.max_tiles)]
 
     def padded(self, image: ImageSize) -> tuple[int, int]:
         """Height and width in pixels."""

@@ -20,14 +20,7 @@ _MOST_TILES: Final = 64  # in a row; an image of more fits no encoder cache
 
 @dataclass(frozen=True, slots=True)
 class LongEdgeTiles(OneByOne[ImageSize]):
-    """Counts the tiles of an image, and the whole image.
-
-    Attributes:
-        tokens_per_tile: the number of feature positions of a tile, and of the whole image.
-        longest_edge: the longest side after scaling, in pixels.
-        tile_size: the side of a tile, in pixels.
-        split: whether images are cut into tiles at all.
-    """
+    """Counts the tiles of an image, and the whole image."""
 
     tokens_per_tile: int
     longest_edge: int
@@ -38,9 +31,9 @@ class LongEdgeTiles(OneByOne[ImageSize]):
         if min(self.longest_edge, _MAX_SIDE) > self.tile_size * _MOST_TILES:
             raise ValueError(f"tiles of which at most {_MOST_TILES} stand in a row")
 
-    def max_embeds(self, _: CachePlan) -> int:
-        """The engine plans with a square of one tile."""
-        return self.count(ImageSize(self.tile_size, self.tile_size)).total
+    def largest_item(self, _: CachePlan) -> list[ImageSize]:
+        """A square of one tile."""
+        return [ImageSize(self.tile_size, self.tile_size)]
 
     def count(self, image: ImageSize) -> Count:
         rows, columns = self.grid(image)

@@ -37,28 +37,7 @@ class Encoder(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MelFrames(OneByOne[AudioLength]):
-    """Counts the mel frames of an audio, and the tokens that the encoder makes of them.
-
-    Attributes:
-        sampling_rate: the number of samples a second that the model is given.
-        encoder: the encoder's way to make tokens of frames.
-        hop_length: the number of samples from one frame to the next. Gemma 4's is a hundredth of a
-            second whatever its files say, and a frame is two of them.
-        partial_frame: whether samples that do not fill a frame make one.
-        window: the number of samples of a frame, by half of which torch fills audio up by
-            reflection. Audio that is no longer than this half is refused. 0: nothing is filled up.
-        filled_to: the number of samples that shorter audio is filled up to.
-        half_block: half of the number of frames of which the mask has a multiple; 0: any number.
-        max_seconds: the most seconds that are used, the rest is cut off; None for no limit.
-        padded_seconds: the seconds that shorter audio is filled up to. Beside longer audio, the
-            engine fails on other audio that it processes with it.
-        chunk_seconds: the seconds of the audio that the engine plans its encoder cache with, of
-            which it takes at most 30.
-        planned_chunks: the number of such chunks in this audio; None: one.
-        planned_encoder: the encoder by whose rule the engine plans; None: the audio's own.
-        padding_side: the side at which audio is filled up to `max_seconds` or `padded_seconds`.
-        max_tokens: the most tokens; 0: there is no limit.
-    """
+    """Counts the mel frames of an audio, and the tokens that the encoder makes of them."""
 
     sampling_rate: int
     encoder: Encoder
@@ -75,7 +54,7 @@ class MelFrames(OneByOne[AudioLength]):
     padding_side: Literal["left", "right"] = "right"
     max_tokens: int = 0
 
-    def max_embeds(self, _: CachePlan) -> int:
+    def largest_item(self, _: CachePlan) -> int:
         if self.max_tokens:
             return self.max_tokens
         if self.planned_chunks:
@@ -148,12 +127,6 @@ class MelFrames(OneByOne[AudioLength]):
 
 def masked_frames(samples: int, most: int, hop_length: int, side: Literal["left", "right"]) -> int:
     """The frames of an audio in the mask of a WhisperFeatureExtractor that fills it up.
-
-    Args:
-        samples: the number of samples of the audio.
-        most: the number of samples that it is filled up to.
-        hop_length: the number of samples from one frame to the next.
-        side: the side at which it is filled up.
 
     Source: transformers ``models/whisper/feature_extraction_whisper.py`` (`__call__`).
     """

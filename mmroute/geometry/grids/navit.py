@@ -15,31 +15,23 @@ from mmroute.errors import image_refused
 from mmroute.geometry.grid import CachePlan, Count, MergedPatches
 from mmroute.requests.items import ImageSize
 
-_ENGINES_LARGEST: Final = ImageSize(3000, 3000)
+_LARGEST: Final = ImageSize(3000, 3000)
 _PLANNED: Final = ImageSize(1024, 1024)
 _MOST_PER_SIDE: Final = 511
 
 
 @dataclass(frozen=True, slots=True)
 class Navit(MergedPatches):
-    """Shrinks an image to the limits of patches, and pads it up to whole tokens.
-
-    Attributes:
-        max_patches: the most patches of an image.
-        max_patches_per_side: the most patches along one side.
-        fixed_tokens: the number of tokens of every image, where they do not depend on its size.
-        planned_by_sides: whether the engine plans its encoder cache with the best of all numbers of
-            patches along both sides; otherwise with a square, which is not the largest image.
-    """
+    """Shrinks an image to the limits of patches, and pads it up to whole tokens."""
 
     max_patches: int
     max_patches_per_side: int
     fixed_tokens: int | None = None
     planned_by_sides: bool = False
 
-    def max_embeds(self, _: CachePlan) -> int:
+    def largest_item(self, _: CachePlan) -> int:
         if not self.planned_by_sides:
-            return self._tokens(_ENGINES_LARGEST)
+            return self._tokens(_LARGEST)
         patch, most = self.patch_size, self.max_patches_per_side
         sides = [min((patches + 1) * patch - 1, most * patch) for patches in range(most + 1)]
         return max(
@@ -77,16 +69,12 @@ class Navit(MergedPatches):
 
 @dataclass(frozen=True, slots=True)
 class ScaledPatches(MergedPatches):
-    """Shrinks an image to a number of patches, and pads it up to whole tokens: Kimi-VL.
-
-    Attributes:
-        max_patches: the most whole patches of an image that is not scaled.
-    """
+    """Shrinks an image to a number of patches, and pads it up to whole tokens: Kimi-VL."""
 
     max_patches: int
 
-    def max_embeds(self, _: CachePlan) -> int:
-        return self.count(_PLANNED).total
+    def largest_item(self, _: CachePlan) -> list[ImageSize]:
+        return [_PLANNED]
 
     def count(self, image: ImageSize) -> Count:
         width, height = image.width, image.height

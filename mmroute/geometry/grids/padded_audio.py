@@ -20,14 +20,7 @@ from mmroute.requests.items import AudioLength
 
 @dataclass(frozen=True, slots=True)
 class PaddedAudio(OneByOne[AudioLength]):
-    """Fills an audio up to whole chunks, and counts the tokens of the chunks.
-
-    Attributes:
-        sampling_rate: the number of samples a second that the model is given.
-        frame_rate: the number of tokens a second.
-        chunk_seconds: the number of seconds of a chunk.
-        hop_length: the number of samples from one frame of the spectrogram to the next.
-    """
+    """Fills an audio up to whole chunks, and counts the tokens of the chunks."""
 
     sampling_rate: int
     frame_rate: float
@@ -35,11 +28,7 @@ class PaddedAudio(OneByOne[AudioLength]):
     hop_length: int
 
     def __post_init__(self) -> None:
-        """Check that the renderer counts the tokens of a chunk as the engine does.
-
-        Raises:
-            ValueError: the two counts differ.
-        """
+        """Check that the renderer counts the tokens of a chunk as the engine does."""
         samples = self._chunk
         frames = -(-(samples - self.hop_length + 1) // self.hop_length)
         per_token = int(self.sampling_rate // self.frame_rate) // self.hop_length
@@ -50,7 +39,7 @@ class PaddedAudio(OneByOne[AudioLength]):
                 f"{self.hop_length}"
             )
 
-    def max_embeds(self, plan: CachePlan) -> int:
+    def largest_item(self, plan: CachePlan) -> int:
         return plan.max_model_len
 
     @property

@@ -18,16 +18,7 @@ from mmroute.requests.items import ImageSize
 
 @dataclass(frozen=True, slots=True)
 class PanAndScan:
-    """Counts the soft tokens of an image and of its crops.
-
-    Attributes:
-        tokens_per_image: the number of feature positions of an image or a crop.
-        pan_and_scan: whether images are cut into crops at all.
-        min_crop_size: the smallest side of a crop, in pixels.
-        max_num_crops: the most crops.
-        min_ratio: the smallest aspect ratio that is cut.
-        one_shape: whether all images are resized to one shape; the processor stacks them.
-    """
+    """Counts the soft tokens of an image and of its crops."""
 
     tokens_per_image: int
     pan_and_scan: bool
@@ -36,7 +27,7 @@ class PanAndScan:
     min_ratio: float
     one_shape: bool = True
 
-    def max_embeds(self, _: CachePlan) -> int:
+    def largest_item(self, _: CachePlan) -> int:
         crops = self.max_num_crops if self.pan_and_scan else 0
         return (crops + 1) * self.tokens_per_image
 

@@ -22,19 +22,13 @@ _AROUND: Final = 8  # begin, end and time of a frame, which the engine plans wit
 
 @dataclass(frozen=True, slots=True)
 class PatchBudget(OneByOne[ImageSize]):
-    """Resizes an image to a budget of soft tokens, and counts those that it has.
-
-    Attributes:
-        patch_size: the side of a patch, in pixels.
-        pooling_size: the number of patches along one side of a soft token.
-        max_soft_tokens: the budget of an image.
-    """
+    """Resizes an image to a budget of soft tokens, and counts those that it has."""
 
     patch_size: int
     pooling_size: int
     max_soft_tokens: int
 
-    def max_embeds(self, _: CachePlan) -> int:
+    def largest_item(self, _: CachePlan) -> int:
         return self.max_soft_tokens
 
     def count(self, image: ImageSize) -> Count:
@@ -43,19 +37,13 @@ class PatchBudget(OneByOne[ImageSize]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetedFrames(SampledVideos):
-    """Resizes each frame of a video to a budget of soft tokens, and counts those that it has.
-
-    Attributes:
-        patch_size: the side of a patch, in pixels.
-        pooling_size: the number of patches along one side of a soft token.
-        max_soft_tokens: the budget of a frame.
-    """
+    """Resizes each frame of a video to a budget of soft tokens, and counts those that it has."""
 
     patch_size: int
     pooling_size: int
     max_soft_tokens: int
 
-    def max_embeds(self, _: CachePlan) -> int:
+    def largest_item(self, _: CachePlan) -> int:
         return _MOST_FRAMES * (self.max_soft_tokens + _AROUND)
 
     def count(self, video: VideoSize) -> Count:

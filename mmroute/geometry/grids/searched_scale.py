@@ -19,16 +19,7 @@ _LARGEST_SCALE: Final = 100.0
 
 @dataclass(frozen=True, slots=True)
 class SearchedScale(MergedPatches):
-    """Finds an image's scale by halving, and counts rows and columns of tokens, rounded up.
-
-    Attributes:
-        min_patches: the number of patches of the smallest image.
-        max_patches: the number of patches of the largest image.
-        largest: the number of pixels of the largest image that is taken.
-        planned_patches: the number of patches of the image that the engine plans its encoder cache
-            with.
-        planned_merge: the number of patches along one side of a token of that image.
-    """
+    """Finds an image's scale by halving, and counts rows and columns of tokens, rounded up."""
 
     min_patches: int
     max_patches: int
@@ -36,7 +27,7 @@ class SearchedScale(MergedPatches):
     planned_patches: int
     planned_merge: int
 
-    def max_embeds(self, _: CachePlan) -> int:
+    def largest_item(self, _: CachePlan) -> int:
         return self.planned_patches // self.planned_merge**2
 
     def count(self, image: ImageSize) -> Count:

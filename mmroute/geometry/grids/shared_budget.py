@@ -27,19 +27,13 @@ _MERGE: Final = 2  # patches along one side of a token; the engine takes no othe
 
 @dataclass(frozen=True, slots=True)
 class SharedBudget:
-    """Resizes the images of a request so that their patches together keep within one budget.
-
-    Attributes:
-        patch_size: the side of a patch, in pixels.
-        min_patches: the fewest patches of an image.
-        max_patches: the most patches of an image.
-    """
+    """Resizes the images of a request so that their patches together keep within one budget."""
 
     patch_size: int
     min_patches: int
     max_patches: int
 
-    def max_embeds(self, plan: CachePlan) -> int:
+    def largest_item(self, plan: CachePlan) -> int:
         """A square in all of the context beside one token of text, whatever images may have."""
         return math.isqrt(max(0, plan.max_model_len - _RESERVED - 1)) ** 2
 
@@ -67,11 +61,7 @@ class SharedBudget:
 
 @lru_cache(maxsize=4096)
 def _count(width: int, height: int, share: int, min_patches: int, patch_size: int) -> Count:
-    """The tokens of an image whose patches are within a share of the budget.
-
-    Raises:
-        InexactError: `image_refused` if an image is too thin.
-    """
+    """The tokens of an image whose patches are within a share of the budget."""
     rows, columns = round(height / patch_size + 0.5), round(width / patch_size + 0.5)
     factor = min(math.sqrt(share / (rows * columns)), 1.0)
     rows, columns = math.floor(factor * rows), math.floor(factor * columns)

@@ -19,23 +19,7 @@ from mmroute.requests.items import ImageSize
 
 @dataclass(frozen=True, slots=True)
 class Slices(OneByOne[ImageSize]):
-    """Counts the tokens of the whole image and of its slices.
-
-    Attributes:
-        slice_size: the side of a square as large as a slice, in pixels.
-        patch_size: the side of a patch, in pixels.
-        max_slices: the most slices.
-        planned_side: the side of the image the engine plans its memory with, in pixels.
-        downsample: the number of patches along one side of a token, squared: ``4x``; any other text
-            is ``16x``.
-        planned_slices: how many times as high as wide that image is; None: `max_slices` times.
-        fixed_tokens: the number of tokens of each slice and of the whole image, where no size
-            decides it.
-        sliced: whether large images are sliced.
-        refused_heights: the heights in pixels that the processor takes for a number of channels.
-        merges_at: the encoder's layer behind which ``16x`` merges patches; below 0: none.
-        processed_slices: the most slices that the processor makes; None: as many as are counted.
-    """
+    """Counts the tokens of the whole image and of its slices."""
 
     slice_size: int
     patch_size: int
@@ -49,9 +33,9 @@ class Slices(OneByOne[ImageSize]):
     merges_at: int = -1
     processed_slices: int | None = None
 
-    def max_embeds(self, _: CachePlan) -> int:
+    def largest_item(self, _: CachePlan) -> list[ImageSize]:
         height = self.planned_side * (self.planned_slices or self.max_slices)
-        return self.count(ImageSize(self.planned_side, height)).total
+        return [ImageSize(self.planned_side, height)]
 
     def grid(self, image: ImageSize) -> tuple[int, int]:
         """Rows and columns of slices; (0, 0) if the image is not sliced."""

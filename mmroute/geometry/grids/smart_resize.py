@@ -7,58 +7,57 @@ sides, what a side must have at least, and what stands beside the rows. Sources:
 ``models/emu3/image_processing_emu3.py``, ``models/emu3/processing_emu3.py``,
 ``models/paddleocr_vl/image_processing_paddleocr_vl.py`` and
 ``models/hunyuan_vl/processing_hunyuan_vl.py``; vLLM ``model_executor/models/qwen2_vl.py``,
-``glm4_1v.py``, ``paddleocr_vl.py`` and ``model_executor/models/transformers/multimodal.py``.
-Checked with both.
+``glm4_1v.py``, ``paddleocr_vl.py``, ``model_executor/models/transformers/multimodal.py``,
+``models/dots3_note/common/processor.py`` (``resized_size``) and, for clipped sides,
+``transformers_utils/processors/ovis2_5.py`` (``smart_resize``). Checked with both.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Final, Literal
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal, Protocol, TypeAlias
 
 from mmroute.errors import InexactError, Reason, image_refused
 from mmroute.geometry.grid import CachePlan, Count, MergedPatches
 from mmroute.requests.items import ImageSize
 
+ShortSides: TypeAlias = Literal["kept", "enlarged", "enlarged_in_turn", "clipped"]
+
 MAX_ASPECT: Final = 200
 """One side of an image is at most so many times the other."""
+_LEAST_PART: Final = 4  # of a token's side that a side of Dots3 Note's images has at least
 _MOST_PIXELS: Final = 1 << 28  # 3 GB of numbers; Pillow reads no file of so many
+
+
+class Resizing(Protocol):
+    """A grid of images or videos that has the numbers of the resize."""
+
+    @property
+    def factor(self) -> int: ...
+    @property
+    def min_pixels(self) -> int: ...
+    @property
+    def max_pixels(self) -> int: ...
+    @property
+    def short_sides(self) -> ShortSides: ...
+    @property
+    def least_rounded(self) -> int: ...
+    @property
+    def least_shrunk(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
 class SmartResize(MergedPatches):
-    """Resizes an image as Qwen-VL does, and counts rows and columns of tokens.
-
-    Attributes:
-        min_pixels: the smallest area after the resize, in pixels.
-        max_pixels: the largest area after the resize, in pixels.
-        resize: whether images are resized at all.
-        fixed_merge: the number of patches along one side of a token that a request's ``merge_size``
-            does not change: it changes only what both sides are multiples of. None: it changes
-            both.
-        frames: the number of frames that an image counts as. The limits hold for all together.
-        short_sides: the first step for an image with a side shorter than a token: ``kept`` does
-            nothing, ``enlarged`` scales both sides up, ``enlarged_in_turn`` one after the other.
-        least_rounded: the fewest tokens along a side that is rounded to the nearest.
-        least_shrunk: the fewest tokens along a side that is shrunk to stay within `max_pixels`.
-        counted_resized: whether the engine counts as if all images were resized.
-        row_ends: whether each row has one token more.
-        frame: whether an image with row ends has two more, in front of its rows and behind.
-        planned: the image that the engine plans its encoder cache with. ``area``: one of the
-            largest area. ``rectangle``: one that is nearly a square. ``square``: a square that is
-            resized. ``squares``: the better of two squares. ``request``: a square that counts as
-            a request's image does.
-        planned_side: the side of the square of `planned`, or of one of the two, in pixels.
-        refused_heights: the heights in pixels that the processor takes for a number of channels.
-    """
+    """Resizes an image as Qwen-VL does, and counts rows and columns of tokens."""
 
     min_pixels: int
     max_pixels: int
     resize: bool = True
     fixed_merge: int | None = None
     frames: int = 1
-    short_sides: Literal["kept", "enlarged", "enlarged_in_turn"] = "kept"
+    short_sides: ShortSides = "kept"
     least_rounded: int = 0
     least_shrunk: int = 1
     counted_resized: bool = False
@@ -68,26 +67,25 @@ class SmartResize(MergedPatches):
     planned_side: int = 0
     refused_heights: tuple[int, ...] = ()
 
-    def max_embeds(self, _: CachePlan) -> int:
-        most = self.max_pixels // self.factor**2
-        side = self.planned_side
-        resized = replace(self, resize=True)  # the plan has no image that is not
+    def largest_item(self, _: CachePlan) -> Iterable[ImageSize] | int:
+        side, factor = self.planned_side, self.factor
+        most = self.max_pixels // factor**2
+        images = [ImageSize(side, side)]
         match self.planned:
+            case "request":
+                return images
             case "area":
                 rows, columns = largest_rectangle(most)
-                image = ImageSize(columns * self.factor, rows * self.factor)
+                images = [ImageSize(columns * factor, rows * factor)]
             case "rectangle":
                 rows = math.isqrt(most)
-                image = ImageSize(most // rows * self.factor, rows * self.factor)
-            case "square":
-                image = ImageSize(side, side)
+                images = [ImageSize(most // rows * factor, rows * factor)]
             case "squares":
-                sides = math.isqrt(self.max_pixels), side
-                return max(resized.count(ImageSize(side, side)).total for side in sides)
-            case "request":
-                return self.count(ImageSize(side, side)).total
-        # It has more tokens if the smallest area is above the largest one.
-        return resized.count(image).total
+                side = math.isqrt(self.max_pixels)
+                images.append(ImageSize(side, side))
+        # The plan has no image that is not resized. It has more tokens than `most` if the smallest
+        # area is above the largest one.
+        return max(replace(self, resize=True).count(image).total for image in images)
 
     def patches(self, image: ImageSize) -> tuple[int, int, int]:
         """Frames, rows and columns of patches."""
@@ -110,42 +108,17 @@ class SmartResize(MergedPatches):
 
     def _tokens(self, image: ImageSize) -> tuple[int, int]:
         """Rows and columns of tokens."""
-        factor = self.factor
         rows = columns = 0
         if not self.resize:
-            rows, columns = unresized(image, factor)
+            rows, columns = unresized(image, self.factor)
         if self.resize or self.counted_resized:
-            rows, columns = self._resized(image.height, image.width, factor)
+            rows, columns = resized(image.height, image.width, self, frames=self.frames)
         return rows, columns
-
-    def _resized(self, height: int, width: int, factor: int) -> tuple[int, int]:
-        if self.short_sides == "enlarged":
-            height, width = enlarge_to_factor(height, width, factor)
-        elif self.short_sides == "enlarged_in_turn":
-            if height < factor:
-                height, width = factor, round(width * factor / height)
-            if width < factor:
-                height, width = round(height * factor / width), factor
-        check_aspect(height, width)
-        return smart_resize(
-            height,
-            width,
-            factor=factor,
-            min_pixels=self.min_pixels,
-            max_pixels=self.max_pixels,
-            frames=self.frames,
-            least_rounded=self.least_rounded,
-            least_shrunk=self.least_shrunk,
-        )
 
 
 @dataclass(frozen=True, slots=True)
 class CodedRows(SmartResize):
-    """Counts the codes of a resized image, and an end for each row: Emu3.
-
-    Attributes:
-        code_size: the number of pixels along one side of a code.
-    """
+    """Counts the codes of a resized image, and an end for each row: Emu3."""
 
     code_size: int = 8
 
@@ -169,6 +142,29 @@ class CodedRows(SmartResize):
         return Count(rows, columns, whole=rows)
 
 
+@dataclass(frozen=True, slots=True)
+class RegrownResize(SmartResize):
+    """Resizes an image, and shrinks one again that was enlarged too far: Dots3 Note."""
+
+    least_rounded: int = 1
+    planned_pixels: int = field(kw_only=True)
+
+    def largest_item(self, _: CachePlan) -> int:
+        return self.planned_pixels // self.factor**2
+
+    def _tokens(self, image: ImageSize) -> tuple[int, int]:
+        factor = self.factor
+        if min(image.height, image.width) < factor // _LEAST_PART:
+            raise image_refused(image, f"a side is shorter than {factor // _LEAST_PART} pixels")
+        rows, columns = resized(image.height, image.width, self)
+        rounded = math.prod(max(1, round(side / factor)) for side in (image.height, image.width))
+        if rounded * factor**2 <= self.max_pixels < rows * columns * factor**2:
+            shrink = math.sqrt(rows * factor * columns * factor / self.max_pixels)
+            rows = max(1, math.floor(rows * factor / shrink / factor))
+            columns = max(1, math.floor(columns * factor / shrink / factor))
+        return rows, columns
+
+
 def largest_rectangle(most: int) -> tuple[int, int]:
     """Rows and columns of the largest image of at most so many tokens that is not too thin.
 
@@ -183,22 +179,14 @@ def largest_rectangle(most: int) -> tuple[int, int]:
 
 
 def unresized(image: ImageSize, factor: int) -> tuple[int, int]:
-    """Rows and columns of tokens of an image that is not to be resized.
-
-    Raises:
-        InexactError: `image_refused` unless both sides are multiples of the factor.
-    """
+    """Rows and columns of tokens of an image that is not to be resized."""
     if image.height % factor or image.width % factor:
         raise image_refused(image, f"do_resize is false, and a side is no multiple of {factor}")
     return image.height // factor, image.width // factor
 
 
 def check_aspect(height: int, width: int) -> None:
-    """Refuse what the processors of this kind refuse.
-
-    Raises:
-        InexactError: `image_refused` if one side is more than 200 times the other.
-    """
+    """Refuse what the processors of this kind refuse."""
     if max(height, width) / min(height, width) > MAX_ASPECT:
         why = f"one side is more than {MAX_ASPECT} times the other"
         raise image_refused(f"{width}x{height}", why)
@@ -206,9 +194,6 @@ def check_aspect(height: int, width: int) -> None:
 
 def enlarge_to_factor(height: int, width: int, factor: int) -> tuple[int, int]:
     """Height and width, scaled up if a side is shorter than the factor.
-
-    Raises:
-        InexactError: as `check_aspect`, of what comes out.
 
     >>> enlarge_to_factor(14, 100, 28)
     (28, 200)
@@ -220,6 +205,56 @@ def enlarge_to_factor(height: int, width: int, factor: int) -> tuple[int, int]:
     return height, width
 
 
+def _clipped(height: int, width: int, factor: int) -> tuple[int, int]:
+    """Height and width without a side shorter than the factor, or an aspect above the largest.
+
+    >>> _clipped(14, 100, 28), _clipped(30, 9000, 28)
+    ((28, 200), (30, 6000))
+    """
+    if min(height, width) >= factor:
+        return min(height, MAX_ASPECT * width), min(width, MAX_ASPECT * height)
+    if height < width:
+        return factor, round(factor / height * width)
+    return round(factor / width * height), factor
+
+
+def resized(
+    height: int, width: int, by: Resizing, *, frames: int = 1, counted: int = 0
+) -> tuple[int, int]:
+    """Rows and columns of tokens of an image or a frame, by the numbers of a grid."""
+    factor = by.factor
+    match by.short_sides:
+        case "enlarged":
+            height, width = enlarge_to_factor(height, width, factor)
+        case "enlarged_in_turn":
+            if height < factor:
+                height, width = factor, round(width * factor / height)
+            if width < factor:
+                height, width = round(height * factor / width), factor
+        case "clipped":
+            height, width = _clipped(height, width, factor)
+    if by.short_sides != "clipped":
+        check_aspect(height, width)
+    return within_limits(height, width, by, frames=frames, counted=counted)
+
+
+def within_limits(
+    height: int, width: int, by: Resizing, *, frames: int = 1, counted: int = 0
+) -> tuple[int, int]:
+    """Rows and columns of tokens of sides that are taken as they are."""
+    return smart_resize(
+        height,
+        width,
+        factor=by.factor,
+        min_pixels=by.min_pixels,
+        max_pixels=by.max_pixels,
+        frames=frames,
+        counted_frames=counted,
+        least_rounded=by.least_rounded,
+        least_shrunk=by.least_shrunk,
+    )
+
+
 def smart_resize(
     height: int,
     width: int,
@@ -228,32 +263,17 @@ def smart_resize(
     min_pixels: int,
     max_pixels: int,
     frames: int = 1,
-    counted_frames: int | None = None,
+    counted_frames: int = 0,
     least_rounded: int = 0,
     least_shrunk: int = 1,
 ) -> tuple[int, int]:
     """Rows and columns of tokens after the resize.
-
-    Args:
-        height: the height of the image, in pixels.
-        width: the width of the image, in pixels.
-        factor: the number of pixels along one side of a token; both sides become multiples of it.
-        min_pixels: the smallest area of all frames together.
-        max_pixels: the largest area of all frames together.
-        frames: the number of frames of this size.
-        counted_frames: the number of frames that are compared with the limits; None: all of them.
-        least_rounded: the fewest tokens along a side that is rounded to the nearest.
-        least_shrunk: the fewest along a side that is shrunk to stay within `max_pixels`.
 
     Python's `round` is half-to-even, and the engine relies on it: 720 is 22.5 times 32 and
     becomes 22 times.
 
     >>> smart_resize(720, 1280, factor=32, min_pixels=65536, max_pixels=16777216)
     (22, 40)
-
-    Raises:
-        InexactError: `image_refused` if a side becomes 0; `item_too_large` if the area needs
-            gigabytes: a request with a large ``merge_size`` asks for few tokens of a huge picture.
     """
     rows = max(least_rounded, round(height / factor))
     columns = max(least_rounded, round(width / factor))

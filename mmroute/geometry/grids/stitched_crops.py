@@ -14,21 +14,14 @@ from mmroute.requests.items import ImageSize
 
 @dataclass(frozen=True, slots=True)
 class StitchedCrops(OneByOne[ImageSize]):
-    """Counts the same number of tokens for every image, and knows the crops that they are made of.
-
-    Attributes:
-        tokens: the number of feature positions of an image.
-        window: the side of a crop, in pixels, without the margin that it shares with others.
-        margin: the pixels on both sides of an image that no window covers.
-        max_crops: the most crops.
-    """
+    """Counts the same number of tokens for every image, and knows the crops behind them."""
 
     tokens: int
     window: int
     margin: int
     max_crops: int
 
-    def max_embeds(self, _: CachePlan) -> int:
+    def largest_item(self, _: CachePlan) -> int:
         return self.tokens
 
     def count(self, _: ImageSize) -> Count:

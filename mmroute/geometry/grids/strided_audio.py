@@ -28,52 +28,7 @@ _STEMS: Final[Mapping[bool | None, int]] = {None: 1, False: 2, True: 8}
 
 @dataclass(frozen=True, slots=True)
 class StridedAudio(OneByOne[AudioLength]):
-    """Counts the frames of an audio, and the tokens that strides and stacking leave of them.
-
-    Attributes:
-        sampling_rate: the number of samples a second that the model is given.
-        hop_length: the number of samples from one frame to the next, times all `hop_factors`.
-        hop_factors: the numbers that the hop is multiplied by.
-        hop_seconds: the number of seconds of a hop, in place of `hop_length`.
-        stem: the kind of convolution that a hop is for. True: in two dimensions, a hop is eight
-            frames. False: in one dimension, it is two frames. None: it is one frame.
-        steps: the steps, each as (padding at both sides, kernel, stride), as of a convolution.
-        frames: the frames that count. ``begun``: those that begin within the audio. ``centred``:
-            one more than fit. ``whole``: those whose window fits. ``rated``: `frame_rate` for each
-            second.
-        frame_rate: the number of frames a second; the engine multiplies in floating point.
-        window: the number of samples of a frame. Half of a centred frame is filled up by mirroring,
-            and audio that is no longer than this half is refused.
-        stacked: the number of frames that are joined into one; the last one may have fewer.
-        merged: the number of positions behind the steps that make one token. Fewer at the end make
-            none.
-        block: the number of positions of a block. Fewer at the end count as a whole block.
-        per_token: the number of positions of a block for each of its tokens.
-        least: the fewest tokens; 0: an audio without a token is refused.
-        max_tokens: the most tokens; an audio of more is refused. 0: there is no limit.
-        min_samples: the fewest samples; audio of fewer is refused, or filled up (`fills_up`).
-        fills_up: whether an audio of too few samples is filled up.
-        chunk_seconds: the number of seconds of a chunk; 0: the audio is not cut.
-        padding_side: the side at which the last chunk is filled up for a WhisperFeatureExtractor,
-            whose frames are those of its mask. None: it is not.
-        max_seconds: the number of seconds that are used, in whole chunks; 0: all.
-        each_chunk: whether each chunk takes the steps for itself.
-        row_tokens: the number of tokens of a row. Fewer at the end stand beside the rows.
-        row_seconds: the number of seconds of a row, in place of `row_tokens`. The time of a row
-            stands at its end.
-        timed: whether rows of `row_seconds` are made.
-        token_rate: the number of tokens a second. 0: it follows from hops and steps.
-        left_context: the number of frames before one that the encoder sees with it.
-        right_context: the number of those behind it. With fewer than six in all, the last frames,
-            as many as are missing, make no token.
-        planned_tokens: the number of tokens of the audio that the engine plans its encoder cache
-            with.
-        planned_samples: the number of samples of this audio, in place of `planned_tokens`.
-        planned_seconds: the number of seconds of this audio, in place of `planned_tokens`.
-        planned_hop_factors: the factors of the hop that counts the tokens of this audio, if it is
-            not the one that counts those of requests.
-        planned_within_context: whether this audio has no more tokens than the longest context.
-    """
+    """Counts the frames of an audio, and the tokens that strides and stacking leave of them."""
 
     sampling_rate: int
     hop_length: int = 1
@@ -108,7 +63,7 @@ class StridedAudio(OneByOne[AudioLength]):
     planned_hop_factors: tuple[int, ...] = ()
     planned_within_context: bool = False
 
-    def max_embeds(self, plan: CachePlan) -> int:
+    def largest_item(self, plan: CachePlan) -> int:
         samples = self.planned_samples or self.planned_seconds * self.sampling_rate
         tokens = self.planned_tokens or self._tokens(samples)
         if self.planned_hop_factors:

@@ -20,22 +20,7 @@ from mmroute.requests.items import ImageSize
 
 @dataclass(frozen=True, slots=True)
 class ThumbnailTiles:
-    """Counts the tiles of an image and its thumbnail, or the image where it is not cut.
-
-    Attributes:
-        tile_size: the side of a tile, in pixels.
-        patch_size: the side of a patch, in pixels.
-        downsample_factor: the number of patches along one side of a token.
-        min_tiles: the fewest tiles of an image that is cut.
-        max_tiles: the most tiles of an image that is cut. If both are one, no image is cut.
-        min_image_tokens: the fewest tokens of a resized image.
-        max_image_tokens: the most tokens of a resized image.
-        max_pixels_tolerance: the limit above which an image is cut, as a multiple of the pixels of
-            `max_image_tokens`.
-        thumbnail: whether a cut image has a thumbnail. Without it the engine takes the last tile
-            for one.
-        split: whether large images are cut. The engine counts them as cut in any case.
-    """
+    """Counts the tiles of an image and its thumbnail, or the image where it is not cut."""
 
     tile_size: int
     patch_size: int
@@ -54,10 +39,10 @@ class ThumbnailTiles:
         if self.split and self.min_tiles > self.max_tiles:
             raise ValueError(f"a min_tiles of at most {self.max_tiles}")
 
-    def max_embeds(self, _: CachePlan) -> int:
-        """The engine plans with an image that is not cut."""
+    def largest_item(self, _: CachePlan) -> list[ImageSize]:
+        """The largest square that is not cut."""
         side = int(math.sqrt(self.max_image_tokens * self._unit**2))
-        return self._count(ImageSize(side, side), self.grid(ImageSize(side, side))).total
+        return [ImageSize(side, side)]
 
     @property
     def _unit(self) -> int:
@@ -111,11 +96,7 @@ class ThumbnailTiles:
         return Count(rows, columns, side * side, side * side if is_last_tile else whole)
 
     def parts(self, image: ImageSize) -> list[tuple[int, int]]:
-        """Rows and columns of patches of each tile, and of the image beside them.
-
-        Raises:
-            InexactError: `metadata_unknown`: the cutting of this image, or its thumbnail, is off.
-        """
+        """Rows and columns of patches of each tile, and of the image beside them."""
         columns, rows = self.grid(image)
         if not (self.split and self.thumbnail) and rows * columns > 1:
             raise InexactError(

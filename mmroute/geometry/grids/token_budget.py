@@ -16,14 +16,7 @@ from mmroute.requests.items import ImageSize
 
 @dataclass(frozen=True, slots=True)
 class TokenBudget(MergedPatches):
-    """Resizes an image by GLM-5.3's rule, and counts rows and columns of tokens.
-
-    Attributes:
-        expand_factor: the number of tokens of which both sides of an image are multiples.
-        min_tokens: the fewest squares of `expand_factor` tokens to which an image is enlarged.
-        max_tokens: the most such squares.
-        limits_aspect: whether an image is refused whose one side is more than 200 times the other.
-    """
+    """Resizes an image by GLM-5.3's rule, and counts rows and columns of tokens."""
 
     expand_factor: int
     min_tokens: int
@@ -34,7 +27,7 @@ class TokenBudget(MergedPatches):
     def _factor(self) -> int:
         return self.factor * self.expand_factor
 
-    def max_embeds(self, _: CachePlan) -> int:
+    def largest_item(self, _: CachePlan) -> int:
         return self.max_tokens * self.expand_factor**2
 
     def count(self, image: ImageSize) -> Count:

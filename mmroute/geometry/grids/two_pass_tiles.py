@@ -18,56 +18,18 @@ _FEWEST_OF_SECOND: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class TwoPassTiles:
-    """Counts the tiles of two grids for an image alone, and of the closest one for one of several.
+class TwoPassTiles(ClosestTiles):
+    """Counts the tiles of two grids for an image alone, and of the closest one for others."""
 
-    Attributes:
-        tile_size: the side of a tile, in pixels.
-        patch_size: the side of a patch, in pixels.
-        downsample_ratio: the number of feature positions along a side of a tile for each patch.
-        min_tiles: the fewest tiles of a grid.
-        max_tiles: the most tiles of a grid.
-        cropped: whether images are cut into tiles at all.
-        thumbnail: whether a grid of several tiles is followed by the whole image as one more.
-        twice: whether an image alone has two grids.
-    """
-
-    tile_size: int
-    patch_size: int
-    downsample_ratio: float
-    min_tiles: int
-    max_tiles: int
-    cropped: bool = True
-    thumbnail: bool = True
     twice: bool = True
 
-    @property
-    def _once(self) -> ClosestTiles:
-        return ClosestTiles(
-            tile_size=self.tile_size,
-            min_tiles=self.min_tiles,
-            max_tiles=self.max_tiles,
-            patch_size=self.patch_size,
-            downsample_ratio=self.downsample_ratio,
-            cropped=self.cropped,
-            thumbnail=self.thumbnail,
-        )
-
-    def max_embeds(self, _: CachePlan) -> int:
-        """The engine plans with an image alone, and tries one tile more than the most."""
+    def largest_item(self, _: CachePlan) -> list[ImageSize]:
+        """One of all grids, also of those with one tile more than the most."""
         least, most = (self.min_tiles, self.max_tiles) if self.cropped else (1, 1)
-        most += self.thumbnail and most != 1
-        sizes = [
-            ImageSize(columns * self.tile_size, rows * self.tile_size)
-            for columns, rows in grids(least, most)
-        ]
-        return max(self._alone(size).total for size in sizes)
+        return self._of_tiles(least, most + (self.thumbnail and most != 1))
 
     def counts(self, items: Sequence[ImageSize], _: ModelContext) -> Iterable[Count]:
-        return map(self._alone if len(items) == 1 else self._once.count, items)
-
-    def _alone(self, image: ImageSize) -> Count:
-        return self._counted_twice(image) if self.twice else self._once.count(image)
+        return map(self._counted_twice if self.twice and len(items) == 1 else self.count, items)
 
     def _counted_twice(self, image: ImageSize) -> Count:
         most = self.max_tiles if self.cropped else 1

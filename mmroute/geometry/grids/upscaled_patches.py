@@ -19,25 +19,16 @@ _PLANNED_SIDE: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class UpscaledPatches(OneByOne[ImageSize]):
-    """Enlarges an image, and counts its rows and columns of patches.
-
-    Attributes:
-        patch_size: the side of a patch, in pixels.
-        scale: the number that both sides are multiplied by.
-        max_side: the longest side, in pixels, to which an image is enlarged. A longer one keeps its
-            size.
-        planned_patch: the side of a patch of which four make the side of the image that the engine
-            plans its encoder cache with, in pixels.
-    """
+    """Enlarges an image, and counts its rows and columns of patches."""
 
     patch_size: int
     scale: float
     max_side: int
     planned_patch: int
 
-    def max_embeds(self, _: CachePlan) -> int:
+    def largest_item(self, _: CachePlan) -> list[ImageSize]:
         side = _PLANNED_SIDE * self.planned_patch
-        return self.count(ImageSize(side, side)).total
+        return [ImageSize(side, side)]
 
     def count(self, image: ImageSize) -> Count:
         longest = max(image.width, image.height)

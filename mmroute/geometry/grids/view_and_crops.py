@@ -23,14 +23,7 @@ _MOST_CUT: Final = 2  # images of a request of DeepSeek-VL2
 
 @dataclass(frozen=True, slots=True)
 class ViewAndCrops(OneByOne[ImageSize]):
-    """Counts a view of the whole image, its crops and a separator together.
-
-    Attributes:
-        base_tokens: the number of feature positions along one side of the view.
-        crop_tokens: the number of feature positions along one side of a crop.
-        crop_size: the side of a crop, in pixels. An image without a longer side has no crops.
-        row_ends: whether each row of features has one more at its end.
-    """
+    """Counts a view of the whole image, its crops and a separator together."""
 
     _most_crops: ClassVar = 6
     base_tokens: int
@@ -38,9 +31,9 @@ class ViewAndCrops(OneByOne[ImageSize]):
     crop_size: int
     row_ends: bool = True
 
-    def max_embeds(self, _: CachePlan) -> int:
-        """The engine's largest image is four crops."""
-        return self.count(ImageSize(2 * self.crop_size, 2 * self.crop_size)).total
+    def largest_item(self, _: CachePlan) -> list[ImageSize] | int:
+        """An image of four crops."""
+        return [ImageSize(2 * self.crop_size, 2 * self.crop_size)]
 
     @property
     def view(self) -> Count:
@@ -64,16 +57,12 @@ class ViewAndCrops(OneByOne[ImageSize]):
 
 @dataclass(frozen=True, slots=True)
 class CropsOfOne(ViewAndCrops):
-    """Cuts an image into crops if it is alone in its request: Unlimited-OCR.
-
-    Attributes:
-        cropped: whether it does.
-    """
+    """Cuts an image into crops if it is alone in its request: Unlimited-OCR."""
 
     _most_crops: ClassVar = 32
     cropped: bool = True
 
-    def max_embeds(self, _: CachePlan) -> int:
+    def largest_item(self, _: CachePlan) -> int:
         return self.count(ImageSize(self.crop_size, self.crop_size * self._most_crops)).total
 
     def counts(self, items: Sequence[ImageSize], _: ModelContext) -> Iterable[Count]:
@@ -83,22 +72,14 @@ class CropsOfOne(ViewAndCrops):
 
 @dataclass(frozen=True, slots=True)
 class CropsOfFew:
-    """Cuts images by the best of several resolutions, if a request has few: DeepSeek-VL2.
-
-    Attributes:
-        resolutions: the possible resolutions, each (width, height) in pixels; the first width is a
-            crop's side.
-        patch_size: the side of a patch, in pixels.
-        downsample_ratio: the number of patches along one side of a feature position.
-    """
+    """Cuts images by the best of several resolutions, if a request has few: DeepSeek-VL2."""
 
     resolutions: tuple[tuple[int, int], ...]
     patch_size: int
     downsample_ratio: int
 
-    def max_embeds(self, _: CachePlan) -> int:
-        sizes = [ImageSize(width, height) for width, height in self.resolutions]
-        return max(self._count(size, cut=True).total for size in sizes)
+    def largest_item(self, _: CachePlan) -> list[ImageSize]:
+        return [ImageSize(width, height) for width, height in self.resolutions]
 
     def counts(self, items: Sequence[ImageSize], _: ModelContext) -> Iterable[Count]:
         return [self._count(image, cut=len(items) <= _MOST_CUT) for image in items]

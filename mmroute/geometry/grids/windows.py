@@ -25,19 +25,13 @@ _REST: Final = 0.2  # of a window that is cut off rather than enlarged to anothe
 
 @dataclass(frozen=True, slots=True)
 class Windows(OneByOne[ImageSize]):
-    """Counts the tokens of the windows over a large image, and of the whole image.
-
-    Attributes:
-        tokens_per_image: the number of feature positions of the image.
-        tokens_per_window: the number of feature positions of a window.
-        cropped: whether there are windows at all.
-    """
+    """Counts the tokens of the windows over a large image, and of the whole image."""
 
     tokens_per_image: int
     tokens_per_window: int
     cropped: bool = True
 
-    def max_embeds(self, _: CachePlan) -> int:
+    def largest_item(self, _: CachePlan) -> int:
         """The engine counts all tokens of a large square, also those around its parts."""
         largest = self.count(ImageSize(_MAX_SIDE, _MAX_SIDE))
         parts, breaks = largest.rows * largest.columns + 1, max(0, largest.rows - 1)
@@ -53,9 +47,6 @@ def window_grid(image: ImageSize) -> tuple[int, int]:
 
     >>> window_grid(ImageSize(1280, 720))
     (3, 2)
-
-    Raises:
-        InexactError: `image_refused` if a scaled side has no pixel left.
     """
     width, height = image.width, image.height
     long, short = max(width, height), min(width, height)

@@ -17,17 +17,11 @@ _RUN: Final = 1 << 14
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """Writes one token for each feature position, and nothing else.
-
-    Attributes:
-        fill: the token of a feature position.
-    """
+    """Writes one token for each feature position, and nothing else."""
 
     fill: int
 
-    def replacement(
-        self, count: Count, _item: object, _number: int, _context: ModelContext
-    ) -> Replacement:
+    def replacement(self, count: Count, *_: object) -> Replacement:
         rows, columns, tile, whole, _ = count
         total = rows * columns * tile + whole
         if total <= _RUN:
@@ -37,29 +31,20 @@ class Fill:
 
 @dataclass(frozen=True, slots=True)
 class NumberedFill:
-    """Writes the k-th item in the place of a tag with its number: Phi-3.
-
-    Attributes:
-        fill: the token of a feature position.
-        target: the tag, with ``{n}`` for the item's number, from 1.
-    """
+    """Writes the k-th item in the place of a tag with its number: Phi-3."""
 
     fill: int
     target: str
 
     def replacement(
-        self, count: Count, _item: object, number: int, context: ModelContext
+        self, count: Count, _: object, number: int, context: ModelContext
     ) -> Replacement:
         target = context.encode(self.target.format(n=number + 1))
         return Replacement(filled(self.fill, count.total), target=tuple(target.tolist()))
 
 
 def filled(token_id: int, count: int) -> TokenIds:
-    """A token so many times, shape (count,); not to be written to.
-
-    Raises:
-        InexactError: `item_too_large`.
-    """
+    """A token so many times, shape (count,); not to be written to."""
     if count <= _RUN:
         return _run(token_id)[:count]
     check_count(count)

@@ -1,4 +1,4 @@
-"""One run of features between words: InternVL, Gemma 3n, audio."""
+"""One run of features between words: InternVL, Gemma 3n, GLM-4V, audio."""
 
 from __future__ import annotations
 
@@ -17,65 +17,30 @@ from mmroute.token_ids import TokenIds
 
 @dataclass(frozen=True, slots=True)
 class Framed:
-    """Writes one run of features, with words before and behind it.
-
-    Attributes:
-        fill: the token of a feature position.
-        before: the tokens in front of the features.
-        after: the tokens behind the features.
-        size: the text in front of all, with an image's ``{width}`` and ``{height}`` in pixels, as
-            in Kimi-K3.
-    """
+    """Writes one run of features, with words before and behind it, which may take features too."""
 
     fill: int
     before: Words = ()
     after: Words = ()
     size: str = ""
+    enclosed: bool = False
 
-    def replacement(
-        self, count: Count, item: Any, _number: int, context: ModelContext
-    ) -> Replacement:
+    def replacement(self, count: Count, item: Any, _: int, context: ModelContext) -> Replacement:
         before = _array(self.before)
         if self.size:
             size = context.encode(self.size.format(width=item.width, height=item.height))
             before = np.concatenate((size, before))
-        return _framed(before, self.fill, count.total, _array(self.after))
-
-
-@dataclass(frozen=True, slots=True)
-class Enclosed:
-    """Writes one run of features between words that take features as well, as in GLM-4V.
-
-    Attributes:
-        fill: the token of a feature position.
-        before: the tokens in front of the features.
-        after: the tokens behind the features.
-    """
-
-    fill: int
-    before: Words = ()
-    after: Words = ()
-
-    def replacement(
-        self, count: Count, _item: object, _number: int, _context: ModelContext
-    ) -> Replacement:
-        parts = (_array(self.before), filled(self.fill, count.total), _array(self.after))
-        return Replacement(np.concatenate(parts))
+        framed = _framed(before, self.fill, count.total, _array(self.after))
+        return Replacement(framed.token_ids) if self.enclosed else framed
 
 
 @dataclass(frozen=True, slots=True)
 class Stretched:
-    """Repeats the last token of a target of several; all take features: Moondream 3.
-
-    Attributes:
-        text: the target.
-    """
+    """Repeats the last token of a target of several; all take features: Moondream 3."""
 
     text: Words
 
-    def replacement(
-        self, count: Count, _item: object, _number: int, _context: ModelContext
-    ) -> Replacement:
+    def replacement(self, count: Count, *_: object) -> Replacement:
         repeated = filled(self.text[-1], count.total - 1)
         return Replacement(np.concatenate((_array(self.text[:1]), repeated)))
 

@@ -11,20 +11,12 @@ import numpy as np
 
 from mmroute.geometry.grid import Count
 from mmroute.geometry.layouts.runs import with_runs
-from mmroute.geometry.replacement import ModelContext, Replacement, check_count
+from mmroute.geometry.replacement import Replacement, check_count
 
 
 @dataclass(frozen=True, slots=True)
 class PairedRows:
     """Writes pairs of rows: first both tokens of the first column, then both of the next one.
-
-    Attributes:
-        fill: the token of a feature position.
-        row_end: the token at the end of each row.
-        pad: the token of a row that fills up the last pair. It also stands twice before `end`, if
-            the number of pairs is odd, and the length of a row with its end is odd.
-        start: the token in front of the rows.
-        end: the token behind the rows.
 
     >>> layout = PairedRows(fill=7, row_end=1, pad=0, start=8, end=9)
     >>> layout.replacement(Count(1, 2), None, 0, None).token_ids.tolist()
@@ -37,9 +29,7 @@ class PairedRows:
     start: int
     end: int
 
-    def replacement(
-        self, count: Count, _item: object, _number: int, _context: ModelContext | None
-    ) -> Replacement:
+    def replacement(self, count: Count, *_: object) -> Replacement:
         rows, columns = count.rows, count.columns
         check_count(rows * columns)
         pairs = -(-rows // 2)

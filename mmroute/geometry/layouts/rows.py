@@ -8,18 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from mmroute.geometry.grid import Count
-from mmroute.geometry.replacement import ModelContext, Replacement, check_count
+from mmroute.geometry.replacement import Replacement, check_count
 from mmroute.token_ids import TokenIds
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
     """Writes feature positions row by row.
-
-    Attributes:
-        fill: the token of a feature position.
-        row_break: the token behind each row but the last.
-        end: the token behind the last row.
 
     >>> layout = Rows(fill=10, row_break=12, end=13)
     >>> layout.replacement(Count(2, 2), None, 0, None).token_ids.tolist()
@@ -30,9 +25,7 @@ class Rows:
     row_break: int
     end: int
 
-    def replacement(
-        self, count: Count, _item: object, _number: int, _context: ModelContext | None
-    ) -> Replacement:
+    def replacement(self, count: Count, *_: object) -> Replacement:
         rows, columns = count.rows, count.columns
         check_count(columns * rows)
         row = np.full(columns + 1, self.fill, dtype=np.uint32)
@@ -47,16 +40,6 @@ class TwoViews:
     """Writes the rows of a square view of the whole image, then those of its crops: Molmo 2.
 
     All positions take features. A row's last column is its end, where the view has such.
-
-    Attributes:
-        fill: the token of a position within a row.
-        row_end: the token of a row's end.
-        whole_start: the token in front of the whole image, if it has its own.
-        start: the token in front of the crops.
-        end: the token behind the whole image, and behind the crops.
-        row_ends: whether rows of the crops have an end. Rows of the whole image have one if there
-            are fewer rows than columns.
-        own_start: whether the token in front of the whole image is another than of the crops.
     """
 
     fill: int
@@ -67,9 +50,7 @@ class TwoViews:
     row_ends: bool = True
     own_start: bool = True
 
-    def replacement(
-        self, count: Count, _item: object, _number: int, _context: ModelContext | None
-    ) -> Replacement:
+    def replacement(self, count: Count, *_: object) -> Replacement:
         check_count(count.total)
         side = math.isqrt(count.whole)
         columns = count.whole // side

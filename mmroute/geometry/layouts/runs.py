@@ -13,13 +13,7 @@ from mmroute.token_ids import TokenIds
 
 
 class Run(NamedTuple):
-    """One run of feature positions, with token IDs before and behind it.
-
-    Attributes:
-        before: token IDs before them.
-        features: the number of feature positions.
-        after: token IDs behind them.
-    """
+    """One run of feature positions, with token IDs before and behind it."""
 
     before: Words
     features: int
@@ -32,9 +26,6 @@ def joined_runs(fill: int, runs: Sequence[Run], *, opening: Words, closing: Word
     >>> runs = [Run((1,), 2, (3,)), Run((1,), 2, (3,))]
     >>> joined_runs(9, runs, opening=(), closing=(4,)).token_ids.tolist()
     [1, 9, 9, 3, 1, 9, 9, 3, 4]
-
-    Raises:
-        InexactError: `item_too_large`.
     """
     counts = [run.features for run in runs]
     check_count(sum(counts))

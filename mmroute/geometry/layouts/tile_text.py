@@ -21,18 +21,7 @@ from mmroute.token_ids import TokenIds
 
 @dataclass(frozen=True, slots=True)
 class TileText:
-    """Writes tiles row by row, or the frames of a video, each as a row, in one text.
-
-    Attributes:
-        fill: the token of a feature position.
-        tile: a tile. It may have ``{row}``, ``{col}`` and ``{position}`` (among all tiles), from 1.
-        whole: the whole item. Empty: there are only tiles.
-        whole_beside_tiles: the whole item if it is cut. None: that of `whole`.
-        whole_first: whether the whole item comes before its tiles.
-        between_rows: the text between two rows.
-        opening: the text in front of the item, with ``{number}``, the item's number from 0.
-        closing: the text behind the item.
-    """
+    """Writes tiles row by row, or the frames of a video, each as a row, in one text."""
 
     fill: Words
     tile: str
@@ -44,7 +33,7 @@ class TileText:
     closing: str = ""
 
     def replacement(
-        self, count: Count, _item: object, number: int, context: ModelContext
+        self, count: Count, _: object, number: int, context: ModelContext
     ) -> Replacement:
         if len(self.fill) != 1:
             raise InexactError(
@@ -77,12 +66,7 @@ class TileText:
 
 @dataclass(frozen=True, slots=True)
 class SizedText:
-    """Writes one run of features in a text that has an image's rows and columns: Emu3.
-
-    Attributes:
-        fill: the token of a feature position.
-        text: the text, with ``{rows}``, ``{columns}``, and one feature position.
-    """
+    """Writes one run of features in a text that has an image's rows and columns: Emu3."""
 
     fill: int
     text: str
@@ -106,10 +90,6 @@ def _repeated(text: TokenIds, fill: int, counts: Sequence[int]) -> Replacement:
 
     >>> _repeated(np.array([7, 10, 8, 10], dtype=np.uint32), 10, [2, 1]).token_ids.tolist()
     [7, 10, 10, 8, 10]
-
-    Raises:
-        InexactError: `special_token_split` if the text has not one feature position for each
-            count; `item_too_large`.
     """
     places = (text == fill).nonzero()[0]
     if len(places) != len(counts):

@@ -10,25 +10,12 @@ from dataclasses import dataclass
 from mmroute.geometry.grid import Count
 from mmroute.geometry.layout import Around, Words
 from mmroute.geometry.layouts.runs import Run, joined_runs
-from mmroute.geometry.replacement import ModelContext, Replacement
+from mmroute.geometry.replacement import Replacement
 
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """Writes tiles row by row. Each of its words is encoded for itself when the model is loaded.
-
-    Attributes:
-        fill: the token of a feature position.
-        tile: the tokens around the features of a tile.
-        whole: the tokens around the features of the whole item.
-        whole_beside_tiles: the tokens around the features of the whole item if it is cut into
-            tiles; None: those of `whole`.
-        whole_first: whether the whole item comes before its tiles.
-        between_tiles: the tokens between two tiles of a row.
-        between_rows: the tokens between two rows.
-        opening: the tokens in front of the item.
-        closing: the tokens behind the item.
-    """
+    """Writes tiles row by row. Each of its words is encoded for itself when the model is loaded."""
 
     fill: int
     tile: Around
@@ -40,9 +27,7 @@ class Tiles:
     opening: Words = ()
     closing: Words = ()
 
-    def replacement(
-        self, count: Count, _item: object, _number: int, _context: ModelContext
-    ) -> Replacement:
+    def replacement(self, count: Count, *_: object) -> Replacement:
         rows, columns, before = count.rows, count.columns, self.tile.before
         whole = (rows and self.whole_beside_tiles) or self.whole
         parts = [Run(whole.before, count.whole, whole.after)]

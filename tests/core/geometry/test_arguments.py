@@ -14,7 +14,7 @@ from mmroute.geometry.arguments import Arguments, Others
 from mmroute.geometry.frame_sampling import Sampler
 from mmroute.geometry.grids.anyres import AnyRes
 from mmroute.geometry.grids.canvas_tiles import CanvasTiles
-from mmroute.geometry.grids.frame_pairs import FramePairs
+from mmroute.geometry.grids.frame_groups import FramePairs
 from mmroute.geometry.grids.navit import Navit
 from mmroute.geometry.grids.patch_budget import BudgetedFrames
 from mmroute.geometry.grids.smart_resize import SmartResize

@@ -14,13 +14,12 @@ import pytest
 from mmroute import Normalizer
 from mmroute.geometry import CachePlan
 from mmroute.geometry.frame_sampling import Sampler
-from mmroute.geometry.grid import AnyGrid
+from mmroute.geometry.grid import AnyGrid, max_embeds
 from mmroute.geometry.grids.closest_tiles import ClosestTiles
 from mmroute.geometry.grids.fixed_frames import FixedFrames
-from mmroute.geometry.grids.frame_pairs import FramePairs
+from mmroute.geometry.grids.frame_groups import FramePairs, ResizedVideo
 from mmroute.geometry.grids.mel_frames import Encoder, MelFrames
 from mmroute.geometry.grids.minimax_resize import MiniMaxVideo
-from mmroute.geometry.grids.resized_video import ResizedVideo
 from mmroute.geometry.grids.shared_budget import SharedBudget
 from mmroute.geometry.grids.smart_resize import SmartResize
 
@@ -40,8 +39,9 @@ UNCUT = ClosestTiles(
 
 def minimax(max_pixels: int) -> MiniMaxVideo:
     return MiniMaxVideo(
-        patch_size=14, merge_size=2, max_pixels=max_pixels, sampler=Sampler.MINIMAX_M3_VL
-    )
+        patch_size=14, merge_size=2, min_pixels=3136, max_pixels=max_pixels,
+        least_rounded=1, least_shrunk=0, sampler=Sampler.MINIMAX_M3_VL,
+    )  # fmt: skip
 
 
 MINIMAX = minimax(451584)
@@ -100,11 +100,11 @@ QWEN_AUDIO = MelFrames(
     ],
 )
 def test_the_engine_plans_with(grid: AnyGrid, plan: CachePlan, planned: int) -> None:
-    assert grid.max_embeds(plan) == planned
+    assert max_embeds(grid, plan) == planned
 
 
 def test_without_images_their_part_of_the_context_is_free() -> None:
-    assert INTERNVL.max_embeds(CachePlan(1024, 256, takes_images=False)) == 1024
+    assert max_embeds(INTERNVL, CachePlan(1024, 256, takes_images=False)) == 1024
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from mmroute.errors import InexactError, Reason
 from mmroute.geometry.frame_sampling import Sampler
-from mmroute.geometry.grids.frame_pairs import FramePairs
+from mmroute.geometry.grids.frame_groups import FramePairs
 from mmroute.requests.items import VideoSize
 
 KEPT = FramePairs(

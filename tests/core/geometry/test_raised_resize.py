@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mmroute import ImageSize
-from mmroute.geometry.grids.raised_resize import RegrownResize
+from mmroute.geometry.grids.smart_resize import RegrownResize
 
 
 def test_only_an_image_that_was_enlarged_is_shrunk_a_second_time() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from mmroute.errors import InexactError, Reason
 from mmroute.geometry.frame_sampling import Sampler
-from mmroute.geometry.grids.resized_video import ResizedVideo
+from mmroute.geometry.grids.frame_groups import ResizedVideo
 from mmroute.requests.items import VideoSize
 
 GLM = ResizedVideo(

@@ -303,8 +303,8 @@ def test_an_answer_that_changes_is_found(normalizer: Callable[[str], Normalizer]
     turn = itertools.count()
 
     class Growing:
-        def max_embeds(self, plan: CachePlan) -> int:
-            return geometry.max_embeds(plan)
+        def largest_item(self, plan: CachePlan) -> Iterable[ImageSize] | int:
+            return geometry.grid.largest_item(plan)
 
         def counts(self, items: Sequence[ImageSize], context: ModelContext) -> Iterable[Count]:
             more = next(turn)

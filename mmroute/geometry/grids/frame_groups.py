@@ -1,15 +1,17 @@
-"""Qwen3-VL and GLM-4.xV: groups of frames, resized within one limit of all their pixels.
+"""Groups of frames, most of two: Qwen-VL and GLM-V.
 
-Sources: transformers ``models/qwen3_vl/video_processing_qwen3_vl.py``,
-``models/glm4v/video_processing_glm4v.py``, vLLM ``model_executor/models/qwen3_vl.py`` and
-``glm4_1v.py``. Checked with both.
+Sources: transformers ``models/qwen2_vl/video_processing_qwen2_vl.py``,
+``models/qwen3_vl/video_processing_qwen3_vl.py``, ``models/glm4v/video_processing_glm4v.py``, vLLM
+``model_executor/models/qwen2_vl.py`` (``get_max_video_tokens``), ``hyperclovax_vision_v2.py``
+(``get_dummy_mm_data``), ``qwen3_vl.py`` and ``glm4_1v.py``. Checked with both.
 """
 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
@@ -17,13 +19,17 @@ from mmroute.errors import InexactError, Reason, argument_refused, item_refused
 from mmroute.geometry.frame_sampling import Frames
 from mmroute.geometry.grid import CachePlan, Count, MergedFrames
 from mmroute.geometry.grids.smart_resize import (
-    enlarge_to_factor,
+    ShortSides,
     largest_rectangle,
+    resized,
     smart_resize,
+    unresized,
 )
-from mmroute.requests.items import VideoSize
+from mmroute.requests.items import ImageSize, VideoSize
 
 _PAIR: Final = 2
+_MOST_PAIRS: Final = 7  # of the largest video that the engine plans with
+_PLANNED_SQUARES: Final = 8  # pairs of a video of square frames that it plans with
 # vLLM ``glm4_1v.py``; the area is the default of its ``smart_resize``.
 _PLANNED_FRAMES: Final = 600
 _PLANNED_PAIRS: Final = 320
@@ -33,37 +39,98 @@ _AROUND: Final = 2  # begin and end of a pair, and of the video
 _PLANNED_MIN_PIXELS: Final = 112 * 112
 
 
+class Groups(NamedTuple):
+    """The groups of a video, rows and columns of tokens of each, and their times; None: no text."""
+
+    number: int
+    rows: int
+    columns: int
+    times: tuple[float, ...] | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResizedVideo(MergedFrames):
-    """Resizes a video within one limit for all its pixels, and counts each group of frames.
+class FrameGroups(MergedFrames):
+    """Counts the tokens of each group of frames."""
 
-    Attributes:
-        time_is: the time of a group: the mean of its first and last frame's, or the whole seconds
-            of the first. With the latter, the processor takes all frames that were decoded.
-        min_pixels: the smallest volume after the resize, in pixels of all frames.
-        max_pixels: the largest volume, likewise.
-        temporal_patch_size: the number of frames of a token.
-        fixed_merge: the number of patches along one side of a token that the engine counts with,
-            where the processor may have another; None: the processor's.
-        caps_frames: whether the area of a frame depends on how many there are.
-        fps: the number of frames a second that the processor takes, if all frames were decoded.
-            Below 0: it has none, and fails on such videos. So it is of the next two.
-        min_frames: the fewest frames that the processor takes.
-        max_frames: the most frames that the processor takes.
-        max_duration: the length in seconds up to which the processor takes frames at `fps`.
-        own_num_frames: the processor's own number of frames, if that is not 0: with it and `fps`,
-            it fails on videos of which all frames were decoded.
-        num_frames: the number of frames that a request asks for, in place of `fps`.
-        planned_by_context: whether the engine plans its encoder cache with the frames that fill
-            the context best beside an image; otherwise with the largest volume.
-        planned_pixels: the largest volume in the plan; None: `max_pixels`.
-    """
-
-    time_is: Literal["mean", "whole"]
-    min_pixels: int
-    max_pixels: int
     temporal_patch_size: int = _PAIR
     fixed_merge: int | None = None
+
+    @abstractmethod
+    def groups(self, video: VideoSize) -> Groups:
+        """The groups of frames that are counted."""
+
+    def patches(self, video: VideoSize) -> tuple[int, int, int]:
+        """Groups of frames, rows and columns of patches."""
+        groups, rows, columns, _ = self.groups(video)
+        return groups, rows * self.merge_size, columns * self.merge_size
+
+    def count(self, video: VideoSize) -> Count:
+        return self.counted(self.groups(video))
+
+    def counted(self, of: Groups) -> Count:
+        """The tokens of groups. Those with times are written one by one, each with whole tokens."""
+        patches = of.rows * of.columns * self.merge_size**2
+        merged = (self.fixed_merge or self.merge_size) ** 2
+        if of.times is not None:
+            return Count(of.number, 1, patches // merged, times=of.times)
+        return Count(whole=of.number * patches // merged)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResizedFrames(FrameGroups):
+    """Resizes a video's frames as images are."""
+
+    min_pixels: int
+    max_pixels: int
+    short_sides: ShortSides = "kept"
+    least_rounded: int = 0
+    least_shrunk: int = 1
+
+    def groups(self, video: VideoSize) -> Groups:
+        groups = -(-len(self.frames(video).indices) // self.temporal_patch_size)
+        return Groups(groups, *self._frame(video.height, video.width))
+
+    def _frame(self, height: int, width: int) -> tuple[int, int]:
+        """Rows and columns of tokens of a frame."""
+        return resized(height, width, self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FramePairs(ResizedFrames):
+    """Resizes a video's frames as Qwen-VL does, and counts the tokens of each pair of frames."""
+
+    assumed_fps: float | None = None
+    resize: bool = True
+    samples_again: Literal[False] = False
+    caps_frames: Literal[False] = False
+    planned_side: int | None = None
+
+    def largest_item(self, plan: CachePlan) -> int:
+        """Pairs of frames of the size of the largest image, or squares."""
+        if self.planned_side is not None:
+            square = self._frame(self.planned_side, self.planned_side)
+            return self.counted(Groups(_PLANNED_SQUARES, *square)).total
+        pairs = plan.max_model_len // max(1, plan.largest_image)
+        return min(_MOST_PAIRS, max(1, pairs)) * plan.largest_image
+
+    def seconds_per_pair(self, video: VideoSize) -> float:
+        """The seconds from one pair of frames to the next."""
+        frames = self.frames(video)
+        fps = self.assumed_fps or len(frames.indices) / frames.total * frames.fps
+        return self.temporal_patch_size / fps
+
+    def _frame(self, height: int, width: int) -> tuple[int, int]:
+        if not self.resize:
+            return unresized(ImageSize(width, height), self.factor)
+        return resized(height, width, self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResizedVideo(ResizedFrames):
+    """Resizes a video within one limit for all its pixels, and gives each group its time."""
+
+    short_sides: ShortSides = "enlarged"
+    time_is: Literal["mean", "whole"]
     caps_frames: Literal[False] = False
     fps: float = 2
     min_frames: int = 4
@@ -74,7 +141,7 @@ class ResizedVideo(MergedFrames):
     planned_by_context: bool = False
     planned_pixels: int | None = None
 
-    def max_embeds(self, plan: CachePlan) -> int:
+    def largest_item(self, plan: CachePlan) -> int:
         if not self.planned_by_context:
             most = self.planned_pixels or self.max_pixels
             most = most // self.temporal_patch_size // self.factor**2
@@ -105,40 +172,19 @@ class ResizedVideo(MergedFrames):
         )
         return -(-frames // _PAIR) * rows * columns
 
-    def patches(self, video: VideoSize) -> tuple[int, int, int]:
-        """Groups of frames, rows and columns of patches."""
-        groups, rows, columns = self._tokens(video)
-        return len(groups), rows * self.merge_size, columns * self.merge_size
-
-    def count(self, video: VideoSize) -> Count:
-        groups, rows, columns = self._tokens(video)
-        merged = rows * columns * self.merge_size**2 // (self.fixed_merge or self.merge_size) ** 2
-        return Count(len(groups), 1, merged, times=groups)
-
-    def _tokens(self, video: VideoSize) -> tuple[tuple[float, ...], int, int]:
-        """Seconds of the groups of frames, rows and columns of tokens of each."""
-        frames = self.frames(video)
-        times = self._times(video, frames)
+    def groups(self, video: VideoSize) -> Groups:
+        times = self._times(video, self.frames(video))
         size = self.temporal_patch_size
         if len(times) < size:
             raise item_refused(video, f"it takes {size} frames or more")
-        factor = self.factor
-        height, width = enlarge_to_factor(video.height, video.width, factor)
-        rows, columns = smart_resize(
-            height,
-            width,
-            factor=factor,
-            min_pixels=self.min_pixels,
-            max_pixels=self.max_pixels,
-            frames=len(times),
-            counted_frames=round(len(times) / size) * size,
-        )
+        counted = round(len(times) / size) * size
+        tokens = resized(video.height, video.width, self, frames=len(times), counted=counted)
         times += times[-1:] * (-len(times) % size)
         firsts, lasts = times[::size], times[size - 1 :: size]
         groups: tuple[float, ...] = tuple(map(int, firsts))
         if self.time_is == "mean":
             groups = tuple((a + b) / 2 for a, b in zip(firsts, lasts, strict=True))
-        return groups, rows, columns
+        return Groups(len(groups), *tokens, groups)
 
     def _times(self, video: VideoSize, frames: Frames) -> list[float]:
         """Seconds at which the frames stand that the processor takes."""
