@@ -53,23 +53,14 @@ covered. All other classes have `Sampler.OPENCV`. Source: vLLM `VIDEO_LOADER_REG
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """The sampling options in a request's ``media_io_kwargs``; None for the sampler's defaults.
-
-    Attributes:
-        fps: the number of frames a second.
-        num_frames: the most frames; -1 for no limit.
-        min_frames: the fewest frames.
-        max_frames: the most frames, for samplers that ignore `num_frames`.
-        max_duration: the length in seconds up to which frames are taken at a constant rate.
-        frame_recovery: whether the next frame stands in for one that cannot be read.
-    """
+    """The sampling options in a request's ``media_io_kwargs``; None for the sampler's defaults."""
 
     fps: float | None = None
-    num_frames: int | None = None
+    num_frames: int | None = None  # the most; -1 for no limit
     min_frames: int | None = None
-    max_frames: int | None = None
-    max_duration: int | None = None
-    frame_recovery: bool = False
+    max_frames: int | None = None  # of samplers that ignore `num_frames`
+    max_duration: int | None = None  # in seconds, up to which frames are taken at a constant rate
+    frame_recovery: bool = False  # whether the next frame stands in for one that cannot be read
 
 
 DEFAULT: Final = Sampling()
@@ -77,23 +68,14 @@ DEFAULT: Final = Sampling()
 
 
 class Frames(NamedTuple):
-    """The frames of a video that the engine decodes, and their metadata in the engine.
+    """The frames of a video that the engine decodes, and their metadata in the engine."""
 
-    Attributes:
-        indices: the numbers of the frames, ascending.
-        total: the number of frames in the file.
-        fps: the number of frames a second; 24 for Qwen3-VL where the file has no rate.
-        backend: the engine's name for the reader.
-        sampled_again: whether the model's processor samples these frames again.
-        certain: whether the numbers are the same on every machine. Their count always is.
-    """
-
-    indices: Sequence[int]
-    total: int
-    fps: float
-    backend: str
-    sampled_again: bool
-    certain: bool = True
+    indices: Sequence[int]  # ascending
+    total: int  # in the file
+    fps: float  # 24 for Qwen3-VL where the file has no rate
+    backend: str  # the engine's name for the reader
+    sampled_again: bool  # whether the model's processor samples these frames again
+    certain: bool = True  # whether the indices are the same on every machine; their count always is
 
     @property
     def duration(self) -> float:
@@ -137,11 +119,7 @@ _GLM_FPS: Final = ((30, 3.0), (300, 1.0), (_MAX_GLM_SECONDS, 0.5))
 
 
 def sampling_of(sampler: Sampler, media_io: Mapping[str, Any]) -> Sampling:
-    """The sampling options of a request. A sampler ignores names that it does not read.
-
-    Raises:
-        InexactError: `unsupported_processor_kwargs` for a value that was not observed.
-    """
+    """The sampling options of a request. A sampler ignores names that it does not read."""
     options = {}
     for name, value in media_io.items():
         place = f"media_io_kwargs.video.{name}"
@@ -163,12 +141,7 @@ def sampling_of(sampler: Sampler, media_io: Mapping[str, Any]) -> Sampling:
 
 
 def sample(sampler: Sampler, video: VideoSize, sampling: Sampling) -> Frames:
-    """The frames of a video that are decoded.
-
-    Raises:
-        InexactError: `item_refused` if the engine refuses the video; `video_not_predictable` for
-            numbers that no video has.
-    """
+    """The frames of a video that are decoded."""
     if video.num_frames > _MAX_FRAMES or not (
         video.fps == 0 or 1 / _MAX_RATE < video.fps < _MAX_RATE
     ):

@@ -25,19 +25,12 @@ _MOST_SIZES: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """The geometry of one modality of a family.
-
-    Attributes:
-        grid: counts the items' tokens.
-        layout: makes the token IDs in their place.
-        accepts: the arguments of a request that change the grid's numbers.
-        fields: how the metadata of an item is made, by name; None if it is not known.
-    """
+    """The geometry of one modality of a family."""
 
     grid: AnyGrid
     layout: Layout
     accepts: Arguments
-    fields: Mapping[str, FieldRule] | None = None
+    fields: Mapping[str, FieldRule] | None = None  # of metadata; None: they are not known
     _seen: dict[tuple[int, int], Count] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -51,11 +44,7 @@ class Geometry:
         object.__setattr__(self, "_count", count_one)
 
     def with_overrides(self, overrides: Overrides) -> Geometry:
-        """The geometry under a request's overrides.
-
-        Raises:
-            InexactError: `unsupported_processor_kwargs`.
-        """
+        """The geometry under a request's overrides."""
         kwargs = overrides.processor
         if self.accepts.modality is Modality.AUDIO:
             kwargs = {**kwargs, **overrides.media_io}  # none of which was observed
@@ -78,20 +67,12 @@ class Geometry:
         )
 
     def replacements(self, items: Sequence[Any], context: ModelContext) -> Iterator[Replacement]:
-        """Yield the replacement of each item.
-
-        Raises:
-            InexactError: as `mmroute.geometry.grid.Grid` and `mmroute.geometry.layout.Layout`.
-        """
+        """Yield the replacement of each item."""
         counts = self._counts(items, context)
         return map(self.layout.replacement, counts, items, count(), repeat(context))
 
     def metadata(self, items: Sequence[Any], context: ModelContext) -> list[ItemMetadata]:
-        """The fields of each item that the engine's processor has beside tensors.
-
-        Raises:
-            InexactError: `metadata_unknown` where they were not compared with the engine's.
-        """
+        """The fields of each item that the engine's processor has beside tensors."""
         if self.fields is None:
             raise InexactError(
                 Reason.METADATA_UNKNOWN,
@@ -125,11 +106,7 @@ class Geometry:
             yield found
 
     def frames(self, video: VideoSize) -> Frames:
-        """The frames of a video that the engine decodes. Identities cover them.
-
-        Raises:
-            InexactError: `item_refused` if it decodes none; `video_not_predictable`.
-        """
+        """The frames of a video that the engine decodes. Identities cover them."""
         if not isinstance(self.grid, SampledVideos | RefusedItems):
             raise TypeError(f"{type(self.grid).__name__} counts no videos")
         return self.grid.frames(video)
@@ -137,13 +114,9 @@ class Geometry:
 
 @dataclass(frozen=True, slots=True)
 class RefusedItems:
-    """A grid that refuses every item. The model still answers requests without items.
+    """A grid that refuses every item. The model still answers requests without items."""
 
-    Attributes:
-        why: the message, with the engine's setting that was not observed, and the remedy.
-    """
-
-    why: str
+    why: str  # with the engine's setting that was not observed, and the remedy
 
     def largest_item(self, _: CachePlan) -> int:
         """The least possible number, so that no cache is planned larger than the engine's."""

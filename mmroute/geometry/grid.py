@@ -41,18 +41,11 @@ class Count(NamedTuple):
 
 
 class CachePlan(NamedTuple):
-    """The values by which the engine plans its encoder cache, beside a model's own.
-
-    Attributes:
-        max_model_len: the number of tokens of the longest context.
-        largest_image: the number of features of the largest planned image; 0 without images.
-        takes_images: whether a request may have an image.
-        encode: returns the token IDs of a text.
-    """
+    """The values by which the engine plans its encoder cache, beside a model's own."""
 
     max_model_len: int
-    largest_image: int = 0
-    takes_images: bool = True
+    largest_image: int = 0  # its features; 0 without images
+    takes_images: bool = True  # whether a request may have an image
     encode: Callable[[str], Any] = str.encode
 
     @property
@@ -106,11 +99,7 @@ class OneByOne(ABC, Generic[_Size]):
 
     @abstractmethod
     def count(self, item: _Size, /) -> Count:
-        """The count of one item.
-
-        Raises:
-            InexactError: `image_refused`, `item_refused`.
-        """
+        """The count of one item."""
 
     def counts(self, items: Sequence[_Size], _: ModelContext) -> Iterable[Count]:
         """One count for each item, made when it is taken."""
@@ -119,33 +108,19 @@ class OneByOne(ABC, Generic[_Size]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampledVideos(OneByOne[VideoSize]):
-    """A grid of videos, by the frames that the engine decodes.
-
-    Attributes:
-        sampler: chooses the frames that are decoded.
-        sampling: the sampling options of the request.
-    """
+    """A grid of videos, by the frames that the engine decodes."""
 
     sampler: Sampler
-    sampling: Sampling = DEFAULT
+    sampling: Sampling = DEFAULT  # the options of the request
 
     def frames(self, video: VideoSize) -> Frames:
-        """The frames of a video that the engine decodes. Identities cover them, too.
-
-        Raises:
-            InexactError: `item_refused` if it decodes none; `video_not_predictable`.
-        """
+        """The frames of a video that the engine decodes. Identities cover them, too."""
         return sample(self.sampler, video, self.sampling)
 
 
 @dataclass(frozen=True, slots=True)
 class MergedPatches(OneByOne[ImageSize]):
-    """A grid of images, in which a token is a square of patches.
-
-    Attributes:
-        patch_size: the side of a patch, in pixels.
-        merge_size: the number of patches along one side of a token.
-    """
+    """A grid of images, in which a token is a square of patches."""
 
     patch_size: int
     merge_size: int
@@ -163,12 +138,7 @@ _TAKEN_FOR_CHANNELS: Final = (1, 3)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergedFrames(SampledVideos):
-    """A grid of videos, in which a token is a square of a frame's patches.
-
-    Attributes:
-        patch_size: the side of a patch, in pixels.
-        merge_size: the number of patches along one side of a token.
-    """
+    """A grid of videos, in which a token is a square of a frame's patches."""
 
     patch_size: int
     merge_size: int

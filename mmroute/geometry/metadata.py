@@ -40,32 +40,19 @@ BFLOAT16: Final = "bfloat16"
 
 @dataclass(frozen=True, slots=True)
 class FieldRule:
-    """How a field of an item is made.
-
-    Attributes:
-        value: a name of `VALUES`.
-        kind: the engine's name for how items share it.
-        form: the form that the engine gives the numbers, such as a tensor or a list.
-        dtype: the type of a tensor's numbers. ``model`` stands for the one the model computes with.
-        keep_on_cpu: the engine's flag of this name.
-        declared: whether the engine's ``embedding_fields`` call it metadata.
-    """
+    """How a field of an item is made."""
 
     __pydantic_config__: ClassVar = {"extra": "forbid"}
 
-    value: str
+    value: str  # a name of `VALUES`
     kind: FieldKind = "batched"
     form: FieldForm = "tensor"
-    dtype: str = "int64"
-    keep_on_cpu: bool = True
-    declared: bool = False
+    dtype: str = "int64"  # one of `FIELD_TYPES`
+    keep_on_cpu: bool = True  # the engine's flag of this name
+    declared: bool = False  # whether the engine's ``embedding_fields`` call it metadata
 
     def formed(self, value: Any) -> FieldValue:
-        """The value in its form.
-
-        Raises:
-            InexactError: `metadata_unknown`: the engine computes with a type that is not known.
-        """
+        """The value in its form."""
         match self.form:
             case "tensor" | "filled":
                 return self._tensor(value)
@@ -116,14 +103,7 @@ ItemMetadata: TypeAlias = "Mapping[str, MetadataField]"
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The sources of the values of an item.
-
-    Attributes:
-        item: the size or length of the item.
-        count: its parts.
-        grid: the grid that counted them.
-        layout: the layout that placed them.
-    """
+    """An item, its parts, and who counted and wrote them."""
 
     item: Any
     count: Count
@@ -171,64 +151,69 @@ def _by_grid(name: str) -> Callable[[Source], Any]:
     return lambda of: getattr(of.grid, name)(of.item)
 
 
-_OF_ITEMS: Final = (
-    "cells", "chunk_frames", "chunks", "crop_count", "frame_mask", "marked", "mel_frames",
-    "mel_mask", "merges", "padded", "padded_tokens", "parts", "patch_count", "patch_rows",
-    "patches", "pooled", "samples", "seconds_per_pair",
-)  # fmt: skip
+_BY_GRID: Final = (  # methods of grids, of an item
+    "cells",  # rows and columns of cells
+    "chunk_frames",  # the frames of each chunk of an audio
+    "chunks",  # the number of these chunks
+    "crop_count",  # the number of crops, with the whole image
+    "frame_mask",  # a one for each frame of an audio, and zeros behind them
+    "marked",  # the number of tokens, with those around the crops
+    "mel_frames",  # the number of frames of an audio
+    "mel_mask",  # a one for each of them, and zeros as far as the audio is filled up
+    "merges",  # whether the encoder merges patches
+    "padded",  # height and width in pixels after the padding
+    "padded_tokens",  # the number of tokens of as much
+    "parts",  # rows and columns of patches of each part
+    "patch_count",  # the number of patches
+    "patch_rows",  # rows and columns of patches
+    "patches",  # frames, rows and columns of patches
+    "pooled",  # the number of feature positions of the crops
+    "samples",  # the number of samples that the model is given
+    "seconds_per_pair",  # from one pair of frames to the next
+)
 VALUES: Final[Mapping[str, Callable[[Source], Any]]] = {
-    **{name: _by_grid(name) for name in _OF_ITEMS},
+    **{name: _by_grid(name) for name in _BY_GRID},
+    # Rows and columns of crops, or columns and rows.
     "crops": lambda of: of.grid.crops(of.item, of.count),
     "crops_across": lambda of: of.grid.crops(of.item, of.count)[::-1],
+    # A switch. A request with another value is refused.
     "false": lambda _: False,
+    # The token of a feature position.
     "fill": lambda of: np.ravel(of.layout.fill)[0],
+    # Of a video: width and height, and feature positions, of each row; the number of rows.
     "frame_sizes": lambda of: [(of.item.width, of.item.height)] * of.count.rows,
     "frame_tokens": lambda of: [of.count.tile] * of.count.rows,
     "frames": lambda of: of.count.rows,
+    # Frames, rows and columns of patches, where a count has the rows and columns of tokens.
     "merged": _merged,
     "merged_sides": lambda of: _merged(of)[1:],
+    # Height and width in pixels after the resize.
     "resized": lambda of: of.grid.resized(of.count),
+    # What each token stands for, counted from the first one.
     "roles": _roles,
+    # Whether each tile is the last of a row that another follows.
     "row_ends": _row_ends,
+    # What each token of one ID stands for: 0 for the first, 1 in a row, 2 at its end, 3 the last.
     "row_roles": _row_roles,
+    # Height and width in pixels, or a list of width and height.
     "size": lambda of: (of.item.height, of.item.width),
     "size_across": lambda of: ((of.item.width, of.item.height),),
+    # The feature positions of a tile.
     "tile": lambda of: of.count.tile,
+    # The number of tiles, their rows and columns, and their number with the whole image.
     "tile_count": lambda of: of.count.rows * of.count.columns,
     "tile_grid": lambda of: (max(1, of.count.rows), max(1, of.count.columns)),
     "tiles": lambda of: of.count.rows * of.count.columns + bool(of.count.whole),
+    # The seconds of a video's rows.
     "times": lambda of: of.count.times,
+    # The number of feature positions.
     "total": lambda of: of.count.total,
     "zero": lambda _: 0,
 }
-"""What a spec may name.
-
-``cells``: rows and columns of cells. ``chunks``: the number of chunks of an audio;
-``chunk_frames``: the frames of each. ``crop_count``: the number of crops with the whole image;
-``pooled``: their feature positions; ``marked``: their tokens, with those around them. ``crops``:
-rows and columns of tiles, as the grid gives them; ``crops_across``: columns and rows. ``false``: a
-switch; a request with another value is refused. ``fill``: the token of a feature position.
-``frames``: the number of a video's rows; ``frame_tokens``: the feature positions of each;
-``frame_sizes``: width and height of each. ``frame_mask``: a one for each frame of an audio, and
-zeros behind them. ``mel_frames``: the number of frames of an audio; ``mel_mask``: a one for each,
-and zeros as far as it is filled up. ``merges``: whether the encoder merges patches. ``merged``:
-frames, rows and columns of patches of an image whose count has the rows and columns of its tokens;
-``merged_sides``: without frames. ``padded``: height and width in pixels after the grid's padding;
-``padded_tokens``: the tokens of as much. ``parts``: rows and columns of patches of each part.
-``patches``: frames, rows and columns of patches, as the grid gives them; ``patch_rows``: without
-frames; ``patch_count``: their number. ``resized``: height and width in pixels after the resize.
-``roles``: what each token stands for, counted from the first one; ``row_roles``: the same of tokens
-with one ID, 0 for the first, 1 in a row, 2 at its end, 3 for the last. ``row_ends``: whether each
-tile is the last of a row that another follows. ``samples``: the number of samples that the model is
-given. ``seconds_per_pair``: from one pair of frames to the next. ``size``: height and width in
-pixels; ``size_across``: width and height, in a list. ``tile``: the feature positions of a tile.
-``tiles``: the number of tiles, with the whole image if it stands beside them; ``tile_count``:
-without it; ``tile_grid``: their rows and columns. ``times``: the seconds of a video's rows.
-``total``: the number of feature positions. ``zero``: a constant.
-"""
+"""What a spec may name."""
 
 OF_GRIDS: Final[Mapping[str, str]] = {
-    **{name: name for name in _OF_ITEMS},
+    **{name: name for name in _BY_GRID},
     "crops": "crops", "crops_across": "crops", "merged": "merge_size", "merged_sides": "merge_size",
     "resized": "resized",
 }  # fmt: skip

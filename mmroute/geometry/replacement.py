@@ -50,24 +50,14 @@ class ModelContext(NamedTuple):
 
 
 class Overrides(NamedTuple):
-    """The overrides of a request for the processing of its items.
+    """The overrides of a request for the processing of its items."""
 
-    Attributes:
-        processor: its ``mm_processor_kwargs``.
-        media_io: its ``media_io_kwargs``: those of one modality for a geometry, and by modality
-            for an identity.
-    """
-
-    processor: Mapping[str, Any]
-    media_io: Mapping[str, Any]
+    processor: Mapping[str, Any]  # its ``mm_processor_kwargs``
+    media_io: Mapping[str, Any]  # its ``media_io_kwargs``: of one modality, or by modality
 
 
 def check_count(count: int) -> None:
-    """Refuse a count that fits no context, before it takes memory.
-
-    Raises:
-        InexactError: `item_too_large`.
-    """
+    """Refuse a count that fits no context, before it takes memory."""
     if count > _MOST_TOKENS:
         raise InexactError(
             Reason.ITEM_TOO_LARGE, f"an item would have {quoted(count)} tokens; no engine holds it"
