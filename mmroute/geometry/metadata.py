@@ -156,7 +156,7 @@ _BY_GRID: Final = (  # methods of grids, of an item
     "chunk_frames",  # the frames of each chunk of an audio
     "chunks",  # the number of these chunks
     "crop_count",  # the number of crops, with the whole image
-    "frame_mask",  # a one for each frame of an audio, and zeros behind them
+    "frame_mask",  # a one for each frame of an audio, and zeros as far as the last stacked one
     "marked",  # the number of tokens, with those around the crops
     "mel_frames",  # the number of frames of an audio
     "mel_mask",  # a one for each of them, and zeros as far as the audio is filled up

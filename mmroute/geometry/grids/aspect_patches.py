@@ -33,7 +33,6 @@ class AspectPatches(OneByOne[ImageSize]):
         return self.max_image_tokens
 
     def patches(self, image: ImageSize) -> tuple[int, int, int]:
-        """Frames, rows and columns of patches."""
         rows, columns = self._best(image)
         return 1, rows * self.merge_size, columns * self.merge_size
 

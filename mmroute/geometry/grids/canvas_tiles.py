@@ -81,19 +81,15 @@ class OverlappingCrops(OneByOne[ImageSize]):
         return self._count(*self._tiles(image))
 
     def crop_count(self, image: ImageSize) -> int:
-        """The number of crops, and the whole image as one more."""
         return math.prod(self._tiles(image)) + 1
 
     def patch_count(self, image: ImageSize) -> int:
-        """The number of patches of all crops."""
         return self.crop_count(image) * (self.crop_size // self.patch_size) ** 2
 
     def pooled(self, image: ImageSize) -> int:
-        """The number of feature positions that are no row ends."""
         return replace(self, row_ends=False, whole_row_ends=False).count(image).total
 
     def marked(self, image: ImageSize) -> int:
-        """The number of tokens with those around the crops and the whole image."""
         return self.count(image).total + _MARKS
 
     def _tiles(self, image: ImageSize) -> tuple[int, int]:

@@ -37,7 +37,6 @@ class CellRows(OneByOne[ImageSize]):
         return Count(rows, columns) if self.paired else Count(rows, columns + 1, whole=2)
 
     def cells(self, image: ImageSize) -> tuple[int, int]:
-        """Rows and columns of cells."""
         return self._cells(self.patch_rows(image))
 
     def _cells(self, patches: tuple[int, int]) -> tuple[int, int]:
@@ -45,7 +44,6 @@ class CellRows(OneByOne[ImageSize]):
         return -(-rows // self.cell_size), -(-columns // self.cell_size)
 
     def patch_rows(self, image: ImageSize) -> tuple[int, int]:
-        """Rows and columns of patches."""
         width: float = image.width
         height: float = image.height
         if self.max_aspect is not None and width > height * self.max_aspect:

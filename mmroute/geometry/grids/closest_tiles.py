@@ -46,10 +46,8 @@ class ClosestTiles(OneByOne[ImageSize]):
     def count(self, image: ImageSize) -> Count:
         columns = rows = 1
         if self.cropped:
-            choose = best_covering_grid if self.weighs_area else closest_grid
-            columns, rows = choose(
-                image, tile_size=self.tile_size, min_tiles=self.min_tiles, max_tiles=self.max_tiles
-            )
+            choose = best_covering_of if self.weighs_area else closest_of
+            columns, rows = choose(image, grids(self.min_tiles, self.max_tiles), self.tile_size)
         tile = self._tokens_per_tile()
         if columns * rows == 1:
             return Count(whole=tile)
@@ -61,23 +59,15 @@ class ClosestTiles(OneByOne[ImageSize]):
         return int((self.tile_size // self.patch_size) ** 2 * self.downsample_ratio**2)
 
 
-def closest_grid(
-    image: ImageSize, *, tile_size: int, min_tiles: int, max_tiles: int
-) -> tuple[int, int]:
-    """Columns and rows of the grid whose aspect ratio is closest; (1, 1) if there is no grid.
-
-    >>> closest_grid(ImageSize(1280, 720), tile_size=448, min_tiles=1, max_tiles=12)
-    (4, 2)
-    """
-    return closest_of(image, grids(min_tiles, max_tiles), tile_size)
-
-
 def closest_of(
     image: ImageSize, choices: Sequence[tuple[int, int]], tile_size: int
 ) -> tuple[int, int]:
-    """The grid among these whose aspect ratio is closest.
+    """Columns and rows of the grid whose aspect ratio is closest; (1, 1) if there is no grid.
 
     Of two equally close ones, the one of more tiles if the image has more than half its pixels.
+
+    >>> closest_of(ImageSize(1280, 720), grids(1, 12), 448)
+    (4, 2)
     """
     aspect, area = image.width / image.height, image.width * image.height
     best, least = (1, 1), float("inf")
@@ -90,17 +80,17 @@ def closest_of(
     return best
 
 
-def best_covering_grid(
-    image: ImageSize, *, tile_size: int, min_tiles: int, max_tiles: int
+def best_covering_of(
+    image: ImageSize, choices: Sequence[tuple[int, int]], tile_size: int
 ) -> tuple[int, int]:
     """Columns and rows of the first grid that has most of the aspect ratio and of the area.
 
-    >>> best_covering_grid(ImageSize(1280, 720), tile_size=512, min_tiles=1, max_tiles=12)
+    >>> best_covering_of(ImageSize(1280, 720), grids(1, 12), 512)
     (4, 2)
     """
     aspect, area = image.width / image.height, image.width * image.height
     best, most = (1, 1), float("-inf")
-    for columns, rows in grids(min_tiles, max_tiles):
+    for columns, rows in choices:
         ratio = columns / rows
         covered = min(columns * rows * tile_size * tile_size / area, _ENOUGH)
         score = covered * min(ratio / aspect, aspect / ratio)

@@ -50,7 +50,6 @@ class CoveringTiles:
         return [self._count(image, *grid) for image, grid in zip(items, grids, strict=True)]
 
     def crops(self, image: ImageSize, _: Count) -> tuple[int, int]:
-        """Rows and columns of tiles."""
         return self._best(image)
 
     def _count(self, image: ImageSize, rows: int, columns: int) -> Count:

@@ -40,7 +40,6 @@ class FixedFrames(SampledVideos):
         return Count(len(self.frames(video).indices), 1, self._tokens(), int(self.newline))
 
     def parts(self, video: VideoSize) -> list[tuple[int, int]]:
-        """Rows and columns of patches of each frame."""
         size = self.slice_size, self.patch_size
         frame = scaled(video.height, video.width, *size, 1, enlarge=True)
         return [frame] * len(self.frames(video).indices)

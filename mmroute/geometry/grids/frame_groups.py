@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple
 
 import numpy as np
@@ -22,8 +22,8 @@ from mmroute.geometry.grids.smart_resize import (
     ShortSides,
     largest_rectangle,
     resized,
-    smart_resize,
     unresized,
+    within_limits,
 )
 from mmroute.requests.items import ImageSize, VideoSize
 
@@ -60,7 +60,6 @@ class FrameGroups(MergedFrames):
         """The groups of frames that are counted."""
 
     def patches(self, video: VideoSize) -> tuple[int, int, int]:
-        """Groups of frames, rows and columns of patches."""
         groups, rows, columns, _ = self.groups(video)
         return groups, rows * self.merge_size, columns * self.merge_size
 
@@ -114,7 +113,6 @@ class FramePairs(ResizedFrames):
         return min(_MOST_PAIRS, max(1, pairs)) * plan.largest_image
 
     def seconds_per_pair(self, video: VideoSize) -> float:
-        """The seconds from one pair of frames to the next."""
         frames = self.frames(video)
         fps = self.assumed_fps or len(frames.indices) / frames.total * frames.fps
         return self.temporal_patch_size / fps
@@ -142,35 +140,25 @@ class ResizedVideo(ResizedFrames):
     planned_pixels: int | None = None
 
     def largest_item(self, plan: CachePlan) -> int:
-        if not self.planned_by_context:
-            most = self.planned_pixels or self.max_pixels
-            most = most // self.temporal_patch_size // self.factor**2
-            if self.time_is == "mean":
-                return math.prod(largest_rectangle(most))
-            times = (f"{seconds:.1f} seconds" for seconds in range(_LONGEST_SECONDS))
-            longest = max(len(plan.encode(time)) for time in times)
-            return most + _PLANNED_PAIRS * (longest + _AROUND) + _AROUND
-        best = most = 0
-        for frames in range(1, _PLANNED_FRAMES + 1):
-            count = self._planned(frames, plan.largest_image)
-            if most < count <= plan.beside_an_image:
-                best, most = frames, count
-        return self._planned(max(_PAIR, best), plan.largest_image)
+        most = self.planned_pixels or self.max_pixels
+        if self.planned_by_context:
+            planned = replace(self, min_pixels=_PLANNED_MIN_PIXELS, max_pixels=most)
+            side = math.isqrt(plan.largest_image) * self.factor
+            counts = [planned.of_squares(frames, side) for frames in range(1, _PLANNED_FRAMES + 1)]
+            return max((n for n in counts if n <= plan.beside_an_image), default=counts[0])
+        most = most // self.temporal_patch_size // self.factor**2
+        if self.time_is == "mean":
+            return math.prod(largest_rectangle(most))
+        times = (f"{seconds:.1f} seconds" for seconds in range(_LONGEST_SECONDS))
+        longest = max(len(plan.encode(time)) for time in times)
+        return most + _PLANNED_PAIRS * (longest + _AROUND) + _AROUND
 
-    def _planned(self, frames: int, largest_image: int) -> int:
-        """Features of as many frames of the size of the largest image, a square."""
-        factor = self.factor
-        side = math.isqrt(largest_image) * factor
-        rows, columns = smart_resize(
-            side,
-            side,
-            factor=factor,
-            min_pixels=_PLANNED_MIN_PIXELS,
-            max_pixels=self.planned_pixels or self.max_pixels,
-            frames=max(_PAIR, frames),
-            counted_frames=round(max(_PAIR, frames) / _PAIR) * _PAIR,
-        )
-        return -(-frames // _PAIR) * rows * columns
+    def of_squares(self, frames: int, side: int) -> int:
+        """Features of as many square frames, of which one counts as two."""
+        groups = -(-frames // _PAIR)
+        frames = max(_PAIR, frames)
+        even = round(frames / _PAIR) * _PAIR
+        return groups * math.prod(within_limits(side, side, self, frames=frames, counted=even))
 
     def groups(self, video: VideoSize) -> Groups:
         times = self._times(video, self.frames(video))

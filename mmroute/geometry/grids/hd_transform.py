@@ -33,7 +33,6 @@ class HdTransform(OneByOne[ImageSize]):
         return [_LARGEST]
 
     def padded(self, image: ImageSize) -> tuple[int, int]:
-        """Height and width of the image that is cut, in pixels."""
         width, height = padded_size(image, self.num_crops)
         return height, width
 
@@ -64,7 +63,6 @@ class UnpaddedTiles(OneByOne[ImageSize]):
         return [ImageSize(_SIGLIP_TILE, _SIGLIP_TILE * self.max_tiles)]
 
     def padded(self, image: ImageSize) -> tuple[int, int]:
-        """Height and width in pixels."""
         columns, rows = (-(-side // _SIGLIP_TILE) for side in (image.width, image.height))
         if columns * rows > self.max_tiles:
             columns, rows = closest_of(image, _tilings(self.max_tiles), _SIGLIP_TILE)

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias
 
 from mmroute.audios.header import resampled_length
 from mmroute.errors import InexactError, Reason, item_refused
@@ -22,17 +21,7 @@ _MOST_PLANNED: Final = 30  # seconds of the audio that the engine plans with
 _CHUNK: Final = 3000  # frames that Ultravox's encoder takes at once
 
 
-class Encoder(StrEnum):
-    """How an audio encoder makes tokens of mel frames."""
-
-    HALVED = "halved"
-    """Qwen2-Audio, Qwen2.5-Omni: a convolution and a pooling of stride 2."""
-    CHUNKED = "chunked"
-    """Qwen3-Omni, Qwen3-ASR: three convolutions of stride 2 over 100 frames at a time."""
-    SUBSAMPLED = "subsampled"
-    """Gemma 4: two convolutions of stride 2."""
-    STACKED = "stacked"
-    """Ultravox: 16 frames a token, in chunks of 3,000 frames."""
+Encoder: TypeAlias = Literal["halved", "chunked", "subsampled", "stacked"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,25 +67,21 @@ class MelFrames(OneByOne[AudioLength]):
         samples = self._samples(audio)
         tokens = self._tokens(samples)
         filled = self._frames(samples) * self.hop_length if self.partial_frame else samples
-        if filled <= self.window // 2 or (tokens < 1 and self.encoder is not Encoder.SUBSAMPLED):
+        if filled <= self.window // 2 or (tokens < 1 and self.encoder != "subsampled"):
             raise item_refused(audio, "it is too short to have a token")
         return Count(whole=max(0, tokens))
 
     def mel_frames(self, audio: AudioLength) -> int:
-        """The number of mel frames."""
         return self._frames(self._samples(audio))
 
     def chunk_frames(self, audio: AudioLength) -> list[int]:
-        """The number of mel frames of each chunk that the encoder takes."""
         whole, rest = divmod(self.mel_frames(audio), _CHUNK)
         return [_CHUNK] * whole + [rest] * bool(rest)
 
     def chunks(self, audio: AudioLength) -> int:
-        """The number of those chunks."""
         return len(self.chunk_frames(audio))
 
     def mel_mask(self, audio: AudioLength) -> list[int]:
-        """A one for each mel frame, and zeros as far as the processor fills audio up."""
         ones = [1] * self.mel_frames(audio)
         most = (self.padded_seconds or 0) * self.sampling_rate // self.hop_length
         if self.half_block:
@@ -113,7 +98,7 @@ class MelFrames(OneByOne[AudioLength]):
         return min(tokens, self.max_tokens) if self.max_tokens else tokens
 
     def _frames(self, samples: int) -> int:
-        if self.encoder is Encoder.SUBSAMPLED:
+        if self.encoder == "subsampled":
             frame, hop = (round(self.sampling_rate * ms / 1000) for ms in (20, 10))
             return max(0, (samples + frame // 2 - frame - 1) // hop + 1)
         most = (self.max_seconds or self.padded_seconds or 0) * self.sampling_rate
@@ -135,18 +120,10 @@ def masked_frames(samples: int, most: int, hop_length: int, side: Literal["left"
     return min(-(-samples // hop_length), most // hop_length)
 
 
-def _halved(frames: int) -> int:
-    return ((frames - 1) // 2 + 1 - 2) // 2 + 1
-
-
 def _chunked(frames: int) -> int:
     rest = (frames % 100 - 1) // 2 + 1
     rest = (rest - 1) // 2 + 1
     return (rest - 1) // 2 + 1 + 13 * (frames // 100)
-
-
-def _subsampled(frames: int) -> int:
-    return -(-frames // 4)
 
 
 def _stacked(frames: int) -> int:
@@ -155,8 +132,8 @@ def _stacked(frames: int) -> int:
 
 
 _TOKENS: Final[Mapping[Encoder, Callable[[int], int]]] = {
-    Encoder.HALVED: _halved,
-    Encoder.CHUNKED: _chunked,
-    Encoder.SUBSAMPLED: _subsampled,
-    Encoder.STACKED: _stacked,
+    "halved": lambda frames: ((frames - 1) // 2 - 1) // 2 + 1,
+    "chunked": _chunked,
+    "subsampled": lambda frames: -(-frames // 4),
+    "stacked": _stacked,
 }

@@ -41,7 +41,6 @@ class Navit(MergedPatches):
         )
 
     def patches(self, image: ImageSize) -> tuple[int, int, int]:
-        """Frames, rows and columns of patches."""
         rows, columns = self._grid(image)
         return 1, rows * self.merge_size, columns * self.merge_size
 

@@ -81,7 +81,6 @@ class RaisedVideo(FrameGroups):
         return -(-counted // self.temporal_patch_size) * plan.largest_image
 
     def seconds_per_pair(self, _: VideoSize) -> int:
-        """The seconds from one group of frames to the next."""
         return self.temporal_patch_size
 
     def groups(self, video: VideoSize) -> Groups:

@@ -34,25 +34,20 @@ class SearchedScale(MergedPatches):
         if image.width * image.height > self.largest:
             raise image_refused(image, f"it has more than {self.largest} pixels")
         patches = self._patches(image, 1.0)
-        if patches < self.min_patches:
-            low, high = 1.0, _LARGEST_SCALE
-            while high - low >= _PRECISION:
-                middle = (low + high) / 2
-                if self._patches(image, middle) >= self.min_patches:
-                    high = middle
-                else:
-                    low = middle
-            return Count(*self._grid(image, high))
-        if patches <= self.max_patches:
-            return Count(*self._grid(image, 1.0))
-        low, high = _PRECISION / 10, 1.0
+        low = high = 1.0
+        grows = patches < self.min_patches
+        if grows:
+            high = _LARGEST_SCALE
+        elif patches > self.max_patches:
+            low = _PRECISION / 10
         while high - low >= _PRECISION:
             middle = (low + high) / 2
-            if self._patches(image, middle) <= self.max_patches:
+            found = self._patches(image, middle)
+            if found < self.min_patches if grows else found <= self.max_patches:
                 low = middle
             else:
                 high = middle
-        return Count(*self._grid(image, low))
+        return Count(*self._grid(image, high if grows else low))
 
     def _patches(self, image: ImageSize, scale: float) -> int:
         rows, columns = self._grid(image, scale)

@@ -54,7 +54,6 @@ class SharedBudget:
         return counts
 
     def resized(self, count: Count) -> tuple[int, int]:
-        """Height and width in pixels."""
         side = _MERGE * self.patch_size
         return count.rows * side, count.columns * side
 

@@ -69,14 +69,12 @@ class Slices(OneByOne[ImageSize]):
         return Count(rows, columns, part, whole) if rows else Count(whole=whole)
 
     def parts(self, image: ImageSize) -> list[tuple[int, int]]:
-        """Rows and columns of patches of the whole image and of each slice."""
         processed = replace(self, max_slices=self.processed_slices or self.max_slices)
         rows, columns = processed.grid(image) if self.sliced else (0, 0)
         whole, part = self._sides(image, rows, columns)
         return [whole] + [part] * (rows * columns)
 
     def merges(self, _: ImageSize) -> list[bool]:
-        """Whether the encoder merges patches."""
         return [self.downsample != "4x" and self.merges_at >= 0]
 
     def _sides(

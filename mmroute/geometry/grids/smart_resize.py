@@ -27,6 +27,7 @@ ShortSides: TypeAlias = Literal["kept", "enlarged", "enlarged_in_turn", "clipped
 
 MAX_ASPECT: Final = 200
 """One side of an image is at most so many times the other."""
+_CODE: Final = 8  # pixels along one side of a code of Emu3
 _LEAST_PART: Final = 4  # of a token's side that a side of Dots3 Note's images has at least
 _MOST_PIXELS: Final = 1 << 28  # 3 GB of numbers; Pillow reads no file of so many
 
@@ -88,12 +89,10 @@ class SmartResize(MergedPatches):
         return max(replace(self, resize=True).count(image).total for image in images)
 
     def patches(self, image: ImageSize) -> tuple[int, int, int]:
-        """Frames, rows and columns of patches."""
         rows, columns = self._tokens(image)
         return 1, rows * self.merge_size, columns * self.merge_size
 
     def patch_count(self, image: ImageSize) -> int:
-        """The number of patches."""
         return math.prod(self.patches(image))
 
     def count(self, image: ImageSize) -> Count:
@@ -120,8 +119,6 @@ class SmartResize(MergedPatches):
 class CodedRows(SmartResize):
     """Counts the codes of a resized image, and an end for each row: Emu3."""
 
-    code_size: int = 8
-
     def patch_count(self, image: ImageSize) -> int:
         """The number of arrays that the processor makes of the image."""
         return 1
@@ -138,7 +135,7 @@ class CodedRows(SmartResize):
         if self.resize:
             rows, columns = self._tokens(image)
             height, width = rows * self.factor, columns * self.factor
-        rows, columns = height // self.code_size, width // self.code_size
+        rows, columns = height // _CODE, width // _CODE
         return Count(rows, columns, whole=rows)
 
 

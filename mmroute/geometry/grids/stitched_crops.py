@@ -28,7 +28,6 @@ class StitchedCrops(OneByOne[ImageSize]):
         return Count(whole=self.tokens)
 
     def crops(self, image: ImageSize, _: Count) -> tuple[int, int]:
-        """Rows and columns of crops."""
         height, width = image.height - self.margin, image.width - self.margin
         if min(height, width) <= self.window:
             return 1, 1

@@ -71,21 +71,17 @@ class StridedAudio(OneByOne[AudioLength]):
         return min(tokens, plan.max_model_len) if self.planned_within_context else tokens
 
     def mel_frames(self, audio: AudioLength) -> int:
-        """The number of frames before any step."""
         return self._frames(self.samples(audio))
 
     def frame_mask(self, audio: AudioLength) -> list[int]:
-        """A one for each frame, and zeros as far as the last one of those that are stacked."""
         ones = [1] * max(self.least, self.mel_frames(audio))
         return ones + [0] * (-len(ones) % self.stacked)
 
     def chunks(self, audio: AudioLength) -> int:
-        """The number of chunks that the audio is cut into."""
         chunks = -(-self.samples(audio) // (self.chunk_seconds * self.sampling_rate))
         return min(chunks, self.max_seconds // self.chunk_seconds) if self.max_seconds else chunks
 
     def samples(self, audio: AudioLength) -> int:
-        """The number of samples that the model is given."""
         return resampled_length(audio.num_samples, audio.sampling_rate, self.sampling_rate)
 
     def count(self, audio: AudioLength) -> Count:

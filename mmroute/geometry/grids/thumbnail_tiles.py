@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from mmroute.errors import InexactError, Reason, image_refused
 from mmroute.geometry.grid import CachePlan, Count
-from mmroute.geometry.grids.closest_tiles import closest_grid
+from mmroute.geometry.grids.closest_tiles import closest_of, grids
 from mmroute.geometry.grids.smart_resize import smart_resize
 from mmroute.geometry.replacement import ModelContext
 from mmroute.requests.items import ImageSize
@@ -82,9 +82,7 @@ class ThumbnailTiles:
         limit = self.max_image_tokens * self._unit**2 * self.max_pixels_tolerance
         if height * width <= limit or self.min_tiles == self.max_tiles == 1:
             return 1, 1
-        return closest_grid(
-            image, tile_size=self.tile_size, min_tiles=self.min_tiles, max_tiles=self.max_tiles
-        )
+        return closest_of(image, grids(self.min_tiles, self.max_tiles), self.tile_size)
 
     def _count(self, image: ImageSize, grid: tuple[int, int]) -> Count:
         columns, rows = grid
@@ -96,7 +94,6 @@ class ThumbnailTiles:
         return Count(rows, columns, side * side, side * side if is_last_tile else whole)
 
     def parts(self, image: ImageSize) -> list[tuple[int, int]]:
-        """Rows and columns of patches of each tile, and of the image beside them."""
         columns, rows = self.grid(image)
         if not (self.split and self.thumbnail) and rows * columns > 1:
             raise InexactError(

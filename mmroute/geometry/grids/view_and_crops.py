@@ -13,7 +13,7 @@ from typing import ClassVar, Final
 
 from mmroute.geometry.grid import CachePlan, Count, OneByOne
 from mmroute.geometry.grids.anyres import best_resolution
-from mmroute.geometry.grids.closest_tiles import closest_grid
+from mmroute.geometry.grids.closest_tiles import closest_of, grids
 from mmroute.geometry.replacement import ModelContext
 from mmroute.requests.items import ImageSize
 
@@ -43,14 +43,11 @@ class ViewAndCrops(OneByOne[ImageSize]):
     def count(self, image: ImageSize) -> Count:
         if max(image.width, image.height) <= self.crop_size:
             return self.view
-        columns, rows = closest_grid(
-            image, tile_size=self.crop_size, min_tiles=_MIN_CROPS, max_tiles=self._most_crops
-        )
+        columns, rows = closest_of(image, grids(_MIN_CROPS, self._most_crops), self.crop_size)
         across, down = columns * self.crop_tokens, rows * self.crop_tokens
         return Count(down, across + self.row_ends, whole=self.view.whole)
 
     def crops(self, _: ImageSize, count: Count) -> tuple[int, int]:
-        """Rows and columns of crops; (1, 1) if there are none."""
         side = self.crop_tokens
         return max(1, count.rows // side), max(1, (count.columns - self.row_ends) // side)
 
@@ -100,5 +97,4 @@ class CropsOfFew:
         return -(-(self.resolutions[0][0] // self.patch_size) // self.downsample_ratio)
 
     def crops(self, _: ImageSize, count: Count) -> tuple[int, int]:
-        """Rows and columns of crops."""
         return count.rows // self._side, (count.columns - 1) // self._side

@@ -18,7 +18,7 @@ from mmroute.geometry.grid import AnyGrid, max_embeds
 from mmroute.geometry.grids.closest_tiles import ClosestTiles
 from mmroute.geometry.grids.fixed_frames import FixedFrames
 from mmroute.geometry.grids.frame_groups import FramePairs, ResizedVideo
-from mmroute.geometry.grids.mel_frames import Encoder, MelFrames
+from mmroute.geometry.grids.mel_frames import MelFrames
 from mmroute.geometry.grids.minimax_resize import MiniMaxVideo
 from mmroute.geometry.grids.shared_budget import SharedBudget
 from mmroute.geometry.grids.smart_resize import SmartResize
@@ -65,7 +65,7 @@ QWEN_VIDEO = ResizedVideo(
 )  # fmt: skip
 NEMOTRON = SharedBudget(patch_size=16, min_patches=4, max_patches=1024)
 QWEN_AUDIO = MelFrames(
-    sampling_rate=16000, hop_length=160, encoder=Encoder.CHUNKED, planned_encoder=Encoder.HALVED
+    sampling_rate=16000, hop_length=160, encoder="chunked", planned_encoder="halved"
 )
 
 

@@ -28,7 +28,7 @@ from mmroute import (
 from mmroute.families.matching import known_families
 from mmroute.families.spec import FamilySpec
 from mmroute.forwarding.metadata import mm_metadata
-from mmroute.geometry.grids.mel_frames import Encoder, MelFrames
+from mmroute.geometry.grids.mel_frames import MelFrames
 from mmroute.requests.lines import request_of
 
 VECTORS: Final = sorted((paths.VECTORS / "metadata").glob("*.jsonl"))
@@ -171,7 +171,7 @@ def test_patches_merge_behind_a_layer_that_the_model_has(
 def test_chunks_of_long_audio() -> None:
     """Whisper's 100 frames a second, of which Ultravox's encoder takes 3,000 at once."""
     audio = AudioLength(35 * 16000 + 1, 16000)
-    grid = MelFrames(16000, Encoder.STACKED, 160, partial_frame=True)
+    grid = MelFrames(16000, "stacked", 160, partial_frame=True)
     assert (grid.chunk_frames(audio), grid.chunks(audio)) == ([3000, 501], 2)
 
 
