@@ -23,6 +23,10 @@ asked again. A table stands on standard output at the end; the progress goes to 
 Half a second a directory is usual. Some small models need the code of their processor (--code), and
 vLLM reads audio with packages of its own extra (soundfile, av). Requests on which the two disagree
 about the model as it is are named on standard error, and are not asked again.
+
+Directories that decide a rule are kept with vLLM's answers: ``--vectors LINES`` asks again about
+those that the lines of a file name, and writes lines as in
+``tests/core/conformance/vectors/fields.jsonl``.
 """
 
 from __future__ import annotations
@@ -41,7 +45,7 @@ from pathlib import Path
 from typing import Any
 
 from engine import prepare, refuse_other_versions
-from small_families import ALL_MODELS, media_model
+from small_families import ALL_MODELS, media_model, write_items
 
 from mmroute import Normalizer
 from mmroute.lab.parity.cases import Case
@@ -54,15 +58,16 @@ from mmroute.model.resolved import ResolvedModel
 def main() -> None:
     """Ask about all directories that have no line yet, and print the table."""
     arguments = _parser().parse_args()
-    done: dict[str, set[str]] = collections.defaultdict(set)
-    for case in _cases(arguments.out):
-        done[case["model"]].add(_key(case))
+    done, kept = _keys(arguments.out), _keys(arguments.vectors)
     refuse_other_versions()
     with tempfile.TemporaryDirectory() as root:
         prepare_vllm(Path(root) / "modules")
-        for model in arguments.models or ALL_MODELS:
-            # No model sees what vLLM and transformers keep of another.
-            in_child(partial(_ask, model, arguments, Path(root), done[Path(model).name]))
+        for model in arguments.models or sorted(kept) or ALL_MODELS:
+            name = Path(model).name
+            ask = partial(_ask, model, arguments, Path(root), done[name], kept[name])
+            in_child(ask)  # no model sees what vLLM and transformers keep of another
+    if arguments.vectors is not None:
+        return
     table = _table(_cases(arguments.out))
     print(json.dumps(table) if arguments.json else _text(table))
 
@@ -76,6 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--out", type=Path, required=True, help="file of the answers, JSON Lines")
     add("--code", type=Path, default=Path(), help="directory of code: a folder for a model")
+    add("--vectors", type=Path, help="lines of directories whose answers are written as vectors")
     add("--file", action="append", choices=READ, help="change only this file; may be repeated")
     add("--seed", type=int, default=0, help="draws the other values (default: 0)")
     add("--limit", type=int, default=30, help="seconds for one directory (default: 30)")
@@ -85,8 +91,13 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _ask(model: str, arguments: argparse.Namespace, root: Path, done: set[str]) -> None:
-    """Write a line for each change of a model that has none. It has this process for itself."""
+def _ask(
+    model: str, arguments: argparse.Namespace, root: Path, done: set[str], kept: set[str]
+) -> None:
+    """Write a line for each change of a model that has none. It has this process for itself.
+
+    Of changes that are `kept`, the lines are vectors, and others get none.
+    """
     name = Path(model).name
     root = Path(tempfile.mkdtemp(dir=root))
     base = root / "base" / name
@@ -105,16 +116,18 @@ def _ask(model: str, arguments: argparse.Namespace, root: Path, done: set[str]) 
         read = in_child(partial(fields_read, base, checks.requests, trust), limits)
         _append(arguments.record, {"model": name, "read": read})
     unchanged = _line(name, Change("", "", "as it is", {}))
-    if _key(unchanged) not in done:
+    if _key(unchanged) not in done and not kept:
         _append(arguments.out, unchanged | checks.unchanged)
     if checks.unchanged["verdict"] not in AGREED:
         told = json.dumps(checks.unchanged)
         print(f"{name}, as it is: {told}", file=sys.stderr, flush=True)
-    left = [one for one in checks.changes if _key(_line(name, one)) not in done]
+    keys = {_key(_line(name, one)): one for one in checks.changes}
+    left = [one for key, one in keys.items() if key not in done and (not kept or key in kept)]
     begun, counts = time.monotonic(), collections.Counter[str]()
     answers = checks.answers(left, seconds=arguments.limit, gibibytes=arguments.memory)
     for number, (change, answer) in enumerate(answers, 1):
-        _append(arguments.out, _line(name, change) | answer)
+        line = _line(name, change)
+        _append(arguments.out, line | (_vector(change, answer) if kept else answer))
         counts[answer["verdict"]] += 1
         rate = number / (time.monotonic() - begun)
         told = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
@@ -123,23 +136,15 @@ def _ask(model: str, arguments: argparse.Namespace, root: Path, done: set[str]) 
         print(f"{name}: {told}", end=end, file=sys.stderr, flush=True)
 
 
+def _vector(change: Change, answer: Mapping[str, Any]) -> dict[str, Any]:
+    """The changed files, and what vLLM answers: tokens, null for refusals, and their digest."""
+    told = {name: answer for name, (_, answer, _) in answer["requests"].items()}
+    tokens = {name: one if isinstance(one, int) else None for name, one in told.items()}
+    return {"files": change.files, "tokens": tokens, "prompts": answer.get("prompts")}
+
+
 def _resolved(directory: Path) -> ResolvedModel:
     return Normalizer.from_pretrained(directory).model
-
-
-def write_items(model: ResolvedModel, template: Path) -> None:
-    """Let a small model's template write videos and audio as well."""
-    branch = "{%- elif 'text' in part -%}"
-    text = template.read_text(encoding="utf-8") if template.is_file() else ""
-    for modality, rules in model.media.items():
-        if branch in text and f"part.type == '{modality}'" not in text:
-            spec = getattr(model.family, str(modality))
-            written = spec.chat_text or model.tokenizer.decode([*rules.target])
-            text = text.replace(
-                branch, f"{{%- elif part.type == '{modality}' -%}}{written}{branch}"
-            )
-    if text:
-        template.write_text(text, encoding="utf-8")
 
 
 def fields_read(
@@ -184,8 +189,16 @@ def _key(case: Mapping[str, Any]) -> str:
     return "|".join((case["file"], case["field"], case["what"]))
 
 
-def _cases(path: Path) -> Iterator[Any]:
-    if path.is_file():
+def _keys(path: Path | None) -> dict[str, set[str]]:
+    """Model -> the keys of its lines in a file."""
+    keys: dict[str, set[str]] = collections.defaultdict(set)
+    for case in _cases(path):
+        keys[case["model"]].add(_key(case))
+    return keys
+
+
+def _cases(path: Path | None) -> Iterator[Any]:
+    if path is not None and path.is_file():
         yield from map(json.loads, path.open(encoding="utf-8"))
 
 

@@ -41,6 +41,9 @@ _SAMPLED_BY: Final = [
     FieldRef(file, ("video_processor_type",))
     for file in ("video_preprocessor_config.json", "preprocessor_config.json")
 ]
+_OF_ITEMS: Final = (
+    Reason.CONTRADICTORY_CONFIG, Reason.INVALID_CONFIG_FIELD, Reason.MISSING_CONFIG_FIELD,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,39 +80,30 @@ class MediaResolver:
         if not self.family.media:
             why = self.engine.without_media or "the engine takes only text for this family"
             self.values.note("images", "refused", why)
+        self._check_video_class()
         media: dict[Modality, MediaRules] = {}
         for modality, spec in self.family.media.items():
-            if self._taken(modality, spec):
-                images = media.get(Modality.IMAGE)  # which come first, if there are any
-                planned = (images.max_embeds, images.max_items > 0) if images else (0, False)
-                plan = CachePlan(max_model_len, *planned, self._encode)
-                if (rules := self._covered_rules(modality, spec, plan)) is not None:
-                    media[modality] = rules
+            images = media.get(Modality.IMAGE)  # which come first, if there are any
+            planned = (images.max_embeds, images.max_items > 0) if images else (0, False)
+            plan = CachePlan(max_model_len, *planned, self._encode)
+            try:
+                if self._taken(modality, spec):
+                    media[modality] = self._media_rules(modality, spec, plan)
+            except ModelError as error:  # the engine answers other requests as ever
+                if error.reason not in _OF_ITEMS:
+                    raise
+                self.values.within = ""
+                self.values.note(f"{modality}s", "refused", str(error))
         return media
-
-    def _covered_rules(
-        self, modality: Modality, spec: MediaSpec, plan: CachePlan
-    ) -> MediaRules | None:
-        """The rules of a modality; None if its processor's file is not covered."""
-        try:
-            return self._media_rules(modality, spec, plan)
-        except ModelError as error:
-            if not spec.processors or error.reason is not Reason.INVALID_CONFIG_FIELD:
-                raise
-            self.values.within = ""
-            self.values.note(f"{modality}s", "refused", str(error))
-            return None
 
     def uncovered(self, media: Mapping[Modality, MediaRules]) -> Mapping[Modality, str]:
         """The modalities that the engine takes, or may take, and that are not among `media`."""
-        read = {one for one, spec in self.family.media.items() if spec.processors or spec.ids}
+        refused = {o.name: o.source for o in self.values.origins if o.value == "refused"}
+        why = {one: refused.get(f"{one}s", "") for one in Modality}
+        specs = self.family.media.items()
+        read = {one for one, spec in specs if spec.processors or spec.ids or why[one]}
         taken = {*self.family.uncovered, *read}
-        why = {o.name: o.source for o in self.values.origins if o.value == "refused"}
-        return {
-            one: why.get(f"{one}s", "")
-            for one in sorted(taken - media.keys())
-            if self.engine.most(one)
-        }
+        return {one: why[one] for one in sorted(taken - media.keys()) if self.engine.most(one)}
 
     def _encode(self, text: str) -> TokenIds:
         return self.tokenizer.encode(text, add_special_tokens=False)
@@ -119,8 +113,7 @@ class MediaResolver:
 
         Raises:
             ModelError: `invalid_config_field`: the files name a class of processors that the family
-                was not proved with. Videos of another class can be left out, for no image needs it.
-                With one that transformers does not have the whole processor fails.
+                was not proved with.
         """
         needs = self.files.effective(spec.needs) if spec.needs else None
         if needs is not None and self.files.lookup(needs)[1] in (None, False):
@@ -132,19 +125,27 @@ class MediaResolver:
                 return False
         if not spec.processors or spec.whatever_named:
             return True
+        self._check_class(spec)
+        return True
+
+    def _check_class(self, spec: MediaSpec) -> None:
         part = find_processor(spec.processors[0]).part
         named = named_processor(self.files, part)
-        if named is None or named in spec.processors:
-            return True
-        proved = " or ".join(spec.processors)
-        if modality is not Modality.VIDEO or not is_video_processor(named):
+        if named is not None and named not in spec.processors:
             raise ModelError(
                 Reason.INVALID_CONFIG_FIELD,
                 f"{self.files.name}: its files name the class {quoted(named)} for the {part}. The "
-                f"family {self.family.family} was compared with {proved}.",
+                f"family {self.family.family} was compared with {' or '.join(spec.processors)}.",
             )
-        self.values.note("videos", "refused", f"read by {named} and not {proved}")
-        return False
+
+    def _check_video_class(self) -> None:
+        """Refuse a class that transformers does not have: the engine does not start with it."""
+        named = named_processor(self.files, "video_processor")
+        video = self.family.video
+        if video is None or not video.processors or video.whatever_named:
+            return
+        if named is not None and not is_video_processor(named):
+            self._check_class(video)
 
     def _media_rules(self, modality: Modality, spec: MediaSpec, plan: CachePlan) -> MediaRules:
         self.values.within = "" if modality is Modality.IMAGE else f"{modality}."

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from small_audio_families import AUDIO_FAMILIES
@@ -32,6 +33,8 @@ from small_text_families import TEXT_FAMILIES
 from small_tile_families import TILE_FAMILIES
 from small_tokenizers import byte_level, special_ids
 from small_vllm_families import VLLM_FAMILIES
+
+from mmroute.model.resolved import ResolvedModel
 
 _NEWLINE: Final = "\u010a"  # a line break, as byte-level vocabularies write it
 _IMAGE: Final = {
@@ -420,3 +423,18 @@ def media_model(name: str) -> Files:
                 text = text.replace(_TEXT, branch + _TEXT)
                 files[file] = json.loads(text) if file.endswith("json") else text
     return files
+
+
+def write_items(model: ResolvedModel, template: Path) -> None:
+    """Let a small model's template write videos and audio as well."""
+    branch = "{%- elif 'text' in part -%}"
+    text = template.read_text(encoding="utf-8") if template.is_file() else ""
+    for modality, rules in model.media.items():
+        if branch in text and f"part.type == '{modality}'" not in text:
+            spec = getattr(model.family, str(modality))
+            written = spec.chat_text or model.tokenizer.decode([*rules.target])
+            text = text.replace(
+                branch, f"{{%- elif part.type == '{modality}' -%}}{written}{branch}"
+            )
+    if text:
+        template.write_text(text, encoding="utf-8")

@@ -119,7 +119,9 @@ def check_spec(file: Path, *, model: str | None = None) -> SpecReport:
     except MmrouteError as error:
         invalid = SpecProblem(f"model {model}", "", f"{error.reason}: {error}")
         return SpecReport(str(file), (invalid,), spec)
-    return SpecReport(str(file), (), spec, resolved)
+    uncovered = [(one, why) for one, why in resolved.uncovered.items() if why]
+    left_out = [SpecProblem(f"model {model}", f"{one}s", why) for one, why in uncovered]
+    return SpecReport(str(file), tuple(left_out), spec, resolved)
 
 
 def _read(file: Path) -> dict[str, Any] | SpecProblem:

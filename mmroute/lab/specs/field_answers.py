@@ -72,11 +72,10 @@ def judged(
     """
     vllm = _Side(directory, lambda: oracle_of(directory, trust_remote_code).entered)
     ours = _Side(directory, lambda: partial(our_outcome, resolve(directory)))
-    answers, digest = {}, hashlib.sha256()
+    answers, entered = {}, {}
     for case in requests if not vllm.refusal else ():
         pair = vllm.answer(case), ours.answer(case)
-        digest.update(repr((case.id, pair[0].ranges)).encode())
-        digest.update(b"" if pair[0].token_ids is None else pair[0].token_ids.tobytes())
+        entered[case.id] = pair[0]
         answers[case.id] = (verdict_of(*pair), *map(_told, pair))
     found = {verdict for verdict, *_ in answers.values()}
     if vllm.refusal:
@@ -84,12 +83,21 @@ def judged(
         found = {start if start != "neither" or ours.refusal else "loaded"}
     starts = {"vllm": vllm.refusal[:_LONGEST], "mmroute": ours.refusal[:_LONGEST]}
     verdict = next(one for one in VERDICTS if one in found)
-    prompts = {} if vllm.refusal else {"prompts": digest.hexdigest()[:16]}
+    prompts = {} if vllm.refusal else {"prompts": digest_of(entered)}
     return (
         {"verdict": verdict, "requests": answers}
         | prompts
         | {side: told for side, told in starts.items() if told}
     )
+
+
+def digest_of(entered: Mapping[str, Outcome]) -> str:
+    """A digest of the token IDs and ranges of some requests, by their names."""
+    digest = hashlib.sha256()
+    for name, outcome in entered.items():
+        digest.update(repr((name, outcome.ranges)).encode())
+        digest.update(b"" if outcome.token_ids is None else outcome.token_ids.tobytes())
+    return digest.hexdigest()[:16]
 
 
 def verdict_of(theirs: Outcome, ours: Outcome) -> str:

@@ -124,7 +124,7 @@ class FieldChecks:
         with tempfile.TemporaryDirectory() as root:
             for number, change in enumerate(wanted):
                 directory = Path(root) / str(number) / self._base.name
-                _lay(self._base, directory, change.files)
+                lay(self._base, directory, change.files)
                 ask = partial(self._judge, directory, self.requests)
                 answer = in_child(ask, (seconds, gibibytes))
                 shutil.rmtree(directory.parent)
@@ -169,7 +169,7 @@ def _read(path: Path) -> Any:
     return json.loads(text) if path.suffix == ".json" else text
 
 
-def _lay(base: Path, directory: Path, changed: Mapping[str, Any]) -> None:
+def lay(base: Path, directory: Path, changed: Mapping[str, Any]) -> None:
     """A directory with the files of another, except those that are changed."""
     directory.mkdir(parents=True)
     for file in base.rglob("*"):

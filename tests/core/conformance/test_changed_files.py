@@ -1,0 +1,43 @@
+"""Directories that differ by one field of a file, against what vLLM 0.33.0 answered about them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from mmroute.specs.field_answers import digest_of, requests_of
+from mmroute.specs.field_changes import TEMPLATE
+from mmroute.specs.field_checks import lay
+from small_families import media_model, write_items
+from small_models import write_model
+
+from mmroute.lab.parity.comparison import our_outcome
+from mmroute.model.resolve import resolve_model
+
+LINES: Final = (Path(__file__).parent / "vectors" / "fields.jsonl").read_text(encoding="utf-8")
+VECTORS: Final[dict[str, list[dict[str, Any]]]] = {}
+for _vector in map(json.loads, LINES.splitlines()):
+    VECTORS.setdefault(_vector["model"], []).append(_vector)
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("model", VECTORS)
+def test_changed_files_are_read_as_by_vllm(model: str, tmp_path: Path) -> None:
+    base = write_model(media_model(model), tmp_path / "base" / model)
+    write_items(resolve_model(str(base)), base / TEMPLATE)
+    requests = {case.id: case for case in requests_of(resolve_model(str(base)))}
+    wrong = []
+    for number, vector in enumerate(VECTORS[model]):
+        directory = tmp_path / str(number) / model
+        lay(base, directory, vector["files"])
+        changed = resolve_model(str(directory))
+        ours = {name: our_outcome(changed, requests[name]) for name in vector["tokens"]}
+        if digest_of(ours) != vector["prompts"]:
+            counts = {
+                name: one.refusal if one.token_ids is None else len(one.token_ids)
+                for name, one in ours.items()
+            }
+            wrong.append((vector["file"], vector["field"], vector["what"], counts))
+    assert not wrong
