@@ -1,7 +1,8 @@
-"""The schema of chat messages that SGLang's API accepts.
+"""The messages and tools of chats as SGLang declares them, for pydantic to judge by.
 
-Source: SGLang ``srt/entrypoints/openai/protocol.py``. Keys that a type does not name are
-dropped.
+Unknown fields are dropped.
+
+Source: SGLang ``srt/entrypoints/openai/protocol.py``.
 """
 
 from __future__ import annotations
@@ -79,6 +80,24 @@ class _Message(BaseModel):
     prefix: bool | None = None
 
 
+class _Described(BaseModel):
+    description: str | None = None
+    name: str
+    parameters: object = None
+    strict: bool | None = None
+    defer_loading: bool | None = None
+
+
+class Tool(BaseModel):
+    """The definition of a tool."""
+
+    type: str = "function"
+    function: _Described
+    defer_loading: bool | None = None
+
+
+TOOLS: TypeAdapter[list[Tool]] = TypeAdapter(Annotated[list[Tool], Field(fail_fast=True)])
+"""The tools of a request."""
 CHAT: TypeAdapter[list[_User | _Message]] = TypeAdapter(
     Annotated[list[_User | _Message], Field(min_length=1)]
 )

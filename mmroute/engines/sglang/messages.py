@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from pydantic import ValidationError
-
 from mmroute.chat.conversation import ParsedChat
 from mmroute.chat.parts import MediaPart, Part, TextPart
+from mmroute.engines.judging import judged
 from mmroute.engines.sglang.json_values import arguments_of, check_unicode
 from mmroute.engines.sglang.message_schema import CHAT
-from mmroute.errors import InexactError, Reason, invalid, json_type, problem, quoted
+from mmroute.errors import InexactError, Reason, invalid, json_type, quoted
 from mmroute.requests.items import Modality, checked_uuid
 from mmroute.requests.request import Request
 
@@ -24,11 +23,7 @@ _OTHER_MEDIA: Final = frozenset({"video", "video_url", "audio", "audio_url", "in
 
 
 def parse_messages(request: Request) -> ParsedChat:
-    """Check the messages of a request, and parse them.
-
-    Raises:
-        InexactError: `invalid_request`, `unsupported_modality`, `unsupported_field`.
-    """
+    """Check the messages of a request, and parse them."""
     for name in ("reasoning_effort", "documents"):
         if getattr(request, name) is not None:
             raise InexactError(
@@ -38,10 +33,8 @@ def parse_messages(request: Request) -> ParsedChat:
     messages_sent: object = request.messages
     if isinstance(messages_sent, str | bytes | Mapping) or not isinstance(messages_sent, Sequence):
         raise invalid(f"messages must be a list, found {json_type(messages_sent)}")
-    try:
-        checked = CHAT.validate_python([_with_image_urls(message) for message in messages_sent])
-    except ValidationError as error:
-        raise invalid(f"messages.{problem(error.errors()[0])}") from error
+    prepared = [_with_image_urls(message) for message in messages_sent]
+    checked = judged(CHAT.validate_python, prepared, "messages")
     messages: list[dict[str, Any]] = []
     contents: list[Sequence[Part]] = []
     media: list[MediaPart] = []

@@ -7,74 +7,52 @@ Source: SGLang ``srt/entrypoints/openai/protocol.py`` (`Tool`, `Function`) and
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
-from mmroute.errors import JSON_TYPES, InexactError, Reason, invalid, quoted
+from mmroute.engines.judging import judged
+from mmroute.engines.sglang.message_schema import TOOLS, Tool
+from mmroute.errors import InexactError, Reason, quoted
 
-_FIELDS: Final = ("description", "name", "parameters", "strict", "defer_loading")
-_KINDS: Final[Mapping[str, type]] = {"description": str, "strict": bool, "defer_loading": bool}
+_LEFT_OUT: Final = frozenset({"strict", "defer_loading"})  # where they are null
 _TYPES: Final = frozenset({
     "array", "boolean", "integer", "null", "number", "object", "string",
 })  # fmt: skip
 
 
 def template_tools(tools: object) -> list[dict[str, Any]] | None:
-    """The tool definitions for the template: known fields, in the client's order.
-
-    Raises:
-        InexactError: `invalid_request`; `unsupported_field` for types of parameters that JSON
-            Schema does not have: the engine writes others in their place.
-    """
+    """The tool definitions for the template: known fields, in the client's order."""
     if not tools:
         return None
-    if not isinstance(tools, list):
-        raise invalid(f"tools must be a list of tool definitions, or absent; found {quoted(tools)}")
-    return [_tool(tool, f"tools[{i}]") for i, tool in enumerate(tools)]
+    known = judged(TOOLS.validate_python, tools, "tools")
+    return [_shown(tool, sent) for tool, sent in zip(known, cast("Any", tools), strict=True)]
 
 
-def _tool(tool: object, where: str) -> dict[str, Any]:
-    function = tool.get("function") if isinstance(tool, Mapping) else None
-    if not isinstance(tool, Mapping) or not isinstance(function, Mapping):
-        raise invalid(f"{where} must be an object with a `function` object, found {quoted(tool)}")
-    kind, deferred = tool.get("type", "function"), tool.get("defer_loading")
-    if not isinstance(kind, str) or not isinstance(deferred, bool | None):
-        raise invalid(
-            f"{where}: type must be a string, and defer_loading true or false; found "
-            f"{quoted(kind)} and {quoted(deferred)}"
-        )
-    if not isinstance(function.get("name"), str):
-        raise invalid(f"{where}.function.name must be a string, found {quoted(function)}")
-    for name, wanted in _KINDS.items():
-        if function.get(name) is not None and not isinstance(function[name], wanted):
-            raise invalid(
-                f"{where}.function.{name} must be of type {JSON_TYPES[wanted]}, found "
-                f"{quoted(function[name])}"
-            )
-    _check_types(function.get("parameters"), where)
-    fields = {name: function.get(name) for name in _FIELDS}
-    if deferred is not None and fields["defer_loading"] is None:
-        fields["defer_loading"] = deferred
-    ordered = {name: fields.pop(name) for name in function if name in fields} | fields
-    kept = {
-        name: value
-        for name, value in ordered.items()
-        if value is not None or name not in ("strict", "defer_loading")
+def _shown(tool: Tool, sent: Mapping[str, Any]) -> dict[str, Any]:
+    _check_types(tool.function.parameters)
+    fields = tool.function.model_dump()
+    if fields["defer_loading"] is None:
+        fields["defer_loading"] = tool.defer_loading
+    shown = {
+        name: fields[name]
+        for name in (*sent["function"], *fields)
+        if name in fields and (fields[name] is not None or name not in _LEFT_OUT)
     }
-    return {"type": kind, "function": kept, "defer_loading": deferred}
+    return {"type": tool.type, "function": shown, "defer_loading": tool.defer_loading}
 
 
-def _check_types(schema: object, where: str) -> None:
+def _check_types(schema: object) -> None:
+    """Refuse types that JSON Schema does not have: the engine writes others in their place."""
     if isinstance(schema, list):
         for entry in schema:
-            _check_types(entry, where)
+            _check_types(entry)
     elif isinstance(schema, Mapping):
         kind = schema.get("type")
         named = [kind] if isinstance(kind, str) else kind if isinstance(kind, list) else []
         if not all(isinstance(name, str) and name in _TYPES for name in named):
             raise InexactError(
                 Reason.UNSUPPORTED_FIELD,
-                f"{where}.function.parameters has the type {quoted(kind)}, which JSON Schema does "
+                f"the parameters of a tool have the type {quoted(kind)}, which JSON Schema does "
                 "not have",
             )
         for value in schema.values():
-            _check_types(value, where)
+            _check_types(value)

@@ -51,7 +51,8 @@ def check_chat(request: Request, known: int = 0) -> list[dict[str, Any]]:
             f"reasoning_effort must be one of {', '.join(_EFFORTS)}, found {quoted(effort)}"
         )
     if request.documents is not None:
-        from mmroute.engines.vllm.message_types import DOCUMENTS, judged
+        from mmroute.engines.judging import judged
+        from mmroute.engines.vllm.message_types import DOCUMENTS
 
         judged(DOCUMENTS.validate_python, request.documents, "documents")
     return [check_message(message, i) for i, message in enumerate(messages[known:], known)]
@@ -65,11 +66,12 @@ def check_message(message: object, index: int) -> dict[str, Any]:
     """
     if _is_plain(message):
         return message
-    from mmroute.engines.vllm.message_types import MESSAGE, judged
+    from mmroute.engines.judging import judged
+    from mmroute.engines.vllm.message_types import LENIENT, MESSAGE
 
     where = f"messages[{index}]"
     given = _prepared(message, where)
-    checked: dict[str, Any] = judged(MESSAGE.validate_python, given, where)
+    checked: dict[str, Any] = judged(MESSAGE.validate_python, given, where, LENIENT)
     reasoning, calls = checked.get("reasoning"), checked.get("tool_calls")
     if isinstance(reasoning, OBJECT) and reasoning.get("type") == "prompt_embeds":
         raise uncovered(f"{where}.reasoning: prompt embeddings are not covered")

@@ -10,59 +10,48 @@ Source: vLLM ``renderers/chat_utils/types.py``, ``entrypoints/generate/base/prot
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Annotated, Any, Final, Literal, NotRequired, Required, TypeVar
+from collections.abc import Iterable
+from typing import Annotated, Any, Final, Literal, NotRequired, Required
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter
 from typing_extensions import TypedDict
 
-from mmroute.errors import invalid, problem
+from mmroute.engines.judging import list_of, object_of
 
-T = TypeVar("T")
+LENIENT: Final = "AnyRole"
+"""The type that takes most messages: its errors say what is wrong with one that none takes."""
 _Late: Any = Iterable
-_FAST: Final = Field(fail_fast=True)  # a hostile list would have as many errors as entries
-_ANY_ROLE: Final = "AnyRole"
-
-
-def _object(name: str, /, **fields: Any) -> Any:
-    return TypedDict(name, fields)  # type: ignore[operator]  # the fields are values here
-
-
-def _list(entry: Any) -> Any:
-    return Annotated[list[entry], _FAST]
-
-
 _Optional: Final = NotRequired[str | None]
 _Breakpoint: Final = NotRequired[
-    _object("Breakpoint", mode=Literal["explicit"], ttl=NotRequired[Literal["30m", "12h"]])
+    object_of("Breakpoint", mode=Literal["explicit"], ttl=NotRequired[Literal["30m", "12h"]])
 ]
-_ImageLink = _object(
+_ImageLink = object_of(
     "ImageLink", url=str, detail=NotRequired[Literal["auto", "low", "high", "original"]]
 )
-_Link = _object("Link", url=str)
-_Sound = _object("Sound", data=str, format=Literal["wav", "mp3"])
+_Link = object_of("Link", url=str)
+_Sound = object_of("Sound", data=str, format=Literal["wav", "mp3"])
 
-_Text = _object("Text", text=str, type=Literal["text"], prompt_cache_breakpoint=_Breakpoint)
-_Image = _object(
+_Text = object_of("Text", text=str, type=Literal["text"], prompt_cache_breakpoint=_Breakpoint)
+_Image = object_of(
     "Image", image_url=_ImageLink, type=Literal["image_url"], prompt_cache_breakpoint=_Breakpoint
 )
-_InputAudio = _object(
+_InputAudio = object_of(
     "Audio", input_audio=_Sound, type=Literal["input_audio"], prompt_cache_breakpoint=_Breakpoint
 )
-_Audio = _object("AudioLink", audio_url=_Link, type=Literal["audio_url"])
-_Video = _object("VideoLink", video_url=_Link, type=Literal["video_url"])
-_Refusal = _object("Refusal", refusal=str, type=Literal["refusal"])
-_Thinking = _object("Thinking", thinking=str, closed=NotRequired[bool], type=Literal["thinking"])
-_Reference = _object(
+_Audio = object_of("AudioLink", audio_url=_Link, type=Literal["audio_url"])
+_Video = object_of("VideoLink", video_url=_Link, type=Literal["video_url"])
+_Refusal = object_of("Refusal", refusal=str, type=Literal["refusal"])
+_Thinking = object_of("Thinking", thinking=str, closed=NotRequired[bool], type=Literal["thinking"])
+_Reference = object_of(
     "Reference", name=NotRequired[str], type=NotRequired[Literal["tool_reference"]]
 )
-_PlainImage = _object("PlainImage", image_url=_Optional, uuid=_Optional)
-_PlainAudio = _object("PlainAudio", audio_url=_Optional)
-_PlainVideo = _object("PlainVideo", video_url=_Optional, uuid=_Optional)
+_PlainImage = object_of("PlainImage", image_url=_Optional, uuid=_Optional)
+_PlainAudio = object_of("PlainAudio", audio_url=_Optional)
+_PlainVideo = object_of("PlainVideo", video_url=_Optional, uuid=_Optional)
 # mmroute's own: the next of the request's items.
-_NextImage = _object("NextImage", type=Literal["image"])
-_NextItem = _object("NextItem", type=Literal["video", "audio"])
-_Uncovered = _object(
+_NextImage = object_of("NextImage", type=Literal["image"])
+_NextItem = object_of("NextItem", type=Literal["video", "audio"])
+_Uncovered = object_of(
     "Uncovered",
     type=Literal[
         "image_embeds", "audio_embeds", "video_embeds", "prompt_embeds", "image_pil", "file"
@@ -74,47 +63,43 @@ _Part = (
     | _PlainVideo | _Reference | str | _Thinking
 )  # fmt: skip
 
-_Called = _object("Called", arguments=str, name=str)
-_Call = _object("Call", id=str, function=_Called, type=Literal["function"])
-_CalledCustom = _object("CalledCustom", input=str, name=str)
-_CustomCall = _object("CustomCall", id=str, custom=_CalledCustom, type=Literal["custom"])
-_Described = _object(
-    "Described",
-    name=str,
-    description=NotRequired[str],
-    parameters=NotRequired[dict[str, object]],
-    strict=NotRequired[bool | None],
-)
-_DescribedTool = _object("DescribedTool", function=_Described, type=Literal["function"])
+_Called = object_of("Called", arguments=str, name=str)
+_Call = object_of("Call", id=str, function=_Called, type=Literal["function"])
+_CalledCustom = object_of("CalledCustom", input=str, name=str)
+_CustomCall = object_of("CustomCall", id=str, custom=_CalledCustom, type=Literal["custom"])
+_Described = object_of(
+    "Described", name=str, description=NotRequired[str],
+    parameters=NotRequired[dict[str, object]], strict=NotRequired[bool | None],
+)  # fmt: skip
+_DescribedTool = object_of("DescribedTool", function=_Described, type=Literal["function"])
 
-_Instruction = _object(
-    "Instruction",
-    content=str | _Late[_Text],
-    role=Literal["developer", "system"],
-    name=NotRequired[str],
+_Name: Final = NotRequired[str]
+_Instruction = object_of(
+    "Instruction", content=str | _Late[_Text], role=Literal["developer", "system"], name=_Name
 )
-_User = _object("User", content=str | _Late[_UserPart], role=Literal["user"], name=NotRequired[str])
-_Assistant = _object(
+_User = object_of("User", content=str | _Late[_UserPart], role=Literal["user"], name=_Name)
+_Assistant = object_of(
     "Assistant",
     role=Literal["assistant"],
-    audio=NotRequired[_object("Answer", id=str) | None],
+    audio=NotRequired[object_of("Answer", id=str) | None],
     content=NotRequired[str | _Late[_Text | _Refusal] | None],
     function_call=NotRequired[_Called | None],
-    name=NotRequired[str],
+    name=_Name,
     refusal=_Optional,
     tool_calls=NotRequired[_Late[_Call | _CustomCall]],
 )
-_Tool = _object("Tool", content=str | _Late[_Text], role=Literal["tool"], tool_call_id=str)
-_Function = _object("Function", content=str | None, name=str, role=Literal["function"])
-_AnyRole = _object(
-    _ANY_ROLE,
+_Tool = object_of("Tool", content=str | _Late[_Text], role=Literal["tool"], tool_call_id=str)
+_Function = object_of("Function", content=str | None, name=str, role=Literal["function"])
+_Embeddings = object_of("Embeddings", data=str, type=Literal["prompt_embeds"])
+_AnyRole = object_of(
+    LENIENT,
     role=str,
-    content=NotRequired[str | _list(_Part)],
-    name=NotRequired[str],
+    content=NotRequired[str | list_of(_Part)],
+    name=_Name,
     tool_call_id=_Optional,
-    tool_calls=NotRequired[_list(_Call) | None],
-    reasoning=NotRequired[str | _object("Embeds", data=str, type=Literal["prompt_embeds"]) | None],
-    tools=NotRequired[_list(_DescribedTool) | None],
+    tool_calls=NotRequired[list_of(_Call) | None],
+    reasoning=NotRequired[str | _Embeddings | None],
+    tools=NotRequired[list_of(_DescribedTool) | None],
     task=_Optional,
 )
 
@@ -142,7 +127,7 @@ MESSAGE: Final[TypeAdapter[Any]] = TypeAdapter(
     _Instruction | _User | _Assistant | _Tool | _Function | _AnyRole, config=_OPEN
 )
 """One message."""
-MESSAGE_TOOLS: Final[TypeAdapter[Any]] = TypeAdapter(_list(_DescribedTool), config=_OPEN)
+MESSAGE_TOOLS: Final[TypeAdapter[Any]] = TypeAdapter(list_of(_DescribedTool), config=_OPEN)
 """The tools of a developer's message."""
 TOOLS: Final[TypeAdapter[list[ChatCompletionToolsParam]]] = TypeAdapter(
     Annotated[list[ChatCompletionToolsParam], Field(fail_fast=True, min_length=1)]
@@ -154,21 +139,5 @@ LINKED: Final[dict[str, TypeAdapter[Any]]] = {
     "audio_url": TypeAdapter(_Audio),
 }
 """The types by which vLLM judges a part again where it reads its link."""
-DOCUMENTS: Final[TypeAdapter[Any]] = TypeAdapter(_list(dict[str, str]))
+DOCUMENTS: Final[TypeAdapter[Any]] = TypeAdapter(list_of(dict[str, str]))
 """The documents of a request."""
-
-
-def judged(judge: Callable[[Any], T], value: object, where: str) -> T:
-    """What pydantic makes of a value.
-
-    Raises:
-        InexactError: `invalid_request`.
-    """
-    try:
-        return judge(value)
-    except ValidationError as error:
-        errors = error.errors(include_url=False)
-        # The errors of the type that takes most messages say what is wrong with one.
-        told = next((e for e in errors if e["loc"][:1] == (_ANY_ROLE,)), errors[0])
-        place = [where, *(part for part in told["loc"] if part != _ANY_ROLE)]
-        raise invalid(problem({**told, "loc": place})) from None

@@ -96,7 +96,8 @@ class VllmChat(Chat):
             if not isinstance(message.get("reasoning"), str | None):
                 raise uncovered(f"messages[{index}].reasoning is no text, and not covered here")
             if message.get("tools") is not None:
-                from mmroute.engines.vllm.message_types import MESSAGE_TOOLS, judged
+                from mmroute.engines.judging import judged
+                from mmroute.engines.vllm.message_types import MESSAGE_TOOLS
 
                 try:
                     judged(MESSAGE_TOOLS.validate_python, message["tools"], "tools")
@@ -249,7 +250,8 @@ def _url(part: Mapping[str, Any], kind: str) -> str | None:
     elif _is_told_by_keys(part) or (type(link) is dict and len(part) == 2 and len(link) == 1):  # noqa: PLR2004 - type and link
         url = link.get("url") if isinstance(link, OBJECT) else link
     else:
-        from mmroute.engines.vllm.message_types import LINKED, judged
+        from mmroute.engines.judging import judged
+        from mmroute.engines.vllm.message_types import LINKED
 
         url = judged(LINKED[kind].validate_python, part, kind)[kind]["url"]
     if not url and part.get("uuid") is not None:

@@ -33,7 +33,8 @@ def normalize_tools(tools: object) -> list[dict[str, Any]] | None:
     """
     if tools is None:
         return None
-    from mmroute.engines.vllm.message_types import TOOLS, judged
+    from mmroute.engines.judging import judged
+    from mmroute.engines.vllm.message_types import TOOLS
 
     return [_normalized(tool) for tool in judged(TOOLS.validate_python, tools, "tools")]
 

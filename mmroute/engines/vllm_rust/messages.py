@@ -14,14 +14,11 @@ from typing import Any, Final, TypeAlias
 from mmroute.chat.conversation import ParsedChat
 from mmroute.chat.parts import MediaPart
 from mmroute.engines.vllm_rust.json_values import parse_json, read_json
-from mmroute.errors import JSON_TYPES, InexactError, Reason, invalid, json_type, quoted
+from mmroute.errors import InexactError, Reason, invalid, json_type, quoted
 from mmroute.requests.items import Modality
 
-_IMAGE: Final = "image_url"
-# A part that takes the next of the request's `images`, which the engine does not know.
-_NUMBERED: Final = frozenset({"type", "uuid"})
-_DETAILS: Final = (None, "auto", "low", "high")  # without effect
-_MEDIA: Final = frozenset({"video_url", "audio_url", "input_audio"})
+_ROLE_AND_CONTENT: Final = frozenset({"role", "content"})
+_IMAGES: Final = frozenset({"image", "image_url"})
 _REASONING: Final = ("reasoning", "reasoning_content", "thinking")
 # Around a message or a tool in the body of a request: the body itself, and their list.
 _DEPTH: Final = 2
@@ -32,13 +29,7 @@ Content: TypeAlias = "str | list[str | MediaPart]"
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call of a tool.
-
-    Attributes:
-        id: the ID by which the answer names the call.
-        name: the tool's name.
-        arguments: JSON, as it was sent.
-    """
+    """A call of a tool, whose arguments are JSON as it was sent."""
 
     id: str
     name: str
@@ -47,16 +38,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message, checked.
-
-    Attributes:
-        role: any text.
-        content: its texts and images.
-        reasoning: the assistant's reasoning; empty for none.
-        calls: the assistant's calls of tools.
-        call_id: the call that a tool answers.
-        tools: the developer's tools, as templates get them.
-    """
+    """One message, checked. An empty field is one that it does not have."""
 
     role: str
     content: Content
@@ -76,15 +58,7 @@ class Message:
         return [part for part in self.content if isinstance(part, MediaPart)]
 
     def for_template(self, content_format: str, image_text: str = "") -> dict[str, Any]:
-        """The message as a template gets it.
-
-        Args:
-            content_format: the form of contents that the template takes: ``string`` or ``openai``.
-            image_text: the text that stands for an image in a string.
-
-        Raises:
-            InexactError: `chat_template_failed`: arguments of a call are no JSON.
-        """
+        """The message as a template gets it; `image_text` stands for an image in a string."""
         shown: dict[str, Any] = {"role": self.role, "content": self._joined(image_text)}
         if content_format == "openai":
             joined = self.role == "assistant" or isinstance(self.content, str)
@@ -128,135 +102,72 @@ def messages_of(chat: ParsedChat) -> list[Message]:
 
 
 def read_messages(given: object, *, empty_arguments: str = "{}") -> list[Message]:
-    """Check the messages of a request.
-
-    Args:
-        given: the `messages` that the client sent.
-        empty_arguments: the text that replaces empty arguments of a tool call.
-
-    Raises:
-        InexactError: `invalid_request`; `unsupported_modality` for videos and audio, which are not
-            covered.
-    """
+    """Check the messages of a request; `empty_arguments` stand for empty ones of a call."""
     if not isinstance(given, list | tuple) or not given:
         raise invalid(f"messages must be a list of at least one message, found {quoted(given)}")
     return [_message(each, f"messages[{i}]", empty_arguments) for i, each in enumerate(given)]
 
 
 def read_tools(given: object, where: str) -> list[dict[str, Any]]:
-    """Tool definitions as templates get them.
+    """Tool definitions as templates get them; `where` is the name of their field."""
+    from mmroute.engines.judging import judged
+    from mmroute.engines.vllm_rust.message_types import TOOLS
 
-    Args:
-        given: the client's value.
-        where: the name of the field.
-
-    Raises:
-        InexactError: `invalid_request`.
-    """
-    if not isinstance(given, list | tuple):
-        raise invalid(f"{where} must be a list of tool definitions, found {quoted(given)}")
-    return [_tool(each, f"{where}[{i}]") for i, each in enumerate(given)]
+    read = read_json(given, where, _DEPTH - 1)
+    return [_shown(tool) for tool in judged(TOOLS.validate_python, read, where)]
 
 
 def _message(given: object, where: str, empty_arguments: str) -> Message:
     if not isinstance(given, Mapping):
         raise invalid(f"{where} must be an object, found {json_type(given)}")
     message = read_json(given, where, _DEPTH)
-    match role := message.get("role"):
-        case "assistant":
-            return _assistant(message, where, empty_arguments)
-        case "tool":
-            call_id = _text(message, "tool_call_id", where)
-            return Message(role, _content(message.get("content"), where), call_id=call_id)
-        case "function":
-            raise invalid(f"{where}: the engine takes no messages of the role function")
-        case "developer":
-            _optional_text(message, "name", where)
-            tools = message.get("tools")
-            listed = [] if tools is None else read_tools(tools, f"{where}.tools")
-            return Message(role, _content(message.get("content"), where), tools=listed)
-        case "system" | "user":
-            _optional_text(message, "name", where)
-            content = _content(message.get("content"), where)
-            if role == "user" and not content:
-                raise invalid(f"{where}: the content of a user's message cannot be empty")
-            return Message(role, content)
-        case str():
-            return Message(role, _content(message.get("content"), where))
-    raise invalid(f"{where}.role must be a text, found {quoted(role)}")
+    role, content = message.get("role"), message.get("content")
+    if not isinstance(role, str) or role == "function":
+        raise invalid(f"{where}.role: the engine takes no messages of the role {quoted(role)}")
+    plain = isinstance(content, str) and message.keys() == _ROLE_AND_CONTENT and role != "tool"
+    if not plain:
+        from mmroute.engines.judging import judged
+        from mmroute.engines.vllm_rust.message_types import of_role
 
-
-def _assistant(message: Mapping[str, Any], where: str, empty_arguments: str) -> Message:
-    _optional_text(message, "name", where)
+        message = judged(of_role(role).validate_python, message, where)
+    if role == "user" and not content:
+        raise invalid(f"{where}: the content of a user's message cannot be empty")
     named = [name for name in _REASONING if name in message]
     if len(named) > 1:
         raise invalid(f"{where} has its reasoning twice: {', '.join(named)}")
-    reasoning = _optional_text(message, named[0], where) if named else ""
-    content, listed = message.get("content"), message.get("tool_calls")
-    if listed is not None and not isinstance(listed, list):
-        raise invalid(f"{where}.tool_calls must be a list, found {quoted(listed)}")
-    calls = [
-        _call(each, f"{where}.tool_calls[{i}]", empty_arguments)
-        for i, each in enumerate(listed or ())
-    ]
-    texts: Content = [] if content is None else _content(content, where, only_text=True)
-    if not (reasoning or calls or isinstance(texts, str) or texts):
+    result = Message(
+        role,
+        content if isinstance(content, str) else [_part(part, where) for part in content or ()],
+        reasoning=(message[named[0]] if named else None) or "",
+        calls=[_call(call, empty_arguments) for call in message.get("tool_calls") or ()],
+        call_id=message.get("tool_call_id", ""),
+        tools=[_shown(tool) for tool in message.get("tools") or ()],
+    )
+    if role == "assistant" and content in (None, []) and not (result.reasoning or result.calls):
         raise invalid(f"{where} has neither content, nor reasoning, nor tool calls")
-    return Message("assistant", texts, reasoning=reasoning, calls=calls)
+    return result
 
 
-def _content(content: object, where: str, *, only_text: bool = False) -> Content:
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list):
-        raise invalid(f"{where}.content must be a text or a list of parts, found {quoted(content)}")
-    return [_part(part, f"{where}.content[{i}]", only_text) for i, part in enumerate(content)]
-
-
-def _part(part: object, where: str, only_text: bool) -> str | MediaPart:
-    if not isinstance(part, Mapping):
-        raise invalid(f"{where} must be an object, found {quoted(part)}")
-    kind = part.get("type")
+def _part(part: Mapping[str, Any], where: str) -> str | MediaPart:
+    kind: str = part["type"]
     if kind == "text":
-        return _text(part, "text", where)
-    if kind == _IMAGE and not only_text:
-        return _image(part, where)
-    if kind == Modality.IMAGE and part.keys() <= _NUMBERED and not only_text:
-        return MediaPart(Modality.IMAGE, 0, None, _uuid(part, where), {}, part)
-    if isinstance(kind, str) and kind in _MEDIA and not only_text:
+        text: str = part["text"]
+        return text
+    if kind not in _IMAGES:
         raise InexactError(
             Reason.UNSUPPORTED_MODALITY,
-            f"{where} is of type {kind}: videos and audio are not covered for vLLM's Rust "
+            f"{where} has a part of type {kind}: videos and audio are not covered for vLLM's Rust "
             "frontend, which samples and names them otherwise than the Python one",
         )
-    raise invalid(f"{where} is of type {quoted(kind)}, which the engine does not take there")
+    url = part["image_url"]["url"] if "image_url" in part else None
+    return MediaPart(Modality.IMAGE, 0, url, part.get("uuid"), {}, part)
 
 
-def _image(part: Mapping[str, Any], where: str) -> MediaPart:
-    image = part.get(_IMAGE)
-    if not isinstance(image, Mapping):
-        raise invalid(f"{where}.{_IMAGE} must be an object with a url, found {quoted(image)}")
-    if image.get("detail") not in _DETAILS:
-        raise invalid(
-            f"{where}.{_IMAGE}.detail must be auto, low or high, found {quoted(image['detail'])}"
-        )
-    url = _text(image, "url", f"{where}.{_IMAGE}")
-    return MediaPart(Modality.IMAGE, 0, url, _uuid(part, where), {}, part)
-
-
-def _uuid(part: Mapping[str, Any], where: str) -> str | None:
-    return None if part.get("uuid") is None else _text(part, "uuid", where)
-
-
-def _call(given: object, where: str, empty_arguments: str) -> Call:
-    if not isinstance(given, Mapping) or not isinstance(given.get("function"), Mapping):
-        raise invalid(f"{where} must be an object with a function, found {quoted(given)}")
-    if given.get("type") != "function":
-        raise invalid(f"{where}.type must be function, found {quoted(given.get('type'))}")
-    function = given["function"]
-    arguments = _optional(function, "arguments", str, f"{where}.function")
+def _call(call: Mapping[str, Any], empty_arguments: str) -> Call:
+    function = call["function"]
+    arguments = function.get("arguments")
     arguments = "{}" if arguments is None else arguments or empty_arguments
-    return Call(_text(given, "id", where), _text(function, "name", f"{where}.function"), arguments)
+    return Call(call["id"], function["name"], arguments)
 
 
 def _call_for_template(call: Call) -> dict[str, Any]:
@@ -265,39 +176,14 @@ def _call_for_template(call: Call) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": function}
 
 
-def _tool(given: object, where: str) -> dict[str, Any]:
-    tool = read_json(given, where, _DEPTH)
-    function = tool.get("function") if isinstance(tool, dict) else None
-    if not isinstance(function, dict) or tool.get("type", "function") != "function":
-        raise invalid(f"{where} must be the definition of a function, found {quoted(given)}")
+def _shown(tool: Mapping[str, Any]) -> dict[str, Any]:
+    function = tool["function"]
+    own, outer = function.get("defer_loading"), tool.get("defer_loading")
+    more = {"strict": function.get("strict"), "defer_loading": outer if own is None else own}
     shown = {
-        "name": _text(function, "name", where),
-        "description": _optional(function, "description", str, where),
+        "name": function["name"],
+        "description": function.get("description"),
         "parameters": function.get("parameters"),
+        **{name: value for name, value in more.items() if value is not None},
     }
-    deferred = _optional(function, "defer_loading", bool, where)
-    outer = _optional(tool, "defer_loading", bool, where)
-    more = {
-        "strict": _optional(function, "strict", bool, where),
-        "defer_loading": outer if deferred is None else deferred,
-    }
-    shown |= {name: value for name, value in more.items() if value is not None}
     return {"type": "function", "function": shown}
-
-
-def _text(given: Mapping[str, Any], name: str, where: str) -> str:
-    value = given.get(name)
-    if not isinstance(value, str):
-        raise invalid(f"{where}.{name} must be a text, found {quoted(value)}")
-    return value
-
-
-def _optional(given: Mapping[str, Any], name: str, kind: type, where: str) -> Any:
-    value = given.get(name)
-    if value is None or isinstance(value, kind):
-        return value
-    raise invalid(f"{where}.{name} must be of type {JSON_TYPES[kind]}, found {quoted(value)}")
-
-
-def _optional_text(given: Mapping[str, Any], name: str, where: str) -> str:
-    return _optional(given, name, str, where) or ""
