@@ -99,7 +99,7 @@ def test_the_front_of_the_server_knows_no_models_and_no_api() -> None:
     found = {
         imported for module, imported in imports() if module.startswith("mmroute.server.front.")
     }
-    assert not [name for name in found if name.startswith("mmroute.api")]
+    assert not [name for name in found if name.startswith("mmroute.server.api")]
     rooms = ("models", "loading", "shared_models", "supervisor")
     assert found.isdisjoint(f"mmroute.server.{room}" for room in rooms)
 

@@ -1,4 +1,4 @@
-"""Write `mmroute/api/vllm/request_fields.toml`: which release of vLLM knows which fields.
+"""Write `request_fields.toml` of `mmroute/engines/vllm/bodies`: which release has which fields.
 
     python tools/generate_request_fields.py DIRECTORY
 
@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from mmroute.api.vllm import ROUTES
+from mmroute.engines.vllm.bodies.schemas import BODIES
 
-_TABLE: Final = Path(__file__).parents[1] / "mmroute/api/vllm/request_fields.toml"
+_TABLE: Final = Path(__file__).parents[1] / "mmroute/engines/vllm/bodies/request_fields.toml"
 _HEAD: Final = """\
 # Fields that not every release of vLLM from {first} to {last} has: the first that knows it, and the
 # first that does not any more. Written by tools/generate_request_fields.py.
@@ -39,7 +39,7 @@ def main() -> None:
     lines = [_HEAD.format(first=releases[0].name, last=releases[-1].name)]
     known = [(_release(path.name), _classes(path)) for path in releases]
     for route, names in _CLASSES.items():
-        assert route in ROUTES
+        assert route in BODIES
         every = [(release, _fields(found, names)) for release, found in known]
         rows = list(_rows([one for one in every if one[1]]))  # of those that have the route
         if rows:

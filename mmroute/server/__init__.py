@@ -1,17 +1,38 @@
-"""The render and tokenize endpoints of vLLM, answered without pixels.
+"""The render and tokenize endpoints of an engine, answered without pixels.
 
-Needs the extra `serve`; importing `mmroute` does not import this package.
+A server needs the extra `serve`; `mmroute.server.engines` does not.
 """
 
-from mmroute.server.admin import AddModelRequest
-from mmroute.server.app import create_app, respond
-from mmroute.server.entry import Entry
-from mmroute.server.loading import ModelSource
-from mmroute.server.models import Change, Models
-from mmroute.server.service import Service
-from mmroute.server.settings import InexactPolicy, ServerSettings
+from typing import TYPE_CHECKING
+
+from mmroute.lazy import lazily
+
+if TYPE_CHECKING:
+    from mmroute.server.admin import AddModelRequest
+    from mmroute.server.app import create_app, respond
+    from mmroute.server.entry import Entry
+    from mmroute.server.loading import ModelSource
+    from mmroute.server.models import Change, Models
+    from mmroute.server.service import Service
+    from mmroute.server.settings import InexactPolicy, ServerSettings
 
 __all__ = [
     "AddModelRequest", "Change", "Entry", "InexactPolicy", "ModelSource", "Models",
     "ServerSettings", "Service", "create_app", "respond",
 ]  # fmt: skip
+
+__getattr__ = lazily(
+    __name__,
+    {
+        "AddModelRequest": "mmroute.server.admin",
+        "Change": "mmroute.server.models",
+        "Entry": "mmroute.server.entry",
+        "InexactPolicy": "mmroute.server.settings",
+        "ModelSource": "mmroute.server.loading",
+        "Models": "mmroute.server.models",
+        "ServerSettings": "mmroute.server.settings",
+        "Service": "mmroute.server.service",
+        "create_app": "mmroute.server.app",
+        "respond": "mmroute.server.app",
+    },
+)

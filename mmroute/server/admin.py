@@ -12,11 +12,12 @@ from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from mmroute.api.vllm import ApiError, Cost, Schema, invalid_body
 from mmroute.engines.settings import EngineSettings
 from mmroute.errors import ModelError, quoted
+from mmroute.server.api import Cost
+from mmroute.server.api_errors import ApiError, invalid_body
 from mmroute.server.endpoints import Endpoints, Job
 from mmroute.server.entry import Entry, ModelStatus
 from mmroute.server.exchange import Exchange, Route, readable
@@ -39,9 +40,6 @@ class AddModelRequest(BaseModel):
     engine_args: str | None = None
     revision: str | None = None
     backend: str | None = None
-
-
-_SCHEMA: Final[Schema[AddModelRequest]] = Schema(AddModelRequest)
 
 
 class AdminRoutes:
@@ -81,7 +79,12 @@ class AdminRoutes:
         _: object,
         long: bool,
     ) -> Job:
-        request = _SCHEMA.request(value, long=long)
+        try:
+            request = AddModelRequest.model_validate(value)
+        except ValidationError as error:
+            wrong = error.errors(include_url=False)[0]
+            place = ".".join(["body", *map(str, wrong["loc"])])
+            raise invalid_body(f"{place}: {wrong['msg']}", place) from None
         return Cost(), functools.partial(act, request, exchange.head.path)
 
     def _of_one(self, act: Callable[[str], Entry], exchange: Exchange) -> Response:

@@ -15,13 +15,13 @@ import msgspec
 import numpy as np
 import pybase64
 
-from mmroute.api.vllm import invalid_body, invalid_fields, of_reason
 from mmroute.chat.cache import ChatCache
 from mmroute.engines.frontends import Frontend
 from mmroute.errors import Reason
 from mmroute.images.data_url import DecodedUrl
 from mmroute.images.known_files import KnownFiles
 from mmroute.requests.items import ImageFile
+from mmroute.server.api_errors import invalid_body, of_reason
 from mmroute.server.errors import too_large
 from mmroute.server.settings import ServerSettings
 
@@ -241,8 +241,7 @@ def _parse_leniently(raw: bytes) -> object:
     try:
         return json.loads(raw)
     except json.JSONDecodeError as error:
-        wrong = {"type": "json_invalid", "loc": (error.pos,), "msg": "JSON decode error"}
-        raise invalid_fields([{**wrong, "input": {}, "ctx": {"error": error.msg}}]) from None
+        raise invalid_body(f"JSON decode error: {error}", f"body.{error.pos}") from None
     except (ValueError, RecursionError):  # not UTF-8; nested too deeply
         raise invalid_body("There was an error parsing the body", "body") from None
 

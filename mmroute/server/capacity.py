@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from http import HTTPStatus
 from typing import Any, Final
 
-from mmroute.api.vllm import ApiError
+from mmroute.server.api_errors import ApiError
 from mmroute.server.errors import too_large
 from mmroute.server.metrics import Metrics
 from mmroute.server.settings import ServerSettings

@@ -15,25 +15,21 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from mmroute.answering.hash_forms import BlockForm, HashForm
 from mmroute.answering.stages import Stage
-from mmroute.api.vllm import (
-    OWN_ROUTES,
-    USUALLY_REFUSED,
-    ApiError,
-    ApiRequest,
-    Call,
-    Cost,
-    Reply,
-    bad_request,
-    invalid_body,
-    require,
-    schema_of,
-)
 from mmroute.engines.frontends import Frontend
 from mmroute.errors import RandomSeedError, Reason, quoted
 from mmroute.hashing import Algorithm, none_hash
 from mmroute.requests.items import Modality
+from mmroute.server.api import Call, Cost, Reply, Route, default_api, own_routes, read
+from mmroute.server.api_errors import (
+    USUALLY_REFUSED,
+    ApiError,
+    bad_request,
+    invalid_body,
+    require,
+)
 from mmroute.server.bodies import LONG_STRUCTURE, Body, check_body, check_text, parse_body
 from mmroute.server.capacity import Capacity
+from mmroute.server.entry import Entry
 from mmroute.server.errors import error_response, query_parameters
 from mmroute.server.exchange import Answer, Deferred, Exchange
 from mmroute.server.fallback import Fallback
@@ -134,10 +130,15 @@ class Endpoints:
         Raises:
             ApiError: 400: the value is not a valid request.
         """
-        schema = schema_of(exchange.route.name, *self._models.api(value))
-        request = schema.request(value, long=long)
-        run = functools.partial(self._handle, request, exchange, form)
-        return request.cost(exchange.entry.bytes), run
+        path = exchange.route.name
+        asked = self._models.asked(value)
+        api = default_api() if asked is None else asked.api
+        route = api.routes.get(path)
+        if route is None:
+            raise ApiError(HTTPStatus.NOT_FOUND, "NotFoundError", f"The engine has no {path}.")
+        request = read(self._models.schema(path, value), value, long=long)
+        run = functools.partial(self._handle, route, request, exchange, form)
+        return route.cost(request, exchange.entry.bytes), run
 
     def refuse(self, exchange: Exchange, error: ApiError) -> Response:
         """The response to a request that is refused, or that has no exact answer."""
@@ -193,7 +194,7 @@ class Endpoints:
         models = self._models
         one = len(models.frontends) == 1
         value = parse_body(body, models.files, models.frontend if one else Frontend.PYTHON)
-        if not one and models.api(value)[1] is Frontend.RUST:  # which is stricter
+        if not one and _frontend(models.asked(value)) is Frontend.RUST:  # which is stricter
             value = parse_body(body, models.files, Frontend.RUST)
         cost, run = read(value, exchange, form, structure > LONG_STRUCTURE)
         check_text(cost.text, self._settings)
@@ -241,7 +242,7 @@ class Endpoints:
         exchange.reservation.runs(future)
         return await asyncio.wrap_future(future)
 
-    def _handle(self, request: ApiRequest, exchange: Exchange, form: AnswerForm) -> Answered:
+    def _handle(self, route: Route, request: Any, exchange: Exchange, form: AnswerForm) -> Answered:
         watch = self._models.watch
         timed = next(self._requests) % _TIMED_ONE_OF == 0
         watch.start(runs=timed)
@@ -250,7 +251,7 @@ class Endpoints:
             _check_seed(form.blocks, model.normalizer.model.hashing.settings.seed)
         own_id, client_id = exchange.entry.own_id, exchange.client_id or None
         try:
-            reply = request.answer(Call(model, self._options, client_id, own_id, *form))
+            reply = route.answer_to(request, Call(model, self._options, client_id, own_id, *form))
         except ApiError as error:
             if error.reason is not None:
                 error.model = model.name
@@ -293,7 +294,7 @@ class Endpoints:
 
     def _without_answer(self, error: ApiError, exchange: Exchange, raw: bytes) -> Answer:
         may_be_answered = error.kind == _INEXACT or error.reason in USUALLY_REFUSED
-        may_be_answered &= exchange.route.name not in OWN_ROUTES
+        may_be_answered &= exchange.route.name not in own_routes()
         if error.reason is None or not may_be_answered or self._fallback is None:
             return self.refuse(exchange, error)
         return functools.partial(
@@ -323,6 +324,10 @@ class Endpoints:
             return error_response(failed, said)
         self._metrics.fallback(reason.value, str(upstream.status))
         return Response(upstream.status, upstream.body, {**upstream.headers, **said})
+
+
+def _frontend(asked: Entry | None) -> Frontend:
+    return Frontend.PYTHON if asked is None else asked.source.engine_settings.frontend
 
 
 def _check_content(head: Head) -> None:

@@ -9,8 +9,8 @@ from enum import StrEnum
 from functools import partial
 from typing import Final
 
-from mmroute.api.vllm import LoadedModel, release_of
 from mmroute.errors import MmrouteError, ModelError
+from mmroute.server.api import APIS, Api, Schema, ServedModel, default_api, find_api
 from mmroute.server.loading import ModelSource
 
 _LOG: Final = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class Entry:
         files: the reading of the files, which models with the same files share.
         loading: a future that ends when `loaded` or `error` is set.
         replacement: the entry that replaces this one once it is loaded, or whose loading failed.
-        api: the release of vLLM and the frontend whose requests the model takes.
+        api: the routes of the engine, and how their bodies are read and answered.
         told_block_size: the number of tokens under one hash, as the engine's KV events tell it;
             None before the first event.
         publishers: the number of publishers of KV events that this process is connected to; None
@@ -47,18 +47,15 @@ class Entry:
 
     def __init__(self, source: ModelSource) -> None:
         self.source = source
-        self.loaded: LoadedModel | None = None
+        self.loaded: ServedModel | None = None
         self.error = ""
-        self.files: Future[LoadedModel] = Future()
-        self.loading: Future[LoadedModel] = Future()
+        self.files: Future[ServedModel] = Future()
+        self.loading: Future[ServedModel] = Future()
         self.replacement: Entry | None = None
         self.told_block_size: int | None = None
         self.publishers: int | None = None
-        frontend = source.engine_settings.frontend
-        try:
-            self.api = release_of(source.backend), frontend
-        except ModelError:  # loading will fail with this error
-            self.api = release_of("vllm"), frontend
+        name = source.backend.partition("=")[0]
+        self.api: Api = find_api(name) if name in APIS.entries else default_api()
 
     @property
     def status(self) -> ModelStatus:
@@ -66,6 +63,14 @@ class Entry:
         if self.loaded is not None:
             return ModelStatus.READY
         return ModelStatus.FAILED if self.error else ModelStatus.LOADING
+
+    def schema(self, path: str) -> Schema:
+        """The schema for the bodies of a route."""
+        settings = self.source.engine_settings
+        try:
+            return self.api.schema(path, self.source.backend, settings)
+        except ModelError:  # loading fails with this error
+            return self.api.schema(path, next(iter(APIS.entries)), settings)
 
     @property
     def given_block_size(self) -> int | None:
@@ -89,7 +94,7 @@ class Entry:
             if self.loaded is not None:
                 self.loaded = self._by_events(self.loaded)
 
-    def _by_events(self, loaded: LoadedModel) -> LoadedModel:
+    def _by_events(self, loaded: ServedModel) -> ServedModel:
         """The model with the block size by the KV events, if one is needed and they are heard."""
         if self.source.events is None or _given(loaded) is not None:
             return loaded
@@ -101,18 +106,18 @@ class Entry:
         )
         return loaded.with_hash_settings(told)
 
-    def wait_for(self, files: Future[LoadedModel]) -> None:
+    def wait_for(self, files: Future[ServedModel]) -> None:
         """Set `loaded` or `error` when `files` ends."""
         self.files, self.loading = files, Future()
         self.loading.set_running_or_notify_cancel()  # so that a caller cannot cancel it
         files.add_done_callback(partial(self._take, self.loading))
 
-    def _take(self, loading: Future[LoadedModel], files: Future[LoadedModel]) -> None:
+    def _take(self, loading: Future[ServedModel], files: Future[ServedModel]) -> None:
         # Callers wait for `loading`, because `files` would wake them before it runs this callback.
         error = CancelledError() if files.cancelled() else files.exception()
         if error is None:
             # Another model may have the same files.
-            self.loaded = self._by_events(replace(files.result(), name=self.source.names[0]))
+            self.loaded = self._by_events(files.result().named(self.source.names[0]))
             loading.set_result(self.loaded)
             return
         if not isinstance(error, CancelledError):
@@ -130,6 +135,6 @@ class Entry:
         _LOG.error("model not loaded", exc_info=unexpected, extra={"fields": fields})
 
 
-def _given(loaded: LoadedModel) -> int | None:
+def _given(loaded: ServedModel) -> int | None:
     known = loaded.model.hashing.settings
     return None if known.block_size_guessed or known.block_size_from else known.block_size

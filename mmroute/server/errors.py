@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 from http import HTTPStatus
 from urllib.parse import parse_qs
 
-from mmroute.api.vllm import ApiError, bad_request
 from mmroute.errors import did_you_mean, quoted
+from mmroute.server.api_errors import ApiError, bad_request
 from mmroute.server.front.http import NO_HEADERS, Response, json_response
 
 

@@ -11,9 +11,9 @@ from typing import Final
 import httpcore
 import msgspec
 
-from mmroute.api.vllm import ApiError
 from mmroute.errors import Reason
 from mmroute.net.remote import Remote
+from mmroute.server.api_errors import ApiError
 from mmroute.server.front.http import Response
 
 _MAX_REQUESTS: Final = 64

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from mmroute.answering.stages import Stopwatch
-from mmroute.api.vllm import ROUTES, LoadedModel, release_of, schema_of
 from mmroute.engines.known import find_engine
 from mmroute.engines.settings import EngineSettings
 from mmroute.errors import ModelError, Reason, install_command
@@ -21,6 +20,7 @@ from mmroute.net.links import ImageLinks
 from mmroute.normalizer import Normalizer
 from mmroute.requests.items import Modality
 from mmroute.reuse.fast_paths import FastPaths
+from mmroute.server.api import APIS, ServedModel, find_api
 
 _LOG: Final = logging.getLogger(__name__)
 _WORKERS: Final = "grpc://"
@@ -79,7 +79,7 @@ def load(
     *,
     files: KnownFiles,
     watch: Stopwatch,
-) -> LoadedModel:
+) -> ServedModel:
     """Load a model, check it, and choose its encoder.
 
     Args:
@@ -96,10 +96,11 @@ def load(
         return _load_from_workers(
             source, lambda own: load(own, links, fast_paths, files=files, watch=watch)
         )
-    if not find_engine(source.backend).renders:
+    engine = find_engine(source.backend).name
+    if engine not in APIS.entries:
         raise ModelError(
             Reason.UNKNOWN_BACKEND,
-            f"the routes of mmroute serve are vLLM's, and {source.backend} has none of them; "
+            f"mmroute serve has the routes of {', '.join(APIS.entries)}, and none of {engine}; "
             f"`mmroute tokens MODEL --backend {source.backend}` answers requests line by line",
         )
     began = time.perf_counter()
@@ -114,8 +115,9 @@ def load(
     )
     model = normalizer.model
     # Otherwise the first request would wait: for a route's schema, for Pillow, for proofs.
-    for path in ROUTES:
-        schema_of(path, release_of(source.backend), source.engine_settings.frontend)
+    api = find_api(engine)
+    for path in api.routes:
+        api.schema(path, source.backend, source.engine_settings)
     if Modality.IMAGE in model.media:
         import mmroute.images.header  # noqa: F401
     if normalizer.caches.chats is not None:
@@ -124,7 +126,7 @@ def load(
     _check_health(model, source)
     encoder = normalizer.stats().encoder  # waits until it is chosen
     normalizer = replace(normalizer, caches=normalizer.caches._replace(images=files), watch=watch)
-    loaded = LoadedModel.of(normalizer, source.names[0], source.engine_settings)
+    loaded = api.load(normalizer, source.names[0], source.engine_settings)
     fields = {
         "model": source.model,
         "model_id": model.model_id,
@@ -146,8 +148,8 @@ def _check_health(model: ResolvedModel, source: ModelSource) -> None:
 
 
 def _load_from_workers(
-    source: ModelSource, load_files: Callable[[ModelSource], LoadedModel]
-) -> LoadedModel:
+    source: ModelSource, load_files: Callable[[ModelSource], ServedModel]
+) -> ServedModel:
     try:
         from mmroute.server.bundle import fetch_fleet  # an extra
     except ModuleNotFoundError as error:

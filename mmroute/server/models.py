@@ -16,22 +16,20 @@ from http import HTTPStatus
 from typing import Final, Literal
 
 from mmroute.answering.stages import Stopwatch
-from mmroute.api.vllm import ApiError, ApiOptions, Call, LoadedModel, Release, release_of, schema_of
 from mmroute.engines.frontends import Frontend
 from mmroute.engines.known import behind_frontend, find_engine
 from mmroute.engines.profile import EngineProfile
+from mmroute.engines.settings import EngineSettings
 from mmroute.images.known_files import KnownFiles
 from mmroute.net.links import ImageLinks
 from mmroute.reuse.fast_paths import FastPaths
+from mmroute.server.api import ApiOptions, Call, Schema, ServedModel, default_api, read
+from mmroute.server.api_errors import ApiError
 from mmroute.server.entry import Entry, FailedElsewhereError, ModelStatus
 from mmroute.server.loading import ModelSource, load
 
 _LOG: Final = logging.getLogger(__name__)
 _LOADING_AT_A_TIME: Final = 8
-_FIRST_REQUESTS: Final = (
-    ("/tokenize", {"prompt": "a b"}),
-    ("/v1/chat/completions/render", {"messages": [{"role": "user", "content": "a b"}]}),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +90,7 @@ class Models:
         self._fast_paths = fast_paths
         self._lock = threading.Lock()
         self._by_name: dict[str, Entry] = {}
-        self._by_files: dict[tuple[object, ...], Future[LoadedModel]] = {}
+        self._by_files: dict[tuple[object, ...], Future[ServedModel]] = {}
         self._pool = _pool()
         self.frontends: Final[set[Frontend]] = set()
         self._first = [self._enter(source) for source in dict.fromkeys(sources)]
@@ -245,7 +243,7 @@ class Models:
         """Every model once."""
         return tuple(dict.fromkeys(self._by_name.values()))
 
-    def all_loaded(self) -> Sequence[LoadedModel]:
+    def all_loaded(self) -> Sequence[ServedModel]:
         """The models that can answer."""
         return [entry.loaded for entry in self.entries() if entry.loaded is not None]
 
@@ -266,14 +264,20 @@ class Models:
             )
         return entry
 
-    def api(self, body: object) -> tuple[Release, Frontend]:
-        """The release of vLLM whose fields a body may have, and the frontend that reads them."""
+    def asked(self, body: object) -> Entry | None:
+        """The model whose engine's fields a body may have; None if there is none."""
         name = body.get("model") if isinstance(body, dict) else None
         known = self._by_name.get(name) if isinstance(name, str) else None
-        known = known or self._by_name.get(self._default)
-        return (release_of("vllm"), Frontend.PYTHON) if known is None else known.api
+        return known or self._by_name.get(self._default)
 
-    def find(self, name: str | None) -> LoadedModel:
+    def schema(self, path: str, body: object) -> Schema:
+        """The schema for a body of a route."""
+        asked = self.asked(body)
+        if asked is not None:
+            return asked.schema(path)
+        return default_api().schema(path, self.backend_name, EngineSettings())
+
+    def find(self, name: str | None) -> ServedModel:
         """The model that a request asks for; the first one if it names none.
 
         Raises:
@@ -301,9 +305,10 @@ class Models:
             if entry.loaded is None:
                 continue
             call = Call(entry.loaded, ApiOptions())
-            for path, body in _FIRST_REQUESTS:
+            for path, body in entry.api.first_requests.items():
                 with contextlib.suppress(ApiError):  # such as that of a model without a template
-                    schema_of(path, *entry.api).request(body, long=False).answer(call)
+                    request = read(entry.schema(path), body, long=False)
+                    entry.api.routes[path].answer_to(request, call)
 
     # The methods below are called under the lock, or before another thread has this object.
 
@@ -339,7 +344,7 @@ class Models:
             loading = self._by_files[key] = self._load(entry.source)
         entry.wait_for(loading)
 
-    def _load(self, source: ModelSource) -> Future[LoadedModel]:
+    def _load(self, source: ModelSource) -> Future[ServedModel]:
         if not self.loads:
             return Future()
         return self._pool.submit(

@@ -8,10 +8,11 @@ from typing import Any, Final
 from pydantic import TypeAdapter
 
 from mmroute.answering.hash_forms import HashForm
-from mmroute.api.vllm import ROUTES, ErrorResponse
 from mmroute.hashing import Algorithm
 from mmroute.health.tested_versions import version_of
 from mmroute.server.admin import AddModelRequest
+from mmroute.server.api import routes
+from mmroute.server.api_errors import ErrorResponse
 from mmroute.server.settings import AnswerFields, ServerSettings
 
 _Schema = dict[str, Any]
@@ -67,7 +68,7 @@ _NAME: Final = {"name": "name", "in": "path", "required": True, "schema": {"type
 def openapi(settings: ServerSettings) -> _Schema:
     """Make the document."""
     types: dict[str, Any] = {"error": ErrorResponse, "add": AddModelRequest}
-    for path, posted in ROUTES.items():
+    for path, posted in routes().items():
         types |= {f"{path} request": posted.request, f"{path} answer": posted.answer}
     schemas, components = TypeAdapter.json_schemas(
         [(name, "validation", TypeAdapter(kind)) for name, kind in types.items()],
@@ -81,7 +82,7 @@ def openapi(settings: ServerSettings) -> _Schema:
     paths: _Schema = {path: {"get": _operation(summary)} for path, summary in _READ.items()}
     for path in _READINESS:
         paths[path]["get"]["responses"]["503"] = {"description": "a model is not ready"}
-    for path, posted in ROUTES.items():
+    for path, posted in routes().items():
         operation = _operation(
             posted.summary, schema_of_type[f"{path} request"], schema_of_type[f"{path} answer"]
         )

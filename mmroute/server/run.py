@@ -15,8 +15,8 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from mmroute.api.vllm import ApiError
 from mmroute.reuse.fast_paths import FastPaths
+from mmroute.server.api_errors import ApiError
 from mmroute.server.front.connections import Front
 from mmroute.server.front.listening import Listen, Listener, SocketFile, open_sockets
 from mmroute.server.front.stopping import EndLimit

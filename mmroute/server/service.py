@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Final
 
-from mmroute.api.vllm import ROUTES, ApiError, bad_request
 from mmroute.server.admin import AdminRoutes
+from mmroute.server.api import routes
+from mmroute.server.api_errors import ApiError, bad_request
 from mmroute.server.capacity import Capacity, Reservation
 from mmroute.server.endpoints import Endpoints
 from mmroute.server.errors import error_response
@@ -81,7 +82,7 @@ class Service:
             path: readable(Route(path, page)) for path, page in pages.by_path().items()
         }
         self._routes["/ping"]["POST"] = self._routes["/ping"]["GET"]  # as vLLM has it
-        for path in ROUTES:
+        for path in routes():
             answer = self._endpoints.of(self._endpoints.ask)
             self._routes[path] = {"POST": Route(path, answer, takes_body=True)}
         self._keys: list[tuple[tuple[str, ...], list[bytes]]] = []
@@ -185,7 +186,7 @@ class Service:
         seconds = time.perf_counter() - exchange.began
         route, head, entry = exchange.route.name, exchange.head, exchange.entry
         self.metrics.request(route, status, seconds)
-        if self._tracing is not None and route in ROUTES:
+        if self._tracing is not None and route in routes():
             self._tracing.record(head, entry, status, seconds)
         match self.settings.access_log:
             case AccessLog.NONE:

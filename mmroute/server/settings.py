@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from mmroute.api.vllm import ApiOptions
 from mmroute.errors import Reason, quoted
 from mmroute.net.links import ImageLinks
+from mmroute.server.api import ApiOptions
 
 _MEBIBYTE: Final = 1 << 20
 _POSITIVE: Final = (

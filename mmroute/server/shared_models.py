@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from mmroute.api.vllm import ApiError
+from mmroute.server.api_errors import ApiError
 from mmroute.server.entry import Entry
 from mmroute.server.models import Change, Models, NameTakenError, reclaim
 

@@ -16,10 +16,10 @@ from PIL import Image
 from server_helpers import serving
 
 from mmroute import Normalizer
-from mmroute.api.vllm import ApiError
 from mmroute.engines.frontends import Frontend
 from mmroute.images.data_url import DecodedUrl
 from mmroute.images.known_files import KnownFiles
+from mmroute.server.api_errors import ApiError
 from mmroute.server.bodies import Body, check_body, parse_body
 from mmroute.server.loading import ModelSource
 from mmroute.server.settings import ServerSettings

@@ -11,8 +11,8 @@ from chat_requests import CHAT, EMBEDDINGS, HI, user
 from scripted_server import ScriptedServer
 from server_helpers import error_of, metric, serving
 
-from mmroute.api.vllm import OWN_ROUTES
 from mmroute.server import InexactPolicy, ServerSettings, create_app
+from mmroute.server.engines.vllm.routes import OWN_ROUTES
 from mmroute.server.fallback import Fallback
 from mmroute.server.models import Models
 

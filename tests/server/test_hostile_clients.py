@@ -18,8 +18,8 @@ from media_files import png_url
 from scripted_server import ScriptedServer
 from server_helpers import error_of, metric, serving
 
-from mmroute.api.vllm import ApiError
 from mmroute.net.links import ImageLinks
+from mmroute.server.api_errors import ApiError
 from mmroute.server.app import create_app
 from mmroute.server.bodies import Body, check_body
 from mmroute.server.loading import ModelSource

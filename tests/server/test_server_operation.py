@@ -18,10 +18,10 @@ from starlette.testclient import TestClient
 from waiting import until
 
 from mmroute import ModelError, Normalizer, Reason
-from mmroute.api.vllm import LoadedModel
 from mmroute.chat import cache
 from mmroute.chat.probe_chats import proved
 from mmroute.server import ModelSource, ServerSettings, create_app
+from mmroute.server.engines.vllm import LoadedModel
 from mmroute.server.logs import JsonLines
 from mmroute.server.models import Models
 from mmroute.server.settings import AccessLog

@@ -13,8 +13,8 @@ from server_helpers import serving
 from starlette.testclient import TestClient
 
 from mmroute import EngineSettings, Normalizer
-from mmroute.api.vllm import ApiError, ApiOptions, LoadedModel, answer_body
 from mmroute.server import ModelSource, ServerSettings
+from mmroute.server.engines.vllm import ApiError, ApiOptions, LoadedModel, answer_body
 
 MODEL: Final = "small-qwen2.5-vl"
 IMAGE: Final = {"type": "image_url", "image_url": {"url": png_url(100, 60)}}

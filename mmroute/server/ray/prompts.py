@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from mmroute.answering.routing import Routing
-from mmroute.api.vllm import ApiError, ApiOptions, Call, ChatCompletionRequest, read
-from mmroute.errors import Reason
+from mmroute.engines.vllm.bodies import read
+from mmroute.engines.vllm.bodies.chat_completion import ChatCompletionRequest
+from mmroute.errors import InexactError, Reason
+from mmroute.server.api import ApiOptions, Call
+from mmroute.server.api_errors import ApiError
+from mmroute.server.engines.vllm.chat_completion import chat_routing, check_chat
+from mmroute.server.engines.vllm.model import LoadedModel
 from mmroute.server.loading import ModelSource
 from mmroute.server.models import Models
 
@@ -70,12 +75,12 @@ class PromptReader:
                 mmroute does not cover it, or the model is not loaded yet.
         """
         try:
-            loaded = self._models.find(body.get("model"))
+            loaded = cast("LoadedModel", self._models.find(body.get("model")))
             request = read(body, self._entry.source.backend)
             if isinstance(request, ChatCompletionRequest):
                 call = Call(loaded, ApiOptions())
-                loaded.chats.check_chat(request, call.options, loaded.model)
-                return request.routing(call)
+                check_chat(request, call)
+                return chat_routing(request, call)
             unread = request.model_fields_set & _NOT_READ
             if unread or not isinstance(request.prompt, str):
                 what = ", ".join(sorted(unread)) or "a prompt that is not one text"
@@ -83,6 +88,8 @@ class PromptReader:
             routing = loaded.normalizer.answer(request.to_request(request.prompt, loaded.loras))
         except ApiError as error:
             raise NoRoutingError(str(error.reason or error.kind), error.message) from None
+        except InexactError as error:
+            raise NoRoutingError(error.reason, str(error)) from None
         if routing.reason is not None:
             raise NoRoutingError(routing.reason, routing.message)
         return routing

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 from media_files import media_files, png_url
 
-from mmroute import EngineSettings, InexactError, Normalizer, Reason, Routing
+from mmroute import EngineSettings, InexactError, Normalizer, Reason, Routing, from_openai
 from mmroute.answering import local_files
 from mmroute.answering.local_files import LocalFiles
-from mmroute.api.vllm import ApiError, LoadedModel, answer_body
 from mmroute.engines.frontends import Frontend
 
 OMNI: Final = "small-qwen2.5-omni"
@@ -146,12 +144,11 @@ def test_a_file_that_is_not_here_is_not_refused_in_the_engines_name(
 ) -> None:
     settings = EngineSettings(model="m", local_media_path=str(media), complete=True)
     model = Normalizer.from_pretrained(small_model("small-qwen2.5-vl"), engine_settings=settings)
-    for name in ("none", "../outside"):
+    reasons = {"none": Reason.IMAGE_LINK_FAILED, "../outside": Reason.IMAGE_LINK_REFUSED}
+    for name, reason in reasons.items():
         part = {"type": "image_url", "image_url": {"url": f"file://{media}/{name}"}}
         body = {"model": "m", "messages": [{"role": "user", "content": [part]}]}
-        with pytest.raises(ApiError) as refused:
-            answer_body(LoadedModel.of(model, "m", settings), "/v1/chat/completions/render", body)
-        assert refused.value.status == HTTPStatus.UNPROCESSABLE_ENTITY
+        assert model.answer(from_openai(body)).reason is reason
 
 
 @pytest.mark.parametrize("kind", FILES)

@@ -10,7 +10,7 @@ import pytest
 from media_files import png_url
 
 from mmroute import EngineSettings, InexactError, Lora, Normalizer, Reason, Request, from_openai
-from mmroute.api.vllm import LoadedModel, answer_body
+from mmroute.server.engines.vllm import LoadedModel, answer_body
 
 LINE: Final = "vllm serve org/m --enable-lora --lora-modules sql=/adapters/sql"
 IMAGE: Final = {"type": "image_url", "image_url": {"url": png_url(100, 60)}}

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 from mmroute import EngineSettings, Normalizer, Reason
-from mmroute.api.vllm import ApiError, LoadedModel, answer_body
+from mmroute.server.engines.vllm import ApiError, LoadedModel, answer_body
 
 UNCOVERED: Final = {
     "small-cosmos3-edge": "video",

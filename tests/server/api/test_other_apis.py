@@ -17,13 +17,15 @@ from server_helpers import answers_to, error_of, posted, serving
 from small_models import write_model
 from starlette.testclient import TestClient
 
-from mmroute import EngineSettings
-from mmroute.api.vllm import ApiError, Cost, release_of, schema_of
-from mmroute.api.vllm.messages import AnthropicMessagesRequest
-from mmroute.api.vllm.messages_rules import messages_rules
+from mmroute import EngineSettings, Request
+from mmroute.engines.vllm.bodies.messages import AnthropicMessagesRequest
+from mmroute.engines.vllm.bodies.messages_rules import messages_rules
 from mmroute.normalizer import Normalizer
 from mmroute.server import InexactPolicy, ModelSource, ServerSettings
+from mmroute.server.api import Cost, read
+from mmroute.server.api_errors import ApiError
 from mmroute.server.bodies import LONG_STRUCTURE, Body, check_body, check_text
+from mmroute.server.engines.vllm.routes import API
 
 COUNT_TOKENS: Final = "/v1/messages/count_tokens"
 INPUT_TOKENS: Final = "/v1/responses/input_tokens"
@@ -199,7 +201,7 @@ REFUSALS: Final[Sequence[tuple[str, Mapping[str, Any], tuple[int, str, str | Non
     (RESPONSES, {"input": [{"role": "user", "content": [{"type": "input_file"}]}]},
      (400, "BadRequestError", "type")),
     (RESPONSES, {"previous_response_id": "resp_1"},
-     (400, "invalid_request_error", "previous_response_id")),
+     (400, "BadRequestError", "previous_response_id")),
     (RESPONSES, {"prompt": {"id": "p"}}, (400, "BadRequestError", "prompt")),
     (RESPONSES, {"background": True, "store": False}, (400, "BadRequestError", "background")),
     (RESPONSES, {"max_output_tokens": 10**9}, (400, "BadRequestError", "max_output_tokens")),
@@ -531,7 +533,13 @@ def test_json_of_any_depth_gets_an_answer_or_an_error(
 
 def rules_of(normalizer: Normalizer, template: str, *options: str) -> Any:
     chat = normalizer.model.chat.with_template(template, "a test")
-    return messages_rules(replace(normalizer, model=replace(normalizer.model, chat=chat)), options)
+    asked = replace(normalizer, model=replace(normalizer.model, chat=chat))
+
+    def prompt_of(request: Request) -> bytes | None:
+        routing = asked.answer(request)
+        return routing.token_ids.tobytes() if routing.exact else None
+
+    return messages_rules(chat, prompt_of, options)
 
 
 EVERY: Final = "{% for m in messages %}{{ m.role }}: {{ m.content }};{% endfor %}"
@@ -581,9 +589,8 @@ def test_an_engine_s_own_effort_is_not_guessed(normalizer: Callable[[str], Norma
 
 
 def cost(path: str, body: Mapping[str, Any], settings: ServerSettings | None = None) -> Cost:
-    found = (
-        schema_of(path, release_of("vllm")).request(body, long=False).cost(len(json.dumps(body)))
-    )
+    request = read(API.schema(path, "vllm", EngineSettings()), body, long=False)
+    found = API.routes[path].cost(request, len(json.dumps(body)))
     check_text(found.text, settings or ServerSettings())
     return found
 

@@ -12,10 +12,19 @@ from media_files import png_url
 from server_helpers import serving
 from starlette.testclient import TestClient
 
-from mmroute import EngineSettings, ModelError, Normalizer, Request, from_openai
-from mmroute.api.vllm import ApiError, LoadedModel, answer_body
+from mmroute import (
+    EngineSettings,
+    InexactError,
+    ModelError,
+    Normalizer,
+    Reason,
+    Request,
+    from_openai,
+)
 from mmroute.engines.frontends import Frontend
+from mmroute.engines.vllm.bodies import BodyError
 from mmroute.server import ModelSource
+from mmroute.server.engines.vllm import ApiError, LoadedModel, answer_body
 
 MODEL: Final = "small-llava-1.5"  # its template takes tools
 IMAGE: Final = {"type": "image_url", "image_url": {"url": png_url(100, 60)}}
@@ -153,30 +162,29 @@ def test_options_of_chats_behind_the_rust_frontend(small_model: Callable[[str], 
 
 
 @pytest.mark.parametrize(
-    ("body", "status", "param"),
+    ("body", "reason", "param"),
     [
-        ({"messages": HI, "temperature": "hot"}, 400, "body.temperature"),
-        ({"messages": HI, "tools": []}, 400, "tools"),
-        ({"messages": HI, "chat_template": "x"}, 400, None),
-        ({"messages": HI, "mm_processor_kwargs": {"a": 1}}, 400, "mm_processor_kwargs"),
-        ({"messages": HI, "kv_transfer_params": {"prompt_token_ids": [1]}}, 422,
-         "unsupported_field"),
-        ({"prompt": ["a", "b"]}, 422, "unsupported_field"),
-        ({"prompt": "a", "suffix": "b"}, 400, "suffix"),
-        ({"prompt": None}, 400, "prompt"),
-        ({}, 400, "body.messages"),
-        ({"model": "m", "temperature": 0}, 400, "body.messages"),
-        (None, 400, "body"),
-        ([], 400, "body"),
-        ("x", 400, "body"),
+        ({"messages": HI, "temperature": "hot"}, Reason.INVALID_REQUEST, "body.temperature"),
+        ({"messages": HI, "tools": []}, Reason.INVALID_REQUEST, "tools"),
+        ({"messages": HI, "chat_template": "x"}, Reason.INVALID_REQUEST, None),
+        ({"messages": HI, "mm_processor_kwargs": {"a": 1}}, Reason.INVALID_REQUEST,
+         "mm_processor_kwargs"),
+        ({"messages": HI, "kv_transfer_params": {"prompt_token_ids": [1]}},
+         Reason.UNSUPPORTED_FIELD, None),
+        ({"prompt": ["a", "b"]}, Reason.UNSUPPORTED_FIELD, None),
+        ({"prompt": "a", "suffix": "b"}, Reason.INVALID_REQUEST, "suffix"),
+        ({"prompt": None}, Reason.INVALID_REQUEST, "prompt"),
+        ({}, Reason.INVALID_REQUEST, "body.messages"),
+        ({"model": "m", "temperature": 0}, Reason.INVALID_REQUEST, "body.messages"),
+        (None, Reason.INVALID_REQUEST, "body"),
+        ([], Reason.INVALID_REQUEST, "body"),
+        ("x", Reason.INVALID_REQUEST, "body"),
     ],
 )  # fmt: skip
-def test_what_is_refused_is_refused_in_the_words_of_the_engine(
-    body: Any, status: int, param: str | None
-) -> None:
-    with pytest.raises(ApiError) as refused:
+def test_what_is_refused_names_the_field(body: Any, reason: Reason, param: str | None) -> None:
+    with pytest.raises(BodyError) as refused:
         from_openai(body)
-    assert (refused.value.status, refused.value.param) == (status, param)
+    assert (refused.value.reason, refused.value.param) == (reason, param)
 
 
 def test_a_body_is_left_as_it_was() -> None:
@@ -195,7 +203,7 @@ def test_what_only_an_operator_knows_is_given_beside_the_body() -> None:
 
 def test_the_fields_are_those_of_the_release() -> None:
     assert from_openai({"messages": HI, "reasoning_effort": "max"}).reasoning_effort == "max"
-    with pytest.raises(ApiError):
+    with pytest.raises(InexactError):
         from_openai({"messages": HI, "reasoning_effort": "max"}, backend="vllm==0.18.1")
     with pytest.raises(ModelError):
         from_openai({"messages": HI}, backend="vllm==0.1")

@@ -13,11 +13,12 @@ from chat_requests import CHAT, COMPLETION, HI, MESSAGES, RESPONSES
 from server_helpers import error_of, serving
 from starlette.testclient import TestClient
 
-from mmroute.api.vllm import ROUTES, release_of, schema_of
+from mmroute.engines.vllm.bodies.releases import release_of
+from mmroute.engines.vllm.bodies.schemas import BODIES, schema_of
 from mmroute.engines.vllm.versions import ERAS
 from mmroute.server import ModelSource
 
-TABLE: Final = resources.files("mmroute.api.vllm") / "request_fields.toml"
+TABLE: Final = resources.files("mmroute.engines.vllm.bodies") / "request_fields.toml"
 ASKED: Final[dict[str, dict[str, Any]]] = {
     CHAT: {"messages": HI},
     COMPLETION: {"prompt": "Hi"},
@@ -79,7 +80,7 @@ def test_a_body_without_a_model_that_is_served_is_read_as_for_the_first_one(
 
 def test_each_field_of_the_table_is_one_of_the_newest_release_or_gone() -> None:
     for path, fields in tomllib.loads(TABLE.read_text()).items():
-        kinds = get_args(ROUTES[path].request) or (ROUTES[path].request,)
+        kinds = get_args(BODIES[path]) or (BODIES[path],)
         known = {name for kind in kinds for name in kind.model_fields}
         assert {name for name, bounds in fields.items() if len(bounds) == 1} <= known
         assert known.isdisjoint(name for name, bounds in fields.items() if len(bounds) == 2)
@@ -87,7 +88,7 @@ def test_each_field_of_the_table_is_one_of_the_newest_release_or_gone() -> None:
 
 def test_every_era_has_a_schema_of_every_route() -> None:
     for profile in ERAS:
-        for path in ROUTES:
+        for path in BODIES:
             assert schema_of(path, release_of(profile.backend)) is not None
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from mmroute import EngineSettings, Normalizer
-from mmroute.api.vllm import ApiError, LoadedModel, answer_body
 from mmroute.engines.frontends import Frontend
 from mmroute.requests.lines import request_of
+from mmroute.server.engines.vllm import ApiError, LoadedModel, answer_body
 
 CHAT, COMPLETION = "/v1/chat/completions/render", "/v1/completions/render"
 HI = {"messages": [{"role": "user", "content": "Hi there"}]}

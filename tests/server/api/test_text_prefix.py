@@ -16,11 +16,11 @@ from server_helpers import error_of, metric, serving
 from small_models import SMALL_MODELS
 
 from mmroute import Normalizer
-from mmroute.api.vllm.text_prefix import text_prefix
 from mmroute.model_directory import EMBEDDED_MODEL
 from mmroute.placement.targets import Targets
 from mmroute.requests.request import Request
 from mmroute.server import InexactPolicy, ModelSource, ServerSettings
+from mmroute.server.engines.vllm.text_prefix import text_prefix
 
 OPTIONS = ("add_special_tokens", "add_generation_prompt", "continue_final_message",
            "chat_template_kwargs", "tools")  # fmt: skip

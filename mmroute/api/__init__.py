@@ -1,1 +1,0 @@
-"""The HTTP APIs of engines: a package for each engine, without a server."""

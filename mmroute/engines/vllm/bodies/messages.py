@@ -1,0 +1,186 @@
+"""Requests of the Anthropic Messages API: ``/v1/messages/render``, ``/v1/messages/count_tokens``.
+
+They have vLLM's names, defaults, laxness and order of fields.
+
+Source: vLLM ``entrypoints/anthropic/protocol.py`` and ``entrypoints/anthropic/serving.py``
+(`AnthropicServingMessages`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Final, Literal, Self, TypeAlias
+
+from pydantic import AfterValidator, BaseModel, Field, field_validator, model_validator
+
+from mmroute.engines.vllm.bodies.chat_completion import ChatCompletionRequest
+from mmroute.engines.vllm.bodies.chat_parts import function_tool
+from mmroute.engines.vllm.bodies.errors import unsupported_field
+from mmroute.engines.vllm.bodies.fields import (
+    ChatCompletionNamedFunction,
+    ChatCompletionNamedToolChoiceParam,
+    ExtraArgs,
+    JsonSchemaResponseFormat,
+    MmPayload,
+    ResponseFormat,
+    StreamOptions,
+)
+from mmroute.engines.vllm.bodies.messages_chat import messages_of, system_text, tools_after
+from mmroute.engines.vllm.bodies.messages_protocol import (
+    AnthropicMessage,
+    AnthropicOutputConfig,
+    AnthropicThinkingConfigEnabled,
+    AnthropicTool,
+    AnthropicToolChoice,
+    Content,
+    Thinking,
+    check_no_tool_changes,
+)
+from mmroute.engines.vllm.bodies.messages_rules import DISABLED_EFFORT_OPTION, MessagesRules
+from mmroute.engines.vllm.bodies.request_checks import before_fields, use_mm_kwargs_alias
+
+_CHOICES: Final[Mapping[str, Literal["auto", "required", "none"]]] = {
+    "auto": "auto", "any": "required", "none": "none",
+}  # fmt: skip
+_COPIED: Final = (
+    "model", "max_tokens", "temperature", "top_p", "top_k", "watermarking", "cache_salt",
+    "kv_transfer_params", "ec_transfer_params", "vllm_xargs", "chat_template_kwargs", "mm_payload",
+)  # fmt: skip
+
+
+def _check_model(model: str) -> str:
+    if not model:
+        raise ValueError("Model is required")
+    return model
+
+
+_Model: TypeAlias = Annotated[str, AfterValidator(_check_model)]
+_System: TypeAlias = Annotated[Content | None, AfterValidator(check_no_tool_changes)]
+
+
+class AnthropicMessagesRequest(BaseModel):
+    """Body of ``/v1/messages/render``."""
+
+    model: _Model
+    messages: list[AnthropicMessage]
+    max_tokens: int
+    metadata: dict[str, Any] | None = None
+    output_config: AnthropicOutputConfig | None = None
+    thinking: Thinking | None = None
+    stop_sequences: Annotated[list[str], Field(max_length=4)] | None = None
+    stream: bool | None = False
+    system: _System = None
+    temperature: float | None = None
+    tool_choice: AnthropicToolChoice | None = None
+    tools: list[AnthropicTool] | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    mm_payload: MmPayload = "tensors"
+    return_mm_kwargs: bool | None = None
+    cache_salt: str | None = Field(default=None, min_length=1, max_length=1024)
+    watermarking: bool | None = None
+    kv_transfer_params: dict[str, Any] | None = None
+    ec_transfer_params: dict[str, Any] | None = None
+    vllm_xargs: ExtraArgs = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+    @field_validator("max_tokens")
+    @classmethod
+    def _check_max_tokens(cls, most: int) -> int:
+        if most <= 0:
+            raise ValueError("max_tokens must be positive")
+        return most
+
+    _check_first = before_fields(use_mm_kwargs_alias)
+
+    def to_chat(self, rules: MessagesRules) -> ChatCompletionRequest:
+        """The chat that vLLM makes of the request.
+
+        Raises:
+            BodyError: vLLM refuses it; `unsupported_field`.
+        """
+        chat = ChatCompletionRequest(
+            messages=[*self._system_message(rules), *messages_of(self.messages, rules)],
+            max_completion_tokens=self.max_tokens,
+            stop=self.stop_sequences,
+            **{name: getattr(self, name) for name in _COPIED},
+        )
+        if self.stream:
+            chat.stream = True
+            chat.stream_options = StreamOptions(include_usage=True, continuous_usage_stats=True)
+        self._set_output(chat, rules)
+        self._set_tools(chat)
+        return chat
+
+    def _system_message(self, rules: MessagesRules) -> Iterator[dict[str, Any]]:
+        texts = []
+        if isinstance(self.system, str):
+            texts.append(self.system)
+        elif self.system is not None:
+            texts.append(system_text(self.system))
+        if rules.merges_system:
+            texts += [system_text(m.content) for m in self.messages if m.role == "system"]
+        if any(texts):
+            yield {"role": "system", "content": "".join(texts)}
+
+    def _set_output(self, chat: ChatCompletionRequest, rules: MessagesRules) -> None:
+        config, thinking = self.output_config, self.thinking
+        if config is not None and config.format is not None and config.format.json_schema:
+            schema = JsonSchemaResponseFormat(name="json_schema", schema=config.format.json_schema)
+            chat.response_format = ResponseFormat(type="json_schema", json_schema=schema)
+        if config is not None and config.effort is not None:
+            chat.reasoning_effort = config.effort
+        if thinking is None:
+            return
+        if thinking.type == "enabled":
+            chat.thinking_token_budget = thinking.budget_tokens
+        elif thinking.type == "disabled":
+            if rules.disabled_effort is None:
+                raise unsupported_field(
+                    f"thinking: the engine's {DISABLED_EFFORT_OPTION} decides what a model "
+                    "without thinking is told, and it is not covered",
+                )
+            chat.reasoning_effort = rules.disabled_effort
+
+    def _set_tools(self, chat: ChatCompletionRequest) -> None:
+        choice, tools = self.tool_choice, tools_after(self.messages, self.tools)
+        if choice is None:
+            chat.tool_choice = None if tools is None else "auto"
+        else:
+            chat.parallel_tool_calls = not choice.disable_parallel_tool_use
+            chat.tool_choice = _CHOICES.get(choice.type) or ChatCompletionNamedToolChoiceParam(
+                function=ChatCompletionNamedFunction(name=choice.name or "")
+            )
+        if tools is not None:
+            chat.tools = [
+                function_tool(tool.name, {**tool.model_dump(), "parameters": tool.input_schema})
+                for tool in tools
+            ]
+
+    @model_validator(mode="after")
+    def _check_budget(self) -> Self:
+        prefill = (self.kv_transfer_params or {}).get("do_remote_decode")
+        thinking = self.thinking
+        if not isinstance(thinking, AnthropicThinkingConfigEnabled) or prefill:
+            return self
+        if thinking.budget_tokens >= self.max_tokens:
+            raise ValueError("thinking.budget_tokens must be less than max_tokens")
+        return self
+
+
+class AnthropicCountTokensRequest(BaseModel):
+    """Body of ``/v1/messages/count_tokens``."""
+
+    model: _Model
+    messages: list[AnthropicMessage]
+    output_config: AnthropicOutputConfig | None = None
+    system: _System = None
+    thinking: Thinking | None = None
+    tool_choice: AnthropicToolChoice | None = None
+    tools: list[AnthropicTool] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+    def to_chat(self, rules: MessagesRules) -> ChatCompletionRequest:
+        """The chat that vLLM makes of the request."""
+        request = AnthropicMessagesRequest.model_construct(max_tokens=None, **dict(self))
+        return request.to_chat(rules)

@@ -1,0 +1,98 @@
+"""Parses a client's body, for a router in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from mmroute.engines.vllm.bodies.chat_completion import ChatCompletionRequest
+from mmroute.engines.vllm.bodies.errors import unsupported_field
+from mmroute.engines.vllm.bodies.releases import release_of
+from mmroute.engines.vllm.bodies.rules import ChatRules
+from mmroute.engines.vllm.bodies.schemas import schema_of
+from mmroute.requests.request import Request
+
+if TYPE_CHECKING:
+    from mmroute.engines.vllm.bodies.completion import CompletionRequest
+
+_NO_LORAS: Final[Mapping[str, str]] = {}
+_COMPLETION: Final = frozenset({"prompt", "prompt_embeds"})
+
+
+def from_openai(
+    body: Mapping[str, Any],
+    *,
+    backend: str = "vllm",
+    loras: Mapping[str, str] = _NO_LORAS,
+    trusts_mm_kwargs: bool = False,
+) -> Request:
+    """Parse a client's body of ``/v1/chat/completions`` or ``/v1/completions``.
+
+    All of its fields that change a prompt are in the request: messages, tools, documents, options
+    of the chat template. For bodies of the Messages and Responses APIs, which become a chat by
+    rules of the model, see `answer_body`.
+
+    Args:
+        body: the JSON that a client sent. An object with `prompt` or `prompt_embeds` and without
+            `messages` is a completion, all others are chats.
+        backend: the engine that will answer it: ``vllm``, or a release such as ``vllm==0.28``,
+            whose fields it may have.
+        loras: the path of each LoRA adapter, by the name that a client gives as `model`.
+        trusts_mm_kwargs: whether the engine takes `mm_processor_kwargs` and `media_io_kwargs` of
+            clients (its ``--trust-request-mm-kwargs``).
+
+    Raises:
+        InexactError: `invalid_request`: the engine refuses the body. `unsupported_field`: the
+            body has several prompts, or token IDs of another engine.
+        ModelError: `unknown_backend`.
+
+    >>> from mmroute import Normalizer, from_openai
+    >>> normalizer = Normalizer.from_pretrained("pixtral-12b-2409")
+    >>> body = {"messages": [{"role": "user", "content": "Hi"}], "temperature": 0}
+    >>> normalizer.answer(from_openai(body)).token_ids.tolist()
+    [1, 3, 37133, 4]
+    """
+    found = read(body, backend)
+    if isinstance(found, ChatCompletionRequest):
+        return _of_chat(found, loras, trusts_mm_kwargs=trusts_mm_kwargs)
+    prompts = found.prompts()
+    if len(prompts) > 1:
+        raise unsupported_field(
+            f"prompt: there are {len(prompts)}, and a request has one; parse a body for each",
+        )
+    request = found.to_request(prompts[0], loras)
+    return request._replace(truncate_prompt_tokens=found.truncate_prompt_tokens)
+
+
+def read(body: Mapping[str, Any], backend: str) -> ChatCompletionRequest | CompletionRequest:
+    """Check the fields of a body of ``/v1/chat/completions`` or ``/v1/completions``.
+
+    Args:
+        body: the JSON of the body. It is not changed.
+        backend: the engine whose fields it may have, such as ``vllm==0.28``.
+
+    Raises:
+        BodyError: `invalid_request`: the engine refuses the body. `unsupported_field`.
+        ModelError: `unknown_backend`.
+    """
+    given = body if isinstance(body, Mapping) else {}
+    is_completion = "messages" not in given and not _COMPLETION.isdisjoint(given)
+    path = "/v1/completions/render" if is_completion else "/v1/chat/completions/render"
+    request = schema_of(path, release_of(backend)).request(_copied(body), long=False)
+    return cast("ChatCompletionRequest | CompletionRequest", request)
+
+
+def _copied(body: object) -> object:
+    return {**body} if isinstance(body, Mapping) else body
+
+
+def _of_chat(
+    chat: ChatCompletionRequest, loras: Mapping[str, str], *, trusts_mm_kwargs: bool
+) -> Request:
+    ChatRules().check_trust(chat, trusted=trusts_mm_kwargs)
+    if not chat.echo and (chat.kv_transfer_params or {}).get("prompt_token_ids") is not None:
+        raise unsupported_field(
+            "kv_transfer_params.prompt_token_ids: the engine may take them in place of the "
+            "messages; give them as prompt_token_ids",
+        )
+    return chat.to_request(loras)._replace(truncate_prompt_tokens=chat.truncate_prompt_tokens)

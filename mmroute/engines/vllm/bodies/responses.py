@@ -1,0 +1,174 @@
+"""Requests of the OpenAI Responses API: ``/v1/responses/render``, ``/v1/responses/input_tokens``.
+
+vLLM has no route that counts; the answer is that of OpenAI's own server.
+
+They have vLLM's names, defaults, laxness and order of fields.
+
+Source: vLLM ``entrypoints/openai/responses/protocol.py`` (`ResponsesRequest`,
+`build_chat_params`, `build_tok_params`, `to_sampling_params`), and its answers as observed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, BeforeValidator, Field
+
+from mmroute.engines.vllm.bodies.chat_completion import (
+    ChatCompletionRequest,
+)
+from mmroute.engines.vllm.bodies.errors import (
+    refused,
+    require,
+)
+from mmroute.engines.vllm.bodies.fields import (
+    ExtraArgs,
+    Int64,
+    Integers,
+    MmPayload,
+    Stop,
+    StructuredOutputsParams,
+    TopLogprobs,
+)
+from mmroute.engines.vllm.bodies.request_checks import before_fields, check_responses
+from mmroute.engines.vllm.bodies.responses_items import Item, Tool
+from mmroute.engines.vllm.bodies.responses_protocol import (
+    PromptCacheOptions,
+    Reasoning,
+    ResponseFormatJSONObject,
+    ResponseFormatTextJSONSchemaConfig,
+    TextConfig,
+    ToolChoice,
+)
+
+
+class ResponsesRequest(BaseModel, defer_build=True):
+    """Body of ``/v1/responses/render``."""
+
+    background: bool | None = False
+    include: (
+        list[
+            Literal[
+                "code_interpreter_call.outputs", "computer_call_output.output.image_url",
+                "file_search_call.results", "message.input_image.image_url",
+                "message.output_text.logprobs", "reasoning.encrypted_content",
+            ]
+        ]
+        | None
+    ) = None  # fmt: skip
+    input: str | list[Item]
+    instructions: str | None = None
+    max_output_tokens: int | None = None
+    max_tool_calls: int | None = None
+    metadata: dict[str, str] | None = None
+    model: str | None = None
+    logit_bias: dict[str, float] | None = None
+    parallel_tool_calls: bool | None = True
+    previous_response_id: str | None = None
+    prompt: dict[str, Any] | None = None
+    reasoning: Reasoning | None = None
+    include_reasoning: bool = True
+    service_tier: Literal["auto", "default", "flex", "scale", "priority"] = "auto"
+    store: bool | None = True
+    stream: bool | None = False
+    temperature: float | None = None
+    text: TextConfig | None = None
+    tool_choice: Literal["none", "auto", "required"] | ToolChoice = "auto"
+    tools: list[Tool] = Field(default_factory=list)
+    top_logprobs: TopLogprobs = 0
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    truncation: Literal["auto", "disabled"] | None = "disabled"
+    user: str | None = None
+    skip_special_tokens: bool | None = None
+    spaces_between_special_tokens: bool = True
+    include_stop_str_in_output: bool = False
+    presence_penalty: float | None = Field(default=None, ge=-2.0, le=2.0)
+    frequency_penalty: float | None = Field(default=None, ge=-2.0, le=2.0)
+    prompt_cache_key: str | None = None
+    prompt_cache_options: PromptCacheOptions | None = None
+    prompt_cache_retention: (
+        Annotated[
+            Literal["in_memory", "24h"],
+            BeforeValidator(lambda value: "in_memory" if value == "in-memory" else value),
+        ]
+        | None
+    ) = None
+    safety_identifier: str | None = None
+    watermarking: bool | None = None
+    request_id: str = ""
+    session_id: str | None = None
+    media_io_kwargs: dict[str, dict[str, Any]] | None = None
+    mm_processor_kwargs: dict[str, Any] | None = None
+    priority: Int64 = 0
+    mm_payload: MmPayload = "tensors"
+    return_mm_kwargs: bool | None = None
+    cache_salt: str | None = Field(default=None, min_length=1, max_length=1024)
+    enable_response_messages: bool = False
+    previous_input_messages: list[dict[str, Any]] | None = None
+    structured_outputs: StructuredOutputsParams | None = None
+    repetition_penalty: float | None = None
+    seed: Int64 | None = None
+    stop: Stop = None
+    stop_token_ids: Integers | None = None
+    ignore_eos: bool = False
+    vllm_xargs: ExtraArgs = None
+    kv_transfer_params: dict[str, Any] | None = None
+    ec_transfer_params: dict[str, Any] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+    _check_first = before_fields(check_responses)
+
+    def options(self) -> ChatCompletionRequest:
+        """The chat without messages and tools: the fields that both have, and a few others.
+
+        Like vLLM, this does not check them a second time.
+
+        Raises:
+            BodyError: vLLM refuses it.
+        """
+        if self.previous_response_id is not None:
+            raise refused(
+                "previous_response_id is not supported by the stateless render endpoint.",
+                "previous_response_id",
+            )
+        given, reasoning = self.input, self.reasoning
+        last: Mapping[str, Any] = given[-1] if given and not isinstance(given, str) else {}
+        of_model = last.get("type", "message") in ("message", "reasoning")
+        unfinished = of_model and last.get("status") in ("in_progress", "incomplete")
+        shared = {name: getattr(self, name) for name in _SHARED}
+        return ChatCompletionRequest.model_construct(**shared | {
+            "messages": [],
+            "tools": None,
+            "max_completion_tokens": self.max_output_tokens,
+            "truncate_prompt_tokens": None if self.truncation == "disabled" else -1,
+            "logprobs": "message.output_text.logprobs" in (self.include or ()),
+            "reasoning_effort": None if reasoning is None else reasoning.effort,
+            "structured_outputs": self._structured_outputs(),
+            "add_generation_prompt": not unfinished,
+            "continue_final_message": unfinished,
+            "add_special_tokens": True,
+            "stop": self.stop or None,
+            "vllm_xargs": self.vllm_xargs or {},
+        })  # fmt: skip
+
+    def _structured_outputs(self) -> StructuredOutputsParams | None:
+        wanted = None if self.text is None else self.text.format
+        if wanted is None:
+            return self.structured_outputs
+        require(
+            self.structured_outputs is None,
+            "Cannot specify both structured_outputs and text.format",
+            "structured_outputs",
+        )
+        match wanted:
+            case ResponseFormatJSONObject():
+                return StructuredOutputsParams(json_object=True)
+            case ResponseFormatTextJSONSchemaConfig(json_schema=schema):
+                return StructuredOutputsParams(json=schema)
+        return None
+
+
+_SHARED: Final = ChatCompletionRequest.model_fields.keys() & ResponsesRequest.model_fields.keys()

@@ -1,0 +1,161 @@
+"""The rules of vLLM's API for the chats of a model.
+
+Source: vLLM ``renderers/online_renderer.py``, and its answers as observed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, Self
+
+from mmroute.engines.settings import EngineSettings
+from mmroute.engines.vllm.bodies.errors import refused, unsupported_field
+from mmroute.engines.vllm.bodies.fields import (
+    ChatCompletionNamedToolChoiceParam,
+)
+from mmroute.engines.vllm.bodies.responses_protocol import ToolChoiceNamed
+from mmroute.engines.vllm.message_types import ChatCompletionToolsParam
+from mmroute.requests.request import Request
+
+# Parsers whose grammar has each property of a tool's schema.
+_WITH_FLAT_GRAMMAR: Final = ("glm45", "glm47", "ling3")
+
+
+class ChatFields(Protocol):
+    """The fields that all requests with a chat have."""
+
+    model: str | None
+    messages: list[Any]
+    tools: list[ChatCompletionToolsParam] | None
+    add_generation_prompt: bool
+    continue_final_message: bool
+    add_special_tokens: bool
+    chat_template: str | None
+    chat_template_kwargs: dict[str, Any] | None
+    media_io_kwargs: dict[str, dict[str, Any]] | None
+    mm_processor_kwargs: dict[str, Any] | None
+
+    @property
+    def model_fields_set(self) -> set[str]:
+        """The names of the fields that the client sent."""
+
+    def to_request(self, loras: Mapping[str, str]) -> Request:
+        """The request for a normalizer."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRules:
+    """What of a model and its engine decides how a client's chat is read.
+
+    Attributes:
+        harmony: whether Harmony renders the chats, which reads only some of their fields.
+        rust: whether vLLM's Rust frontend reads them.
+        templated: whether a template renders them, and not the tokenizer.
+        excludes_tools: the engine's option of that name.
+        tool_parser: the parser of tool calls in answers; None if it is not known.
+        trusts_mm_kwargs: whether clients may set `mm_processor_kwargs` and `media_io_kwargs`.
+        trusts_template: whether clients may bring a chat template.
+    """
+
+    harmony: bool = False
+    rust: bool = False
+    templated: bool = True
+    excludes_tools: bool = False
+    tool_parser: str | None = None
+    trusts_mm_kwargs: bool = False
+    trusts_template: bool = False
+
+    @classmethod
+    def of(cls, settings: EngineSettings, *, harmony: bool, rust: bool, templated: bool) -> Self:
+        """The rules of an engine with these settings."""
+        return cls(
+            harmony and not rust,
+            rust,
+            templated,
+            settings.excludes_tools,
+            settings.tool_parser,
+            settings.trust_request_mm_kwargs,
+            settings.trust_request_chat_template,
+        )
+
+    def check_trust(self, chat: ChatFields, *, trusted: bool = False) -> None:
+        """Refuse fields that a client may not set; `trusted` is an operator's word for all models.
+
+        Harmony reads none of them.
+        """
+        if self.harmony:
+            return
+        self.check_template(chat)
+        if trusted or self.trusts_mm_kwargs:
+            return
+        for name, given, changed in (
+            ("mm_processor_kwargs", chat.mm_processor_kwargs, "preprocessing"),
+            ("media_io_kwargs", chat.media_io_kwargs, "media loading"),
+        ):
+            if given:
+                raise refused(
+                    f"Per-request {name} are disabled by default because they can change "
+                    f"multimodal {changed} resource usage. Start the server with "
+                    "--trust-request-mm-kwargs only when clients are trusted.",
+                    name,
+                )
+
+    def check_template(self, chat: ChatFields) -> None:
+        """Refuse a request that brings a chat template, also if the engine trusts it."""
+        in_kwargs = (chat.chat_template_kwargs or {}).get("chat_template")
+        if chat.chat_template is None and in_kwargs is None:
+            return
+        if self.trusts_template:
+            raise unsupported_field("chat_template: templates of requests are not covered")
+        raise refused(
+            "Chat template is passed with request, but --trust-request-chat-template is not set. "
+            "Refused request with untrusted chat template."
+        )
+
+    def check_tools(self, tools: Sequence[ChatCompletionToolsParam] | None, choice: object) -> None:
+        """Refuse tools of which the engine's parser can make no grammar, so that it fails.
+
+        Source: vLLM ``tool_parsers/structural_tag_registry.py`` (`get_structural_tag_tools`,
+        `_glm_4_7_tool_tag`).
+        """
+        if self.harmony or self.tool_parser is None or choice == "none":
+            return
+        name = _name_of(choice)
+        if sum(tool["function"]["name"] == name for tool in tools or ()) > 1:
+            raise unsupported_field(
+                "tools: two have the name that tool_choice has, with which most parsers fail"
+            )
+        if tools == [] and (choice == "required" or name is not None):
+            raise unsupported_field(
+                "tools: tool_choice asks for a call, and the API itself runs all of the tools; "
+                "most parsers fail with that"
+            )
+        if self.tool_parser not in _WITH_FLAT_GRAMMAR:
+            return
+        for function in (tool["function"] for tool in tools or ()):
+            if function.get("strict"):
+                continue
+            properties = (function.get("parameters") or {}).get("properties")
+            if isinstance(properties, dict) and not all(
+                isinstance(each, dict) for each in properties.values()
+            ):
+                raise unsupported_field(
+                    f"tools: the engine's parser {self.tool_parser} fails with a property that is "
+                    "no object, unless the tool is strict; give {} in place of true"
+                )
+
+    def takes_ids_beside(self, messages: Sequence[Mapping[str, Any]]) -> bool:
+        """Whether vLLM is known to take forwarded token IDs in place of these messages."""
+        in_parts = any(isinstance(message.get("content"), list) for message in messages)
+        return self.harmony or not in_parts
+
+
+def _name_of(choice: object) -> str | None:
+    """The name of the tool that must be called, if a choice has one."""
+    match choice:
+        case ChatCompletionNamedToolChoiceParam(function=function):
+            return function.name
+        case ToolChoiceNamed(name=name):
+            return name
+    return None

@@ -1,0 +1,227 @@
+"""What the server knows of an engine: its routes, and how their bodies are read and answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Final, Generic, NamedTuple, Protocol, Self, TypeVar
+
+from mmroute.answering.hash_forms import BlockForm
+from mmroute.answering.routing import Routing
+from mmroute.engines.hashes import HashSettings
+from mmroute.engines.settings import EngineSettings
+from mmroute.errors import InexactError, Reason
+from mmroute.model.resolved import ResolvedModel
+from mmroute.normalizer import Normalizer
+from mmroute.plugins import Registry
+from mmroute.server.api_errors import of_inexact
+
+NO_HEADERS: Final[Mapping[str, str]] = {}
+# A file's header costs as much as 512 characters of text, and its bytes a 64th of them.
+_BYTES_PER_CHARACTER: Final = 64
+
+M = TypeVar("M")
+
+
+class Cost(NamedTuple):
+    """The sizes of a request on which the time of its answer depends.
+
+    Attributes:
+        text: the number of bytes beside files and token IDs; a token ID counts as one.
+        files: the number of characters of data URLs and base64.
+        items: the cost of reading the headers of files and of further prompts, in characters of
+            text.
+        links: the number of links.
+    """
+
+    text: int = 0
+    files: int = 0
+    items: int = 0
+    links: int = 0
+
+    @property
+    def characters(self) -> int:
+        """The whole cost, as a number of characters of text."""
+        return self.text + self.items + self.files // _BYTES_PER_CHARACTER
+
+
+@dataclass(frozen=True, slots=True)
+class ApiOptions:
+    """The options for answers that an operator sets.
+
+    Attributes:
+        strict: whether to refuse `prompt` together with `messages`.
+        trusts_mm_kwargs: whether requests to any model may set `mm_processor_kwargs` and
+            `media_io_kwargs`, and not only to those whose engine settings say so.
+        text_prefix: whether to answer a chat whose items are not known with the tokens before the
+            first item.
+        advice: for some reasons, the message that replaces the one for callers of a normalizer.
+    """
+
+    strict: bool = False
+    trusts_mm_kwargs: bool = False
+    text_prefix: bool = False
+    advice: Mapping[Reason, str] = field(default_factory=dict)
+
+
+class Call(NamedTuple, Generic[M]):
+    """The inputs of an answer, beside the body of the request.
+
+    Attributes:
+        model: the model that the request asks for.
+        options: the options that the operator set.
+        request_id: the value of the ``X-Request-Id`` header; None if there is none.
+        own_id: returns an ID for a request that brings none.
+        blocks: the block hashes to put into the answer; None for none.
+        tokens_only: whether the answers of render routes leave out what routers do not read.
+    """
+
+    model: M
+    options: ApiOptions
+    request_id: str | None = None
+    own_id: Callable[[], str] = str
+    blocks: BlockForm | None = None
+    tokens_only: bool = False
+
+
+class Reply(NamedTuple):
+    """The answer to a request.
+
+    Attributes:
+        body: a value that is ready for JSON; token IDs and masks are arrays of numpy.
+        routings: the routings of the prompts in the body.
+        headers: further headers of the response.
+        inexact: the reason why the body has only the beginning of a prompt; None if it has all.
+    """
+
+    body: Any
+    routings: Sequence[Routing] = ()
+    headers: Mapping[str, str] = NO_HEADERS
+    inexact: Reason | None = None
+
+
+class Route(NamedTuple):
+    """A route that has a body.
+
+    Attributes:
+        summary: what it answers, in a few words.
+        request: the class of its bodies, or several.
+        answer: the class of its answers.
+        cost: returns the cost of a body that was read, from it and its number of bytes.
+        reply: returns the answer to a body that was read. It raises `ApiError` or `InexactError`.
+    """
+
+    summary: str
+    request: Any
+    answer: Any
+    cost: Callable[[Any, int], Cost]
+    reply: Callable[[Any, Call[Any]], Reply]
+
+    def answer_to(self, request: Any, call: Call[Any]) -> Reply:
+        """The answer to a body that was read.
+
+        Raises:
+            ApiError: the engine refuses the request, or it has no exact answer.
+        """
+        try:
+            return self.reply(request, call)
+        except InexactError as inexact:
+            raise of_inexact(inexact) from None
+
+
+class ServedModel(Protocol):
+    """A loaded model, with what the routes of its engine need to answer for it."""
+
+    @property
+    def name(self) -> str:
+        """Its first served name, by which metrics and logs know it."""
+
+    @property
+    def model(self) -> ResolvedModel:
+        """The model."""
+
+    @property
+    def normalizer(self) -> Normalizer:
+        """The normalizer that answers."""
+
+    @property
+    def max_model_len(self) -> int:
+        """The number of tokens of the longest context."""
+
+    @property
+    def tokenizer_info(self) -> Mapping[str, Any]:
+        """The answer of ``/tokenizer_info``."""
+
+    def named(self, name: str) -> Self:
+        """The same model with another first served name."""
+
+    def with_hash_settings(self, settings: HashSettings) -> Self:
+        """The same model with other values on which block hashes depend."""
+
+
+class Schema(Protocol):
+    """The schema for the bodies of a route."""
+
+    def request(self, body: Any, *, long: bool) -> Any:
+        """Check a body. With `long`, lists are checked only up to their first errors."""
+
+
+def read(schema: Schema, body: Any, *, long: bool) -> Any:
+    """The request in a body; see `Schema.request`.
+
+    Raises:
+        ApiError: 400: the body is not valid. 422: it is not covered.
+    """
+    try:
+        return schema.request(body, long=long)
+    except InexactError as inexact:
+        raise of_inexact(inexact) from None
+
+
+class Api(Protocol):
+    """The HTTP API of one engine."""
+
+    routes: Mapping[str, Route]
+    own: Collection[str]
+    """The paths of routes that the engine itself does not have."""
+    first_requests: Mapping[str, Any]
+    """Bodies for the first requests to a model, which take long, by the path of their route."""
+
+    def schema(self, path: str, backend: str, settings: EngineSettings) -> Schema:
+        """The schema for the bodies of a route of an engine of this version and settings.
+
+        Raises:
+            ModelError: `unknown_backend`.
+        """
+
+    def load(self, normalizer: Normalizer, name: str, settings: EngineSettings) -> ServedModel:
+        """A loaded model, for the routes."""
+
+
+APIS: Final = Registry("server.route", "mmroute.server.engines", {"vllm": "vllm.routes:API"})
+"""The engines that have routes: name of the engine -> its `Api`."""
+
+
+@cache
+def routes() -> Mapping[str, Route]:
+    """The routes of all engines, by their paths."""
+    return {path: r for name in APIS.entries for path, r in find_api(name).routes.items()}
+
+
+@cache
+def own_routes() -> frozenset[str]:
+    """The paths of routes that no engine has: a fallback is not asked for them."""
+    return frozenset().union(*(find_api(name).own for name in APIS.entries))
+
+
+def default_api() -> Api:
+    """The API of the requests to a server without models."""
+    return find_api(next(iter(APIS.entries)))
+
+
+@cache
+def find_api(engine: str) -> Api:
+    """The API of an engine that has one."""
+    found: Api = APIS.find(engine)
+    return found

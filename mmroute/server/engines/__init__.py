@@ -1,0 +1,1 @@
+"""What an engine has above the core: its routes, answers and error bodies."""

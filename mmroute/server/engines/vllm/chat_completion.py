@@ -1,0 +1,230 @@
+"""Answers to chats: ``/v1/chat/completions/render``.
+
+Source: vLLM ``entrypoints/scale_out/render/serving.py``, and its answers as observed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+from mmroute.answering.routing import Routing
+from mmroute.engines.vllm.bodies.chat_completion import ChatCompletionRequest
+from mmroute.engines.vllm.bodies.chats import request_for
+from mmroute.engines.vllm.bodies.errors import require, unsupported_field
+from mmroute.engines.vllm.bodies.fields import GenerationRequest
+from mmroute.engines.vllm.defaults import own_template_kwargs
+from mmroute.engines.vllm.tools import normalize_tools
+from mmroute.errors import Reason, quoted
+from mmroute.model.resolved import ResolvedModel
+from mmroute.server.api import Reply
+from mmroute.server.api_errors import ApiError, bad_request
+from mmroute.server.engines.vllm.answers import GenerateRequest
+from mmroute.server.engines.vllm.chats import exact_chat
+from mmroute.server.engines.vllm.harmony_output import tagged
+from mmroute.server.engines.vllm.model import Call
+from mmroute.server.engines.vllm.rendering import rendered, request_id_of, route_ids
+from mmroute.server.engines.vllm.sampling import check_output_budget, structured_outputs
+from mmroute.server.engines.vllm.text_prefix import rendered_chat, text_prefix
+from mmroute.server.engines.vllm.truncation import truncated_text
+
+_UNSET: Final = (None, "auto")
+# Reasons of inexact chats whose tokens before the first item are known nevertheless.
+_OF_ITEMS: Final = frozenset({
+    Reason.IMAGE_SIZE_UNKNOWN, Reason.IMAGE_LINK_REFUSED, Reason.IMAGE_LINK_FAILED,
+    Reason.IMAGE_UNREADABLE, Reason.IMAGE_IDENTITY_UNKNOWN, Reason.ITEM_TOO_LARGE,
+    Reason.ITEM_IDENTITY_UNKNOWN, Reason.VIDEO_NOT_PREDICTABLE, Reason.AUDIO_NOT_PREDICTABLE,
+})  # fmt: skip
+_WITHOUT_TENSORS: Final = {
+    given: {"x-mmroute-mm-payload": "metadata" if given else "none"} for given in (False, True)
+}
+
+
+def answer_chat(chat: ChatCompletionRequest, call: Call) -> Reply:
+    """The answer of ``/v1/chat/completions/render``."""
+    if chat.use_beam_search:
+        raise bad_request("Beam search is not supported by the render endpoint")
+    check_chat(chat, call)
+    return chat_answer(chat, call, partial(_answer, chat))
+
+
+def check_chat(chat: ChatCompletionRequest, call: Call) -> None:
+    """Refuse a chat that vLLM refuses; requests of the Responses API are not checked so."""
+    rules = call.model.chats
+    if rules.harmony:
+        return
+    rules.check_tools(chat.tools or None, chat.tool_choice)
+    check_output_budget(*chat.token_limit(), call.model.max_model_len)
+    unparsed = call.options.strict and not _has_tool_parser(call.model.model)
+    if unparsed and chat.tool_choice not in (None, "none"):
+        raise bad_request(
+            f"tool_choice={quoted(chat.tool_choice)} requires --enable-auto-tool-choice and "
+            "--tool-call-parser to be set (--strict)"
+        )
+    templated = chat.chat_template is not None or chat.chat_template_kwargs is not None
+    if templated and not rules.templated:
+        message = "chat_template is not supported for Mistral tokenizers."
+        raise bad_request(message, "chat_template")
+
+
+def _has_tool_parser(model: ResolvedModel) -> bool:
+    """Whether the engine parses tool calls, as it always does of models in Mistral's format."""
+    settings = model.settings
+    enabled = not settings.complete or "--enable-auto-tool-choice" in settings.without_effect
+    return model.chat.templates is None or (settings.tool_parser is not None and enabled)
+
+
+def chat_routing(chat: ChatCompletionRequest, call: Call) -> Routing:
+    """The routing of the prompt, which all fields of the body may change.
+
+    Raises:
+        BodyError: vLLM refuses the request, or it has no exact answer.
+    """
+    model = call.model
+    forwarded = _forwarded_ids(chat, call)
+    if forwarded is not None:
+        chat.return_token_offsets = False  # the engine has none of such IDs
+        return route_ids(model, chat, forwarded)
+    limited = chat.truncate_prompt_tokens is None or model.chats.harmony
+    routing = exact_chat(chat, call, limited=limited)
+    if model.chats.harmony:
+        return routing
+    return truncated_text(chat, routing, model, special_tokens=chat.add_special_tokens)
+
+
+def chat_answer(
+    chat: ChatCompletionRequest, call: Call, answer_of: Callable[[Routing, Call], GenerateRequest]
+) -> Reply:
+    """The answer to a chat. With `text_prefix` it may have only the tokens before the first item.
+
+    Args:
+        chat: the chat.
+        call: the model to ask, and the options that the operator set.
+        answer_of: returns the body of the answer for a routing.
+
+    Raises:
+        BodyError: vLLM refuses the request, or it has no exact answer.
+    """
+    try:
+        routing = chat_routing(chat, call)
+        answer = answer_of(routing, call)
+    except ApiError as error:
+        cut = chat.truncate_prompt_tokens is not None
+        if not call.options.text_prefix or error.reason not in _OF_ITEMS or cut:
+            raise
+        ids = text_prefix(call.model.model, request_for(chat, call.model.loras, call.model.chats))
+        if ids is None:
+            raise
+        routing = route_ids(call.model, chat, ids)
+        answer = answer_of(routing, call)
+        if not call.tokens_only:
+            answer["sampling_params"] = None  # or it could be posted on, and answered
+        answer["inexact"] = {"reason": error.reason.value, "message": error.message}
+        return Reply(answer, [routing], inexact=error.reason)
+    features = answer["features"]
+    if features is None or chat.mm_payload == "none":
+        return Reply(answer, [routing])
+    return Reply(answer, [routing], _WITHOUT_TENSORS[features["mm_metadata"] is not None])
+
+
+def template_kwargs(chat: ChatCompletionRequest) -> dict[str, Any]:
+    """The variables of the chat template, as vLLM hands them to parsers."""
+    own = chat.chat_template_kwargs or {}
+    every = own_template_kwargs(own, chat.reasoning_effort, chat.documents)
+    others = {name: value for name, value in every.items() if value not in _UNSET}
+    kwargs: dict[str, Any] = {"cohere_format": "cmd4"}  # a default of vLLM's own, for every model
+    for name in own:
+        if name in others:
+            kwargs[name] = others.pop(name)
+    kwargs["add_generation_prompt"] = chat.add_generation_prompt
+    kwargs["continue_final_message"] = chat.continue_final_message
+    return kwargs | others
+
+
+def _answer(chat: ChatCompletionRequest, routing: Routing, call: Call) -> GenerateRequest:
+    answer = rendered(chat, routing, call, request_id_of("chatcmpl", chat, call))
+    harmony = call.model.chats.harmony
+    if call.tokens_only:
+        if harmony:
+            check_structured(chat)
+        return answer
+    kwargs = template_kwargs(chat)
+    if harmony:
+        answer["reasoning_ended"] = True
+        answer["parse_context"] = _parse_context(chat)
+        describe_to_parser(answer, kwargs)
+    else:  # without a reasoning parser only the request itself can say so
+        answer["reasoning_ended"] = None if chat.include_reasoning else True
+        answer["parse_context"] = _parse_context(chat) | {"chat_template_kwargs": kwargs}
+    if chat.return_token_offsets:
+        answer["token_offsets"] = _offsets(chat, call)
+    return answer
+
+
+def check_structured(request: GenerationRequest) -> None:
+    """Refuse the structured outputs that `describe_to_parser` refuses."""
+    structured = structured_outputs(request)
+    if structured is not None:
+        tagged(structured)
+
+
+def describe_to_parser(answer: GenerateRequest, kwargs: Mapping[str, Any]) -> None:
+    """Put the variables and structural tags that Harmony's parser reads into an answer."""
+    answer["reasoning_parser_kwargs"] = {"chat_template_kwargs": kwargs}
+    sampling = answer["sampling_params"]
+    if sampling is not None and "structured_outputs" in sampling:
+        sampling["structured_outputs"] = tagged(sampling["structured_outputs"])
+
+
+def _offsets(chat: ChatCompletionRequest, call: Call) -> list[tuple[int, int]] | None:
+    """The start and end of each token in the rendered text, in characters.
+
+    Returns:
+        None for a chat with items or without a template, and for tokenizers without offsets.
+    """
+    model = call.model.model
+    if model.chat.templates is None:
+        return None
+    parsed, text = rendered_chat(model, request_for(chat, call.model.loras, call.model.chats))
+    if parsed.media or not isinstance(text, str):
+        return None
+    return model.tokenizer.offsets(text, add_special_tokens=chat.add_special_tokens)
+
+
+def _parse_context(chat: ChatCompletionRequest) -> dict[str, Any]:
+    """The `parse_context` of the answer, without the variables of the chat template."""
+    called = [m.get("tool_calls") for m in chat.messages if m["role"] == "assistant"]
+    return {
+        "tools": normalize_tools(chat.tools) if chat.tools else chat.tools,
+        "tool_choice": chat.plain_tool_choice(),
+        "parallel_tool_calls": chat.parallel_tool_calls,
+        "include_reasoning": chat.include_reasoning,
+        "chat_template_kwargs": {},
+        "history_tool_call_cnt": sum([len(calls) for calls in called if isinstance(calls, list)]),
+    }
+
+
+def _forwarded_ids(chat: ChatCompletionRequest, call: Call) -> list[int] | None:
+    """The token IDs that a prefill engine rendered, which vLLM takes in place of messages."""
+    ids = (chat.kv_transfer_params or {}).pop("prompt_token_ids", None)
+    if ids is None or chat.echo:
+        return None
+    call.model.chats.check_trust(chat, trusted=call.options.trusts_mm_kwargs)
+    name = "kv_transfer_params.prompt_token_ids"
+    ids_given = isinstance(ids, list) and ids and all(type(i) is int and i >= 0 for i in ids)
+    require(
+        ids_given,
+        "`kv_transfer_params['prompt_token_ids']` must be a non-empty list of non-negative "
+        "integers.",
+        name,
+    )
+    known = max(ids) <= call.model.model.max_token_id
+    require(known, f"Token id {max(ids)} is out of vocabulary", name)
+    if not call.model.chats.takes_ids_beside(chat.messages):
+        raise unsupported_field(
+            f"{name} is not covered beside messages in parts: it depends on the parts whether "
+            "the engine takes the IDs",
+        )
+    found: list[int] = ids
+    return found

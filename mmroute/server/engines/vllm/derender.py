@@ -1,0 +1,40 @@
+"""The derender routes of chats and completions, which only a fallback answers.
+
+An engine parses its answers by the parsers that it was started with, one for nearly every family
+of models. mmroute has none of them, so it hands these requests on.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from pydantic import BaseModel, ConfigDict
+
+from mmroute.engines.vllm.bodies.errors import unsupported_field
+from mmroute.server.api import Cost
+from mmroute.server.engines.vllm.model import Call
+
+
+class DerenderRequest(BaseModel):
+    """A request to parse an engine's answer. Its token IDs are not read.
+
+    Attributes:
+        model: the name of the model that answered; None for the first one.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    model: Any = None
+
+
+def cost_of_derender(_request: DerenderRequest, _size: int) -> Cost:
+    """The cost of a request, which is not read."""
+    return Cost()
+
+
+def derender(_request: DerenderRequest, _call: Call) -> NoReturn:
+    """Refuse a request, so that the fallback is asked."""
+    raise unsupported_field(
+        "mmroute makes no answers out of token IDs: ask an engine, or give one as "
+        "--fallback-url, to which such requests are handed on",
+    )

@@ -1,0 +1,121 @@
+"""The answer of a render route: a prompt in the form in which the engine gets it.
+
+Source: vLLM ``entrypoints/scale_out/render/serving.py``, and its answers as observed.
+"""
+
+from __future__ import annotations
+
+from mmroute.answering.hash_forms import HashFields
+from mmroute.answering.routing import Routing
+from mmroute.answering.stages import Stage
+from mmroute.engines.vllm.bodies.fields import GenerationRequest
+from mmroute.errors import InexactError, Reason
+from mmroute.requests.request import lora_of
+from mmroute.server.api import ApiOptions
+from mmroute.server.api_errors import of_reason
+from mmroute.server.engines.vllm.answers import GenerateRequest, features_of
+from mmroute.server.engines.vllm.model import Call, LoadedModel
+from mmroute.server.engines.vllm.sampling import check_sampling_params, sampling_params
+from mmroute.token_ids import TokenIds, as_token_ids
+
+
+def rendered(
+    request: GenerationRequest, routing: Routing, call: Call, request_id: str
+) -> GenerateRequest:
+    """The answer for one prompt, without the fields that only chats or only completions have.
+
+    With `Call.tokens_only` it has the keys `token_ids` and `features`, and those of hashes.
+
+    Raises:
+        ApiError: a value of sampling parameters is refused; hashes or identities are not known.
+    """
+    model, ids = call.model, routing.token_ids
+    try:
+        features = features_of(routing, request.mm_payload)
+        hashes = _hashes(routing, call)
+    except InexactError as inexact:
+        raise of_reason(inexact.reason, str(inexact)) from None
+    # Chats by Harmony are not cut, but the length of an answer is that of a cut one.
+    cut = request.truncate_prompt_tokens
+    length = len(ids) if cut is None or cut < 0 else min(len(ids), cut)
+    sampling = request, model.defaults, model.max_model_len - length
+    if call.tokens_only:
+        check_sampling_params(*sampling)
+        part = {"token_ids": ids, "features": features, **hashes}
+        if not routing.reads_cache:
+            part["reads_cache"] = False
+        return part  # type: ignore[return-value]
+    options = request.stream_options if request.stream else None
+    answer: GenerateRequest = {
+        "request_id": request_id,
+        "token_ids": ids,
+        "token_offsets": None,
+        "features": features,
+        "content_parts": None,
+        "sampling_params": sampling_params(*sampling),
+        "model": request.model,
+        "reasoning_ended": None,
+        "reasoning_parser_kwargs": None,
+        "return_token_ids": request.return_token_ids,
+        "output_mode": request.output_mode,
+        "parse_context": None,
+        "stream": bool(request.stream),
+        "stream_options": None if options is None else options.model_dump(),
+        "cache_salt": request.cache_salt,
+        "priority": request.priority,
+        "kv_transfer_params": request.kv_transfer_params or None,
+        "ec_transfer_params": request.ec_transfer_params or None,
+    }
+    answer.update(hashes)  # type: ignore[typeddict-item]  # each of them is a key of it
+    return answer
+
+
+def request_id_of(prefix: str, request: GenerationRequest, call: Call) -> str:
+    """The ID in the header ``X-Request-Id``, or else in the body, or else a new one.
+
+    Empty for an answer that has none.
+    """
+    if call.tokens_only:
+        return ""
+    return f"{prefix}-{call.request_id or request.request_id or call.own_id()}"
+
+
+def exact(routing: Routing, options: ApiOptions) -> Routing:
+    """Check that a routing is exact, and return it.
+
+    Raises:
+        ApiError: the routing is inexact.
+    """
+    if routing.reason is not None:
+        raise of_reason(routing.reason, options.advice.get(routing.reason, routing.message))
+    return routing
+
+
+def route_ids(model: LoadedModel, request: GenerationRequest, ids: list[int] | TokenIds) -> Routing:
+    """The routing of a prompt that consists of these token IDs.
+
+    Raises:
+        ApiError: 400: there are more IDs than the context holds.
+    """
+    if len(ids) > model.max_model_len:
+        message = f"{len(ids)} tokens do not fit the context of {model.max_model_len}"
+        raise of_reason(Reason.PROMPT_TOO_LONG, message)
+    return Routing(
+        lora=lora_of(model.loras, request.model),
+        cache_salt=request.cache_salt,
+        hashing=model.model.hashing,
+        reads_cache=request.reads_cache and model.model.settings.prefix_caching,
+        _token_ids=as_token_ids(ids) if isinstance(ids, list) else ids,
+    )
+
+
+def _hashes(routing: Routing, call: Call) -> HashFields:
+    if call.blocks is None:
+        return {}
+    watch = call.model.normalizer.watch
+    if watch is not None:
+        watch.resume()
+    hashes = call.blocks.of(routing)
+    if watch is not None:
+        watch.lap(Stage.HASH)
+    return hashes

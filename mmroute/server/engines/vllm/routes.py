@@ -1,0 +1,124 @@
+"""The routes of vLLM's render server that have a body, and some of mmroute's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mmroute.engines.settings import EngineSettings
+from mmroute.engines.vllm.bodies.chat_completion import ChatCompletionRequest
+from mmroute.engines.vllm.bodies.completion import CompletionRequest
+from mmroute.engines.vllm.bodies.messages import (
+    AnthropicCountTokensRequest,
+    AnthropicMessagesRequest,
+)
+from mmroute.engines.vllm.bodies.releases import release_of
+from mmroute.engines.vllm.bodies.responses import ResponsesRequest
+from mmroute.engines.vllm.bodies.schemas import schema_of
+from mmroute.engines.vllm.bodies.tokenization import DetokenizeRequest, TokenizeRequest
+from mmroute.engines.vllm.bodies.validation import Schema
+from mmroute.normalizer import Normalizer
+from mmroute.server.api import Cost, Route
+from mmroute.server.engines.vllm.answers import (
+    AnthropicCountTokensResponse,
+    DetokenizeResponse,
+    GenerateRequest,
+    InputTokens,
+    TokenizeResponse,
+)
+from mmroute.server.engines.vllm.chat_completion import answer_chat
+from mmroute.server.engines.vllm.completion import answer_completion
+from mmroute.server.engines.vllm.cost import cost_of_chat, cost_of_prompts
+from mmroute.server.engines.vllm.derender import DerenderRequest, cost_of_derender, derender
+from mmroute.server.engines.vllm.forward import ForwardRequest, answer_forward
+from mmroute.server.engines.vllm.messages import answer_messages, cost_of_messages, count_messages
+from mmroute.server.engines.vllm.model import LoadedModel
+from mmroute.server.engines.vllm.responses import (
+    answer_responses,
+    cost_of_responses,
+    count_responses,
+)
+from mmroute.server.engines.vllm.tokenization import cost_of_text, detokenize, tokenize
+
+
+def _cost_of_chat(request: ChatCompletionRequest, size: int) -> Cost:
+    return cost_of_chat(size, request.messages)
+
+
+ROUTES: Final[Mapping[str, Route]] = {
+    "/tokenize": Route(
+        "Token IDs of a text or a chat", TokenizeRequest, TokenizeResponse, cost_of_text, tokenize
+    ),
+    "/detokenize": Route(
+        "The text of token IDs", DetokenizeRequest, DetokenizeResponse,
+        lambda request, _: Cost(text=len(request.tokens)), detokenize,
+    ),
+    "/v1/chat/completions/render": Route(
+        "The prompt of a chat", ChatCompletionRequest, GenerateRequest, _cost_of_chat, answer_chat
+    ),
+    "/v1/chat/completions/forward": Route(
+        "The body to forward to an engine", ForwardRequest, dict[str, Any], _cost_of_chat,
+        answer_forward,
+    ),
+    "/v1/completions/render": Route(
+        "The prompts of a completion", CompletionRequest, list[GenerateRequest],
+        lambda request, size: cost_of_prompts(size, request.prompt), answer_completion,
+    ),
+    "/v1/messages/render": Route(
+        "The prompt of a request of the Anthropic Messages API", AnthropicMessagesRequest,
+        GenerateRequest, cost_of_messages, answer_messages,
+    ),
+    "/v1/responses/render": Route(
+        "The prompt of a request of the OpenAI Responses API", ResponsesRequest, GenerateRequest,
+        cost_of_responses, answer_responses,
+    ),
+    "/v1/messages/count_tokens": Route(
+        "The tokens of a request of the Anthropic Messages API", AnthropicCountTokensRequest,
+        AnthropicCountTokensResponse, cost_of_messages, count_messages,
+    ),
+    "/v1/responses/input_tokens": Route(
+        "The tokens of a request of the OpenAI Responses API", ResponsesRequest, InputTokens,
+        cost_of_responses, count_responses,
+    ),
+    "/v1/chat/completions/derender": Route(
+        "The answers to a chat, by the fallback", DerenderRequest, dict[str, Any],
+        cost_of_derender, derender,
+    ),
+    "/v1/completions/derender": Route(
+        "The answers to the prompts of a completion, by the fallback", DerenderRequest,
+        dict[str, Any], cost_of_derender, derender,
+    ),
+}  # fmt: skip
+
+OWN_ROUTES: Final = {
+    "/v1/chat/completions/forward": "/v1/chat/completions/render",
+    "/v1/responses/input_tokens": "/v1/responses/render",
+}
+"""Path of a route that vLLM does not have -> vLLM's path whose requests have the same fields."""
+
+
+@dataclass(frozen=True, slots=True)
+class VllmApi:
+    """vLLM's API."""
+
+    routes: Mapping[str, Route]
+    own: Mapping[str, str]
+    first_requests: Mapping[str, Any]
+
+    def schema(self, path: str, backend: str, settings: EngineSettings) -> Schema[Any]:
+        known = self.own.get(path, path)
+        return schema_of(known, release_of(backend), settings.frontend, self.routes[path].request)
+
+    def load(self, normalizer: Normalizer, name: str, settings: EngineSettings) -> LoadedModel:
+        return LoadedModel.of(normalizer, name, settings)
+
+
+API: Final = VllmApi(
+    ROUTES,
+    OWN_ROUTES,
+    {
+        "/tokenize": {"prompt": "a b"},
+        "/v1/chat/completions/render": {"messages": [{"role": "user", "content": "a b"}]},
+    },
+)
