@@ -74,16 +74,18 @@ class Registry:
         kind: what they are, in one word such as ``grid``.
         package: the package that holds ours.
         own: name in a spec -> ``module:Class`` of this package.
+        group: the group of entry points, if its name is not that of the kind.
     """
 
     kind: str
     package: str
     own: Mapping[str, str]
+    group: str = ""
 
     @property
     def entry_points(self) -> str:
         """Entry point group of other packages: name in a spec -> ``module:Class``."""
-        return f"mmroute.{self.kind}s"
+        return self.group or f"mmroute.{self.kind}s"
 
     @cached_property
     def entries(self) -> Mapping[str, EntryPoint]:

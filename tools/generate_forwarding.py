@@ -70,7 +70,7 @@ def bodies(normalizer: Any) -> Iterator[dict[str, Any]]:
             if route == "vllm_chat" and routing.placeholders:
                 continue
             # What is refused here is sent all the same: vLLM must refuse, or misread, it too.
-            with mock.patch.object(forwarding.vllm, "_check_ranges"):
+            with mock.patch("mmroute.engines.vllm.forwarding._check_ranges"):
                 body = getattr(forwarding, route)(routing, request, **more)
             yield {"name": name, "route": route, "request": request, "body": body}
 

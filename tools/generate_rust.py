@@ -25,7 +25,7 @@ from typing import Any
 from engine import ENGINE_VERSION, refuse_other_versions
 from vector_files import VECTORS, runs, write_lines
 
-from mmroute.lab.parity.prove.process import free_port
+from mmroute.lab.engines.vllm.process import free_port
 
 FOLDER = VECTORS / "rust"
 CONTEXT = 4096

@@ -34,7 +34,7 @@ import zmq
 from engine import ENGINE_VERSION
 from vector_files import runs, write_lines
 
-from mmroute.lab.parity.prove.process import free_port
+from mmroute.lab.engines.vllm.process import free_port
 
 FOLDER: Final = generate_rust.FOLDER / "media"
 CONTEXT: Final = 8192

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import httpx
 
-from mmroute.lab.parity.prove.process import free_port
+from mmroute.lab.engines.vllm.process import free_port
 
 START_DATE: Final = "2026-01-02"
 """What vLLM writes for today into chats of gpt-oss."""

@@ -21,9 +21,9 @@ from traffic import CHATS, Asked, picture, video
 from mmroute import EngineSettings, Normalizer, from_openai
 from mmroute.engines.vllm.serve_command import parse_command
 from mmroute.kv_events import BlockIndex, Subscriber, WorkerRank
-from mmroute.lab.parity.prove.environment import NEWEST, engine_environment
-from mmroute.lab.parity.prove.process import free_port
-from mmroute.lab.parity.prove.start import start_engine
+from mmroute.lab.engines.vllm.environment import NEWEST, engine_environment
+from mmroute.lab.engines.vllm.process import free_port
+from mmroute.lab.engines.vllm.start import start_engine
 from mmroute.net.remote import Remote
 from mmroute.net.transport import Transport
 

@@ -19,7 +19,7 @@ from paths import ROOT
 from server_helpers import at_socket, process, wait_until_healthy
 
 from mmroute.kv_events import WorkerRank
-from mmroute.lab.parity.prove.process import free_port
+from mmroute.lab.engines.vllm.process import free_port
 from mmroute.server.bundle.archive import take_snapshot
 from mmroute.server.bundle.server import create_server
 

@@ -16,7 +16,7 @@ import httpx
 from starlette.testclient import TestClient
 from waiting import until
 
-from mmroute.lab.parity.prove.process import free_port
+from mmroute.lab.engines.vllm.process import free_port
 from mmroute.server.app import create_app
 from mmroute.server.loading import ModelSource
 from mmroute.server.models import Models

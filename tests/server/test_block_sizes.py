@@ -24,7 +24,7 @@ from waiting import until
 from mmroute import EngineSettings
 from mmroute.cli import main
 from mmroute.kv_events import BlockStored, EventBatch
-from mmroute.lab.parity.prove.process import free_port
+from mmroute.lab.engines.vllm.process import free_port
 from mmroute.server import ModelSource
 
 pytestmark = pytest.mark.process

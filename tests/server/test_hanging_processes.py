@@ -17,7 +17,7 @@ import pytest
 from server_helpers import forked, log_lines, running, settled, wait_until_healthy
 from waiting import until
 
-from mmroute.lab.parity.prove.process import free_port
+from mmroute.lab.engines.vllm.process import free_port
 
 COUNT: Final = 2
 

@@ -20,8 +20,8 @@ from starlette.testclient import TestClient
 from mmroute import ImageSize, InexactError, Lora, Normalizer, Reason
 from mmroute.cli import main
 from mmroute.engines.settings import EngineSettings
+from mmroute.engines.vllm.item_metadata import mm_metadata
 from mmroute.errors import RandomSeedWarning
-from mmroute.forwarding.metadata import mm_metadata
 from mmroute.server import ModelSource, ServerSettings
 from mmroute.server.api_errors import REFUSED_BY_ENGINE, USUALLY_REFUSED
 from mmroute.server.models import Models

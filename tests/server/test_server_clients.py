@@ -15,7 +15,7 @@ from chat_requests import EMBEDDINGS, HI
 from paths import ROOT
 from server_helpers import process, running
 
-from mmroute.lab.parity.prove.process import free_port
+from mmroute.lab.engines.vllm.process import free_port
 from mmroute.model_directory import EMBEDDED_MODEL
 from tools import needs
 

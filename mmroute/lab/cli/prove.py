@@ -11,25 +11,18 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from mmroute.cli.arguments import Commands, add_command, output_file, require_extra
 from mmroute.cli.engine_options import adopted_backend, model_arguments
 from mmroute.cli.output import failed, say, show_progress
-from mmroute.engines.vllm.serve_command import ServeCommand, parse_command
+from mmroute.errors import quoted
 from mmroute.lab.cli.validate import EXIT_UNDECIDED, own_cases, print_report, report_arguments
 from mmroute.lab.cli.validate_events import compared, proposed_settings, resolved
+from mmroute.lab.engines import PROVERS, Prover
 from mmroute.lab.parity.cases import Case, Served, UndecidedError
-from mmroute.lab.parity.prove.cases import proof_cases
-from mmroute.lab.parity.prove.command import EngineCommand
-from mmroute.lab.parity.prove.environment import (
-    NEWEST,
-    PACKAGE,
-    engine_environment,
-    installed_version,
-)
-from mmroute.lab.parity.prove.process import Engine
-from mmroute.lab.parity.prove.start import Started, start_engine
+from mmroute.lab.parity.oracles.common import OracleError
+from mmroute.lab.parity.proof_cases import proof_cases
 from mmroute.lab.parity.report import Report, report_of
 from mmroute.net.remote import Remote
 from mmroute.net.transport import Transport
@@ -75,7 +68,7 @@ def add_prove(commands: Commands) -> None:
         help="what the router is told of the engine, as --engine-args (default: the engine's own)",
     )
     prove.add_argument(
-        "--version", default=NEWEST, help=f"the version of {PACKAGE} to run (default: {NEWEST})"
+        "--version", help="the version of the engine to run (default: the newest that is known to)"
     )
     prove.add_argument(
         "--python",
@@ -104,23 +97,29 @@ def _prove(arguments: argparse.Namespace) -> int:
     if arguments.random < 0:
         return failed(arguments, f"--random must be at least 0, found {arguments.random}")
     require_extra("events", "zmq")
-    given = parse_command(arguments.engine_args, config=arguments.engine_config)
+    prover = _prover(arguments.backend)
+    given = prover.parse_command(arguments.engine_args, config=arguments.engine_config)
     arguments.engine_config = None
     resolved(arguments)  # bad usage is told before an engine is made
-    python = arguments.python or engine_environment(arguments.version, say)
-    version = installed_version(python)
+    python = arguments.python or prover.engine_environment(arguments.version or prover.NEWEST, say)
     with tempfile.TemporaryDirectory(prefix="mmroute-prove-") as directory:
-        return _proved(arguments, given, python, version, Path(directory))
+        return _proved(arguments, prover, given, python, Path(directory))
+
+
+def _prover(backend: str) -> Prover:
+    engine = backend.partition("=")[0]
+    if engine not in PROVERS.entries:
+        known = ", ".join(PROVERS.entries)
+        raise OracleError(f"mmroute starts no engine {quoted(engine)} by itself, only {known}")
+    found: Prover = PROVERS.find(engine)
+    return found
 
 
 def _proved(
-    arguments: argparse.Namespace,
-    given: ServeCommand,
-    python: Path,
-    version: str,
-    directory: Path,
+    arguments: argparse.Namespace, prover: Prover, given: Any, python: Path, directory: Path
 ) -> int:
-    started = start_engine(
+    version = prover.installed_version(python)
+    started = prover.start_engine(
         arguments.model,
         given,
         python,
@@ -135,14 +134,14 @@ def _proved(
         took = engine.wait(arguments.wait, lambda seconds: show_progress(f"{seconds:.0f} s"))
         show_progress("")
         say(f"it is ready after {took:.0f} s")
-        report = _compared(arguments, started)
+        report = _compared(arguments, prover, started)
         if engine.ended:
             notes.append(f"The engine ended by itself. {engine.log_end()}")
     oracle = f"vLLM {version}, running"
     return print_report(arguments, replace(report, oracle=oracle, notes=(*notes, *report.notes)))
 
 
-def _compared(arguments: argparse.Namespace, started: Started) -> Report:
+def _compared(arguments: argparse.Namespace, prover: Prover, started: Any) -> Report:
     """The report of what a running engine answers and announces."""
     from mmroute.lab.parity.events.live import announced_by  # pyzmq, an extra
     from mmroute.lab.parity.oracles.http import HttpOracle  # loads httpcore
@@ -161,7 +160,7 @@ def _compared(arguments: argparse.Namespace, started: Started) -> Report:
             raise
 
     arguments.backend = adopted_backend(oracle.running, arguments.backend)
-    arguments.engine_args = arguments.router_args or _adopted(started.command, engine.url)
+    arguments.engine_args = arguments.router_args or _adopted(prover, started.command, engine.url)
     model = resolved(arguments)
     cases = itertools.takewhile(
         lambda _: not (engine.ended or unanswered), own_cases(arguments, model, proof_cases)
@@ -193,17 +192,18 @@ def _compared(arguments: argparse.Namespace, started: Started) -> Report:
     return replace(report, notes=notes, finished=not (unanswered or engine.ended))
 
 
-def _adopted(command: EngineCommand, url: str) -> str:
+def _adopted(prover: Prover, command: Any, url: str) -> str:
     """The engine's command line, with the block size that it chose."""
     from mmroute.engines.server_info import ask_options
 
     with contextlib.closing(Transport(Remote(url, timeout=10.0))) as transport:
-        reported = parse_command(ask_options(transport).line)
-    return replace(command, options={**command.options, **reported.options}).line
+        reported = prover.parse_command(ask_options(transport).line)
+    line: str = replace(command, options={**command.options, **reported.options}).line
+    return line
 
 
 @contextlib.contextmanager
-def _log_kept(engine: Engine, path: Path | None) -> Iterator[None]:
+def _log_kept(engine: Any, path: Path | None) -> Iterator[None]:
     try:
         yield
     finally:

@@ -25,9 +25,9 @@ from mmroute import (
     Reason,
     VideoSize,
 )
+from mmroute.engines.vllm.item_metadata import mm_metadata
 from mmroute.families.matching import known_families
 from mmroute.families.spec import FamilySpec
-from mmroute.forwarding.metadata import mm_metadata
 from mmroute.geometry.grids.mel_frames import MelFrames
 from mmroute.requests.lines import request_of
 

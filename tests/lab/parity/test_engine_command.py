@@ -10,11 +10,11 @@ import pytest
 
 from mmroute import EngineSettings
 from mmroute.engines.vllm.serve_command import parse_command
+from mmroute.lab.engines.vllm import launcher
+from mmroute.lab.engines.vllm.command import engine_command, machine_options
+from mmroute.lab.engines.vllm.environment import installed_version
+from mmroute.lab.engines.vllm.process import Engine
 from mmroute.lab.parity.oracles.common import OracleError
-from mmroute.lab.parity.prove import launcher
-from mmroute.lab.parity.prove.command import engine_command, machine_options
-from mmroute.lab.parity.prove.environment import installed_version
-from mmroute.lab.parity.prove.process import Engine
 from mmroute.model_directory import find_model
 
 LINE = (

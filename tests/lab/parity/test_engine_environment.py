@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from mmroute.lab.engines.vllm.environment import engine_environment
 from mmroute.lab.parity.oracles.common import OracleError
-from mmroute.lab.parity.prove.environment import engine_environment
 
 VERSION = "0.32.0"
 TORCH = "torch==2.13.0"

@@ -14,8 +14,8 @@ from small_models import SMALL_MODELS
 
 from mmroute import Normalizer
 from mmroute.errors import ModelError
+from mmroute.lab.engines.vllm.shrinking import shrink, shrunk_config, shrunk_params, why_large
 from mmroute.lab.parity.comparison import our_outcome
-from mmroute.lab.parity.prove.shrinking import shrink, shrunk_config, shrunk_params, why_large
 from mmroute.lab.parity.suite import built_in_cases
 from mmroute.model.resolve import resolve_model
 from mmroute.model.resolved import ResolvedModel

@@ -20,7 +20,7 @@ from mmroute.lab.parity.boundaries import boundary_sizes
 from mmroute.lab.parity.cases import Case
 from mmroute.lab.parity.comparison import our_outcome
 from mmroute.lab.parity.processor_arguments import total
-from mmroute.lab.parity.prove.cases import proof_cases
+from mmroute.lab.parity.proof_cases import proof_cases
 from mmroute.lab.parity.suite import built_in_cases, cases_from_file, random_cases
 from mmroute.model.resolve import resolve_model
 from mmroute.model_directory import EMBEDDED_MODEL

@@ -15,8 +15,8 @@ from media_files import media_files, png_url
 from server_helpers import error_of, serving
 
 from mmroute import AudioLength, ImageSize, Normalizer, Reason, Routing, VideoSize, forwarding
-from mmroute.forwarding.metadata import mm_metadata
-from mmroute.forwarding.parts import CARRIERS
+from mmroute.engines.forwarding import CARRIERS
+from mmroute.engines.vllm.item_metadata import mm_metadata
 from mmroute.requests.items import Modality
 from mmroute.requests.request import RequestFields
 from mmroute.server import ModelSource

@@ -14,9 +14,9 @@ from pydantic import WithJsonSchema
 from typing_extensions import TypedDict
 
 from mmroute.answering.routing import Routing
+from mmroute.engines.vllm.forwarding import hashes_and_ranges
+from mmroute.engines.vllm.item_metadata import mm_metadata
 from mmroute.errors import InexactError
-from mmroute.forwarding.metadata import mm_metadata
-from mmroute.forwarding.vllm import hashes_and_ranges
 
 _Integers: TypeAlias = Annotated[
     Any, WithJsonSchema({"items": {"type": "integer"}, "type": "array"})

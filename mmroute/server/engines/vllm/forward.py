@@ -10,9 +10,9 @@ from pydantic import Field
 
 from mmroute import forwarding
 from mmroute.answering.routing import Routing
+from mmroute.engines.forwarding import changed_parts
 from mmroute.engines.vllm.bodies.chat_completion import ChatCompletionRequest
 from mmroute.errors import InexactError
-from mmroute.forwarding.parts import changed_parts
 from mmroute.images.data_url import DecodedUrl
 from mmroute.server.api import Reply
 from mmroute.server.api_errors import bad_request

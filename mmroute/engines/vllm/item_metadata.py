@@ -13,13 +13,13 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from mmroute.answering.routing import Routing
+from mmroute.engines.forwarding import Answer
 from mmroute.geometry.metadata import BFLOAT16, ItemMetadata, MetadataField
 
 _RAW: Final = 3  # CUSTOM_TYPE_RAW_VIEW
 
 
-def mm_metadata(routing: Routing) -> dict[str, list[str | None]] | None:
+def mm_metadata(routing: Answer) -> dict[str, list[str | None]] | None:
     """The items' metadata by modality, in their order; None if the family has none.
 
     Raises:

@@ -12,12 +12,17 @@ from typing import Any, Final, Literal, NotRequired, get_args
 import numpy as np
 from typing_extensions import TypedDict, Unpack
 
-from mmroute.answering.routing import Routing
 from mmroute.chat import MediaPart
+from mmroute.engines.forwarding import (
+    CARRIERS,
+    Answer,
+    changed_parts,
+    check_processor,
+    media_parts,
+    text_ids,
+)
+from mmroute.engines.vllm.item_metadata import mm_metadata
 from mmroute.errors import did_you_mean, quoted
-from mmroute.forwarding.checks import check_processor, media_parts, text_ids
-from mmroute.forwarding.metadata import mm_metadata
-from mmroute.forwarding.parts import CARRIERS, changed_parts
 from mmroute.requests.items import Modality
 
 OutputMode = Literal["tokens", "text", "derender"]
@@ -49,7 +54,7 @@ class GenerateFields(TypedDict):
 
 
 def vllm_generate(
-    routing: Routing, request: Mapping[str, Any], **fields: Unpack[GenerateFields]
+    routing: Answer, request: Mapping[str, Any], **fields: Unpack[GenerateFields]
 ) -> dict[str, Any]:
     """The body for vLLM's ``/inference/v1/generate``, with the media as ``content_parts``.
 
@@ -77,7 +82,7 @@ def vllm_generate(
 
 
 def vllm_generate_cached(
-    routing: Routing, request: Mapping[str, Any], **fields: Unpack[GenerateFields]
+    routing: Answer, request: Mapping[str, Any], **fields: Unpack[GenerateFields]
 ) -> dict[str, Any]:
     """The body for the same route without the media, only their hashes and ranges as ``features``.
 
@@ -98,7 +103,7 @@ def vllm_generate_cached(
 
 
 def vllm_generate_metadata(
-    routing: Routing, request: Mapping[str, Any], **fields: Unpack[GenerateFields]
+    routing: Answer, request: Mapping[str, Any], **fields: Unpack[GenerateFields]
 ) -> dict[str, Any]:
     """The body for the same route with the media's metadata in place of the media.
 
@@ -118,7 +123,7 @@ def vllm_generate_metadata(
     return body
 
 
-def vllm_chat(routing: Routing, request: Mapping[str, Any]) -> dict[str, Any]:
+def vllm_chat(routing: Answer, request: Mapping[str, Any]) -> dict[str, Any]:
     """The body for vLLM's ``/v1/chat/completions``: the request with its prompt's token IDs.
 
     Parsers, tools and streaming work as without the IDs. It is for text: vLLM ignores the IDs of a
@@ -139,7 +144,7 @@ def vllm_chat(routing: Routing, request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def vllm_chat_cached(
-    routing: Routing, request: Mapping[str, Any], held: Container[str]
+    routing: Answer, request: Mapping[str, Any], held: Container[str]
 ) -> dict[str, Any]:
     """The chat without the media that the engine holds, each named by its uuid alone.
 
@@ -162,7 +167,7 @@ def vllm_chat_cached(
     return _with_parts(routing, request, named)
 
 
-def vllm_chat_metadata(routing: Routing, request: Mapping[str, Any]) -> dict[str, Any]:
+def vllm_chat_metadata(routing: Answer, request: Mapping[str, Any]) -> dict[str, Any]:
     """The chat with the metadata of images and audio in their place.
 
     Use it for an engine that takes the embeddings from an encoder-cache connector, which is what
@@ -199,7 +204,7 @@ def vllm_chat_metadata(routing: Routing, request: Mapping[str, Any]) -> dict[str
 
 
 def _expanded(
-    routing: Routing, request: Mapping[str, Any], fields: GenerateFields
+    routing: Answer, request: Mapping[str, Any], fields: GenerateFields
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """A body with the expanded prompt, and the hashes and ranges of its items, if it has any."""
     body = {
@@ -214,7 +219,7 @@ def _expanded(
 
 
 def hashes_and_ranges(
-    routing: Routing,
+    routing: Answer,
 ) -> tuple[dict[str, list[str]], dict[str, list[Any]]]:
     """The hashes and the ranges of the items, each by modality and position.
 
@@ -237,7 +242,7 @@ def hashes_and_ranges(
 
 
 def _vllm_body(
-    routing: Routing,
+    routing: Answer,
     request: Mapping[str, Any],
     *,
     sampling_params: Mapping[str, Any],
@@ -267,7 +272,7 @@ def _vllm_body(
     return body
 
 
-def _check_salt(routing: Routing, request: Mapping[str, Any]) -> None:
+def _check_salt(routing: Answer, request: Mapping[str, Any]) -> None:
     """Refuse a salt with which the engine would hash other blocks than the router looked up."""
     if request.get("cache_salt") != routing.cache_salt:
         raise ValueError(
@@ -276,7 +281,7 @@ def _check_salt(routing: Routing, request: Mapping[str, Any]) -> None:
         )
 
 
-def _check_ranges(routing: Routing) -> None:
+def _check_ranges(routing: Answer) -> None:
     end = 0
     for number, placed in enumerate(routing.placeholders, 1):
         if placed.offset < end:
@@ -292,7 +297,7 @@ def _check_ranges(routing: Routing) -> None:
         end = placed.offset + placed.length
 
 
-def _check_encoded(routing: Routing, request: Mapping[str, Any]) -> None:
+def _check_encoded(routing: Answer, request: Mapping[str, Any]) -> None:
     """Refuse items that the encoder's answer does not name, or names without metadata.
 
     Source: vLLM ``distributed/ec_transfer/ec_connector/utils.py`` (`collect_ec_item_metadata`),
@@ -320,7 +325,7 @@ def _content_part(part: MediaPart) -> dict[str, Any]:
 
 
 def _with_parts(
-    routing: Routing,
+    routing: Answer,
     request: Mapping[str, Any],
     change: Callable[[Mapping[str, Any], int], Mapping[str, Any]],
 ) -> dict[str, Any]:

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Final
 
 from mmroute.engines.vllm.serve_command import ServeCommand
-from mmroute.lab.parity.prove.command import (
+from mmroute.lab.engines.vllm.command import (
     EngineCommand,
     engine_command,
     keeps_string,
     machine_options,
 )
-from mmroute.lab.parity.prove.environment import cache_directory
-from mmroute.lab.parity.prove.process import Engine, free_port
-from mmroute.lab.parity.prove.shrinking import shrink, why_large
+from mmroute.lab.engines.vllm.environment import cache_directory
+from mmroute.lab.engines.vllm.process import Engine, free_port
+from mmroute.lab.engines.vllm.shrinking import shrink, why_large
 from mmroute.model_directory import TOKENIZER_FILES, find_model
 
 _PROCESSOR_FILES: Final = ("preprocessor_config.json", "video_preprocessor_config.json",

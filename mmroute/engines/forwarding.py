@@ -1,15 +1,53 @@
-"""Parts of a client's messages that carry a file, and the uuids by which engines know them."""
+"""What the bodies that are sent on to engines share: uuids, and the parts that carry a file."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
 from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol
 
+from mmroute.chat import MediaPart
+from mmroute.engines.hashes import Hashes
+from mmroute.engines.vllm.messages import parse_chat
+from mmroute.geometry.metadata import ItemMetadata
 from mmroute.images.data_url import is_data_url
-from mmroute.requests.items import Modality
+from mmroute.placement import PlaceholderRange
+from mmroute.requests.items import Identity, Modality
+from mmroute.requests.request import Request
+from mmroute.token_ids import TokenIds
+
+# These change how the engine reads or counts images, and generate routes have no place for them.
+_PROCESSOR_FIELDS: Final = ("mm_processor_kwargs", "media_io_kwargs")
+
+
+class Answer(Protocol):
+    """The exact answer to a request, such as a `Routing`; see there."""
+
+    @property
+    def token_ids(self) -> TokenIds: ...
+
+    @property
+    def unexpanded_token_ids(self) -> TokenIds: ...
+
+    @property
+    def placeholders(self) -> Sequence[PlaceholderRange]: ...
+
+    @property
+    def items(self) -> Iterable[tuple[PlaceholderRange, Identity | None]]: ...
+
+    @property
+    def cache_salt(self) -> str | None: ...
+
+    @property
+    def hashing(self) -> Hashes: ...
+
+    def identified(self) -> Sequence[tuple[PlaceholderRange, Identity]]: ...
+
+    def image_hashes(self) -> list[str]: ...
+
+    def metadata(self) -> Sequence[ItemMetadata]: ...
 
 
 class _Carrier(NamedTuple):
@@ -107,3 +145,33 @@ def _with_uuid(part: Mapping[str, Any], key: bytes | None) -> Mapping[str, Any]:
 
 def _keyed(key: bytes, text: str) -> str:
     return hmac.digest(key, text.encode(errors="surrogatepass"), "sha256").hex()
+
+
+def check_processor(request: Mapping[str, Any]) -> None:
+    """Refuse fields that change how the engine reads media, where a route has no place for them."""
+    refused = [name for name in _PROCESSOR_FIELDS if request.get(name)]
+    if refused:
+        raise ValueError(f"the route has no place for {', '.join(refused)}")
+
+
+def text_ids(routing: Answer, request: Mapping[str, Any], with_images: str) -> list[int]:
+    """The token IDs of a request without media; `with_images` says why media are refused."""
+    token_ids: list[int] = routing.token_ids.tolist()
+    if media_parts(routing, request):
+        raise ValueError(f"{with_images}; forward it unchanged, or to its generate route")
+    return token_ids
+
+
+def media_parts(routing: Answer, request: Mapping[str, Any]) -> Sequence[MediaPart]:
+    """The parts of the messages that stand for an item, by modality; completions have none."""
+    media: Mapping[Modality, Sequence[MediaPart]] = {}
+    if "messages" in request:
+        media = parse_chat(Request(messages=request["messages"])).media
+    counts = {modality: len(parts) for modality, parts in media.items()}
+    if counts != Counter(placed.modality for placed in routing.placeholders):
+        raise ValueError(
+            f"the request has {sum(counts.values())} items and the routing has "
+            f"{len(routing.placeholders)}, or their modalities differ: the routing answers another "
+            "request"
+        )
+    return [part for parts in media.values() for part in parts]

@@ -10,15 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from mmroute.answering.routing import Routing
-from mmroute.forwarding.checks import check_processor, media_parts, text_ids
+from mmroute.engines.forwarding import Answer, check_processor, media_parts, text_ids
 from mmroute.requests.items import Modality
 
 _FIELDS: Final = ("rid", "stream", "lora_path", "cache_salt", "extra_key", "priority")
 
 
 def sglang_generate(
-    routing: Routing, request: Mapping[str, Any], *, sampling_params: Mapping[str, Any]
+    routing: Answer, request: Mapping[str, Any], *, sampling_params: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The body for SGLang's ``/generate``: token IDs, images, and their hashes as ``mm_hashes``.
 
@@ -60,7 +59,7 @@ def sglang_generate(
     return body
 
 
-def sglang_chat(routing: Routing, request: Mapping[str, Any]) -> dict[str, Any]:
+def sglang_chat(routing: Answer, request: Mapping[str, Any]) -> dict[str, Any]:
     """The body for SGLang's ``/v1/chat/completions``: the request with its prompt's token IDs.
 
     SGLang still reads the messages for stop tokens and tool constraints. It is for text: SGLang
@@ -74,7 +73,7 @@ def sglang_chat(routing: Routing, request: Mapping[str, Any]) -> dict[str, Any]:
     return {**request, "input_ids": token_ids}
 
 
-def _check_fill(routing: Routing) -> None:
+def _check_fill(routing: Answer) -> None:
     for number, placed in enumerate(routing.placeholders, 1):
         if placed.embed_runs is not None or not placed.embeds_known:
             raise ValueError(
