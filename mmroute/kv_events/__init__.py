@@ -2,14 +2,14 @@
 
 from typing import TYPE_CHECKING
 
-from mmroute.kv_events.block_index import BlockIndex, Residency
-from mmroute.kv_events.events import (
+from mmroute.engines.events import (
     AllBlocksCleared,
     BlockRemoved,
     BlockStored,
     EventBatch,
     decode_events,
 )
+from mmroute.kv_events.block_index import BlockIndex, Residency
 from mmroute.kv_events.health import Health, SubscriberState, WorkerHealth
 from mmroute.kv_events.ranks import WorkerRank
 from mmroute.kv_events.streams import Lost, Position, Received, Restarted, Source

@@ -11,14 +11,14 @@ from typing import Annotated, Final, Literal, NamedTuple, Self
 import msgspec
 import numpy as np
 
-from mmroute.hashing import BlockHashes, PageHashes
-from mmroute.kv_events.events import (
+from mmroute.engines.events import (
     AllBlocksCleared,
     BlockRemoved,
     Changes,
     EventBatch,
     decode_changes,
 )
+from mmroute.hashing import BlockHashes, PageHashes
 from mmroute.kv_events.groups import GPU, Group, Held, enter_group, hash_size, reused_tokens
 from mmroute.kv_events.health import Health, WorkerHealth
 from mmroute.kv_events.holders import MAX_SLOTS, Blocks, Table, longest, new_table
@@ -75,7 +75,7 @@ class BlockIndex:
       kept in error would attract requests for ever.
     - A batch without a rank is of rank 0, the publishers' default (distributed/kv_events.py).
     - Hashes are compared as unsigned numbers of 64 bits, the most that every publisher gives: the
-      low bits of vLLM's, and the first ones of SGLang's, which its events have as signed numbers.
+      low bits, or where an engine publishes the first ones, as signed numbers, those.
 
     A block takes 21 to 32 bytes if one rank holds it, and some bits more for each further rank.
     What a rank held is forgotten at once when its cache is cleared; the memory is given back bit
@@ -162,7 +162,7 @@ class BlockIndex:
             first batches.
 
         Raises:
-            ValueError: hashes in full that may be of pages, after a worker of SGLang sent events.
+            ValueError: hashes in full that may be of pages, after a worker sent signed numbers.
 
         >>> from mmroute.kv_events import BlockStored
         >>> index = BlockIndex()
@@ -342,9 +342,9 @@ class BlockIndex:
             and any(isinstance(one, bytes) or one.bit_length() > _NUMBER_BITS for one in wanted)
         ):
             raise ValueError(
-                "hashes in full do not say whether they are of vLLM's blocks or of SGLang's pages, "
-                "and workers of SGLang are known; give the result of Routing.block_hashes or "
-                "Routing.page_hashes itself, or its event_ints()"
+                "hashes in full do not say whether an engine publishes their low or their first 64 "
+                "bits, and workers of both kinds are known; give the result of "
+                "Routing.block_hashes or Routing.page_hashes itself, or its event_ints()"
             )
         return wanted
 

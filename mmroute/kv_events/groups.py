@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from mmroute.kv_events.events import BlockStored, StoredHashes
+from mmroute.engines.events import BlockStored, StoredHashes
 
 if TYPE_CHECKING:
     import numpy.typing as npt

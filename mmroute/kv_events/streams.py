@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
+from mmroute.engines.events import Changes, EventBatch, decode_changes, decode_events
 from mmroute.errors import EventsError
-from mmroute.kv_events.events import Changes, EventBatch, decode_changes, decode_events
 
 _NUMBER_BYTES: Final = 8
 _FRAMES: Final = 3
@@ -263,7 +263,7 @@ class Streams:
 
     def _arrived(self, frames: Sequence[bytes]) -> Received | Lost:
         if len(frames) != _FRAMES or len(frames[1]) != _NUMBER_BYTES:
-            why = f"a message of {len(frames)} frames, where vLLM's publisher sends {_FRAMES}"
+            why = f"a message of {len(frames)} frames, where a publisher sends {_FRAMES}"
             return Lost(Source("", 0), 0, 0, why, self.endpoint)
         topic, number = frames[0].decode("utf-8", "replace"), int.from_bytes(frames[1], "big")
         try:

@@ -9,8 +9,8 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
+from mmroute.engines.events import StoredHashes
 from mmroute.kv_events import BlockStored, Received, Subscriber
-from mmroute.kv_events.events import StoredHashes
 from mmroute.kv_events.groups import Group, enter_group, hash_size
 from mmroute.server.api_errors import ApiError
 from mmroute.server.entry import Entry

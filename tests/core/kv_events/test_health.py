@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from mmroute.engines.events import decode_changes
 from mmroute.kv_events import (
     BlockIndex,
     Lost,
@@ -19,7 +20,6 @@ from mmroute.kv_events import (
     Source,
     WorkerRank,
 )
-from mmroute.kv_events.events import decode_changes
 from mmroute.kv_events.holders import MAX_SLOTS
 from mmroute.kv_events.metrics import HealthCollector
 

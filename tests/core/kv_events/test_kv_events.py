@@ -104,7 +104,7 @@ def test_unknown_fields_are_ignored() -> None:
     ],
 )
 def test_malformed_payloads_say_what_was_found(data: bytes, found: str) -> None:
-    with pytest.raises(EventsError, match="bytes are no KV event batch of vLLM") as raised:
+    with pytest.raises(EventsError, match="bytes are no KV event batch of vllm") as raised:
         decode_events(data)
     assert raised.value.reason is Reason.MALFORMED_EVENTS
     assert found in str(raised.value)

@@ -1,25 +1,23 @@
-"""The KV events of vLLM and SGLang: which blocks were stored and removed.
+"""The KV events of engines, in one form: which blocks were stored and removed.
 
-`decode_events` reads what an engine's ZMQ publisher sends as the last frame of a message: msgpack
-of a ``KVEventBatch``. Source: vLLM ``distributed/kv_events.py``; 0.23.0 and before wrote
-events as arrays. SGLang ``srt/disaggregation/kv_events.py`` leaves out fields that are None.
+`decode_events` reads what an engine's publisher sends as the last frame of a message, in any form
+that one of the engines writes.
 """
 
 from __future__ import annotations
 
 import contextlib
-from typing import Annotated, Any, ClassVar, Final, TypeAlias, get_args
+from collections.abc import Sequence
+from functools import cache
+from typing import Annotated, Any, ClassVar, Final, Protocol, TypeAlias
 
 import msgspec
 
 from mmroute.errors import EventsError, Reason
+from mmroute.plugins import Registry
 
 BlockHash: TypeAlias = bytes | Annotated[int, msgspec.Meta(ge=0)]
-"""In full, if VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES is 0, else its low 64 bits (vllm/envs.py).
-
-SGLang's hash is its first 64 bits, as a signed number.
-"""
-_PageHash: TypeAlias = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+"""In full, or as a number of 64 bits. Some engines have such a number with a sign."""
 
 _MESSAGE_LENGTH: Final = 300  # an unknown event type is as long as its sender likes
 
@@ -97,41 +95,13 @@ class EventBatch(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def has_pages(self) -> bool:
-        """Whether a hash is a negative number, as SGLang's are and vLLM's never."""
+        """Whether a hash is a negative number: the first 64 bits of a longer one."""
         return any(
             isinstance(block_hash, int) and block_hash < 0
             for event in self.events
             if isinstance(event, BlockStored)
             for block_hash in event.block_hashes
         )
-
-
-class _StoredRow(BlockStored, frozen=True, tag="BlockStored", array_like=True, gc=False):
-    """A `BlockStored` as vLLM 0.13 to 0.23 wrote it: fields by position, later ones left out."""
-
-
-class _RemovedRow(BlockRemoved, frozen=True, tag="BlockRemoved", array_like=True, gc=False):
-    """A `BlockRemoved` of the same versions."""
-
-
-class _ClearedRow(AllBlocksCleared, frozen=True, tag="AllBlocksCleared", array_like=True, gc=False):
-    """An `AllBlocksCleared` of the same versions."""
-
-
-class _RowBatch(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    ts: float
-    events: tuple[_StoredRow | _RemovedRow | _ClearedRow, ...]
-    data_parallel_rank: int | None = None
-
-    def as_batch(self) -> EventBatch:
-        events = tuple(map(_of_row, self.events))
-        return EventBatch(self.ts, events, self.data_parallel_rank)
-
-
-def _of_row(row: Event) -> Event:
-    kind = next(kind for kind in get_args(Event) if isinstance(row, kind))
-    event: Event = kind(*(getattr(row, name) for name in row.__struct_fields__))
-    return event
 
 
 class StoredHashes(msgspec.Struct, frozen=True, tag="BlockStored", gc=False):
@@ -159,77 +129,28 @@ class Changes(msgspec.Struct, frozen=True, array_like=True, gc=False):
     data_parallel_rank: int | None = None
 
 
-class _PagesStored(msgspec.Struct, frozen=True, tag="BlockStored", gc=False):
-    """A `BlockStored` of SGLang. Under EAGLE its pages are of pairs: each token and the next."""
+class Decoder(Protocol):
+    """An engine's form of events. What is of another form raises ValueError or RecursionError."""
 
-    block_hashes: tuple[_PageHash, ...]
-    parent_block_hash: _PageHash | None
-    token_ids: tuple[int | tuple[int, int], ...]
-    block_size: int
-    lora_id: int | None
-    medium: str | None = None
-    lora_name: str = ""
-    session_id: str | None = None
+    def batch(self, payload: bytes) -> EventBatch:
+        """The batch in one payload; fields that the engine does not have are ignored."""
 
-    def as_event(self) -> BlockStored:
-        numbers = tuple(token for token in self.token_ids if isinstance(token, int))
-        pairs = [token for token in self.token_ids if not isinstance(token, int)]
-        if numbers and pairs:
-            raise ValueError("token_ids has numbers and pairs")
-        ends = pairs[self.block_size - 1 :: self.block_size] if pairs else ()
-        return BlockStored(
-            block_hashes=self.block_hashes,
-            parent_block_hash=self.parent_block_hash,
-            token_ids=numbers or tuple(token for token, _ in pairs),
-            block_size=self.block_size,
-            lora_id=self.lora_id,
-            medium=self.medium,
-            lora_name=self.lora_name or None,
-            session_id=self.session_id,
-            lookahead_token_ids=tuple((token,) for _, token in ends) or None,
-        )
+    def changes(self, payload: bytes) -> Changes | EventBatch:
+        """The batch without the fields that the index does not need."""
 
 
-class _PagesRemoved(BlockRemoved, frozen=True, tag="BlockRemoved", gc=False):
-    """A `BlockRemoved` of SGLang."""
-
-    block_hashes: tuple[_PageHash, ...]
-    medium: str | None = None
-
-
-class _PageBatch(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    ts: float
-    events: tuple[_PagesStored | _PagesRemoved | AllBlocksCleared, ...]
-    attn_dp_rank: int | None = None
-
-    def as_batch(self) -> EventBatch:
-        events = tuple(
-            event.as_event() if isinstance(event, _PagesStored) else _of_row(event)
-            for event in self.events
-        )
-        return EventBatch(self.ts, events, self.attn_dp_rank)
+DECODERS: Final = Registry(
+    "decoder of events",
+    "mmroute.engines",
+    {"vllm": "vllm.events:DECODER", "sglang": "sglang.events:DECODER"},
+    "mmroute.events",
+)
+"""The forms of events: name of the engine -> its `Decoder`."""
 
 
-class _PagesStoredHashes(StoredHashes, frozen=True, tag="BlockStored", gc=False):
-    """The same fields of an event of SGLang."""
-
-    block_hashes: tuple[_PageHash, ...]
-    medium: str | None = None
-    lora_name: str = ""
-
-
-class PageChanges(Changes, frozen=True, array_like=True, gc=False):
-    """The `Changes` of a batch of SGLang."""
-
-    has_pages: ClassVar = True
-    events: tuple[_PagesStoredHashes | _PagesRemoved | AllBlocksCleared, ...]
-
-
-_DECODER: Final = msgspec.msgpack.Decoder(EventBatch)
-_CHANGES_DECODER: Final = msgspec.msgpack.Decoder(Changes)
-_PAGE_DECODER: Final = msgspec.msgpack.Decoder(_PageBatch)
-_PAGE_CHANGES_DECODER: Final = msgspec.msgpack.Decoder(PageChanges)
-_ROW_DECODER: Final = msgspec.msgpack.Decoder(_RowBatch)
+@cache
+def _decoders() -> Sequence[Decoder]:
+    return [DECODERS.find(name) for name in DECODERS.entries]
 
 
 def decode_events(payload: bytes) -> EventBatch:
@@ -239,13 +160,15 @@ def decode_events(payload: bytes) -> EventBatch:
         EventsError: `malformed_events`: the payload is no batch, or has an event of unknown type.
             The message says what was found where.
     """
+    first, *others = _decoders()
     try:
-        return _DECODER.decode(payload)
+        return first.batch(payload)
     except (ValueError, RecursionError) as error:  # an unknown field may be nested to any depth
-        for other in (_PAGE_DECODER, _ROW_DECODER):
+        for other in others:
             with contextlib.suppress(ValueError, RecursionError):
-                return other.decode(payload).as_batch()
-        message = f"{len(payload)} bytes are no KV event batch of vLLM or SGLang: {error}"
+                return other.batch(payload)
+        known = " or ".join(DECODERS.entries)
+        message = f"{len(payload)} bytes are no KV event batch of {known}: {error}"
         raise EventsError(Reason.MALFORMED_EVENTS, message[:_MESSAGE_LENGTH]) from error
 
 
@@ -255,9 +178,7 @@ def decode_changes(payload: bytes) -> Changes | EventBatch:
     Raises:
         EventsError: as `decode_events`.
     """
-    try:
-        return _CHANGES_DECODER.decode(payload)
-    except (ValueError, RecursionError):
+    for decoder in _decoders():
         with contextlib.suppress(ValueError, RecursionError):
-            return _PAGE_CHANGES_DECODER.decode(payload)
-        return decode_events(payload)
+            return decoder.changes(payload)
+    return decode_events(payload)
