@@ -9,7 +9,7 @@ from functools import cache, cached_property
 from importlib.resources.abc import Traversable
 from typing import Final
 
-from mmroute.errors import ModelError, Reason, SpecError
+from mmroute.errors import ModelError, Reason, SpecError, quoted
 from mmroute.families.sources import packaged_table, spec_folders, toml_files
 from mmroute.families.spec import FamilyHead, FamilySpec, read_table
 from mmroute.model_directory import ModelFiles
@@ -134,15 +134,36 @@ def match_family(
     raise ModelError(Reason.UNKNOWN_FAMILY, _unknown(files, why_refused))
 
 
+def check_generates(files: ModelFiles) -> None:
+    """Refuse a model that names no class, where the engine's server takes it for one that embeds.
+
+    Source: vLLM ``transformers_utils/config.py`` (`get_config`), ``config/model.py``
+    (`_get_default_runner_type`).
+
+    Raises:
+        ModelError: `missing_config_field`.
+    """
+    config = files.object(_CONFIG)
+    generating = packaged_table(_ARCHITECTURES)["pooling"].get(str(config.get("model_type")))
+    if generating is not None and not config.get("architectures"):
+        raise ModelError(
+            Reason.MISSING_CONFIG_FIELD,
+            f"{files.name}: config.json has no architectures, and vLLM's server takes the model "
+            f"for one that embeds. Add [{quoted(generating)}] there, or start the engine with "
+            "--runner generate and say so.",
+        )
+
+
 def _with_architecture(files: ModelFiles) -> ModelFiles:
     """The files with the class that the engine takes for a model that names none.
 
     Source: vLLM ``transformers_utils/config.py`` (`get_config`) and
-    ``model_executor/models/registry.py``
-    (`_normalize_arch`). A server of such a model needs ``--runner generate``.
+    ``model_executor/models/registry.py`` (`_normalize_arch`).
     """
     config = files.object(_CONFIG)
-    architecture = packaged_table(_ARCHITECTURES).get(str(config.get("model_type")))
+    tables = packaged_table(_ARCHITECTURES).values()
+    kind = str(config.get("model_type"))
+    architecture = next((table[kind] for table in tables if kind in table), None)
     if config.get("architectures") or architecture is None:
         return files
     return replace(files, _json={_CONFIG: {**config, "architectures": [architecture]}})

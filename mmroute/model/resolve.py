@@ -11,7 +11,7 @@ from mmroute.engines.profile import ChatSource, EngineProfile
 from mmroute.engines.settings import EngineSettings
 from mmroute.engines.vllm.overrides import check_overrides
 from mmroute.errors import ModelError, Reason, needs_extra, quoted
-from mmroute.families.matching import known_families, match_family
+from mmroute.families.matching import check_generates, known_families, match_family
 from mmroute.families.spec import FamilySpec
 from mmroute.model.configured import (
     check_covered,
@@ -67,6 +67,8 @@ def resolve_model(
         files, family = _as_overridden(files, engine, settings.hf_overrides)
     else:
         family = match_family(files, engine.why_refused)
+    if not settings.generates:
+        check_generates(files)
     model_string = model_id or settings.model_string
     return resolve_files(
         files, family, engine, model_string, fast_paths=fast_paths, settings=settings

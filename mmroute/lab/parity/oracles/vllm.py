@@ -145,6 +145,8 @@ class VllmEngine:
         except Exception as error:  # vLLM raises many types for models that it cannot load
             what = f"vLLM {self.version} cannot load {files.name}: {type(error).__name__}: {error}"
             raise OracleError(what + load_remedy(what)) from error
+        if config.runner_type != "generate":
+            raise OracleError(f"a server of vLLM embeds with {files.name}, and answers no prompts")
         self.input_processor._validate_lora = lambda *_: None  # noqa: SLF001 - adapters are only named here
 
     def enter(self, request: Mapping[str, Any]) -> tuple[Any, list[Any]]:
