@@ -14,6 +14,7 @@ from string import Formatter
 from types import NoneType
 from typing import Any, Final, get_args
 
+from mmroute.errors import ModelError, Reason
 from mmroute.families.lookup import Lookup
 from mmroute.families.media import MediaSpec
 from mmroute.geometry.layout import Around, Words
@@ -45,7 +46,22 @@ def resolve_words(
     words = {name: _word(name, lookup, types.get(name), values) for name, lookup in given.items()}
     words.setdefault(_FILL, f"{{{modality}}}")
     resolver = _Resolver(words, tokenizer, tokens, values)
-    return {name: resolver.field(name, kind) for name, kind in types.items() if name in words}
+    fields = {name: resolver.field(name, kind) for name, kind in types.items() if name in words}
+    _check_fill({**fields}, values)
+    return fields
+
+
+def _check_fill(fields: dict[str, Any], values: Values) -> None:
+    """Refuse words with the token of features: the engine looks for features wherever it stands."""
+    fill = fields.pop(_FILL, None)
+    for name, found in fields.items():
+        ids = (*found.before, *found.after) if isinstance(found, Around) else found
+        if fill in ids if isinstance(ids, tuple) else type(ids) is int and ids == fill:
+            raise ModelError(
+                Reason.CONTRADICTORY_CONFIG,
+                f"{values.files.name}: {name}, which stands beside the features of an item, has "
+                f"their token {fill}.",
+            )
 
 
 def _plain(kind: Any) -> Any:

@@ -236,6 +236,43 @@ def test_a_video_processor_that_does_not_exist_is_refused(
 
 
 @pytest.mark.parametrize(
+    ("model_type", "architecture"),
+    [
+        ("glm4v_moe", "Glm4vMoeForConditionalGeneration"),
+        ("glm_ocr", "GlmOcrForConditionalGeneration"),
+    ],
+)
+def test_a_type_for_which_transformers_has_no_class_must_name_one(
+    model_type: str, architecture: str, changed_model: Callable[..., Path]
+) -> None:
+    def change(files: Files) -> None:
+        files["config.json"] |= {"model_type": model_type, "architectures": [architecture]}
+
+    def nameless(files: Files) -> None:
+        change(files)
+        del files[_PREPROCESSOR]["image_processor_type"]
+
+    assert _tokens(changed_model("small-glm-4.1v", change), _SMALL)
+    with pytest.raises(ModelError, match="name no class"):
+        Normalizer.from_pretrained(changed_model("small-glm-4.1v", nameless))
+
+
+@pytest.mark.parametrize("field", ["boi_token_id", "eoi_token_id"])
+def test_a_token_of_features_beside_them_is_refused(
+    field: str, changed_model: Callable[..., Path]
+) -> None:
+    """vLLM 0.33.0 looks for features wherever the token stands, so the model gets too few."""
+
+    def change(files: Files) -> None:
+        config = files["config.json"]
+        config[field] = config["image_token_id"]
+
+    with pytest.raises(ModelError) as caught:
+        Normalizer.from_pretrained(changed_model("small-gemma-4", change))
+    assert caught.value.reason is Reason.CONTRADICTORY_CONFIG
+
+
+@pytest.mark.parametrize(
     ("name", "part"),
     [
         ("small-lighton-ocr", "vision_config"),
