@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from mmroute.errors import ModelError, Reason, json_type
-from mmroute.model_directory import JsonValue, ModelFiles
+from mmroute.model_directory import FieldRef, JsonValue, ModelFiles
 
 _NAMED: Final = "additional_chat_templates/"
 _JINJA: Final = "chat_template.jinja"
@@ -100,7 +100,7 @@ def processor_templates(files: ModelFiles) -> dict[str, Source]:
         )
     for file in _OF_PROCESSOR:
         value = files.object(file).get(_FIELD)
-        if value == "" and file == _LEGACY:
+        if file == _LEGACY and (value == "" or files.has_null(FieldRef(file, (_FIELD,)))):
             return {}  # no template, and chat_template.jinja is then the tokenizer's alone
         if isinstance(value, str):
             return {DEFAULT: (value, f"{file}:{_FIELD}")}

@@ -94,6 +94,7 @@ def _template(
     processors: Sequence[str] = (),
     needs: Sequence[str] = (),
     processor_template: str | None = None,
+    takes_tokenizers: bool = False,
     fallback_template: str | Mapping[str, str] | None = None,
 ) -> Chat:
     """Renders with the model's template, or with the engine's own for the family.
@@ -104,6 +105,7 @@ def _template(
             model's type.
         needs: fields of the files without which these classes do not load.
         processor_template: the file of the template that they have if the files have none.
+        takes_tokenizers: whether they have all of their tokenizer's if the files have none.
         fallback_template: the file of the engine's own template for the family; or a part of model
             strings -> the file for models that have it in theirs, where the first that fits counts.
     """
@@ -111,7 +113,11 @@ def _template(
 
     def with_processor(processor: bool) -> HfChat:
         return _of_files(
-            source, fallback_template, processor=processor, of_processor=processor_template
+            source,
+            fallback_template,
+            processor=processor,
+            of_processor=processor_template,
+            takes_tokenizers=takes_tokenizers,
         )
 
     chat = with_processor(keeps is not False)
@@ -139,6 +145,7 @@ def _of_files(
     *,
     processor: bool,
     of_processor: str | None = None,
+    takes_tokenizers: bool = False,
 ) -> HfChat:
     # Source: vLLM ``transformers_utils/chat_templates/registry.py``.
     if isinstance(fallback, Mapping):
@@ -149,6 +156,7 @@ def _of_files(
         None if fallback is None else _packaged(fallback),
         processor=processor,
         of_processor=None if of_processor is None else _packaged(of_processor),
+        takes_tokenizers=takes_tokenizers,
     )
     return HfChat(
         template=template,

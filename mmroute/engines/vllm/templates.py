@@ -6,6 +6,7 @@ Source: vLLM ``renderers/hf.py``.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from mmroute.chat.template import ChatTemplate
 from mmroute.chat.template_files import (
@@ -15,7 +16,10 @@ from mmroute.chat.template_files import (
     tokenizer_templates,
 )
 from mmroute.engines.vllm.content_format import detect_content_format
-from mmroute.model_directory import ModelFiles
+from mmroute.model_directory import FieldRef, ModelFiles
+
+_GIVEN: Final = FieldRef("processor_config.json", ("chat_template",))
+"""Also as null it is given to the constructor, in place of the template of the class."""
 
 
 def compile_template(source: str, origin: str) -> ChatTemplate:
@@ -33,6 +37,7 @@ def chat_templates(
     *,
     processor: bool = True,
     of_processor: str | None = None,
+    takes_tokenizers: bool = False,
 ) -> tuple[ChatTemplate | None, ChatTemplate | None]:
     """The template of requests without tools, and of those with tools.
 
@@ -45,6 +50,7 @@ def chat_templates(
         fallback: the engine's own template for the family.
         processor: whether the engine finds a processor that keeps a template.
         of_processor: the template of the processor's class, which it has if the files have none.
+        takes_tokenizers: whether a processor without a template takes all that its tokenizer has.
 
     Raises:
         ModelError: as `processor_templates` and `tokenizer_templates`.
@@ -55,7 +61,9 @@ def chat_templates(
     default = own.get(DEFAULT)
     listed = processor and has_listed_template(files)
     templates = processor_templates(files) if processor and not listed else {}
-    if processor and not templates and of_processor is not None:
+    if takes_tokenizers and processor and not templates:  # a list, even of one, is never one text
+        listed = listed or any(":chat_template." in origin for _, origin in own.values())
+    if processor and not templates and of_processor and not files.has_null(_GIVEN):
         templates = {DEFAULT: (of_processor, "the template of the processor's class")}
     several = listed or bool(templates.keys() - {DEFAULT})
     first = None if several else templates.get(DEFAULT, default)
