@@ -86,6 +86,7 @@ PARTS: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
 }
 """Part of a model's processor -> its names in processor_config.json, and the files of its own, of
 which the first that exists is read. A place may name a part in place of a file."""
+_OF_WHOLE: Final = (_PROCESSOR, _PREPROCESSOR, "tokenizer_config.json")
 _EXTRA_TOKENS = FieldRef("tokenizer_config.json", ("extra_special_tokens",))
 
 
@@ -178,8 +179,8 @@ class ModelFiles:
         """The place from which the engine reads a field.
 
         A part of a processor that stands in processor_config.json replaces all of the file of its
-        own. Tokens in extra_special_tokens of tokenizer_config.json replace its fields of the same
-        names.
+        own. Of a field of the processor itself the first place counts that has it. Tokens in
+        extra_special_tokens of tokenizer_config.json replace its fields of the same names.
         Source: transformers ``image_processing_base.py``, ``video_processing_utils.py``
         (`get_video_processor_dict`), ``feature_extraction_utils.py``,
         ``tokenization_utils_base.py`` (`_from_pretrained`).
@@ -190,6 +191,9 @@ class ModelFiles:
                 if self._is_nested(name):
                     return FieldRef(_PROCESSOR, (name, *ref.path))
             return FieldRef(next(filter(self.has, files), files[0]), ref.path)
+        if ref.file == "processor":
+            places = [FieldRef(file, ref.path) for file in _OF_WHOLE]
+            return next((place for place in places if self.lookup(place)[0]), places[0])
         if ref.file == _EXTRA_TOKENS.file:
             extra = FieldRef(ref.file, (*_EXTRA_TOKENS.path, *ref.path))
             return extra if self.lookup(extra)[0] else ref

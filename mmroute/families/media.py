@@ -93,6 +93,8 @@ class MediaSpec(Strict):
     """The classes of processors that the table was proved with; see
     `mmroute.families.processors`. The first is that of the model's type. With another, a model is
     refused, or its videos are. Without `processors` the engine loads none for such items."""
+    untyped: tuple[str, ...] = ()
+    """Model types for which transformers has no such class, so that their files must name one."""
     whatever_named: bool = False
     """Whether the engine loads the first of `processors` whatever class the files name."""
     only: Conditions = Field(default_factory=dict)

@@ -131,11 +131,13 @@ class MediaResolver:
     def _check_class(self, spec: MediaSpec) -> None:
         part = find_processor(spec.processors[0]).part
         named = named_processor(self.files, part)
-        if named is not None and named not in spec.processors:
+        untyped = self.files.object("config.json").get("model_type") in spec.untyped
+        if named not in spec.processors and (named is not None or untyped):
+            what = "no class" if named is None else f"the class {quoted(named)}"
             raise ModelError(
                 Reason.INVALID_CONFIG_FIELD,
-                f"{self.files.name}: its files name the class {quoted(named)} for the {part}. The "
-                f"family {self.family.family} was compared with {' or '.join(spec.processors)}.",
+                f"{self.files.name}: its files name {what} for the {part}. The family "
+                f"{self.family.family} was compared with {' or '.join(spec.processors)}.",
             )
 
     def _check_video_class(self) -> None:

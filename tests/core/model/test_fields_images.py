@@ -25,6 +25,10 @@ def _set(**fields: Any) -> Callable[[Files], None]:
     return lambda files: files[_PREPROCESSOR].update(fields)
 
 
+def _class(name: str) -> Callable[[Files], None]:
+    return lambda files: files[_PROCESSOR].update(processor_class=name)
+
+
 def _config(part: str, **fields: Any) -> Callable[[Files], None]:
     """Fields of a part of config.json; None takes one away."""
 
@@ -130,6 +134,13 @@ def test_an_argument_counts_as_in_vllm(
         ("small-bagel", _set(size={"height": None, "width": 280}), "size"),
         ("small-llama-4", _set(size={"height": 56, "width": 112}), "size"),
         ("small-llava-1.5", _set(crop_size=None), "crop_size"),
+        # vLLM stacks the images of a request, which then differ in size
+        ("small-gemma-3", _set(do_resize=False), "do_resize"),
+        ("small-gemma-3", _set(size={"shortest_edge": 96}), "size"),
+        ("small-bagel", _set(do_resize=False), "do_resize"),
+        ("small-glm-4.1v", _class("LlavaProcessor"), "processor_class"),
+        ("small-glm-4.1v", _class("Glm4vProcessorFast"), "processor_class"),
+        ("small-minicpm-v-4.6", _class("LlavaProcessor"), "processor_class"),
     ],
 )
 def test_images_are_not_covered_where_vllm_fails_on_them(

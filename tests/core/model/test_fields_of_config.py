@@ -219,8 +219,13 @@ def test_a_model_that_takes_no_images_answers_texts(
         ("small-minicpm-v-4.6", {"image_mean": None}),
         ("small-minicpm-v-4.6", {"rescale_factor": None}),
         ("small-minicpm-v-4.6", {"downsample_mode": None}),
+        ("small-minicpm-v-4.6", {"image_mean": []}),
+        ("small-minicpm-v-4.6", {"image_std": []}),
+        ("small-minicpm-v-4.6", {"resample": 6}),
         ("small-minicpm-v-4.7", {"do_center_crop": True}),
         ("small-ovis-2.5", {"do_resize": None}),
+        ("small-ovis-2.5", {"size": {}}),
+        ("small-ovis-2.5", {"image_processor_type": "CLIPImageProcessor"}),
         ("small-ovis-2.6", {"image_processor_type": None}),
     ],
 )
