@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 def object_of(name: str, /, config: Any = None, **fields: Any) -> Any:
     """The type of an object with these fields."""
-    made: Any = TypedDict(name, fields)  # type: ignore[operator]  # the fields are values here
+    made: Any = TypedDict(name, fields)  # type: ignore[misc]  # the fields are values here
     return made if config is None else with_config(config)(made)
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from mmroute.specs.field_answers import digest_of, requests_of
-from mmroute.specs.field_changes import TEMPLATE
-from mmroute.specs.field_checks import lay
 from small_families import media_model, write_items
 from small_models import write_model
 
 from mmroute.lab.parity.comparison import our_outcome
+from mmroute.lab.specs.field_answers import digest_of, requests_of
+from mmroute.lab.specs.field_changes import TEMPLATE
+from mmroute.lab.specs.field_checks import lay
 from mmroute.model.resolve import resolve_model
 
 LINES: Final = (Path(__file__).parent / "vectors" / "fields.jsonl").read_text(encoding="utf-8")
