@@ -29,7 +29,7 @@ def template_tools(tools: object) -> list[dict[str, Any]] | None:
 
 def _shown(tool: Tool, sent: Mapping[str, Any]) -> dict[str, Any]:
     _check_types(tool.function.parameters)
-    fields = tool.function.model_dump()
+    fields = dict(vars(tool.function))
     if fields["defer_loading"] is None:
         fields["defer_loading"] = tool.defer_loading
     shown = {

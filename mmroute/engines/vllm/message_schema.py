@@ -17,9 +17,9 @@ OBJECT: Final = (dict, Mapping)
 _ROLE_AND_CONTENT: Final = frozenset({"role", "content"})
 # Fields that no type refuses as texts, and that leave a content with parts to vLLM's own type.
 _TEXTS: Final = frozenset({"role", "content", "name", "reasoning", "task", "tool_call_id"})
-_TYPE_AND_TEXT: Final = frozenset({"type", "text"})
-_TYPE_AND_LINK: Final = frozenset({"type", "image_url"})
-_URL: Final = frozenset({"url"})
+_CALL: Final = frozenset({"id", "function", "type"})
+_CALLED: Final = frozenset({"arguments", "name"})
+_DETAILS: Final = ("auto", "low", "high", "original")
 _EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 
 
@@ -30,11 +30,7 @@ class LateParts(list[Any]):
 
 
 def check_chat(request: Request, known: int = 0) -> list[dict[str, Any]]:
-    """Check the messages of a request but the first `known`, and the options beside them.
-
-    Raises:
-        InexactError: `invalid_request`, `unsupported_field`.
-    """
+    """Check the messages of a request but the first `known`, and the options beside them."""
     messages: object = request.messages
     if type(messages) is not list and (  # which spares a request two slow questions
         isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence)
@@ -59,19 +55,18 @@ def check_chat(request: Request, known: int = 0) -> list[dict[str, Any]]:
 
 
 def check_message(message: object, index: int) -> dict[str, Any]:
-    """A message as vLLM's types make it: known fields are judged and come first.
-
-    Raises:
-        InexactError: `invalid_request`, `unsupported_field`.
-    """
+    """A message as vLLM's types make it: known fields are judged and come first."""
     if _is_plain(message):
         return message
-    from mmroute.engines.judging import judged
-    from mmroute.engines.vllm.message_types import LENIENT, MESSAGE
-
     where = f"messages[{index}]"
     given = _prepared(message, where)
-    checked: dict[str, Any] = judged(MESSAGE.validate_python, given, where, LENIENT)
+    if _is_plain(given) or _has_plain_calls(given):
+        return given
+    from mmroute.engines.judging import judged
+    from mmroute.engines.vllm.message_types import LENIENT, of_role
+
+    judge = of_role(given.get("role")).validate_python
+    checked: dict[str, Any] = judged(judge, given, where, LENIENT)
     reasoning, calls = checked.get("reasoning"), checked.get("tool_calls")
     if isinstance(reasoning, OBJECT) and reasoning.get("type") == "prompt_embeds":
         raise uncovered(f"{where}.reasoning: prompt embeddings are not covered")
@@ -121,33 +116,69 @@ def uncovered(message: str) -> InexactError:
 
 
 def _is_plain(message: object) -> TypeGuard[dict[str, Any]]:
-    """Whether vLLM's own type takes a message as it is: texts, and parts of the commonest kinds."""
+    """Whether vLLM's own type takes a message as it is."""
     if type(message) is not dict:
         return False
     names = message.keys()
     if names != _ROLE_AND_CONTENT and not (
-        names <= _TEXTS and all(type(message[name]) is str for name in names if name != "content")
+        _ROLE_AND_CONTENT <= names <= _TEXTS
+        and all(type(message[name]) is str for name in names if name != "content")
     ):
         return False
-    content = message.get("content")
-    return type(message.get("role")) is str and (
+    content = message["content"]
+    return type(message["role"]) is str and (
         type(content) is str
-        or (type(content) is list and bool(content) and all(map(_is_plain_part, content)))
+        or (type(content) is list and bool(content) and all(map(is_plain_part, content)))
     )
 
 
-def _is_plain_part(part: object) -> bool:
-    if type(part) is not dict:
+def _has_plain_calls(message: dict[str, Any]) -> bool:
+    """Whether an assistant's message has well-formed calls and no parts: they are put in order."""
+    calls = message.get("tool_calls")
+    if type(calls) is not list or not calls or message.get("role") != "assistant":
         return False
-    names, kind = part.keys(), part.get("type")
-    if names == _TYPE_AND_TEXT:
-        return kind == "text" and type(part["text"]) is str
-    if names == _TYPE_AND_LINK:
-        link = part["image_url"]
+    for name, value in message.items():
+        if value is None:
+            if name == "name":
+                return False
+        elif name != "tool_calls" and not (name in _TEXTS and type(value) is str):
+            return False
+    if not all(map(_is_plain_call, calls)):
+        return False
+    ordered = [
+        {"id": call["id"], "function": {"arguments": f["arguments"], "name": f["name"]},
+         "type": "function"}
+        for call in calls for f in [call["function"]]
+    ]  # fmt: skip
+    late = message.get("content", "") is None  # only the type of the role takes it
+    message["tool_calls"] = LateParts(ordered) if late else ordered
+    return True
+
+
+def _is_plain_call(call: object) -> bool:
+    if type(call) is not dict or call.keys() != _CALL or call["type"] != "function":
+        return False
+    function = call["function"]
+    return (
+        type(call["id"]) is str
+        and type(function) is dict
+        and function.keys() == _CALLED
+        and type(function["name"]) is type(function["arguments"]) is str
+    )
+
+
+def is_plain_part(part: object) -> bool:
+    """Whether a part has its own type, which takes any keys that it does not know."""
+    if type(part) is not dict or "prompt_cache_breakpoint" in part:
+        return False
+    kind = part.get("type")
+    if kind == "text":
+        return type(part.get("text")) is str
+    if kind == "image_url":
+        link = part.get("image_url")
         return (
-            kind == "image_url"
-            and type(link) is dict
-            and link.keys() == _URL
-            and type(link["url"]) is str
+            type(link) is dict
+            and type(link.get("url")) is str
+            and link.get("detail", "auto") in _DETAILS
         )
-    return kind == "image" and len(part) == 1
+    return kind == "image"

@@ -11,6 +11,7 @@ Source: vLLM ``renderers/chat_utils/types.py``, ``entrypoints/generate/base/prot
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from typing import Annotated, Any, Final, Literal, NotRequired, Required
 
 from pydantic import ConfigDict, Field, TypeAdapter
@@ -123,10 +124,10 @@ class ChatCompletionToolsParam(TypedDict, total=False):
 
 
 _OPEN: Final = ConfigDict(extra="allow")
-MESSAGE: Final[TypeAdapter[Any]] = TypeAdapter(
-    _Instruction | _User | _Assistant | _Tool | _Function | _AnyRole, config=_OPEN
-)
-"""One message."""
+_OF_ROLE: Final[dict[Any, Any]] = {
+    "developer": _Instruction, "system": _Instruction, "user": _User, "assistant": _Assistant,
+    "tool": _Tool,
+}  # fmt: skip
 MESSAGE_TOOLS: Final[TypeAdapter[Any]] = TypeAdapter(list_of(_DescribedTool), config=_OPEN)
 """The tools of a developer's message."""
 TOOLS: Final[TypeAdapter[list[ChatCompletionToolsParam]]] = TypeAdapter(
@@ -141,3 +142,13 @@ LINKED: Final[dict[str, TypeAdapter[Any]]] = {
 """The types by which vLLM judges a part again where it reads its link."""
 DOCUMENTS: Final[TypeAdapter[Any]] = TypeAdapter(list_of(dict[str, str]))
 """The documents of a request."""
+
+
+def of_role(role: object) -> TypeAdapter[Any]:
+    """The types of one message that its role leaves."""
+    return _adapter(_OF_ROLE.get(role, _Function) if isinstance(role, str) else _Function)
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind | _AnyRole, config=_OPEN)

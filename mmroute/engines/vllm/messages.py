@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from mmroute.chat.conversation import ParsedChat
 from mmroute.chat.parts import MediaPart, Part, TextPart, ToolReference
 from mmroute.chat.renderer import Chat
-from mmroute.engines.vllm.message_schema import OBJECT, LateParts, check_chat, uncovered
+from mmroute.engines.vllm.message_schema import (
+    OBJECT,
+    LateParts,
+    check_chat,
+    is_plain_part,
+    uncovered,
+)
 from mmroute.engines.vllm.tools import with_parsed_arguments
 from mmroute.errors import InexactError, Reason, invalid, json_type, quoted
 from mmroute.requests.items import Modality, checked_uuid
@@ -64,15 +70,7 @@ BILLING_HEADER: Final = "x-anthropic-billing-header"
 
 
 def parse_chat(request: Request, prefix: ChatPrefix | None = None) -> ParsedChat:
-    """Check the messages of a request, and parse them as most of vLLM's renderers do.
-
-    Args:
-        request: the client's request.
-        prefix: the leading messages that the cache knows, which are not checked again.
-
-    Raises:
-        InexactError: `invalid_request`, `unsupported_field`, `unsupported_modality`.
-    """
+    """Check the messages of a request, and parse them as most of vLLM's renderers do."""
     if prefix is None:
         first, checked, media = 0, check_chat(request), {}
     else:
@@ -109,18 +107,7 @@ class VllmChat(Chat):
 def to_conversation(
     chat: ParsedChat, *, content_format: str, placeholders: Mapping[Modality, str]
 ) -> list[dict[str, Any]]:
-    """The messages of a chat as the template gets them, with those that the cache knows.
-
-    Args:
-        chat: the request's chat.
-        content_format: ``openai`` keeps the parts of a message as dicts in their order;
-            ``string`` joins the texts and puts missing placeholders in front.
-        placeholders: the text that is put in front for one item, by modality, with ``{n}`` for
-            the item's number. A modality without a text gets no placeholder.
-
-    Raises:
-        InexactError: `invalid_request`, `placeholder_count_mismatch`.
-    """
+    """The messages of a chat as the template gets them, with those that the cache knows."""
     conversation = [] if chat.prefix is None else chat.prefix.conversation()
     for message, parts in zip(chat.messages, chat.contents, strict=True):
         content: str | list[dict[str, Any]]
@@ -133,11 +120,7 @@ def to_conversation(
 
 
 def read_parts(message: Mapping[str, Any]) -> list[Any]:
-    """The parts of a checked message, which are checked now if the schema left them.
-
-    Raises:
-        InexactError: `invalid_request`.
-    """
+    """The parts of a checked message, which are checked now if the schema left them."""
     parts: list[Any] = message["content"]
     if isinstance(parts, LateParts) and parts.error is not None:
         raise parts.error
@@ -247,7 +230,7 @@ def _url(part: Mapping[str, Any], kind: str) -> str | None:
     if kind == "input_audio":
         data = link.get("data") if isinstance(link, OBJECT) else bool(link)
         url = f"data:audio/wav;base64,{data}" if isinstance(data, str) and data else data
-    elif _is_told_by_keys(part) or (type(link) is dict and len(part) == 2 and len(link) == 1):  # noqa: PLR2004 - type and link
+    elif _is_told_by_keys(part) or is_plain_part(part):
         url = link.get("url") if isinstance(link, OBJECT) else link
     else:
         from mmroute.engines.judging import judged

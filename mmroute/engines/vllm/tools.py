@@ -24,13 +24,7 @@ class OrderedFunction(dict[str, Any]):
 
 
 def normalize_tools(tools: object) -> list[dict[str, Any]] | None:
-    """The tool definitions for the template.
-
-    They have only known fields. A missing description, or missing parameters, are null.
-
-    Raises:
-        InexactError: `invalid_request`.
-    """
+    """The tool definitions for the template, with their known fields only."""
     if tools is None:
         return None
     from mmroute.engines.judging import judged
@@ -54,11 +48,7 @@ def _normalized(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_parsed_arguments(call: Mapping[str, Any]) -> dict[str, Any]:
-    """A tool call whose arguments are an object, which is empty if they are no JSON object.
-
-    Raises:
-        InexactError: `invalid_request`: it is the call of a custom tool, which no template gets.
-    """
+    """A tool call whose arguments are an object, which is empty if they are no JSON object."""
     if call["type"] != "function":
         raise invalid(f"the engine takes no tool calls of type {call['type']!r} for this model")
     function = dict(call["function"])

@@ -13,11 +13,14 @@ from typing import Any, Final, TypeAlias
 
 from mmroute.chat.conversation import ParsedChat
 from mmroute.chat.parts import MediaPart
+from mmroute.engines.judging import judged
 from mmroute.engines.vllm_rust.json_values import parse_json, read_json
+from mmroute.engines.vllm_rust.message_types import TOOLS, of_role
 from mmroute.errors import InexactError, Reason, invalid, json_type, quoted
 from mmroute.requests.items import Modality
 
 _ROLE_AND_CONTENT: Final = frozenset({"role", "content"})
+_ANSWER: Final = _ROLE_AND_CONTENT | {"tool_call_id"}
 _IMAGES: Final = frozenset({"image", "image_url"})
 _REASONING: Final = ("reasoning", "reasoning_content", "thinking")
 # Around a message or a tool in the body of a request: the body itself, and their list.
@@ -110,9 +113,6 @@ def read_messages(given: object, *, empty_arguments: str = "{}") -> list[Message
 
 def read_tools(given: object, where: str) -> list[dict[str, Any]]:
     """Tool definitions as templates get them; `where` is the name of their field."""
-    from mmroute.engines.judging import judged
-    from mmroute.engines.vllm_rust.message_types import TOOLS
-
     read = read_json(given, where, _DEPTH - 1)
     return [_shown(tool) for tool in judged(TOOLS.validate_python, read, where)]
 
@@ -124,14 +124,13 @@ def _message(given: object, where: str, empty_arguments: str) -> Message:
     role, content = message.get("role"), message.get("content")
     if not isinstance(role, str) or role == "function":
         raise invalid(f"{where}.role: the engine takes no messages of the role {quoted(role)}")
-    plain = isinstance(content, str) and message.keys() == _ROLE_AND_CONTENT and role != "tool"
-    if not plain:
-        from mmroute.engines.judging import judged
-        from mmroute.engines.vllm_rust.message_types import of_role
-
-        message = judged(of_role(role).validate_python, message, where)
-    if role == "user" and not content:
+    if role == "user" and content in ("", []):
         raise invalid(f"{where}: the content of a user's message cannot be empty")
+    plain = _ANSWER if role == "tool" else _ROLE_AND_CONTENT
+    call_id = message.get("tool_call_id", "")
+    if isinstance(content, str) and isinstance(call_id, str) and message.keys() == plain:
+        return Message(role, content, call_id=call_id)
+    message = judged(of_role(role).validate_python, message, where)
     named = [name for name in _REASONING if name in message]
     if len(named) > 1:
         raise invalid(f"{where} has its reasoning twice: {', '.join(named)}")
