@@ -41,8 +41,9 @@ class ClippedVideo(ResizedFrames):
         patches = (_PLANNED_SIDE // self.patch_size) ** 2
         room = plan.max_model_len - patches * plan.takes_images
         groups = max(1, room // patches)
-        return self.counted(Groups(groups, *resized(_PLANNED_SIDE, _PLANNED_SIDE, self))).total
+        square = resized(_PLANNED_SIDE, _PLANNED_SIDE, self)
+        return self.counted((groups, *square, None)).total
 
     def counted(self, of: Groups) -> Count:
-        tokens = of.number * of.rows * of.columns
-        return Count(whole=tokens // self.temporal_patch_size + _ENDS)
+        groups, rows, columns, _ = of
+        return Count(whole=groups * rows * columns // self.temporal_patch_size + _ENDS)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, TypeAlias
 
 import numpy as np
 
@@ -23,7 +23,6 @@ from mmroute.geometry.grids.smart_resize import (
     largest_rectangle,
     resized,
     unresized,
-    within_limits,
 )
 from mmroute.requests.items import ImageSize, VideoSize
 
@@ -39,13 +38,8 @@ _AROUND: Final = 2  # begin and end of a pair, and of the video
 _PLANNED_MIN_PIXELS: Final = 112 * 112
 
 
-class Groups(NamedTuple):
-    """The groups of a video, rows and columns of tokens of each, and their times; None: no text."""
-
-    number: int
-    rows: int
-    columns: int
-    times: tuple[float, ...] | None = None
+Groups: TypeAlias = tuple[int, int, int, tuple[float, ...] | None]
+"""The number of groups, rows and columns of tokens of each, and their times; None: no text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,11 +62,12 @@ class FrameGroups(MergedFrames):
 
     def counted(self, of: Groups) -> Count:
         """The tokens of groups. Those with times are written one by one, each with whole tokens."""
-        patches = of.rows * of.columns * self.merge_size**2
+        number, rows, columns, times = of
+        patches = rows * columns * self.merge_size**2
         merged = (self.fixed_merge or self.merge_size) ** 2
-        if of.times is not None:
-            return Count(of.number, 1, patches // merged, times=of.times)
-        return Count(whole=of.number * patches // merged)
+        if times is not None:
+            return Count(number, 1, patches // merged, 0, times)
+        return Count(0, 0, 1, number * patches // merged)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +82,7 @@ class ResizedFrames(FrameGroups):
 
     def groups(self, video: VideoSize) -> Groups:
         groups = -(-len(self.frames(video).indices) // self.temporal_patch_size)
-        return Groups(groups, *self._frame(video.height, video.width))
+        return groups, *self._frame(video.height, video.width), None
 
     def _frame(self, height: int, width: int) -> tuple[int, int]:
         """Rows and columns of tokens of a frame."""
@@ -108,7 +103,7 @@ class FramePairs(ResizedFrames):
         """Pairs of frames of the size of the largest image, or squares."""
         if self.planned_side is not None:
             square = self._frame(self.planned_side, self.planned_side)
-            return self.counted(Groups(_PLANNED_SQUARES, *square)).total
+            return self.counted((_PLANNED_SQUARES, *square, None)).total
         pairs = plan.max_model_len // max(1, plan.largest_image)
         return min(_MOST_PAIRS, max(1, pairs)) * plan.largest_image
 
@@ -158,7 +153,7 @@ class ResizedVideo(ResizedFrames):
         groups = -(-frames // _PAIR)
         frames = max(_PAIR, frames)
         even = round(frames / _PAIR) * _PAIR
-        return groups * math.prod(within_limits(side, side, self, frames=frames, counted=even))
+        return groups * math.prod(resized(side, side, self, frames=frames, counted=even))
 
     def groups(self, video: VideoSize) -> Groups:
         times = self._times(video, self.frames(video))
@@ -172,7 +167,7 @@ class ResizedVideo(ResizedFrames):
         groups: tuple[float, ...] = tuple(map(int, firsts))
         if self.time_is == "mean":
             groups = tuple((a + b) / 2 for a, b in zip(firsts, lasts, strict=True))
-        return Groups(len(groups), *tokens, groups)
+        return len(groups), *tokens, groups
 
     def _times(self, video: VideoSize, frames: Frames) -> list[float]:
         """Seconds at which the frames stand that the processor takes."""

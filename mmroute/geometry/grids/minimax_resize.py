@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from mmroute.errors import InexactError, Reason, image_refused
-from mmroute.geometry.grid import CachePlan
+from mmroute.geometry.grid import CachePlan, Count
 from mmroute.geometry.grids.frame_groups import Groups, ResizedFrames
 from mmroute.geometry.grids.smart_resize import (
     MAX_ASPECT,
@@ -21,7 +21,6 @@ from mmroute.geometry.grids.smart_resize import (
     check_aspect,
     resized,
     unresized,
-    within_limits,
 )
 from mmroute.requests.items import ImageSize, VideoSize
 
@@ -47,6 +46,9 @@ class MiniMaxResize(SmartResize):
             side = min(self.max_long_side, math.isqrt(_MAX_TOTAL_PIXELS))
         return max(1, side // self.factor) ** 2
 
+    def count(self, image: ImageSize) -> Count:
+        return Count(*self._tokens(image))
+
     def _tokens(self, image: ImageSize) -> tuple[int, int]:
         height, width = image.height, image.width
         if not self.resize:
@@ -56,12 +58,12 @@ class MiniMaxResize(SmartResize):
             return self._by_long_side(height, width, self.max_long_side)
         if self.enlarges and min(height, width) < _MIN_SHORT_SIDE:
             return self._enlarged(height, width)
-        return within_limits(height, width, self)
+        return resized(height, width, self, as_they_are=True)
 
     def _enlarged(self, height: int, width: int) -> tuple[int, int]:
         scale = _MIN_SHORT_SIDE / min(height, width)
         height, width = (math.floor(side * scale + 0.5) for side in (height, width))
-        grid = within_limits(height, width, self)
+        grid = resized(height, width, self, as_they_are=True)
         fits = math.prod(grid) * self.factor**2 <= self.max_pixels
         if fits and max(grid) <= MAX_ASPECT * min(grid):
             return grid
@@ -72,7 +74,7 @@ class MiniMaxResize(SmartResize):
             math.ceil(side / excess) if side == short else math.floor(side / excess)
             for side in (height, width)
         )
-        return within_limits(height, width, self)
+        return resized(height, width, self, as_they_are=True)
 
     def _by_long_side(self, height: int, width: int, longest: int) -> tuple[int, int]:
         scale = 1.0
@@ -113,4 +115,4 @@ class MiniMaxVideo(ResizedFrames):
         frames = self.frames(video)
         firsts = frames.indices[:: self.temporal_patch_size]
         times = tuple(index / frames.fps for index in firsts) if frames.fps > 0 else ()
-        return Groups(len(firsts), *tokens, times)
+        return len(firsts), *tokens, times

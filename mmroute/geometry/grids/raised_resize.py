@@ -93,4 +93,4 @@ class RaisedVideo(FrameGroups):
         total = self.total_pixels or self.total_tokens * self.factor**2
         shared = max(least, min(total * group // max(frames, 1), most))
         times = tuple(float(at) for at in range(0, frames, group))
-        return Groups(len(times), *frame.resized(video.height, video.width, shared), times)
+        return len(times), *frame.resized(video.height, video.width, shared), times

@@ -197,8 +197,7 @@ def enlarge_to_factor(height: int, width: int, factor: int) -> tuple[int, int]:
     """
     if min(height, width) < factor:
         scale = max(factor / height, factor / width)
-        height, width = int(height * scale), int(width * scale)
-    check_aspect(height, width)
+        return int(height * scale), int(width * scale)
     return height, width
 
 
@@ -216,33 +215,34 @@ def _clipped(height: int, width: int, factor: int) -> tuple[int, int]:
 
 
 def resized(
-    height: int, width: int, by: Resizing, *, frames: int = 1, counted: int = 0
+    height: int,
+    width: int,
+    by: Resizing,
+    *,
+    frames: int = 1,
+    counted: int = 0,
+    as_they_are: bool = False,
 ) -> tuple[int, int]:
-    """Rows and columns of tokens of an image or a frame, by the numbers of a grid."""
-    factor = by.factor
-    match by.short_sides:
-        case "enlarged":
+    """Rows and columns of tokens of an image or a frame, by the numbers of a grid.
+
+    Sides that are taken as they are may be short, or of any aspect.
+    """
+    factor, rule = by.factor, by.short_sides
+    if rule == "clipped":
+        height, width = _clipped(height, width, factor)
+    elif not as_they_are:
+        if rule == "enlarged":
             height, width = enlarge_to_factor(height, width, factor)
-        case "enlarged_in_turn":
+        elif rule == "enlarged_in_turn":
             if height < factor:
                 height, width = factor, round(width * factor / height)
             if width < factor:
                 height, width = round(height * factor / width), factor
-        case "clipped":
-            height, width = _clipped(height, width, factor)
-    if by.short_sides != "clipped":
         check_aspect(height, width)
-    return within_limits(height, width, by, frames=frames, counted=counted)
-
-
-def within_limits(
-    height: int, width: int, by: Resizing, *, frames: int = 1, counted: int = 0
-) -> tuple[int, int]:
-    """Rows and columns of tokens of sides that are taken as they are."""
     return smart_resize(
         height,
         width,
-        factor=by.factor,
+        factor=factor,
         min_pixels=by.min_pixels,
         max_pixels=by.max_pixels,
         frames=frames,
@@ -272,9 +272,10 @@ def smart_resize(
     >>> smart_resize(720, 1280, factor=32, min_pixels=65536, max_pixels=16777216)
     (22, 40)
     """
+    unit = factor * factor
     rows = max(least_rounded, round(height / factor))
     columns = max(least_rounded, round(width / factor))
-    volume = (counted_frames or frames) * rows * columns * factor**2
+    volume = (counted_frames or frames) * rows * columns * unit
     if volume > max_pixels:
         shrink = math.sqrt(frames * height * width / max_pixels)
         rows = max(least_shrunk, math.floor(height / shrink / factor))
@@ -282,7 +283,7 @@ def smart_resize(
     elif volume < min_pixels:
         grow = math.sqrt(min_pixels / (frames * height * width))
         rows, columns = math.ceil(height * grow / factor), math.ceil(width * grow / factor)
-    area = rows * columns * factor**2
+    area = rows * columns * unit
     if not area:
         raise image_refused(f"{width}x{height}", "a side becomes 0")
     if area > _MOST_PIXELS:
