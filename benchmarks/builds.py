@@ -25,7 +25,7 @@ from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from mmroute import FastPaths, MmrouteError, Normalizer
-from mmroute.engines.settings import EngineSettings
+from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.lab.bench.children import Build, Child, in_turns, this_build
 from mmroute.lab.bench.latency import Hashing
 from mmroute.lab.bench.machine import machine
@@ -242,7 +242,7 @@ def _mixes(arguments: argparse.Namespace, loading: Mapping[str, Any]) -> Sequenc
         return [_MIXES[arguments.mix]]
     if arguments.input is None:
         return [*MIXES.values()]
-    settings = EngineSettings.from_args(arguments.engine_args or "")
+    settings = VllmSettings.from_args(arguments.engine_args or "")
     reference = Normalizer.from_pretrained(
         **loading, engine_settings=settings, fast_paths=REFERENCE_ONLY
     )

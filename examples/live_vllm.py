@@ -22,9 +22,10 @@ import sys
 import threading
 from collections.abc import Iterable
 
-from mmroute import EngineSettings, Normalizer
+from mmroute import Normalizer
 from mmroute.answering.routing import Routing
 from mmroute.cli.answer_lines import answer_line
+from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.kv_events import BlockIndex, Received, Subscriber
 from mmroute.kv_events.streams import Message
 
@@ -46,7 +47,7 @@ def main() -> None:
     parser.add_argument("--engine-args", default="")
     arguments = parser.parse_args()
     normalizer = Normalizer.from_pretrained(
-        arguments.model, engine_settings=EngineSettings.from_args(arguments.engine_args)
+        arguments.model, engine_settings=VllmSettings.from_args(arguments.engine_args)
     )
     index = BlockIndex()
     for given in arguments.worker:

@@ -13,7 +13,7 @@ from mmroute.answering.caches import NO_CACHES, Caches
 from mmroute.answering.pipeline import answer
 from mmroute.answering.routing import Routing
 from mmroute.answering.stages import Stopwatch
-from mmroute.engines.settings import EngineSettings
+from mmroute.engine import EngineSettings
 from mmroute.errors import ModelError, Reason, quoted
 from mmroute.net.links import ImageLinks
 from mmroute.requests.request import Request, RequestFields
@@ -44,7 +44,7 @@ class Normalizer:
 
     def __repr__(self) -> str:
         model = self.model
-        return f"<Normalizer of {model.name}: {model.family.family}, {model.engine.name}>"
+        return f"<Normalizer of {model.name}: {model.family.family}, {model.engine.release.name}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the arguments of `from_pretrained`, with which another process loads the model."""
@@ -146,7 +146,6 @@ class Normalizer:
         """
         from mmroute.model.resolve import with_same_prompts  # jinja2, pydantic
 
-        settings = engine_settings or EngineSettings()
         changed = {"backend": backend, "model_id": model_id, "engine_settings": engine_settings}
         source = {
             "model": self.model.name,
@@ -155,7 +154,7 @@ class Normalizer:
             **(self._loaded_with or {}),
             **changed,
         }
-        other = with_same_prompts(self.model, backend, model_id, settings)
+        other = with_same_prompts(self.model, backend, model_id, engine_settings)
         if other is None:
             return _load(source)
         return replace(self, model=other, _loaded_with=source)  # `caches`: the same prompts

@@ -12,13 +12,19 @@ from typing import Any, Final, get_type_hints
 from mmroute.errors import SpecError
 
 OF_ENGINES: Final[Mapping[str, Mapping[str, str]]] = {
+    "mmroute.engines": {
+        "sglang": "mmroute.engines.sglang.profile:find_version",
+        "vllm": "mmroute.engines.vllm.versions:find_version",
+        "vllm-rust": "mmroute.engines.vllm_rust.profile:find_version",
+    },
     "mmroute.placements": {
         "exact_in_text": "mmroute.engines.sglang.exact_targets:ExactInText",
         "exact_pads": "mmroute.engines.sglang.exact_targets:ExactPads",
         "exact_rows": "mmroute.engines.sglang.exact_targets:ExactRows",
+        "targets_alone": "mmroute.engines.vllm_rust.targets_alone:TargetsAlone",
     },
 }
-"""What the engines of this package add, by group, as an installed package's entry points do."""
+"""The engines of this package and what they add, as entry points of packages do: by group."""
 
 
 def entry_points(group: str) -> EntryPoints:

@@ -49,8 +49,9 @@ def rows() -> list[tuple[str, ...]]:
     """What is asked, and the prompt of each frontend."""
     from small_models import SMALL_MODELS, write_model
 
-    from mmroute import EngineSettings, Normalizer
-    from mmroute.engines.frontends import Frontend
+    from mmroute import Normalizer
+    from mmroute.engines.vllm.settings import VllmSettings
+    from mmroute.engines.vllm_rust.settings import RustSettings
 
     found: list[tuple[str, ...]] = []
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
@@ -58,10 +59,9 @@ def rows() -> list[tuple[str, ...]]:
         model = write_model(SMALL_MODELS["small-llava-1.5"](), Path(folder) / "model")
         for what, template, request in EXAMPLES:
             texts = []
-            for frontend in (Frontend.PYTHON, Frontend.RUST):
-                settings = EngineSettings(frontend=frontend, chat_template=template)
+            for settings in (VllmSettings, RustSettings):
                 normalizer = Normalizer.from_pretrained(
-                    model, model_id="model", engine_settings=settings
+                    model, model_id="model", engine_settings=settings(chat_template=template)
                 )
                 routing = normalizer.normalize(**request, add_generation_prompt=False)
                 decode = normalizer.model.tokenizer.decode

@@ -50,12 +50,12 @@ def main() -> None:
     from image_vectors import file_urls
     from small_models import SMALL_MODELS, fingerprint, write_model
 
-    from mmroute.engines.known import find_engine
+    from mmroute.engine import find_engine
     from mmroute.engines.running import running_engine
 
     urls, running = file_urls(), importlib.metadata.version("vllm")
     profile = running_engine("vllm", running).profile or find_engine("vllm")
-    era = VECTORS / "versions" / profile.era.replace(" to ", "-")
+    era = VECTORS / "versions" / profile.release.era.replace(" to ", "-")
     for model in arguments.models:
         _, *cases = map(json.loads, (VECTORS / "images" / f"{model}.jsonl").open(encoding="utf-8"))
         with tempfile.TemporaryDirectory() as directory:

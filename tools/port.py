@@ -308,11 +308,11 @@ def write(version: str, *, same: bool) -> None:
     """Add a release to the newest profile, or make that one an era of its own."""
     profile, versions = (f.read_text(encoding="utf-8") for f in (PROFILE, VERSIONS))
     head = re.search(
-        r'"vllm",\n    "(.*)",\n    era="(.*)",\n(.*\n)    proved=frozenset\({(.*)}\)', profile
+        r'"vllm",\s+"(.*?)",\s+"(.*?)",\s+"(.*?)",\s+proved=frozenset\({(.*?)}\)', profile
     )
     if head is None:
         sys.exit(f"{PROFILE}: its first lines are not as this program knows them")
-    newest, era, between, proved = head.groups()
+    newest, era, prompts, proved = head.groups()
     minor = version.rpartition(".")[0]
     if same:
         eras, releases = f"{era.partition(' ')[0]} to {minor}", f'{proved}, "{version}"'
@@ -320,16 +320,15 @@ def write(version: str, *, same: bool) -> None:
         eras, releases = minor, f'"{version}"'
         name, follower = f"_V{era.split()[-1].replace('.', '_')}", "replace(\n    VLLM,"
         skeleton = (
-            f'{name}: Final = replace(\n    VLLM,\n    version="{newest}",\n    era="{era}",\n'
-            f"    proved=frozenset({{{proved}}}),\n)\n"
+            f"{name}: Final = replace(\n    VLLM,\n    release=Release(\n        "
+            f'"vllm", "{newest}", "{era}", "{prompts}", proved=frozenset({{{proved}}})\n    ),\n)\n'
         )
         at = versions.index(follower)
         start = versions.rindex("\n_V", 0, at) + 1
         rest = versions[start:].replace(follower, f"replace(\n    {name},", 1)
         versions = versions[:start] + skeleton + rest.replace("(VLLM, ", f"(VLLM, {name}, ", 1)
         VERSIONS.write_text(versions, encoding="utf-8")
-    entry = f'"vllm",\n    "{version}",\n    era="{eras}",\n'
-    entry += f"{between}    proved=frozenset({{{releases}}})"
+    entry = f'"vllm", "{version}", "{eras}", "{prompts}", proved=frozenset({{{releases}}})'
     PROFILE.write_text(profile.replace(head[0], entry), encoding="utf-8")
 
 

@@ -18,8 +18,9 @@ from urllib.parse import urlsplit
 
 from traffic import CHATS, Asked, picture, video
 
-from mmroute import EngineSettings, Normalizer, from_openai
+from mmroute import Normalizer, from_openai
 from mmroute.engines.vllm.serve_command import parse_command
+from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.kv_events import BlockIndex, Subscriber, WorkerRank
 from mmroute.lab.engines.vllm.environment import NEWEST, engine_environment
 from mmroute.lab.engines.vllm.process import free_port
@@ -163,7 +164,7 @@ class Fleet:
 
     model: str
     served: str
-    settings: EngineSettings
+    settings: VllmSettings
     workers: Sequence[Worker]
     num_blocks: int
     loras: Mapping[str, str] = field(default_factory=dict)
@@ -273,5 +274,5 @@ def engines(model: str, count: int, blocks: int, python: Path | None) -> Iterato
                 body = {"model": served, "messages": messages, "max_tokens": 1}
                 with suppress(RefusedError):  # by a model without videos
                     worker.post(CHATS, json.dumps(body).encode())
-        settings = EngineSettings.from_args(started[0].command.line)
+        settings = VllmSettings.from_args(started[0].command.line)
         yield stack.enter_context(Fleet(model, served, settings, workers, blocks))

@@ -18,7 +18,8 @@ import msgspec
 import zmq
 from fleet import BLOCK_SIZE, ENGINE, Counted, Fleet
 
-from mmroute import EngineSettings, Normalizer, from_openai
+from mmroute import Normalizer, from_openai
+from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.hashing import event_extra_keys
 from mmroute.lab.traces.block_cache import BlockCache
 
@@ -158,7 +159,7 @@ class _Handler(BaseHTTPRequestHandler):
 @contextmanager
 def simulation(model: str, served: str, count: int, blocks: int) -> Iterator[Fleet]:
     """A fleet of simulated workers."""
-    settings = EngineSettings.from_args(ENGINE.format(model=served, blocks=blocks))
+    settings = VllmSettings.from_args(ENGINE.format(model=served, blocks=blocks))
     normalizer = Normalizer.from_pretrained(model, engine_settings=settings)
     workers = [SimulatedEngine(f"worker-{n}", served, blocks, normalizer) for n in range(count)]
     loras = {ADAPTER: "/adapter"}

@@ -15,7 +15,7 @@ class HashForm(StrEnum):
     HEX = "hex"
     """In full, as hexadecimal digits."""
     INT = "int"
-    """As the 64-bit integers of the engine's events: vLLM's unsigned, SGLang's signed.
+    """As the 64-bit integers of the engine's events: of blocks unsigned, of pages signed.
 
     A JSON reader that knows doubles only, such as JavaScript's, rounds those beyond 2^53. The last
     16 digits of the hexadecimal form are the same 64 bits.

@@ -41,15 +41,15 @@ def identities_of(
         placeholders: the places of the items, by position.
 
     Raises:
-        InexactError: an error of the engine's `Identify` or `check_names`.
+        InexactError: an error of the engine's `Identify` or `check`.
     """
-    request, read = prepared.request, model.engine.read_mm_hash
-    if read is not None and (request.mm_hashes or request.messages is not None):
-        # The engine ignores a list of another length. A uuid in a chat names no image to it.
-        if len(request.mm_hashes) != len(placeholders):
-            return (None,) * len(placeholders)
-        each = [model.media[placed.modality].identity for placed in placeholders]
-        return tuple(map(read, request.mm_hashes, each))
+    if not placeholders:
+        return ()
+    naming = model.engine.naming
+    each = [model.media[placed.modality].identity for placed in placeholders]
+    of_request = naming.of_request(prepared.request, each)
+    if of_request is not None:
+        return of_request
     waiting: dict[Modality, Iterator[Identity | None]] = {}
     named: list[tuple[Item, Identity]] = []
     for modality, listed in prepared.items.items():
@@ -62,7 +62,7 @@ def identities_of(
         named += [(item, identity) for item, identity in pairs if identity is not None]
     if named:
         forms = {modality: model.media[modality].identity for modality in prepared.items}
-        model.engine.check_names(named, prepared.items, forms)
+        naming.check(named, prepared.items, forms)
     return tuple([next(waiting[placed.modality]) for placed in placeholders])
 
 
@@ -70,13 +70,13 @@ def _of_modality(
     model: ResolvedModel, prepared: Prepared, modality: Modality, items: Sequence[Item]
 ) -> list[Identity | None]:
     """The identities of the items of one modality, in their order."""
-    engine, rules, request = model.engine, model.media[modality], prepared.request
+    naming, rules, request = model.engine.naming, model.media[modality], prepared.request
     geometry = prepared.geometries[modality]
     flag = rules.identity_flag
     flags = {flag.name: _holds(flag, len(items), geometry)} if flag else _NO_FLAGS
     overrides = _overrides(model, request, modality)
-    key = (engine.identify, model.model_id, rules.identity, *flags.values())
-    by_lora = f"{request.lora.name}:" if request.lora and engine.lora_in_identities else ""
+    key = (naming.identify, model.model_id, rules.identity, *flags.values())
+    by_lora = f"{request.lora.name}:" if request.lora and naming.lora_first else ""
     identities: list[Identity | None] = []
     for item in items:
         known = None
@@ -84,7 +84,7 @@ def _of_modality(
             known = item.identities
         identity = known.get(key) if known else None
         if identity is None:
-            identity = engine.identify(
+            identity = naming.identify(
                 item,
                 overrides=overrides,
                 frames=geometry.frames(item.size) if isinstance(item, VideoFile) else None,

@@ -25,7 +25,7 @@ from mmroute.requests.items import (
 
 if TYPE_CHECKING:
     from mmroute.answering.prepared import Geometries
-    from mmroute.engines.profile import EngineProfile
+    from mmroute.engine import Limits
     from mmroute.images.known_files import KnownFiles
     from mmroute.net.fetching import LinkFetcher
     from mmroute.net.links import ImageLinks
@@ -51,7 +51,7 @@ _IMAGE_READING: Final[Mapping[str, Callable[[object], bool]]] = {
 """The ``media_io_kwargs`` of images, each with the check that the picture is still RGB."""
 
 
-def items_beside_prompt(request: Request, engine: EngineProfile) -> Items:
+def items_beside_prompt(request: Request, limits: Limits) -> Items:
     """The items beside a prompt, which has placeholders for them.
 
     Raises:
@@ -60,13 +60,13 @@ def items_beside_prompt(request: Request, engine: EngineProfile) -> Items:
     items = request.items
     if request.media_io_kwargs:
         _check_media_io(request, items)
-    return {modality: _within_limits(listed, engine) for modality, listed in items.items()}
+    return {modality: _within_limits(listed, limits) for modality, listed in items.items()}
 
 
 def items_of_parts(
     parts: Mapping[Modality, Sequence[MediaPart]],
     request: Request,
-    engine: EngineProfile,
+    limits: Limits,
     links: ImageLinks | None,
     files: KnownFiles | None,
 ) -> Items:
@@ -79,7 +79,7 @@ def items_of_parts(
     Args:
         parts: the parts by modality, in the order of the messages.
         request: the request to which they belong.
-        engine: the engine whose limits hold.
+        limits: the limits of the engine.
         links: permission to follow links to images; None if no link is followed.
         files: the cache of images in data URLs; None for no cache.
 
@@ -91,14 +91,14 @@ def items_of_parts(
     fetcher = None if links is None else _fetcher(links)
     items: dict[Modality, Sequence[Item]] = {}
     local = None
-    if parts and engine.local_media_path is not None:
-        local = LocalFiles(engine.local_media_path)
+    if parts and limits.local_media_path is not None:
+        local = LocalFiles(limits.local_media_path)
     for modality, own in parts.items():
-        if engine.media_domains:
-            _check_domains(own, engine.media_domains)
+        if limits.media_domains:
+            _check_domains(own, limits.media_domains)
         waiting = iter(beside.get(modality, ()))
-        read = _item_of_each_part(own, waiting, request, engine, fetcher, local=local, files=files)
-        items[modality] = _within_limits(read, engine)
+        read = _item_of_each_part(own, waiting, request, limits, fetcher, local=local, files=files)
+        items[modality] = _within_limits(read, limits)
         if left := len(list(waiting)):
             raise left_over(modality, left, len(beside[modality]))
     for modality, listed in beside.items():
@@ -132,12 +132,12 @@ def left_over(modality: Modality, left: int, count: int) -> InexactError:
     )
 
 
-def check_decoded(items: Items, engine: EngineProfile, geometries: Geometries) -> None:
+def check_decoded(items: Items, limits: Limits, geometries: Geometries) -> None:
     """Refuse a request with videos or audio that is too large for the engine to decode.
 
     Args:
         items: the request's items.
-        engine: the engine whose limits hold.
+        limits: the limits of the engine.
         geometries: the geometries of their modalities, which know the frames that are decoded.
 
     Raises:
@@ -154,11 +154,11 @@ def check_decoded(items: Items, engine: EngineProfile, geometries: Geometries) -
                     units = len(frames.indices) * size.width * size.height
                 case AudioLength():
                     units = size.num_samples
-            decoded += units * engine.bytes_per_unit[modality]
-    if decoded > engine.max_decoded_bytes:
+            decoded += units * limits.bytes_per_unit[modality]
+    if decoded > limits.max_decoded_bytes:
         raise InexactError(
             Reason.ITEM_REFUSED,
-            f"the engine decodes at most {engine.max_decoded_bytes} bytes of media for one "
+            f"the engine decodes at most {limits.max_decoded_bytes} bytes of media for one "
             f"request; these have {decoded}",
         )
 
@@ -167,7 +167,7 @@ def _item_of_each_part(
     parts: Sequence[MediaPart],
     waiting: Iterator[Item],
     request: Request,
-    engine: EngineProfile,
+    limits: Limits,
     fetcher: LinkFetcher | None,
     *,
     local: LocalFiles | None,
@@ -177,11 +177,11 @@ def _item_of_each_part(
     for part in parts:
         url = part.url
         if url is not None and is_data_url(url):
-            yield _read(part, url, request, engine, files)
+            yield _read(part, url, request, limits, files)
         elif url is not None and local is not None and is_file_link(url):
-            yield _read(part, local.read(url), request, engine, files)
+            yield _read(part, local.read(url), request, limits, files)
         elif url is not None and fetcher is not None and fetcher.may_follow(url):
-            yield _fetched(part, url, fetcher, engine)
+            yield _fetched(part, url, fetcher, limits)
         else:
             item = next(waiting, None)
             if item is None:
@@ -189,7 +189,7 @@ def _item_of_each_part(
             yield item if part.uuid is None else with_uuid(item, part.uuid)
 
 
-def _fetched(part: MediaPart, url: str, fetcher: LinkFetcher, engine: EngineProfile) -> Item:
+def _fetched(part: MediaPart, url: str, fetcher: LinkFetcher, limits: Limits) -> Item:
     """The item behind a link. Of videos and audio only the header is fetched, where that is enough.
 
     The identity of a video without a uuid takes the whole file.
@@ -197,7 +197,7 @@ def _fetched(part: MediaPart, url: str, fetcher: LinkFetcher, engine: EngineProf
     accept = f"{part.modality}/*"
     match part.modality:
         case Modality.IMAGE:
-            upright = engine.applies_exif_orientation
+            upright = limits.applies_exif_orientation
             return read_image(fetcher.fetch(url), uuid=part.uuid, upright=upright)
         case Modality.VIDEO:
             from mmroute.videos.reading import video_in  # rarely needed
@@ -213,7 +213,7 @@ def _read(
     part: MediaPart,
     source: str | bytes,
     request: Request,
-    engine: EngineProfile,
+    limits: Limits,
     files: KnownFiles | None,
 ) -> Item:
     """The item in a data URL, or in the bytes of a file."""
@@ -221,7 +221,7 @@ def _read(
         case Modality.IMAGE:
             if files is not None and isinstance(source, str):
                 source = files.of_url(source)
-            return read_image(source, uuid=part.uuid, upright=engine.applies_exif_orientation)
+            return read_image(source, uuid=part.uuid, upright=limits.applies_exif_orientation)
         case Modality.VIDEO:
             from mmroute.videos.reading import DEFAULT_FRAMES, read_video  # rarely needed
 
@@ -255,39 +255,39 @@ def _unturned(item: Item) -> Item:
     return replace(item, size=replace(item.unturned, uuid=item.size.uuid))
 
 
-def _within_limits(items: Iterable[Item], engine: EngineProfile) -> list[Item]:
+def _within_limits(items: Iterable[Item], limits: Limits) -> list[Item]:
     """The items of a modality, if they are within the limits of the engine."""
     taken: list[Item] = []
     decoded = 0
-    bytes_per_pixel = engine.bytes_per_unit[Modality.IMAGE]
-    for item in items if engine.applies_exif_orientation else map(_unturned, items):
+    bytes_per_pixel = limits.bytes_per_unit[Modality.IMAGE]
+    for item in items if limits.applies_exif_orientation else map(_unturned, items):
         taken.append(item)
         size = item.size
         if isinstance(size, AudioLength):
-            _check_audio(size, engine)
+            _check_audio(size, limits)
             continue
         pixels = size.width * size.height
-        if pixels > engine.max_image_pixels:
+        if pixels > limits.max_image_pixels:
             raise InexactError(
                 Reason.IMAGE_REFUSED,
-                f"the engine decodes no picture of more than {engine.max_image_pixels} pixels, "
+                f"the engine decodes no picture of more than {limits.max_image_pixels} pixels, "
                 f"found {size}",
             )
         if isinstance(size, VideoSize):
             continue
         decoded += pixels * bytes_per_pixel
-        if decoded > engine.max_decoded_bytes:
+        if decoded > limits.max_decoded_bytes:
             raise InexactError(
                 Reason.IMAGE_REFUSED,
-                f"the engine decodes at most {engine.max_decoded_bytes} bytes of images for one "
+                f"the engine decodes at most {limits.max_decoded_bytes} bytes of images for one "
                 f"request; these have {decoded} or more",
             )
     return taken
 
 
-def _check_audio(audio: AudioLength, engine: EngineProfile) -> None:
-    seconds, most = engine.max_audio_seconds, engine.max_audio_bytes
-    decoded = audio.num_samples * audio.channels * engine.bytes_per_unit[Modality.AUDIO]
+def _check_audio(audio: AudioLength, limits: Limits) -> None:
+    seconds, most = limits.max_audio_seconds, limits.max_audio_bytes
+    decoded = audio.num_samples * audio.channels * limits.bytes_per_unit[Modality.AUDIO]
     if audio.num_samples > seconds * audio.sampling_rate or decoded > most:
         raise InexactError(
             Reason.ITEM_REFUSED,

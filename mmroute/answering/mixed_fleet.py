@@ -51,7 +51,8 @@ def answer_for(
 def _same_prompt(first: ResolvedModel, second: ResolvedModel, prepared: Prepared) -> bool:
     if first.chat is not second.chat:
         return False
-    if first.engine.applies_exif_orientation == second.engine.applies_exif_orientation:
+    one, other = first.engine.limits, second.engine.limits
+    if one.applies_exif_orientation == other.applies_exif_orientation:
         return True
     files = [i for listed in prepared.items.values() for i in listed if isinstance(i, ImageFile)]
     return all(replace(file.size, uuid=None) == file.unturned for file in files)

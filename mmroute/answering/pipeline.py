@@ -6,7 +6,7 @@ only looked up here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from mmroute.answering.caches import NO_CACHES, Caches
@@ -24,7 +24,6 @@ from mmroute.answering.prompt_ids import (
 from mmroute.answering.routing import Routing, SizedItems
 from mmroute.answering.stages import Stage, Stopwatch
 from mmroute.chat import Continued
-from mmroute.engines.hashes import Hashes, RefusedHashes
 from mmroute.errors import (
     InexactError,
     Reason,
@@ -34,6 +33,7 @@ from mmroute.errors import (
     item_refused,
 )
 from mmroute.geometry import Overrides
+from mmroute.hashing.hashes import Hashes, RefusedHashes
 from mmroute.placement import Expansion, Insertion
 from mmroute.requests.items import AudioLength, ImageSize, Items, Modality, VideoSize
 from mmroute.requests.request import Request, lora_of
@@ -61,8 +61,7 @@ def prepare(
         InexactError: there is no exact answer.
     """
     request.check()
-    model.engine.check_cache_salt(request.cache_salt)
-    request = model.engine.with_defaults(request, model.settings, model.chat)
+    request = model.engine.accept(request, model.chat)
     if request.messages is None:
         items = _prompt_items(model, request)
         if watch is not None:
@@ -76,7 +75,7 @@ def prepare(
         return Prepared(request, ids, items, {}, {}, ())
     geometries = {modality: geometry_of(model, request, modality) for modality in items}
     if not items.keys() <= _IMAGES:  # images alone were added up when they were read
-        check_decoded(items, model.engine, geometries)
+        check_decoded(items, model.engine.limits, geometries)
     sizes = {modality: tuple([item.size for item in listed]) for modality, listed in items.items()}
     insertions = _insertions(model, geometries, sizes)
     if watch is not None:
@@ -129,7 +128,7 @@ def answer(
             return Routing(reason=inexact.reason, message=str(inexact))
         raise
     sized: SizedItems | None = None
-    if prepared.items and model.engine.takes_metadata:
+    if prepared.items and model.engine.limits.takes_metadata:
         listed = [
             (modality, prepared.geometries[modality], sizes)
             for modality, sizes in prepared.sizes.items()
@@ -143,7 +142,7 @@ def answer(
         lora=request.lora,
         cache_salt=request.cache_salt,
         hashing=_hashing(model, request),
-        reads_cache=request.reads_cache and model.settings.prefix_caching,
+        reads_cache=request.reads_cache and model.hashing.settings.keeps_blocks,
         _token_ids=expansion.token_ids,
         _unexpanded=prepared.ids,
         _hash_cache=caches.hashes,
@@ -153,35 +152,15 @@ def answer(
 
 def with_adapter(model: ResolvedModel, request: Request) -> Request:
     """The request with the adapter that it names as its model, if it names one."""
-    loras = model.settings.loras
+    loras = model.engine.naming.loras
     if loras and request.lora is None and isinstance(request.model, str):
         return request._replace(lora=lora_of(loras, request.model))
     return request
 
 
 def _hashing(model: ResolvedModel, request: Request) -> Hashes:
-    """The engine's hashes. They are refused if it may take an adapter that no request names.
-
-    Source: vLLM ``entrypoints/serve/engine/serving.py`` (`_get_active_default_mm_loras`).
-    """
-    loras = model.settings.loras
-    if not loras or request.lora is not None or not request.messages:
-        return model.hashing
-    kinds = {
-        str(part.get("type")).partition("_")[0]
-        for message in request.messages
-        if isinstance(parts := message.get("content"), list)
-        for part in parts
-        if isinstance(part, Mapping)
-    }
-    taken = sorted(loras.keys() & kinds)
-    if not taken:
-        return model.hashing
-    why = (
-        f"--lora-modules: vLLM may take the adapter {taken[0]!r} for a chat with parts of a type "
-        "of this name, which is not covered; give the adapter another name, or name it as `model`"
-    )
-    return RefusedHashes(model.hashing.settings, why)
+    why = model.engine.naming.why_unhashed(request)
+    return RefusedHashes(model.hashing.settings, why) if why else model.hashing
 
 
 def expand(model: ResolvedModel, prepared: Prepared) -> Expansion:
@@ -225,7 +204,7 @@ def geometry_of(model: ResolvedModel, request: Request, modality: Modality) -> G
 
 def _prompt_items(model: ResolvedModel, request: Request) -> Items:
     """The items beside a prompt, which has placeholders for them."""
-    items = items_beside_prompt(request, model.engine)
+    items = items_beside_prompt(request, model.engine.limits)
     for modality, listed in items.items():
         if rules_of(model, modality, len(listed)).only_in_chats:
             raise InexactError(
@@ -246,15 +225,13 @@ def _chat_ids(
     """The items of a chat, and its un-expanded prompt."""
     chat = model.chat.read(request, caches.chats)
     items: Items = {}
-    if chat.media and model.settings.interleaves_items and model.chat.content_format == "string":
-        raise InexactError(
-            Reason.UNSUPPORTED_ENGINE_SETTING,
-            "--interleave-mm-strings: chats with items of such an engine are not covered",
-        )
+    why = model.engine.limits.string_items
+    if chat.media and why and model.chat.content_format == "string":
+        raise InexactError(Reason.UNSUPPORTED_ENGINE_SETTING, why)
     if not model.chat.ignores_items:
         for modality, parts in chat.media.items():
             rules_of(model, modality, len(parts))
-        items = items_of_parts(chat.media, request, model.engine, links, caches.images)
+        items = items_of_parts(chat.media, request, model.engine.limits, links, caches.images)
     if watch is not None:
         watch.lap(Stage.PARSE)
     rendered = model.chat.render(chat, items, request)
@@ -285,7 +262,7 @@ def rules_of(model: ResolvedModel, modality: Modality, count: int) -> MediaRules
         why = model.uncovered.get(modality)
         raise InexactError(
             Reason.UNSUPPORTED_MODALITY,
-            model.engine.without_media or (f"{of_model}: {why}" if why else of_model),
+            model.engine.limits.uncovered or (f"{of_model}: {why}" if why else of_model),
         )
     if rules.refused:
         raise InexactError(
@@ -343,7 +320,7 @@ def _check_uncut(model: ResolvedModel, kept: int, longest: int) -> None:
         raise invalid(
             f"truncate_prompt_tokens={kept} is above the context of {model.max_model_len} tokens"
         )
-    if kept == -1 and model.settings.fits_memory:
+    if kept == -1 and model.engine.limits.fits_memory:
         raise InexactError(
             Reason.UNSUPPORTED_ENGINE_SETTING,
             "truncate_prompt_tokens=-1 keeps as many tokens as fit the context, which the engine "

@@ -29,9 +29,8 @@ def nameless(placeholder: PlaceholderRange) -> InexactError:
             return InexactError(
                 Reason.IMAGE_IDENTITY_UNKNOWN,
                 f"the engine's name for image {number} is not known: only its size is given, or "
-                "the engine hashes its decoded pixels, as for Kimi-K2.5 and in SGLang's chats; "
-                "give the `uuid` that the engine gets for it (SGLang: `mm_hashes`), or its file "
-                "if only the size is given",
+                "the engine hashes its decoded pixels; give the `uuid` or the entry of "
+                "`mm_hashes` that the engine gets for it, or its file if only the size is given",
             )
         case Modality.VIDEO:
             why = "it is not given as a file, or its frames are smaller than its file"

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from mmroute.answering.placed_items import PlacedItem, nameless
-from mmroute.engines.hashes import Hashes, HashSettings, RefusedHashes
 from mmroute.errors import InexactError, NoTokenIdsError, Reason
 from mmroute.geometry import ModelContext
 from mmroute.geometry.metadata import ItemMetadata
@@ -22,6 +21,7 @@ from mmroute.hashing import (
     sequence_hashes,
 )
 from mmroute.hashing.cache import HashCache
+from mmroute.hashing.hashes import Hashes, HashSettings, RefusedHashes
 from mmroute.placement import PlaceholderRange
 from mmroute.requests.items import Identity, IdentitySource, Modality
 from mmroute.requests.request import Lora
@@ -172,7 +172,7 @@ class Routing:
         )
 
     def page_hashes(self, page_size: int) -> PageHashes:
-        """The hashes SGLang computes for the full pages of this prompt, and publishes.
+        """The hashes of the full pages of this prompt, as an engine with pages publishes them.
 
         Args:
             page_size: the server's ``--page-size``, in tokens.
@@ -180,7 +180,7 @@ class Routing:
         Raises:
             InexactError: the request is inexact, or has a LoRA adapter; `image_identity_unknown`
                 if the number by which the worker tells an image from others is not known;
-                `unsupported_engine_setting` for another engine than SGLang.
+                `unsupported_engine_setting` for an engine that has blocks in place of pages.
             ValueError: `page_size` is no positive integer.
         """
         return self.hashing.page_hashes(self, page_size)
@@ -237,9 +237,7 @@ class Routing:
     def pad_value_ids(self) -> TokenIds:
         """The prompt with the pad value of its image at every feature position: (n,), uint32.
 
-        Dynamo's router uses this form. So does SGLang before 0.5.23, for callers that send
-        `image_hashes` as ``mm_hashes``, and for images without EXIF orientation: SGLang counts
-        images as they are stored in their files.
+        Dynamo's router uses this form.
 
         Raises:
             InexactError: as for `image_hashes`; `feature_positions_unknown` if a server sent the

@@ -13,8 +13,7 @@ from typing import Final
 from mmroute.cli.arguments import Commands, add_command
 from mmroute.cli.engine_options import engine_settings, model_arguments
 from mmroute.cli.output import print_table
-from mmroute.engines.frontends import Frontend
-from mmroute.engines.known import behind_frontend, find_engine
+from mmroute.engine import EngineSettings, find_engine
 from mmroute.engines.running import RunningEngine
 from mmroute.health.self_check import Check, HealthReport, load_and_check
 from mmroute.reuse.fast_paths import FastPaths
@@ -65,7 +64,7 @@ def _doctor(arguments: argparse.Namespace) -> int:
         engine_settings=settings,
     )
     if arguments.engine is not None and report.family is not None:
-        report = _with_engine(report, arguments, settings.frontend)
+        report = _with_engine(report, arguments, settings)
     wrong = report.verdict(strict=arguments.strict)
     if arguments.json:
         print(json.dumps(report.as_json() | {"healthy": not wrong}, ensure_ascii=False))
@@ -82,11 +81,11 @@ def _doctor(arguments: argparse.Namespace) -> int:
 
 
 def _with_engine(
-    report: HealthReport, arguments: argparse.Namespace, frontend: Frontend
+    report: HealthReport, arguments: argparse.Namespace, settings: EngineSettings
 ) -> HealthReport:
     """The report with the version of a running engine, and a warning if its rules differ."""
     running: RunningEngine = arguments.running
     check = Check("running_engine", ok=True, detail=str(running))
-    warning = running.warning(behind_frontend(find_engine(arguments.backend), frontend))
+    warning = running.warning(find_engine(arguments.backend).under(settings))
     warnings = (*report.warnings, warning) if warning else report.warnings
     return dataclasses.replace(report, checks=(*report.checks, check), warnings=warnings)

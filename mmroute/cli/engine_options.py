@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from mmroute.cli.output import say
-from mmroute.engines.frontends import SGLANG_RUST_REFUSED, Frontend
-from mmroute.engines.known import engine_names, find_engine
+from mmroute.engine import DEFAULT, EngineSettings, engine_names, find_engine
+from mmroute.engines.frontends import Frontend
 from mmroute.engines.running import RunningEngine
-from mmroute.engines.settings import EngineSettings
 from mmroute.errors import ModelError, Reason, did_you_mean
 from mmroute.model.garbage import not_searched
 from mmroute.normalizer import Normalizer
@@ -20,7 +19,6 @@ MODEL_HELP = (
     "model directory, hub name (only configuration and tokenizer files are fetched), or "
     "pixtral-12b-2409, which needs no download"
 )
-DEFAULT_BACKEND: Final = "vllm"
 
 
 def model_arguments(
@@ -45,8 +43,8 @@ def engine_arguments(
     parser.add_argument(
         "--backend",
         action="append" if several else "store",
-        default=None if several else DEFAULT_BACKEND,
-        help=f"engine to match, such as vllm==0.28 (default: {DEFAULT_BACKEND}){backends}",
+        default=None if several else DEFAULT,
+        help=f"engine to match, such as vllm==0.28 (default: {DEFAULT}){backends}",
     )
     parser.add_argument(
         "--model-id",
@@ -93,7 +91,7 @@ def adopt_engine(arguments: argparse.Namespace) -> None:
     if isinstance(backends, list):
         arguments.backend = [adopted_backend(running, name) for name in backends]
     else:
-        arguments.backend = adopted_backend(running, backends or DEFAULT_BACKEND)
+        arguments.backend = adopted_backend(running, backends or DEFAULT)
 
 
 def adopted_backend(running: RunningEngine, backend: str) -> str:
@@ -106,17 +104,17 @@ def adopted_backend(running: RunningEngine, backend: str) -> str:
         ModelError: `unknown_backend` if `backend` is the default and the version that runs is not
             known.
     """
-    if backend != DEFAULT_BACKEND:
+    if backend != DEFAULT:
         warning = running.warning(find_engine(backend))
         if warning:
             say(f"warning: {warning}")
         return backend
     if running.profile is None:
-        nearest = running.engine if running.engine in engine_names() else DEFAULT_BACKEND
+        nearest = running.engine if running.engine in engine_names() else DEFAULT
         raise ModelError(
             Reason.UNKNOWN_BACKEND,
             f"{running}. To be answered by the rules of another version all the same, name it: "
-            f"--backend {find_engine(nearest).backend}",
+            f"--backend {find_engine(nearest).release.backend}",
         )
     return running.backend
 
@@ -153,9 +151,11 @@ def ask_running(
     with contextlib.closing(Transport(remote)) as transport:
         running = ask_engine(transport)
         say(f"{url} is {running}")
-        if running.engine != DEFAULT_BACKEND:  # the options of another engine are not read
+        if running.engine != DEFAULT:  # the options of another engine are not read
             if running.frontend is Frontend.RUST:
-                raise ModelError(Reason.UNSUPPORTED_ENGINE_SETTING, SGLANG_RUST_REFUSED)
+                from mmroute.engines.sglang.settings import RUST_REFUSED
+
+                raise ModelError(Reason.UNSUPPORTED_ENGINE_SETTING, RUST_REFUSED)
             return running, engine_args
         reported = ask_options(transport)
     say(f"adopted from it: {reported.line}")

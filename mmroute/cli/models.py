@@ -55,8 +55,8 @@ def _resolve(arguments: argparse.Namespace) -> int:
         "model_id": model.model_id,
         "commit": model.commit,
         "family": model.family.family,
-        "backend": model.engine.label,
-        "frontend": model.engine.frontend,
+        "backend": model.engine.release.label,
+        "frontend": model.engine.release.frontend,
         "encoder": None if encoder is None else f"{encoder.engine} {encoder.why}",
         "libraries": ", ".join(f"{name} {importlib.metadata.version(name)}" for name in _ENCODERS),
     }
@@ -107,7 +107,7 @@ def _families(arguments: argparse.Namespace) -> int:
         rows.append((spec.family, items, spec.title, checked, spec.package))
     print_table(rows)
     images = ", ".join(spec.family for spec in specs if spec.family in SERVED)
-    print(f"\nBehind {VLLM_RUST.label}: texts of these families, and images of {images}.")
+    print(f"\nBehind {VLLM_RUST.release.label}: texts of these families, and images of {images}.")
     return 0
 
 

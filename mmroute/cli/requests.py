@@ -28,13 +28,13 @@ from mmroute.cli.arguments import (
     positive,
 )
 from mmroute.cli.engine_options import (
-    DEFAULT_BACKEND,
     engine_settings,
     load_normalizer,
     model_arguments,
 )
 from mmroute.cli.output import failed, say, with_progress
-from mmroute.engines.settings import EngineSettings
+from mmroute.engine import DEFAULT, EngineSettings
+from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.hashing import Algorithm, none_hash
 from mmroute.net.links import ImageLinks
 from mmroute.normalizer import Normalizer
@@ -162,8 +162,9 @@ def _request_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _blocks(arguments: argparse.Namespace) -> int:
     settings = engine_settings(arguments)
-    algorithm = arguments.algorithm or settings.hash_algorithm or Algorithm.SHA256
-    seed = settings.hash_seed if arguments.hash_seed is None else arguments.hash_seed
+    own = settings if isinstance(settings, VllmSettings) else VllmSettings()
+    algorithm = arguments.algorithm or own.hash_algorithm or Algorithm.SHA256
+    seed = own.hash_seed if arguments.hash_seed is None else arguments.hash_seed
     try:
         none_hash(algorithm, seed)
     except ValueError as error:
@@ -218,7 +219,7 @@ def _fleet(
 ) -> dict[str, Normalizer]:
     """The normalizer of each backend, by its name."""
     named = arguments.backend
-    names = dict.fromkeys([named] if isinstance(named, str) else named or [DEFAULT_BACKEND])
+    names = dict.fromkeys([named] if isinstance(named, str) else named or [DEFAULT])
     first, *others = names
     normalizer = load_normalizer(
         arguments,

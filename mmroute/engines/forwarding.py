@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from mmroute.chat import MediaPart
-from mmroute.engines.hashes import Hashes
 from mmroute.engines.vllm.messages import parse_chat
 from mmroute.geometry.metadata import ItemMetadata
+from mmroute.hashing.hashes import Hashes
 from mmroute.images.data_url import is_data_url
 from mmroute.placement import PlaceholderRange
 from mmroute.requests.items import Identity, Modality

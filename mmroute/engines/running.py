@@ -7,10 +7,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from mmroute.engines.frontends import Frontend
-from mmroute.engines.known import behind_frontend, find_engine
-from mmroute.engines.profile import EngineProfile
-from mmroute.engines.vllm_rust.profile import RUST_ERAS
+from mmroute.engine import Engine, engine_names, find_engine
+from mmroute.engines.frontends import Frontend, of_frontend
 from mmroute.errors import ModelError, shortened
 
 _MOST_SHOWN: Final = 40
@@ -45,7 +43,7 @@ class RunningEngine:
     engine: str
     version: str
     evidence: Evidence
-    profile: EngineProfile | None
+    profile: Engine | None
     mmroute: str = ""
     model_string: str = ""
     max_model_len: int | None = None
@@ -58,7 +56,7 @@ class RunningEngine:
         profile = None
         if self.profile is not None:
             with contextlib.suppress(ModelError):
-                profile = behind_frontend(self.profile, frontend)
+                profile = of_frontend(self.profile, frontend)
         evidence = Evidence.UNKNOWN if profile is None else self.evidence
         return replace(self, frontend=frontend, profile=profile, evidence=evidence)
 
@@ -83,25 +81,26 @@ class RunningEngine:
     @property
     def backend(self) -> str:
         """The name by which `find_engine` finds the profile; empty if the version is unknown."""
-        return "" if self.profile is None else self.profile.backend
+        return "" if self.profile is None else self.profile.release.backend
 
-    def warning(self, matched: EngineProfile) -> str:
+    def warning(self, matched: Engine) -> str:
         """A warning that the answers of a profile may not be this engine's; empty if they are.
 
         Args:
             matched: the profile by which requests are answered.
         """
-        answers = f"answers are those of {matched.label}"
-        if self.engine == matched.name and self.frontend is not matched.frontend:
+        ours = matched.release
+        answers = f"answers are those of {ours.label}"
+        if self.engine == ours.name and self.frontend != ours.frontend:
             rust = int(self.frontend is Frontend.RUST)
-            has_both = any(profile.name == self.engine for profile in RUST_ERAS)
+            has_both = f"{self.engine}-{Frontend.RUST}" in engine_names()
             remedy = f"; load the model with --engine-args VLLM_USE_RUST_FRONTEND={rust}"
             return f"{self}, but {answers}: token IDs differ{remedy if has_both else ''}"
         if self.profile is None:
             return f"{self}. {answers}: token IDs, image identities and block hashes may differ"
-        if self.engine != matched.name:
+        if self.engine != ours.name:
             return f"{self}, but {answers}: load the model with backend {self.backend!r}"
-        if self.profile.era != matched.era:
+        if self.profile.release.era != ours.era:
             return (
                 f"{self}, but {answers}: image identities and block hashes may differ; load the "
                 f"model with backend {self.backend!r}"
@@ -126,8 +125,8 @@ def running_engine(engine: str, reported: str) -> RunningEngine:
     with contextlib.suppress(InvalidVersion, ModelError):
         version = Version(reported).public  # without the label of a build, such as +cu130
         profile = find_engine(f"{engine}=={version}")
-        if version in profile.proved:
+        if version in profile.release.proved:
             return RunningEngine(engine, reported, Evidence.PROVED, profile)
-        if version in profile.read:
+        if version in profile.release.read:
             return RunningEngine(engine, reported, Evidence.READ, profile)
     return RunningEngine(engine, reported, Evidence.UNKNOWN, None)

@@ -20,7 +20,7 @@ from typing import Any, Final, TypeAlias
 
 from mmroute.engines.frontends import Frontend
 from mmroute.engines.running import Evidence, RunningEngine, running_engine
-from mmroute.engines.settings import EngineSettings
+from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.errors import InexactError, Reason
 from mmroute.net.transport import Transport
 
@@ -190,13 +190,13 @@ def ask_options(transport: Transport) -> ReportedOptions:
     )
 
 
-def ask_cache(transport: Transport) -> EngineSettings:
+def ask_cache(transport: Transport) -> VllmSettings:
     """The settings of the engine's cache in a server's metrics; empty if the metrics have none.
 
     Raises:
         InexactError: `remote_unavailable`.
     """
-    return EngineSettings.from_args(shlex.join(_words(_metrics_options(transport))))
+    return VllmSettings.read(shlex.join(_words(_metrics_options(transport))), None)
 
 
 def _words(options: _Options) -> list[str]:

@@ -99,7 +99,8 @@ def match_family(
 
     Args:
         files: the model's files.
-        why_refused: see `mmroute.engines.profile.EngineProfile`.
+        why_refused: returns why a model of these architectures is not covered, and what to do
+            instead; empty if there is no entry for them.
 
     Raises:
         ModelError: `unknown_family`, or `contradictory_config`.

@@ -115,7 +115,7 @@ def check_model(model: ResolvedModel, *further: ModelCheck) -> HealthReport:
     lost = [] if back == _TEXT else [f"{_TEXT!r} is {back!r} after encoding and decoding"]
     checks = [
         files,
-        Check("engine", ok=True, detail=model.engine.label),
+        Check("engine", ok=True, detail=model.engine.release.label),
         Check("versions", ok=True, detail=versions),
         Check("encoder", ok=True, detail=_encoder(model)),
         Check("block_hashes", ok=True, detail=_hasher()),
@@ -127,7 +127,7 @@ def check_model(model: ResolvedModel, *further: ModelCheck) -> HealthReport:
     return HealthReport(
         model=model.name,
         family=model.family.family,
-        backend=model.engine.label,
+        backend=model.engine.release.label,
         checks=(*checks, *(check(model) for check in further)),
         warnings=(*untested(model, installed), *limits, *_not_compiled()),
         guesses=(
@@ -167,7 +167,7 @@ def _settings(model: ResolvedModel) -> Iterator[Check]:
 
 def _not_hashed(model: ResolvedModel, token_ids: TokenIds) -> Iterator[str]:
     """Why a prompt of these token IDs has no block hashes under the engine's settings."""
-    if not model.settings.prefix_caching:
+    if not model.hashing.settings.keeps_blocks:
         yield "none: with --no-enable-prefix-caching the engine keeps no block for later requests"
     routing = answer(model, Request(prompt_token_ids=token_ids.tolist()))
     if not routing.exact:

@@ -51,7 +51,7 @@ def untested(model: ResolvedModel, installed: Mapping[str, str]) -> Iterator[str
         tested = checked.get(name, TESTED[name])
         if version not in tested:
             yield f"{name} {version} is installed; tested was {' and '.join(tested)}"
-    engine = model.engine
+    engine = model.engine.release
     versions = checked.get(engine.name, ())
     if engine.version not in versions:
         known = f"on {' and '.join(versions)} of it" if versions else "on no version of it"

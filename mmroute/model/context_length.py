@@ -7,11 +7,9 @@ Source: vLLM ``config/model.py`` (`_get_and_verify_max_len`) and
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
 
-from mmroute.engines.settings import EngineSettings
-from mmroute.engines.vllm.overrides import overridden_text
 from mmroute.errors import ModelError, Reason, quoted
 from mmroute.families.spec import FamilySpec
 from mmroute.model_directory import JsonValue, ModelFiles
@@ -25,6 +23,8 @@ _LENGTH_PRESERVING_ROPE: Final = frozenset({
     "su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepseek_llama_scaling",
 })  # fmt: skip
 _ORIGINAL_POSITIONS: Final = {"phi3": 4096}  # defaults of config classes in transformers
+
+_Overridden: TypeAlias = Callable[[Mapping[str, Any], Sequence[tuple[str, ...]]], Mapping[str, Any]]
 
 
 class Context(NamedTuple):
@@ -40,31 +40,35 @@ class Context(NamedTuple):
 
 
 def longest_context(
-    files: ModelFiles, family: FamilySpec, settings: EngineSettings, positions: int
+    files: ModelFiles,
+    family: FamilySpec,
+    positions: int,
+    *,
+    overridden: _Overridden = lambda text, _parents: text,
+    whole_window: bool = True,
 ) -> Context:
     """The longest context of an engine.
 
     Args:
         files: the model's files.
         family: the spec of the model's family.
-        settings: the settings with which the engine was started.
         positions: the ``max_position_embeddings`` in the files.
+        overridden: puts the engine's own values into the configuration of the language model, which
+            stands at these places of the engine's.
+        whole_window: whether the context may be longer than a sliding window.
 
     Raises:
         ModelError: `invalid_config_field`.
     """
-    text = overridden_text(
-        {**_text_config(files), "max_position_embeddings": positions},
-        settings.hf_overrides,
-        _parents(files, family),
-    )
+    own_text = {**_text_config(files), "max_position_embeddings": positions}
+    text = overridden(own_text, _parents(files, family))
     positions = _number(files, text, "max_position_embeddings") or positions
     limits = [value for name in _OTHER_LIMITS if isinstance(value := text.get(name), int)]
     length = min([positions, *limits])
     if isinstance(own := text.get("model_max_length"), int) and own:
         length = own
     window = text.get("sliding_window") if text.get("use_sliding_window", True) else None
-    if settings.disable_sliding_window and isinstance(window, int):
+    if not whole_window and isinstance(window, int):
         length = min(length, window)
     config = files.object("config.json")
     rules = list(_rope_rules(files, text))

@@ -10,9 +10,7 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from mmroute.engines.profile import EngineProfile
-from mmroute.engines.settings import EngineSettings
-from mmroute.engines.vllm.overrides import of_items
+from mmroute.engine import Engine
 from mmroute.errors import InexactError, ModelError, Reason, quoted
 from mmroute.families.lookup import Lookup
 from mmroute.families.media import MediaSpec
@@ -23,7 +21,7 @@ from mmroute.geometry.frame_sampling import BY_PROCESSOR, Sampler
 from mmroute.geometry.geometry import RefusedItems
 from mmroute.geometry.grid import AnyGrid, max_embeds
 from mmroute.geometry.registry import GRIDS, LAYOUTS
-from mmroute.model.configured import configured_geometry, overriding
+from mmroute.model.overridden import configured_geometry, overriding
 from mmroute.model.resolved import MediaRules
 from mmroute.model.values import Values
 from mmroute.model.words import resolve_words
@@ -54,7 +52,6 @@ class MediaResolver:
         files: the model's files.
         family: the spec of the model's family.
         engine: the engine, under its settings.
-        settings: the settings with which the engine was started.
         values: reads the values of the spec, and notes the origin of each.
         tokenizer: the model's tokenizer.
         tokens: the IDs of the tokens that the spec names.
@@ -62,8 +59,7 @@ class MediaResolver:
 
     files: ModelFiles
     family: FamilySpec
-    engine: EngineProfile
-    settings: EngineSettings
+    engine: Engine
     values: Values
     tokenizer: Tokenizer
     tokens: Mapping[str, int]
@@ -78,8 +74,7 @@ class MediaResolver:
             ModelError: with the reason, the file and field, and the remedy.
         """
         if not self.family.media:
-            why = self.engine.without_media or "the engine takes only text for this family"
-            self.values.note("images", "refused", why)
+            self.values.note("images", "refused", "the engine takes only text for this family")
         self._check_video_class()
         media: dict[Modality, MediaRules] = {}
         for modality, spec in self.family.media.items():
@@ -103,7 +98,8 @@ class MediaResolver:
         specs = self.family.media.items()
         read = {one for one, spec in specs if spec.processors or spec.ids or why[one]}
         taken = {*self.family.uncovered, *read}
-        return {one: why[one] for one in sorted(taken - media.keys()) if self.engine.most(one)}
+        most = self.engine.limits.most
+        return {one: why[one] for one in sorted(taken - media.keys()) if most(one)}
 
     def _encode(self, text: str) -> TokenIds:
         return self.tokenizer.encode(text, add_special_tokens=False)
@@ -153,12 +149,12 @@ class MediaResolver:
         self.values.within = "" if modality is Modality.IMAGE else f"{modality}."
         self._check_fields(spec)
         own = self._geometry(modality, spec)
-        overridden = overriding(own, self.engine, self.settings)
+        overridden = overriding(own, self.engine)
         target = self._target(spec)
-        geometry = configured_geometry(own, overridden, self.settings)
+        geometry = configured_geometry(own, overridden, self.engine)
         most_embeds = self._max_embeds(modality, self._planned(spec, own, geometry), plan)
         self.values.within = ""
-        most = self.engine.most(modality)
+        most = self.engine.limits.most(modality)
         return MediaRules(
             geometry,
             overridden,
@@ -169,15 +165,8 @@ class MediaResolver:
             identity=spec.identity,
             unnamed=own.accepts.unnamed,
             identity_flag=spec.identity_flag,
-            refused=self._refused(modality),
+            refused=self.engine.refused_media(modality),
         )
-
-    def _refused(self, modality: Modality) -> str:
-        """The options that change the items of a modality in a way that is not covered."""
-        refused = [self.settings.media_refused.get(modality, "")]
-        if keys := of_items(self.settings.hf_overrides):
-            refused.append(f"--hf-overrides ({keys})")
-        return ", ".join(filter(None, refused))
 
     def _target(self, spec: MediaSpec) -> tuple[int, ...]:
         """The token IDs of a placeholder in the un-expanded prompt; empty if it has none."""
@@ -218,7 +207,7 @@ class MediaResolver:
             return geometry
         numbers = {}
         for name, number in spec.planned_by.items():
-            value: object = self.settings.mm_processor_kwargs
+            value: object = self.engine.processor_kwargs({})
             for key in name.split("."):
                 value = value.get(key) if isinstance(value, Mapping) else None
             if type(value) is int:
@@ -257,8 +246,8 @@ class MediaResolver:
 
         Source: vLLM ``transformers_utils/model_arch_config_convertor.py`` (`get_torch_dtype`).
         """
-        if self.settings.dtype is not None:
-            return self.settings.dtype
+        if self.engine.dtype is not None:
+            return self.engine.dtype
         found = (self.files.lookup(ref)[1] for ref in _DTYPES)
         dtype = next((one for one in found if one is not None), None)
         return dtype if dtype in ("bfloat16", "float16") else None

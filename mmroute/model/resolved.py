@@ -6,17 +6,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mmroute.engines.hashes import Hashes
-from mmroute.engines.settings import EngineSettings
 from mmroute.geometry import ModelContext, Overrides
 from mmroute.requests.items import IdentityFlag, IdentityForm, Modality
 from mmroute.token_ids import TokenIds
 
 if TYPE_CHECKING:
     from mmroute.chat import Chat
-    from mmroute.engines.profile import EngineProfile
+    from mmroute.engine import Engine, EngineSettings
     from mmroute.families.spec import FamilySpec
     from mmroute.geometry import Geometry
+    from mmroute.hashing.hashes import Hashes
     from mmroute.model_directory import JsonValue
     from mmroute.placement import Placement
     from mmroute.tokenizers import Tokenizer
@@ -85,7 +84,6 @@ class ResolvedModel:
         placement: the rule that puts replacements into the prompt.
         hashing: the functions by which the engine hashes prompts, with its settings.
         encoder_cache: the number of features of the largest item that the engine is sure to take.
-        settings: the settings with which the engine was started.
         max_model_len: the number of tokens of the longest context.
         vocab_size: the number of token IDs that the engine's model has; 0 if the spec has none.
         values: the values that were read, and their sources.
@@ -96,7 +94,7 @@ class ResolvedModel:
     model_id: str
     commit: str | None
     family: FamilySpec
-    engine: EngineProfile
+    engine: Engine
     tokenizer: Tokenizer
     chat: Chat
     media: Mapping[Modality, MediaRules]
@@ -104,7 +102,6 @@ class ResolvedModel:
     placement: Placement
     hashing: Hashes
     encoder_cache: int
-    settings: EngineSettings
     max_model_len: int
     vocab_size: int
     values: tuple[Origin, ...]
@@ -112,12 +109,17 @@ class ResolvedModel:
 
     def __post_init__(self) -> None:
         context = ModelContext(
-            self.max_model_len, self.encode_plain, self.engine.processor_cache_off
+            self.max_model_len, self.encode_plain, self.engine.limits.processor_cache_off
         )
         object.__setattr__(self, "context", context)
 
     def __repr__(self) -> str:
-        return f"<ResolvedModel {self.name}: {self.family.family}, {self.engine.name}>"
+        return f"<ResolvedModel {self.name}: {self.family.family}, {self.engine.release.name}>"
+
+    @property
+    def settings(self) -> EngineSettings:
+        """The settings with which the engine was started."""
+        return self.engine.settings
 
     @property
     def max_token_id(self) -> int:

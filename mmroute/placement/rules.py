@@ -25,7 +25,6 @@ PLACEMENTS: Final = Registry(
         "start": "start:AtStart",
         "targets": "targets:Targets",
         "targets_after_first": "targets:TargetsAfterFirst",
-        "targets_alone": "targets:TargetsAlone",
         "targets_in_text": "targets:TargetsInText",
     },
 )

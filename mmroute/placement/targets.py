@@ -16,7 +16,6 @@ from mmroute.placement.expansion import (
     find_replacements,
     match_targets,
     splice,
-    too_few,
 )
 from mmroute.requests.items import Modality
 from mmroute.token_ids import TokenIds
@@ -83,22 +82,6 @@ class TargetsAfterFirst(Targets):
         if not len(ids) or ids[0] != self.first:
             ids = np.insert(ids, 0, self.first)
         return Targets.expand(self, ids, insertions)
-
-
-@dataclass(frozen=True, slots=True)
-class TargetsAlone:
-    """`Targets` for a frontend that does not look again where it finds too few.
-
-    Source: vLLM ``rust/src/chat/src/multimodal/expand.rs`` (`expand_prompt_token_ids`).
-    """
-
-    keeps_prefix: ClassVar = True
-
-    def expand(self, ids: TokenIds, insertions: Sequence[Insertion]) -> Expansion:
-        matches = match_targets(ids, insertions)
-        if len(matches) < len(insertions):
-            raise too_few(len(matches), insertions)
-        return splice(ids, matches, insertions)
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,9 +83,9 @@ class Request(NamedTuple):
         media_io_kwargs: overrides for reading media, by modality.
         truncate_prompt_tokens: the number of tokens that the prompt may keep; -1 for as many as
             fit the context. A prompt that it shortens has no exact answer.
-        mm_hashes: SGLang's field: hexadecimal digits for each image, in the order of their
-            placeholders, by which its prefix cache tells them apart. No other engine reads it.
-            Only ``/generate`` has it: give it with `messages` only if you send them there.
+        mm_hashes: hexadecimal digits for each image, in the order of their placeholders, by which
+            the prefix cache of an engine with such a field tells them apart. Only its
+            ``/generate`` has it: give it with `messages` only if you send them there.
         cache_salt: a text that keeps the caches of tenants apart; block hashes cover it.
         reads_cache: whether the engine looks the prompt up in its prefix cache. It does not for
             log probabilities of the prompt, which only a computed prompt has.

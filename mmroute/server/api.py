@@ -9,9 +9,9 @@ from typing import Any, Final, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from mmroute.answering.hash_forms import BlockForm
 from mmroute.answering.routing import Routing
-from mmroute.engines.hashes import HashSettings
-from mmroute.engines.settings import EngineSettings
+from mmroute.engine import EngineSettings
 from mmroute.errors import InexactError, Reason
+from mmroute.hashing.hashes import HashSettings
 from mmroute.model.resolved import ResolvedModel
 from mmroute.normalizer import Normalizer
 from mmroute.plugins import Registry

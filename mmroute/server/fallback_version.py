@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from mmroute.engines.profile import EngineProfile
+from mmroute.engine import Engine
 from mmroute.engines.server_info import ask_engine
 from mmroute.errors import InexactError
 from mmroute.net.remote import Remote
@@ -22,7 +22,7 @@ _ASKED_EVERY: Final = 30.0  # seconds; a fleet may be upgraded while this server
 
 async def watch_fallback(
     settings: ServerSettings,
-    matched: EngineProfile,
+    matched: Engine,
     metrics: Metrics,
     on_failure: Callable[[str], object] | None,
 ) -> None:

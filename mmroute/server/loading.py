@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from mmroute.answering.stages import Stopwatch
-from mmroute.engines.known import find_engine
-from mmroute.engines.settings import EngineSettings
+from mmroute.engine import find_engine
+from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.errors import ModelError, Reason, install_command
 from mmroute.health.self_check import check_model
 from mmroute.images.known_files import KnownFiles
@@ -24,7 +24,7 @@ from mmroute.server.api import APIS, ServedModel, find_api
 
 _LOG: Final = logging.getLogger(__name__)
 _WORKERS: Final = "grpc://"
-_NO_SETTINGS: Final = EngineSettings()
+_NO_SETTINGS: Final = VllmSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class ModelSource:
     model_id: str | None = None
     revision: str | None = None
     backend: str = "vllm"
-    engine_settings: EngineSettings = _NO_SETTINGS
+    engine_settings: VllmSettings = _NO_SETTINGS
     events: str | None = None
 
     @property
@@ -96,7 +96,7 @@ def load(
         return _load_from_workers(
             source, lambda own: load(own, links, fast_paths, files=files, watch=watch)
         )
-    engine = find_engine(source.backend).name
+    engine = find_engine(source.backend).release.name
     if engine not in APIS.entries:
         raise ModelError(
             Reason.UNKNOWN_BACKEND,

@@ -16,10 +16,9 @@ from http import HTTPStatus
 from typing import Final, Literal
 
 from mmroute.answering.stages import Stopwatch
-from mmroute.engines.frontends import Frontend
-from mmroute.engines.known import behind_frontend, find_engine
-from mmroute.engines.profile import EngineProfile
-from mmroute.engines.settings import EngineSettings
+from mmroute.engine import Engine, find_engine
+from mmroute.engines.frontends import Frontend, of_frontend
+from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.images.known_files import KnownFiles
 from mmroute.net.links import ImageLinks
 from mmroute.reuse.fast_paths import FastPaths
@@ -111,13 +110,13 @@ class Models:
         return bool(self._by_name) and all(entry.loaded is not None for entry in self._first)
 
     @property
-    def backend(self) -> EngineProfile:
+    def backend(self) -> Engine:
         """The engine that is matched.
 
         Raises:
             ModelError: `unknown_backend`.
         """
-        return behind_frontend(find_engine(self.backend_name), self.frontend)
+        return of_frontend(find_engine(self.backend_name), self.frontend)
 
     def load(self) -> Sequence[Entry]:
         """Begin to load the models that the server was started with."""
@@ -275,7 +274,7 @@ class Models:
         asked = self.asked(body)
         if asked is not None:
             return asked.schema(path)
-        return default_api().schema(path, self.backend_name, EngineSettings())
+        return default_api().schema(path, self.backend_name, VllmSettings())
 
     def find(self, name: str | None) -> ServedModel:
         """The model that a request asks for; the first one if it names none.

@@ -38,7 +38,7 @@ class Pages:
         self._metrics = metrics
         self._drain = drain
         self._capacity = capacity
-        matched = models.backend
+        matched = models.backend.release
         self._version = {
             "version": matched.version,
             "engine": matched.name,

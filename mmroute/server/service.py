@@ -76,7 +76,7 @@ class Service:
         if settings.otlp_traces_endpoint is not None:
             from mmroute.server.tracing import Tracing  # an extra
 
-            self._tracing = Tracing(settings.otlp_traces_endpoint, models.backend.label)
+            self._tracing = Tracing(settings.otlp_traces_endpoint, models.backend.release.label)
         pages = Pages(models, settings, self.metrics, self.drain, self._capacity)
         self._routes: dict[str, dict[str, Route]] = {
             path: readable(Route(path, page)) for path, page in pages.by_path().items()

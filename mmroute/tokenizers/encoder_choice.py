@@ -222,7 +222,7 @@ def _proved(
     for text, special, expected in right:
         try:
             ids, _ = fast.encode_batch_flat([text], add_special_tokens=special)
-        except BaseException as error:  # a panic of its Rust code is no Exception
+        except BaseException as error:  # a panic of its native code is no Exception
             raise _UnfitError(f"{_engine()} declines {quoted(text)}: {error}") from error
         if np.frombuffer(ids, "<u4").tolist() != expected:
             _LOG.warning("%s has other IDs than tokenizers for %r", _engine(), text)

@@ -89,7 +89,7 @@ class FastEncoder:
             ids, _ = self._encode([text], add_special_tokens=add_special_tokens)
         except (KeyboardInterrupt, SystemExit):
             raise
-        except BaseException:  # noqa: BLE001 - a panic of its Rust code is no Exception
+        except BaseException:  # noqa: BLE001 - a panic of its native code is no Exception
             return self._reference.encode(text, add_special_tokens=add_special_tokens)
         return np.frombuffer(ids, dtype="<u4")
 

@@ -18,7 +18,8 @@ import msgspec
 import zmq
 from scripted_server import ScriptedServer
 
-from mmroute import EngineSettings, Normalizer
+from mmroute import Normalizer
+from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.hashing import event_extra_keys
 
 
@@ -47,7 +48,7 @@ class StandIn:
         self.size = int(value["--block-size"])
         self.model = words[0]
         self.normalizer = Normalizer.from_pretrained(
-            self.model, engine_settings=EngineSettings.from_args(" ".join([line, *kept]))
+            self.model, engine_settings=VllmSettings.from_args(" ".join([line, *kept]))
         )
         self.port = int(value["--port"])
         self.events: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.PUB)

@@ -21,8 +21,8 @@ from small_models import as_qwen3_5
 from starlette.testclient import TestClient
 from waiting import until
 
-from mmroute import EngineSettings
 from mmroute.cli import main
+from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.kv_events import BlockStored, EventBatch
 from mmroute.lab.engines.vllm.process import free_port
 from mmroute.server import ModelSource
@@ -108,7 +108,7 @@ def test_the_engine_chooses_the_size_of_a_hybrid_model(
 ) -> None:
     """Whatever --block-size says. Another engine in its place may choose another one."""
     directory = str(changed_model("small-qwen3-vl", as_qwen3_5))
-    settings = EngineSettings.from_args("vllm serve m --block-size 16")
+    settings = VllmSettings.from_args("vllm serve m --block-size 16")
     with serving([
         ModelSource(directory, ("m",), engine_settings=settings, events=worker.endpoint),
         ModelSource(directory, ("other",), engine_settings=settings),
@@ -143,7 +143,7 @@ def test_a_given_size_stays_and_a_contradiction_is_said(
     source = ModelSource(
         str(small_model("small-qwen2.5-vl")),
         ("m",),
-        engine_settings=EngineSettings.from_args(line),
+        engine_settings=VllmSettings.from_args(line),
         events=worker.endpoint,
     )
     given = line.rsplit(maxsplit=1)[-1]

@@ -13,7 +13,7 @@ from server_cases import SERVED_NAMES, ServerCase, server_cases
 from server_helpers import answers_to, error_of, posted, serving
 from small_models import SMALL_MODELS, write_model
 
-from mmroute import EngineSettings
+from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.server import InexactPolicy, ModelSource, ServerSettings
 from mmroute.server.models import Models
 from mmroute.server.settings import AnswerFields
@@ -43,7 +43,7 @@ def test_the_same_requests_are_answered_and_refused(tmp_path: Path, name: str) -
     renders = [c for c in cases if c.path.endswith("/render") and isinstance(c.body, dict)]
     renders += [ServerCase("", path, {**body, "structured_outputs": TAG}) for path, body in ASKED]
     directory = str(write_model(files, tmp_path / "model"))
-    engine = EngineSettings.from_args("VLLM_SYSTEM_START_DATE=2026-01-02")
+    engine = VllmSettings.from_args("VLLM_SYSTEM_START_DATE=2026-01-02")
     source = ModelSource(directory, SERVED_NAMES, engine_settings=engine)
     settings = ServerSettings(inexact=InexactPolicy.TEXT_PREFIX, request_timeout=600)
     with serving([source], settings) as client:

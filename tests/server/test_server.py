@@ -19,8 +19,8 @@ from starlette.testclient import TestClient
 
 from mmroute import ImageSize, InexactError, Lora, Normalizer, Reason
 from mmroute.cli import main
-from mmroute.engines.settings import EngineSettings
 from mmroute.engines.vllm.item_metadata import mm_metadata
+from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.errors import RandomSeedWarning
 from mmroute.server import ModelSource, ServerSettings
 from mmroute.server.api_errors import REFUSED_BY_ENGINE, USUALLY_REFUSED
@@ -251,7 +251,7 @@ def test_what_the_engine_was_started_with(small_model: Callable[[str], Path]) ->
     """Adapters have names of their own."""
     directory = str(small_model(DIRECTORIES[0]))
     given = "vllm serve org/name --lora-modules adapter=/adapters/one --reasoning-parser qwen3"
-    settings = EngineSettings.from_args(given)
+    settings = VllmSettings.from_args(given)
     expected = Normalizer.from_pretrained(directory).normalize(
         messages=HI, lora=Lora("adapter", "/adapters/one")
     )
@@ -276,7 +276,7 @@ def test_the_seed_is_the_model_s_where_the_server_has_none(
 ) -> None:
     directory = str(small_model(DIRECTORIES[0]))
     line = "PYTHONHASHSEED=7 vllm serve org/name --prefix-caching-hash-algo xxhash"
-    source = ModelSource(directory, ("base",), engine_settings=EngineSettings.from_args(line))
+    source = ModelSource(directory, ("base",), engine_settings=VllmSettings.from_args(line))
     with serving([source], ServerSettings(hash_seed=of_server)) as client:
         found = client.post(f"{CHAT}?{query}", json={"messages": HI}).json()
     routing = Normalizer.from_pretrained(directory).normalize(messages=HI)
@@ -289,7 +289,7 @@ def test_a_random_seed_is_told_at_once_and_takes_no_token_ids(
     small_model: Callable[[str], Path],
 ) -> None:
     directory = str(small_model(DIRECTORIES[0]))
-    settings = EngineSettings.from_args("vllm serve m --prefix-caching-hash-algo xxhash_cbor")
+    settings = VllmSettings.from_args("vllm serve m --prefix-caching-hash-algo xxhash_cbor")
     with pytest.warns(RandomSeedWarning, match="no block hashes: .* set PYTHONHASHSEED"):
         normalizer = Normalizer.from_pretrained(directory, engine_settings=settings)
     routing = normalizer.normalize(messages=HI)

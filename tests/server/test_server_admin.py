@@ -18,7 +18,8 @@ from server_helpers import error_of, serving
 from starlette.testclient import TestClient
 from waiting import until
 
-from mmroute import EngineSettings, Normalizer, Reason
+from mmroute import Normalizer, Reason
+from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.server import ModelSource, ServerSettings, create_app, loading
 from mmroute.server.models import Models, reclaim
 
@@ -343,7 +344,7 @@ def test_a_replacement_keeps_its_engine(small_model: Callable[[str], Path]) -> N
     """With other options, or another model string, no hash would be equal."""
     own, other = str(small_model("small-llava-1.5")), str(small_model("small-qwen2.5-vl"))
     line = "PYTHONHASHSEED=7 vllm serve org/llava --block-size 2"
-    settings = EngineSettings.from_args(line)
+    settings = VllmSettings.from_args(line)
     models = Models([ModelSource(own, ("first",), engine_settings=settings)])
 
     with serving(models, ADMIN) as client:
@@ -361,7 +362,7 @@ def test_a_replacement_keeps_its_engine(small_model: Callable[[str], Path]) -> N
         assert replaced(model=own, model_id="org/b") == ("org/b", asked)
         line = line.replace("llava", "qwen").replace("--block-size 2", "--block-size 4")
         model_string, hashes = replaced(model=other, engine_args=line)
-    right = Normalizer.from_pretrained(other, engine_settings=EngineSettings.from_args(line))
+    right = Normalizer.from_pretrained(other, engine_settings=VllmSettings.from_args(line))
     assert model_string == "org/qwen"
     assert hashes == right.normalize(messages=HI).block_hashes().event_ints()
 

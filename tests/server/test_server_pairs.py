@@ -20,7 +20,7 @@ from side_by_side import verdict
 from small_models import SMALL_MODELS, fingerprint, write_model
 from two_servers import START_DATE, Reply
 
-from mmroute import EngineSettings
+from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.server import ModelSource, ServerSettings
 
 pytestmark = pytest.mark.conformance
@@ -65,7 +65,7 @@ def pair(
     files = harmony_model() if name == HARMONY_MODEL else SMALL_MODELS[name]()
     assert meta["fingerprint"] == fingerprint(files), "the answers are stale"
     directory = str(write_model(files, tmp_path_factory.mktemp("recorded")))
-    settings = EngineSettings.from_args(f"VLLM_SYSTEM_START_DATE={START_DATE}")
+    settings = VllmSettings.from_args(f"VLLM_SYSTEM_START_DATE={START_DATE}")
     source = ModelSource(directory, SERVED_NAMES, meta["model_id"], engine_settings=settings)
     cases = cases_of(name)
     assert lines.keys() == {case.name for case in cases}

@@ -83,7 +83,7 @@ def test_each_request_is_a_span_of_its_clients_trace(
     # What is left is sent when the server ends.
     exact, inexact = collector.spans
     resource = attributes(collector.resources[0].resource)
-    assert resource["mmroute.engine"] == VLLM.label
+    assert resource["mmroute.engine"] == VLLM.release.label
     assert resource["service.name"] == "mmroute"
     assert exact.name == f"POST {CHAT}"
     assert (exact.trace_id.hex(), exact.parent_span_id.hex()) == (TRACE, PARENT)

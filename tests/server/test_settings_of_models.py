@@ -12,7 +12,8 @@ from media_files import png_url
 from server_helpers import serving
 from starlette.testclient import TestClient
 
-from mmroute import EngineSettings, Normalizer
+from mmroute import Normalizer
+from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.server import ModelSource, ServerSettings
 from mmroute.server.engines.vllm import ApiError, ApiOptions, LoadedModel, answer_body
 
@@ -46,7 +47,7 @@ def client(
     names = (*request.param, *(LINES.keys() - {*request.param}))
     model = str(small_model(MODEL))
     sources = [
-        ModelSource(model, (name,), engine_settings=EngineSettings.from_args(LINES[name]))
+        ModelSource(model, (name,), engine_settings=VllmSettings.from_args(LINES[name]))
         for name in names
     ]
     with serving(sources, ServerSettings(strict=True)) as found:
@@ -101,7 +102,7 @@ def test_a_body_without_a_server_is_answered_by_the_settings_of_its_model(
     small_model: Callable[[str], Path],
 ) -> None:
     def asked(line: str, options: ApiOptions) -> int:
-        settings = EngineSettings.from_args(LINES[line])
+        settings = VllmSettings.from_args(LINES[line])
         normalizer = Normalizer.from_pretrained(small_model(MODEL), engine_settings=settings)
         model = LoadedModel.of(normalizer, line, settings)
         try:

@@ -9,8 +9,8 @@ import pytest
 from format_helpers import MISTRAL
 from small_models import SMALL_MODELS, write_model
 
-from mmroute import EngineSettings, Normalizer
-from mmroute.engines.frontends import Frontend
+from mmroute import Normalizer
+from mmroute.engines.vllm_rust.settings import RustSettings
 from mmroute.errors import ModelError, Reason
 
 _TO_LONGEST = {
@@ -27,7 +27,7 @@ def ids_with(padding: dict[str, Any] | None, directory: Path) -> list[int]:
     files = SMALL_MODELS["small-llava-1.5"]()
     files["tokenizer.json"] = {**files["tokenizer.json"], "padding": padding}
     model = write_model(files, directory)
-    settings = EngineSettings(frontend=Frontend.RUST)
+    settings = RustSettings()
     normalizer = Normalizer.from_pretrained(model, engine_settings=settings)
     found: list[int] = normalizer.normalize(prompt="Once upon a time").token_ids.tolist()
     return found
@@ -56,7 +56,7 @@ def test_tekken_is_preferred_and_reads_special_tokens_as_text(
 ) -> None:
     model = write_model(SMALL_MODELS["small-llava-1.5"](), tmp_path / "m")
     (model / "tekken.json").symlink_to(MISTRAL / "tekken_240911.json")
-    settings = EngineSettings(frontend=Frontend.RUST)
+    settings = RustSettings()
     normalizer = Normalizer.from_pretrained(model, engine_settings=settings)
     found = normalizer.normalize(prompt="<s>Hi [INST]", add_special_tokens=special)
     assert found.token_ids.tolist() == ids
@@ -73,7 +73,7 @@ def test_ranks_are_read_if_the_class_says_so(
     files["tokenizer_config.json"] |= {"tokenizer_class": tokenizer_class}
     model = write_model(files, tmp_path / "m")
     (model / "x.tiktoken").write_text("YQ== 0\nYg== 1\n", encoding="ascii")
-    settings = EngineSettings(frontend=Frontend.RUST)
+    settings = RustSettings()
     if covered:
         assert Normalizer.from_pretrained(model, engine_settings=settings)
         return

@@ -1,1 +1,5 @@
-"""The rules of SGLang, up to the point where a request enters its scheduler."""
+"""SGLang. `SglangSettings` are its options, for whoever has no command line of it."""
+
+from mmroute.engines.sglang.settings import SglangSettings
+
+__all__ = ["SglangSettings"]

@@ -23,7 +23,7 @@ from mmroute.chat.template_files import (
     tokenizer_templates,
 )
 from mmroute.chat.template_parameters import TRANSFORMERS
-from mmroute.engines.profile import ChatSource
+from mmroute.engine import ChatSource
 from mmroute.engines.sglang.messages import parse_messages
 from mmroute.engines.sglang.tools import template_tools
 from mmroute.errors import InexactError, ModelError, Reason, invalid
@@ -39,7 +39,7 @@ _REFUSED_KWARGS: Final = (TRANSFORMERS - {"documents", "sanitize_control_tokens"
 _READ: Final = frozenset({"reasoning_effort", "thinking", "tool_choice"})
 
 
-def load_chat(source: ChatSource) -> SglangChat:
+def load_chat(source: ChatSource[Any]) -> SglangChat:
     """The chat renderer of one model.
 
     Raises:

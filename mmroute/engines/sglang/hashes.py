@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final, NoReturn
 
-from mmroute.engines.hashes import HashedPrompt, HashSettings
 from mmroute.engines.sglang.pages import hash_pages, wide_pad_value_ids
 from mmroute.errors import InexactError, Reason
 from mmroute.hashing import ImageHash, PageHashes
+from mmroute.hashing.hashes import HashedPrompt, HashSettings
 
 _DEFAULTS: Final = HashSettings()
 
 
 @dataclass(frozen=True, slots=True)
 class SglangHashes:
-    """See `mmroute.engines.hashes.Hashes`.
+    """See `mmroute.hashing.hashes.Hashes`.
 
     Attributes:
         settings: the values on which the hashes depend beside the request.
@@ -25,10 +25,6 @@ class SglangHashes:
 
     def with_settings(self, settings: HashSettings) -> SglangHashes:
         return replace(self, settings=settings)
-
-    def under(self, known: HashSettings, *_engine: object) -> SglangHashes:
-        """See `Hashes`. Its identities cover no model string."""
-        return replace(self, settings=replace(known, model_id="", model_id_guessed=False))
 
     def block_hashes(self, *_prompt: object, **_how: object) -> NoReturn:
         """See `Hashes`; raises `unsupported_engine_setting`."""
@@ -46,13 +42,14 @@ class SglangHashes:
         block_size: int | None,
         _seed: str | None,
     ) -> PageHashes:
-        if block_size is None:
+        size = self.settings.block_size if block_size is None else block_size
+        if size is None:
             raise InexactError(
                 Reason.BLOCK_SIZE_UNKNOWN,
                 "the engine chooses the size of its pages by its attention backend; give the "
                 "worker's (its --page-size, or block_size of its BlockStored events)",
             )
-        return self.page_hashes(prompt, block_size)
+        return self.page_hashes(prompt, size)
 
     def page_hashes(self, prompt: HashedPrompt, page_size: int) -> PageHashes:
         if prompt.lora is not None:

@@ -10,10 +10,12 @@ has the field: the chat route reads neither ``mm_hashes`` nor the ``uuid`` of a 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any, Final
 
 from mmroute.hashing.pad_values import image_hash
 from mmroute.requests.items import Identity, IdentityForm, IdentitySource, Item
+from mmroute.requests.request import Request
 
 _LAST_64_BITS: Final = (1 << 64) - 1
 _HASH: Final = re.compile(r"[0-9A-Fa-f]{16}")
@@ -28,6 +30,17 @@ def identity_of_hash(entry: Any, form: IdentityForm) -> Identity | None:
     if form is IdentityForm.FEATURES:
         return None
     return Identity(f"{number & _LAST_64_BITS:016x}", IdentitySource.UUID)
+
+
+def identities_of_request(
+    request: Request, forms: Sequence[IdentityForm]
+) -> tuple[Identity | None, ...] | None:
+    """The identities by ``mm_hashes``. A uuid in a chat names no image."""
+    if not request.mm_hashes and request.messages is None:
+        return None
+    if len(request.mm_hashes) != len(forms):  # the engine ignores a list of another length
+        return (None,) * len(forms)
+    return tuple(map(identity_of_hash, request.mm_hashes, forms))
 
 
 def item_identity(item: Item, *, form: IdentityForm, **_: Any) -> Identity | None:

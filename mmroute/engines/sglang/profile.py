@@ -6,22 +6,40 @@ templates, special tokens, orientation and the hashes of its prefix cache.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
 
-from mmroute.engines.profile import ChatSource, EngineProfile
+from mmroute.engine import (
+    ChatSource,
+    Context,
+    EngineSettings,
+    Limits,
+    Naming,
+    Release,
+    not_covered,
+    own_settings,
+)
 from mmroute.engines.sglang.hashes import SglangHashes
-from mmroute.engines.sglang.identity import identity_of_hash, item_identity
+from mmroute.engines.sglang.identity import identities_of_request, item_identity
 from mmroute.engines.sglang.json_values import check_unicode
-from mmroute.errors import invalid, quoted
+from mmroute.engines.sglang.settings import SglangSettings
+from mmroute.errors import ModelError, Reason, invalid, quoted
+from mmroute.hashing.hashes import HashSettings
 from mmroute.requests.items import Modality, check_text
 from mmroute.requests.request import Request
 
 if TYPE_CHECKING:
     from mmroute.chat import Chat
-    from mmroute.engines.settings import EngineSettings
+    from mmroute.families.spec import FamilySpec
+    from mmroute.hashing.hashes import Hashes
+    from mmroute.model_directory import JsonValue, ModelFiles
+    from mmroute.reuse.fast_paths import FastPaths
     from mmroute.tokenizers import Tokenizer
 
+_DEFAULTS: Final = SglangSettings()
 _NO_LIMIT: Final = 1 << 62
+_NOTHING: Final[Mapping[str, Any]] = {}
 # Those of a body in which nothing else refuses a lone surrogate.
 _UNREAD: Final = (
     "tools", "chat_template_kwargs", "mm_processor_kwargs", "media_io_kwargs", "mm_hashes",
@@ -29,58 +47,127 @@ _UNREAD: Final = (
 )  # fmt: skip
 
 
-def _check_cache_salt(salt: object) -> None:
-    if salt is None:
-        return
-    if not isinstance(salt, str):
-        raise invalid(f"cache_salt must be a text, found {quoted(salt)}")
-    check_text("cache_salt", salt)
+@dataclass(frozen=True, slots=True)
+class SglangEngine:
+    """See `mmroute.engine.Engine`."""
+
+    release: Release
+    limits: Limits
+    naming: Naming
+    settings: SglangSettings = _DEFAULTS
+
+    def under(self, settings: EngineSettings) -> SglangEngine:
+        return replace(self, settings=own_settings(self, settings, SglangSettings))
+
+    def match(self, files: ModelFiles) -> tuple[ModelFiles, FamilySpec]:
+        from mmroute.families.matching import check_generates, match_family  # pydantic
+
+        family = match_family(files)
+        check_generates(files)
+        return files, family
+
+    def settle(self, family: FamilySpec, _files: ModelFiles, _model_string: str) -> FamilySpec:
+        """See `Models`. Families that were not checked on this engine are refused."""
+        family = family.for_engine(self.release.name, self.release.version)
+        if self.release.name not in family.checked or family.refused:
+            why = family.refused or "it was not checked on it"
+            raise not_covered(family, self.release.label, why)
+        return family
+
+    def context(self, files: ModelFiles, family: FamilySpec, positions: int) -> Context:
+        from mmroute.model.context_length import longest_context
+
+        return Context(longest_context(files, family, positions).default, None)
+
+    def hashes_of(
+        self,
+        family: FamilySpec,
+        _files: Callable[[], ModelFiles],
+        _model_string: str,
+        *,
+        guessed: bool,  # its identities cover no model string
+    ) -> Hashes:
+        return SglangHashes(
+            HashSettings(
+                block_size=self.settings.page_size,
+                chosen_by_engine=family.hybrid,
+                unnamed_in=family.unnamed_in,
+            )
+        )
+
+    def load_tokenizer(
+        self,
+        files: ModelFiles,
+        family: FamilySpec,
+        fast_paths: FastPaths,
+        note: Callable[[str, JsonValue, str], None],
+    ) -> Tokenizer:
+        from mmroute.model.tokenizer import load_tokenizer  # tokenizers
+
+        return load_tokenizer(files, family, fast_paths, note)
+
+    def load_chat(self, source: ChatSource[SglangSettings]) -> Chat:
+        from mmroute.engines.sglang.chat import load_chat  # jinja2
+
+        return load_chat(source)
+
+    def accept(self, request: Request, _chat: Chat) -> Request:
+        """See `Chats`. SGLang refuses a body with half of a surrogate pair in any of its texts."""
+        salt = request.cache_salt
+        if salt is not None:
+            if not isinstance(salt, str):
+                raise invalid(f"cache_salt must be a text, found {quoted(salt)}")
+            check_text("cache_salt", salt)
+        for name in _UNREAD:
+            if value := getattr(request, name):
+                check_unicode(name, value)
+        return request
+
+    def adds_special_tokens(self, tokenizer: Tokenizer, request: Request, with_items: bool) -> bool:
+        bos = tokenizer.template_tokens.get("bos_token")
+        return not (with_items and bos and str(request.prompt).startswith(bos))
+
+    def processor_kwargs(self, _given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """See `Processors`. Those of a request change nothing."""
+        return _NOTHING
+
+    def media_io(self, _modality: Modality) -> Mapping[str, Any]:
+        return _NOTHING
+
+    def refused_media(self, _modality: Modality) -> str:
+        return ""
+
+    @property
+    def dtype(self) -> str | None:
+        return None
 
 
-def _check_unicode(request: Request, _settings: EngineSettings, _chat: Chat, /) -> Request:
-    """The request. SGLang refuses a body with half of a surrogate pair in any of its texts."""
-    for name in _UNREAD:
-        if value := getattr(request, name):
-            check_unicode(name, value)
-    return request
-
-
-def _load_chat(source: ChatSource) -> Chat:
-    from mmroute.engines.sglang.chat import load_chat  # jinja2
-
-    return load_chat(source)
-
-
-def _adds_special_tokens(tokenizer: Tokenizer, request: Request, with_items: bool, /) -> bool:
-    """Whether the engine puts special tokens around the text of a prompt, whatever is asked."""
-    bos = tokenizer.template_tokens.get("bos_token")
-    return not (with_items and bos and str(request.prompt).startswith(bos))
-
-
-SGLANG: Final = EngineProfile(
-    "sglang",
-    "0.5.23",
-    era="0.5.23",
-    prompts="sglang",
-    proved=frozenset({"0.5.23"}),
-    max_items=_NO_LIMIT,
-    max_image_pixels=178_956_970,  # Pillow's own
-    max_decoded_bytes=_NO_LIMIT,
-    bytes_per_unit=dict.fromkeys(Modality, 0),
-    max_audio_seconds=_NO_LIMIT,
-    max_audio_bytes=_NO_LIMIT,
-    min_encoder_cache=_NO_LIMIT,
-    applies_exif_orientation=False,
-    load_chat=_load_chat,
-    identify=item_identity,
-    hashing=SglangHashes(),
-    adds_special_tokens=_adds_special_tokens,
-    check_names=lambda _named, _items, _forms: None,  # it keeps no processed items by that name
-    check_cache_salt=_check_cache_salt,
-    with_defaults=_check_unicode,
-    why_refused=lambda _architectures: "",
-    processor_kwargs=lambda _defaults, _settings: {},  # those of a request change nothing
-    only_checked_families=True,
-    renders=False,
-    read_mm_hash=identity_of_hash,
+SGLANG: Final = SglangEngine(
+    Release("sglang", "0.5.23", "0.5.23", "sglang", proved=frozenset({"0.5.23"})),
+    Limits(
+        max_items=_NO_LIMIT,
+        max_image_pixels=178_956_970,  # Pillow's own
+        max_decoded_bytes=_NO_LIMIT,
+        bytes_per_unit=dict.fromkeys(Modality, 0),
+        max_audio_seconds=_NO_LIMIT,
+        max_audio_bytes=_NO_LIMIT,
+        min_encoder_cache=_NO_LIMIT,
+        applies_exif_orientation=False,
+    ),
+    Naming(item_identity, of_request=identities_of_request),  # it keeps no items by their uuids
 )
+
+
+def find_version(version: str) -> SglangEngine:
+    """The only version that is covered.
+
+    Raises:
+        ModelError: `unknown_backend`: another one is asked for.
+    """
+    known = SGLANG.release
+    if version in ("", known.version):
+        return SGLANG
+    raise ModelError(
+        Reason.UNKNOWN_BACKEND,
+        f"SGLang {version!r} is not known: there is {known.version}, as {known.backend!r}.",
+    )

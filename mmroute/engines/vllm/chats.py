@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from mmroute.chat import Chat, ParsedChat
 from mmroute.chat.template_files import check_one_template
-from mmroute.engines.profile import ChatSource
+from mmroute.engine import ChatSource
 from mmroute.engines.vllm.deepseek_chat import DEEPSEEK_CHATS
 from mmroute.engines.vllm.hf_chat import HfChat
 from mmroute.engines.vllm.inkling_chat import InklingChat, marks_of
@@ -35,7 +35,7 @@ from mmroute.requests.request import Request
 from mmroute.token_ids import TokenIds
 
 if TYPE_CHECKING:
-    from mmroute.engines.settings import EngineSettings
+    from mmroute.engines.vllm.settings import VllmSettings
     from mmroute.families.spec import FamilySpec
     from mmroute.tokenizers.formats.mistral_chat import MistralChatEncoder
 
@@ -65,7 +65,7 @@ class RefusedChat(VllmChat):
         raise InexactError(Reason.CHAT_RENDERER_UNSUPPORTED, self.why)
 
 
-def load_chat(source: ChatSource) -> Chat:
+def load_chat(source: ChatSource[VllmSettings]) -> Chat:
     """The chat renderer of one model.
 
     Raises:
@@ -89,7 +89,7 @@ def load_chat(source: ChatSource) -> Chat:
 
 
 def _template(
-    source: ChatSource,
+    source: ChatSource[VllmSettings],
     *,
     processors: Sequence[str] = (),
     needs: Sequence[str] = (),
@@ -131,7 +131,7 @@ def _template(
 
 
 def _tokenizer_template(
-    source: ChatSource,
+    source: ChatSource[VllmSettings],
     *,
     fallback_template: str | Mapping[str, str] | None = None,
 ) -> Chat:
@@ -140,7 +140,7 @@ def _tokenizer_template(
 
 
 def _of_files(
-    source: ChatSource,
+    source: ChatSource[VllmSettings],
     fallback: str | Mapping[str, str] | None,
     *,
     processor: bool,
@@ -149,7 +149,7 @@ def _of_files(
 ) -> HfChat:
     # Source: vLLM ``transformers_utils/chat_templates/registry.py``.
     if isinstance(fallback, Mapping):
-        model = source.settings.model or source.files.name
+        model = source.model_string
         fallback = next(file for part, file in fallback.items() if part in model)
     template, tool_template = chat_templates(
         source.files,
@@ -170,7 +170,7 @@ def _packaged(name: str) -> str:
     return (_TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8")
 
 
-def _refused(source: ChatSource) -> Chat:
+def _refused(source: ChatSource[VllmSettings]) -> Chat:
     # Source: vLLM ``renderers/`` (deepseek_v32, deepseek_v4, inkling).
     return RefusedChat(
         f"the engine renders chats of the family {source.family.family} by Python code of its "
@@ -178,7 +178,7 @@ def _refused(source: ChatSource) -> Chat:
     )
 
 
-def _harmony(source: ChatSource) -> Chat:
+def _harmony(source: ChatSource[VllmSettings]) -> Chat:
     if refusal := harmony_refusal(source.settings):
         return refusal
     from mmroute.engines.vllm.harmony_chat import HarmonyChat  # an extra
@@ -186,7 +186,7 @@ def _harmony(source: ChatSource) -> Chat:
     return HarmonyChat(str(source.settings.start_date))
 
 
-def harmony_refusal(settings: EngineSettings) -> RefusedChat | None:
+def harmony_refusal(settings: VllmSettings) -> RefusedChat | None:
     """Refuses chats of gpt-oss where they cannot be rendered; None where they can."""
     if not settings.start_date:
         return RefusedChat(
@@ -209,7 +209,7 @@ def harmony_refusal(settings: EngineSettings) -> RefusedChat | None:
     return None
 
 
-def _kimi_k3(source: ChatSource) -> Chat:
+def _kimi_k3(source: ChatSource[VllmSettings]) -> Chat:
     files = source.files
     check_one_template(files)
     _, template = chat_templates(files)  # the tokenizer's, whether there are tools or not
@@ -234,13 +234,13 @@ def _placeholders(family: FamilySpec) -> Mapping[Modality, str]:
     }
 
 
-def _mistral_text(source: ChatSource) -> Chat:
+def _mistral_text(source: ChatSource[VllmSettings]) -> Chat:
     from mmroute.engines.vllm.mistral_chat import MistralChat  # an extra, and slow to import
 
     return MistralChat(_encoder(source), as_server=True)
 
 
-def _mistral(source: ChatSource) -> Chat:
+def _mistral(source: ChatSource[VllmSettings]) -> Chat:
     from mmroute.engines.vllm.mistral_chat import MistralChat
 
     tokenizer, geometries = source.tokenizer, source.geometries
@@ -258,7 +258,7 @@ def _mistral(source: ChatSource) -> Chat:
     )
 
 
-def _encoder(source: ChatSource) -> MistralChatEncoder:
+def _encoder(source: ChatSource[VllmSettings]) -> MistralChatEncoder:
     encoder = source.tokenizer.chat_encoder
     if encoder is None:
         family = source.family
@@ -268,7 +268,7 @@ def _encoder(source: ChatSource) -> MistralChatEncoder:
     return encoder
 
 
-def _inkling(source: ChatSource) -> Chat:
+def _inkling(source: ChatSource[VllmSettings]) -> Chat:
     try:
         marks = marks_of(source.tokenizer)
     except InexactError as inexact:
@@ -276,7 +276,7 @@ def _inkling(source: ChatSource) -> Chat:
     return InklingChat(source.tokenizer, marks, _placeholders(source.family))
 
 
-def _deepseek(source: ChatSource) -> Chat:
+def _deepseek(source: ChatSource[VllmSettings]) -> Chat:
     return DEEPSEEK_CHATS[source.family.chat.renderer]
 
 

@@ -19,7 +19,7 @@ from mmroute.requests.request import NO_KWARGS, Request
 
 if TYPE_CHECKING:
     from mmroute.chat import Chat
-    from mmroute.engines.settings import EngineSettings
+    from mmroute.engines.vllm.settings import VllmSettings
 
 _SCOPES: Final = ("text_kwargs", "images_kwargs", "videos_kwargs", "audio_kwargs")
 _UNSET: Final = (None, "auto")
@@ -27,7 +27,7 @@ _UNSET: Final = (None, "auto")
 _ALTERNATIVES: Final = {"fps": "num_frames", "num_frames": "fps"}
 
 
-def with_defaults(request: Request, settings: EngineSettings, chat: Chat) -> Request:
+def with_defaults(request: Request, settings: VllmSettings, chat: Chat) -> Request:
     """A request with the server's defaults for template variables and for reading media.
 
     Args:
@@ -61,7 +61,7 @@ def with_defaults(request: Request, settings: EngineSettings, chat: Chat) -> Req
     )
 
 
-def _check_accepted(request: Request, settings: EngineSettings, chat: Chat) -> None:
+def _check_accepted(request: Request, settings: VllmSettings, chat: Chat) -> None:
     if not settings.trust_request_mm_kwargs:
         for name in ("mm_processor_kwargs", "media_io_kwargs"):
             if getattr(request, name):

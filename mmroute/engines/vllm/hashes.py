@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from mmroute.engines.hashes import HashedPrompt, Hashes, HashSettings, RefusedHashes
 from mmroute.engines.vllm.speculation import Target, hash_lookahead
 from mmroute.errors import (
     InexactError,
@@ -26,17 +25,18 @@ from mmroute.hashing import (
 )
 from mmroute.hashing.cache import HashCache
 from mmroute.hashing.extra_keys import check_block_size
+from mmroute.hashing.hashes import HashedPrompt, Hashes, HashSettings, RefusedHashes
 from mmroute.token_ids import TokenIds
 
 if TYPE_CHECKING:
-    from mmroute.engines.settings import EngineSettings
+    from mmroute.engines.vllm.settings import VllmSettings
 
 _DEFAULTS: Final = HashSettings(block_size=16, block_size_guessed=True)
 
 
 @dataclass(frozen=True, slots=True)
 class VllmHashes:
-    """See `mmroute.engines.hashes.Hashes`.
+    """See `mmroute.hashing.hashes.Hashes`.
 
     Attributes:
         settings: the values on which the hashes depend beside the request.
@@ -57,7 +57,12 @@ class VllmHashes:
     def with_settings(self, settings: HashSettings) -> Hashes:
         return replace(self, settings=settings)
 
-    def under(self, known: HashSettings, engine: EngineSettings, target: Target) -> Hashes:
+    def under(self, known: HashSettings, engine: VllmSettings, target: Target) -> Hashes:
+        """The hashes of the same version with the settings of an engine.
+
+        Raises:
+            ModelError: `invalid_engine_setting`.
+        """
         if engine.hashes_refused:
             why = f"{engine.hashes_refused}: block hashes of such an engine are not covered"
             return RefusedHashes(known, why)

@@ -63,7 +63,7 @@ def item_identity(
     flags: Mapping[str, bool] = _NO_FLAGS,
     algorithm: str = "blake3",
 ) -> Identity | None:
-    """See `mmroute.engines.profile.Identify`.
+    """See `mmroute.engine.Identify`.
 
     The identity is known for items with a uuid, and for files of images and videos. For audio
     without a uuid the engine hashes decoded samples.

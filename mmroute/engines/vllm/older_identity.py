@@ -46,7 +46,7 @@ def unframed_identity(
     sorts_arguments: bool = True,
     **_frames: Any,
 ) -> Identity | None:
-    """See `mmroute.engines.profile.Identify`; for 0.13 to 0.30.
+    """See `mmroute.engine.Identify`; for 0.13 to 0.30.
 
     The identity is known for items with a uuid and for files of images, without overrides. Before
     0.27 it did not cover the conversion of a picture (`covers_conversion`). Before 0.16 the model

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from mmroute.engines.frontends import SGLANG_RUST_REFUSED
 from mmroute.engines.vllm.serve_options import FLAGS, LISTS, SHORT, VALUES
 from mmroute.engines.vllm.shell_words import (
     COMMENT,
@@ -35,10 +34,6 @@ _COMMAND: Final = re.compile(
     r"(exec|env|nohup|sudo|(\S*/)?vllm|serve|launch|render|(\S*/)?python[0-9.]*|-m|"
     r"vllm\.entrypoints\.openai\.api_server)"
 )
-# What starts SGLang, or a gateway to its workers.
-_SGLANG: Final = re.compile(r"(\S*/)?(sglang|smg)|sglang(_router)?\.\S+")
-_SGLANG_RUST: Final = "SGLANG_RUST_SERVER"
-_OFF: Final = ("0", "false", "n", "no")  # Source: SGLang 0.5.23, srt/environ.py (`EnvBool`)
 # Those of them that start a server.
 _SERVERS: Final = ("serve", "launch", "vllm.entrypoints.openai.api_server")
 _OPPOSITES: Final = (("enable-", "disable-"), ("disable-", "enable-"))
@@ -71,8 +66,7 @@ def parse_command(text: str, *, config: str | None = None) -> ServeCommand:
         config: the path of a configuration file; the command line wins. None for no file.
 
     Raises:
-        ModelError: `invalid_engine_setting`: there is no such option, or the text cannot be read;
-            `unsupported_engine_setting`: it starts SGLang.
+        ModelError: `invalid_engine_setting`: there is no such option, or the text cannot be read.
     """
     environment, command, words = _split(text)
     model, options = _parsed(words)
@@ -174,14 +168,6 @@ def _split(text: str) -> tuple[dict[str, str], bool, list[str]]:
     while words and front.takes(words[0]):
         words.pop(0)
     environment, command = front.environment, front.command
-    if environment.get(_SGLANG_RUST, "0").lower() not in _OFF:
-        raise ModelError(Reason.UNSUPPORTED_ENGINE_SETTING, SGLANG_RUST_REFUSED)
-    if not command and words and _SGLANG.fullmatch(words[0]):
-        raise ModelError(
-            Reason.UNSUPPORTED_ENGINE_SETTING,
-            f"{quoted(words[0])} starts SGLang, whose options are not read; --backend sglang "
-            "without --engine-args answers by the defaults of its Python server",
-        )
     check_words(words)
     return environment, command, words
 

@@ -10,10 +10,11 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from mmroute.engines.frontends import OWN_TOKENIZER_MODES, Frontend
+from mmroute.engines.frontends import Frontend
 from mmroute.engines.vllm.identity import HASHERS
 from mmroute.engines.vllm.overrides import check_overrides
 from mmroute.engines.vllm.serve_command import ServeCommand, Value, is_automatic, parse_command
+from mmroute.engines.vllm.serve_options import OWN_TOKENIZER_MODES
 from mmroute.engines.vllm.shell_words import check_expanded, wrong
 from mmroute.errors import ModelError, Reason, did_you_mean, quoted
 from mmroute.hashing import Algorithm
@@ -61,7 +62,7 @@ _SPECULATIVE: Final = {
 
 
 def read_settings(arguments: str, *, config: str | None = None) -> dict[str, Any]:
-    """The fields of `EngineSettings` that a command line sets; see `EngineSettings.from_args`."""
+    """The fields of `VllmSettings` that a command line sets, and the `frontend`."""
     command = parse_command(arguments, config=config)
     _check_expanded(command)
     for name, harmless in _REFUSED.items():

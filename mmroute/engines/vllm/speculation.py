@@ -15,7 +15,7 @@ from mmroute.errors import ModelError, Reason, did_you_mean, quoted
 from mmroute.model_directory import ModelFiles, find_model
 
 if TYPE_CHECKING:
-    from mmroute.engines.settings import EngineSettings
+    from mmroute.engines.vllm.settings import VllmSettings
 
 Target: TypeAlias = Callable[[], ModelFiles]
 """Finds the files of the model that the engine serves."""
@@ -61,7 +61,7 @@ _FIRST_ALONE: Final = frozenset({
 })  # fmt: skip
 
 
-def hash_lookahead(settings: EngineSettings, target: Target) -> int:
+def hash_lookahead(settings: VllmSettings, target: Target) -> int:
     """The number of tokens behind a block that its hash covers; 0 without such a drafter.
 
     Args:

@@ -11,8 +11,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from mmroute.engines.profile import EngineProfile
+from mmroute.engine import Naming, Release
+from mmroute.engines.vllm.engine import VllmEngine
 from mmroute.engines.vllm.hashes import VllmHashes
+from mmroute.engines.vllm.identity import check_names
 from mmroute.engines.vllm.older_blocks import hash_older_blocks, identity_keys, untagged_keys
 from mmroute.engines.vllm.older_identity import framed_identity, unframed_identity
 from mmroute.engines.vllm.profile import VLLM
@@ -22,79 +24,100 @@ _HASH_AT_RANDOM: Final = partial(hash_older_blocks, random_root=True)
 
 _V0_32: Final = replace(
     VLLM,
-    version="0.32.0",
-    era="0.31 to 0.32",
-    proved=frozenset({"0.31.0", "0.32.0"}),
-    identify=framed_identity,
-    hashing=VllmHashes(),
+    release=Release(
+        "vllm", "0.32.0", "0.31 to 0.32", "vllm", proved=frozenset({"0.31.0", "0.32.0"})
+    ),
+    naming=Naming(framed_identity, check_names),
+    hashes=VllmHashes(),
 )
 _V0_30: Final = replace(
     _V0_32,
-    version="0.30.0",
-    era="0.29 to 0.30",
-    proved=frozenset({"0.29.0", "0.30.0"}),
-    identify=unframed_identity,
-    hashing=VllmHashes(keys=untagged_keys, hash=hash_older_blocks),
+    release=Release(
+        "vllm", "0.30.0", "0.29 to 0.30", "vllm", proved=frozenset({"0.29.0", "0.30.0"})
+    ),
+    naming=Naming(unframed_identity, check_names),
+    hashes=VllmHashes(keys=untagged_keys, hash=hash_older_blocks),
 )
 _V0_28: Final = replace(
     _V0_30,
-    version="0.28.0",
-    era="0.27 to 0.28",
-    proved=frozenset({"0.27.1", "0.28.0"}),
-    read=frozenset({"0.27.0"}),
-    takes_metadata=False,
-    hashing=VllmHashes(keys=untagged_keys, hash=_HASH_AT_RANDOM),
+    release=Release(
+        "vllm",
+        "0.28.0",
+        "0.27 to 0.28",
+        "vllm",
+        proved=frozenset({"0.27.1", "0.28.0"}),
+        read=frozenset({"0.27.0"}),
+    ),
+    limits=replace(VLLM.limits, takes_metadata=False),
+    hashes=VllmHashes(keys=untagged_keys, hash=_HASH_AT_RANDOM),
 )
 _V0_26: Final = replace(
     _V0_28,
-    version="0.26.0",
-    era="0.24 to 0.26",
-    proved=frozenset({"0.24.0", "0.25.1", "0.26.0"}),
-    read=frozenset({"0.25.0"}),
-    identify=partial(unframed_identity, covers_conversion=False),
+    release=Release(
+        "vllm",
+        "0.26.0",
+        "0.24 to 0.26",
+        "vllm",
+        proved=frozenset({"0.24.0", "0.25.1", "0.26.0"}),
+        read=frozenset({"0.25.0"}),
+    ),
+    naming=Naming(partial(unframed_identity, covers_conversion=False), check_names),
 )
 _V0_23: Final = replace(
     _V0_26,
-    version="0.23.0",
-    era="0.19 to 0.23",
-    proved=frozenset({"0.19.1", "0.20.2", "0.21.0", "0.22.1", "0.23.0"}),
-    read=frozenset({"0.19.0", "0.20.0", "0.20.1", "0.22.0"}),
-    applies_exif_orientation=False,
+    release=Release(
+        "vllm",
+        "0.23.0",
+        "0.19 to 0.23",
+        "vllm",
+        proved=frozenset({"0.19.1", "0.20.2", "0.21.0", "0.22.1", "0.23.0"}),
+        read=frozenset({"0.19.0", "0.20.0", "0.20.1", "0.22.0"}),
+    ),
+    limits=replace(_V0_26.limits, applies_exif_orientation=False),
 )
 _V0_18: Final = replace(
     _V0_23,
-    version="0.18.0",
-    era="0.16 to 0.18",
-    proved=frozenset({"0.18.1"}),
-    read=frozenset({"0.16.0", "0.17.0", "0.17.1", "0.18.0"}),
-    hashing=VllmHashes(keys=identity_keys, hash=_HASH_AT_RANDOM),
+    release=Release(
+        "vllm",
+        "0.18.0",
+        "0.16 to 0.18",
+        "vllm",
+        proved=frozenset({"0.18.1"}),
+        read=frozenset({"0.16.0", "0.17.0", "0.17.1", "0.18.0"}),
+    ),
+    hashes=VllmHashes(keys=identity_keys, hash=_HASH_AT_RANDOM),
 )
 _V0_15: Final = replace(
     _V0_18,
-    version="0.15.0",
-    era="0.13 to 0.15",
-    proved=frozenset(),
-    read=frozenset({"0.13.0", "0.14.0", "0.14.1", "0.15.0", "0.15.1"}),
-    identify=partial(unframed_identity, covers_conversion=False, sorts_arguments=False),
-)
+    release=Release(
+        "vllm", "0.15.0", "0.13 to 0.15", "vllm",
+        proved=frozenset(),
+        read=frozenset({"0.13.0", "0.14.0", "0.14.1", "0.15.0", "0.15.1"}),
+    ),
+    naming=Naming(
+        partial(unframed_identity, covers_conversion=False, sorts_arguments=False), check_names
+    ),
+)  # fmt: skip
 
 ERAS: Final = (VLLM, _V0_32, _V0_30, _V0_28, _V0_26, _V0_23, _V0_18, _V0_15)
 """The newest first."""
 
 
-def find_version(version: str) -> EngineProfile:
-    """The profile of a release such as ``0.28.0``, or of all releases of ``0.28``.
+def find_version(version: str) -> VllmEngine:
+    """The era of a release such as ``0.28.0``, or of all releases of ``0.28``; else the newest.
 
     Raises:
         ModelError: `unknown_backend`: the release is not known.
     """
-    for profile in ERAS:
-        releases = profile.proved | profile.read
+    if not version:
+        return VLLM
+    for era in ERAS:
+        releases = era.release.proved | era.release.read
         if version in releases or version in {name.rpartition(".")[0] for name in releases}:
-            return replace(profile, version=version)
-    known = [f"vllm=={name}" for profile in ERAS for name in sorted(profile.proved | profile.read)]
+            return replace(era, release=replace(era.release, version=version))
+    known = [f"vllm=={n}" for e in ERAS for n in sorted(e.release.proved | e.release.read)]
     raise ModelError(
         Reason.UNKNOWN_BACKEND,
-        f"vLLM {version!r} is not known: there are the releases 0.13.0 to {VLLM.version}"
+        f"vLLM {version!r} is not known: there are the releases 0.13.0 to {VLLM.release.version}"
         f"{did_you_mean(f'vllm=={version}', known)}",
     )

@@ -1,1 +1,5 @@
-"""The rules by which vLLM's Rust frontend differs from the Python one."""
+"""vLLM behind its Rust frontend. `RustSettings` are its options."""
+
+from mmroute.engines.vllm_rust.settings import RustSettings
+
+__all__ = ["RustSettings"]

@@ -7,10 +7,11 @@ Source: vLLM ``rust/src/chat/src/renderer/selection.rs``,
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from mmroute.chat import Chat
-from mmroute.engines.profile import ChatSource
+from mmroute.engine import ChatSource
 from mmroute.engines.vllm.chats import RefusedChat, harmony_refusal
 from mmroute.engines.vllm.inkling_chat import marks_of
 from mmroute.engines.vllm_rust.deepseek_chat import DEEPSEEK_MODES, RustDeepSeekChat
@@ -24,13 +25,13 @@ from mmroute.engines.vllm_rust.tokenizer import ordinary_encoder
 from mmroute.errors import InexactError, ModelError
 
 if TYPE_CHECKING:
-    from mmroute.engines.settings import EngineSettings
+    from mmroute.engines.vllm.settings import VllmSettings
 
 _MODES: Final = {"gpt_oss": "harmony", "inkling_mm_model": "inkling"}
 """Model type -> the renderer; that of other types has the name of the type, if there is one."""
 
 
-def load_chat(source: ChatSource, *, earlier: bool = False) -> Chat:
+def load_chat(source: ChatSource[VllmSettings], *, earlier: bool = False) -> Chat:
     """The chat renderer of one model, whose family matters for its images alone.
 
     Args:
@@ -42,7 +43,7 @@ def load_chat(source: ChatSource, *, earlier: bool = False) -> Chat:
         ModelError: `invalid_config_field`: the frontend does not load the model.
     """
     files, settings, images = source.files, source.settings, source.family.image
-    parsers = choose_parsers(settings, source.tokenizer)
+    parsers = choose_parsers(replace(settings, model=source.model_string), source.tokenizer)
     mode = settings.tokenizer_mode
     if mode == "auto":
         model_type = _model_type(files.object("config.json"))
@@ -79,7 +80,7 @@ def load_chat(source: ChatSource, *, earlier: bool = False) -> Chat:
     )
 
 
-def _inkling(source: ChatSource, parsers: Parsers, *, earlier: bool) -> Chat:
+def _inkling(source: ChatSource[VllmSettings], parsers: Parsers, *, earlier: bool) -> Chat:
     try:
         marks = marks_of(source.tokenizer, aliases=False)
     except InexactError as error:
@@ -95,7 +96,7 @@ def _model_type(config: Mapping[str, object]) -> object:
     return own if own is not None else _model_type(inner) if inner else None
 
 
-def _harmony(settings: EngineSettings, *, earlier: bool) -> Chat:
+def _harmony(settings: VllmSettings, *, earlier: bool) -> Chat:
     if refusal := harmony_refusal(settings):
         return refusal
     from mmroute.engines.vllm_rust.harmony_chat import RustHarmonyChat  # an extra

@@ -14,7 +14,7 @@ from mmroute.requests.items import Identity, IdentitySource, ImageFile, Item
 
 
 def file_identity(item: Item, *, turned: bool = True, **_known: Any) -> Identity | None:
-    """See `mmroute.engines.profile.Identify`: the digest of the file alone, without the model.
+    """See `mmroute.engine.Identify`: the digest of the file alone, without the model.
 
     Args:
         item: the item.

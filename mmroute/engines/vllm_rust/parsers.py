@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from mmroute.engines.settings import EngineSettings
+from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.errors import InexactError, Reason, quoted
 from mmroute.tokenizers import Tokenizer
 
@@ -86,7 +86,7 @@ class Parsers:
             raise InexactError(Reason.CHAT_RENDERER_UNSUPPORTED, why)
 
 
-def choose_parsers(settings: EngineSettings, tokenizer: Tokenizer) -> Parsers:
+def choose_parsers(settings: VllmSettings, tokenizer: Tokenizer) -> Parsers:
     """The parsers of a model.
 
     Args:

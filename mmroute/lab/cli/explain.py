@@ -12,7 +12,7 @@ from pathlib import Path
 from mmroute.cli.arguments import Commands, add_command, positive
 from mmroute.cli.engine_options import load_normalizer, model_arguments
 from mmroute.cli.output import failed, say
-from mmroute.engines.settings import EngineSettings
+from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.errors import InexactError, Reason, quoted
 from mmroute.hashing import BlockHashes
 from mmroute.lab.parity.differences import num_same
@@ -65,7 +65,7 @@ def _explain(arguments: argparse.Namespace) -> int:
     normalizer = load_normalizer(arguments)
     answer_first = normalizer.answer
     if arguments.first_engine_args is not None:
-        settings = EngineSettings.from_args(arguments.first_engine_args)
+        settings = VllmSettings.from_args(arguments.first_engine_args)
         answer_first = load_normalizer(arguments, settings).answer
 
     def hashes(request: Request) -> BlockHashes:

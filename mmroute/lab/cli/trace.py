@@ -15,12 +15,12 @@ from typing import Any, Final
 
 from mmroute.cli.arguments import Commands, add_command, positive, require_extra
 from mmroute.cli.engine_options import (
-    DEFAULT_BACKEND,
     MODEL_HELP,
     engine_arguments,
     load_normalizer,
 )
 from mmroute.cli.output import EXIT_FAILURE, failed, print_table, say, show_progress
+from mmroute.engine import DEFAULT
 from mmroute.errors import InexactError, Reason
 from mmroute.lab.bench.throughput import cores
 from mmroute.lab.traces.analysis import analyse, read_trace
@@ -179,7 +179,7 @@ def _report(
     return as_dict(
         analysis,
         lambda pair: _explain_command(arguments, pair),
-        engine=None if normalizer is None else normalizer.model.engine.label,
+        engine=None if normalizer is None else normalizer.model.engine.release.label,
         show_text=arguments.show_text,
     )
 
@@ -214,7 +214,7 @@ def _explain_command(arguments: argparse.Namespace, pair: Suspect) -> str:
     for name in ("model_id", "revision", "engine_args", "engine_config", "block_size"):
         if getattr(arguments, name):
             words += [f"--{name.replace('_', '-')}", str(getattr(arguments, name))]
-    if arguments.backend != DEFAULT_BACKEND:
+    if arguments.backend != DEFAULT:
         words += ["--backend", arguments.backend]
     return shlex.join(words)
 

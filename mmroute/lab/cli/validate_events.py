@@ -14,8 +14,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from mmroute.cli.arguments import EVENT_ENDPOINTS, output_file
 from mmroute.cli.output import say, with_progress
 from mmroute.engines.running import RunningEngine
-from mmroute.engines.settings import EngineSettings
 from mmroute.engines.vllm.serve_command import plain_words
+from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.errors import MmrouteError, Reason
 from mmroute.lab.parity.cases import Case
 from mmroute.lab.parity.causes import name_taken_out, without
@@ -206,7 +206,7 @@ def resolved(arguments: argparse.Namespace, changes: tuple[str, ...] = ()) -> Re
         model_id=None if renamed else arguments.model_id,
         revision=arguments.revision,
         engine_settings=without(
-            EngineSettings.from_args(line, config=arguments.engine_config), *removed
+            VllmSettings.from_args(line, config=arguments.engine_config), *removed
         ),
     )
 

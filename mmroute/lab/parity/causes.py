@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, Self
 
-from mmroute.engines.settings import EngineSettings
+from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.lab.parity.differences import NOT_DECODED
 from mmroute.token_ids import TokenIds
 from mmroute.tokenizers import Tokenizer
@@ -21,7 +21,7 @@ CAN_BE_TAKEN_OUT: Final = {
     "--default-chat-template-kwargs": "chat_template_kwargs",
 }
 """Options and variables that may be given here and not be the engine's, with their settings."""
-_DEFAULTS: Final = EngineSettings()
+_DEFAULTS: Final = VllmSettings()
 _TAKEN_OUT: Final = re.compile(r"take (\S+) out of the line")
 
 
@@ -151,7 +151,7 @@ def name_taken_out(setting: str) -> str:
     return "" if found is None else found[1]
 
 
-def without(settings: EngineSettings, *names: str) -> EngineSettings:
+def without(settings: VllmSettings, *names: str) -> VllmSettings:
     """The settings without options or variables that `CAN_BE_TAKEN_OUT` lists."""
     fields = [CAN_BE_TAKEN_OUT[name] for name in names]
     return replace(settings, **{each: getattr(_DEFAULTS, each) for each in fields})

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from mmroute.answering.pipeline import answer
 from mmroute.engines.vllm.identity import HASHERS
@@ -72,11 +73,16 @@ def _identified_otherwise(
         The setting by which an engine is started so, and the model.
     """
     yield from _named_otherwise(model, strings)
-    engine = replace(model.engine, lora_in_identities=not model.engine.lora_in_identities)
-    yield "--enable-tower-connector-lora", replace(model, engine=engine)
-    for profile in ERAS[1:]:
-        engine = replace(model.engine, identify=profile.identify)
-        yield f"--backend vllm=={profile.version}", replace(model, engine=engine)
+    lora_first = not model.engine.naming.lora_first
+    yield "--enable-tower-connector-lora", _naming(model, lora_first=lora_first)
+    for era in ERAS[1:]:
+        yield f"--backend {era.release.backend}", _naming(model, identify=era.naming.identify)
+
+
+def _naming(model: ResolvedModel, **changed: Any) -> ResolvedModel:
+    """The model of an engine that names items otherwise."""
+    naming = replace(model.engine.naming, **changed)
+    return replace(model, engine=replace(model.engine, naming=naming))
 
 
 def _spellings_of(model: ResolvedModel) -> Iterator[str]:
@@ -115,6 +121,6 @@ def _named_otherwise(
             before = f"{_MODEL}{shlex.quote(string)}"
             yield before, renamed
         for algorithm in HASHERS:
-            identify = partial(model.engine.identify, algorithm=algorithm)
-            hashed = replace(renamed, engine=replace(model.engine, identify=identify))
+            identify = partial(model.engine.naming.identify, algorithm=algorithm)
+            hashed = _naming(renamed, identify=identify)
             yield f"{before} --mm-hasher-algorithm {algorithm}".lstrip(), hashed

@@ -11,6 +11,7 @@ from typing import Final
 from mmroute.answering.pipeline import prepare
 from mmroute.answering.prepared import Prepared
 from mmroute.answering.routing import Routing
+from mmroute.engines.vllm.settings import as_vllm
 from mmroute.errors import Reason
 from mmroute.lab.parity.causes import Cause, Remedy, merged
 from mmroute.model.resolved import ResolvedModel
@@ -60,7 +61,7 @@ def mmroute_refuses(
         yield _context_remedy(model, context)
     elif routing.reason is Reason.TOO_MANY_ITEMS:
         for modality, items in _prepared(model, request).items.items():
-            if len(items) > model.engine.most(modality):
+            if len(items) > model.engine.limits.most(modality):
                 yield _limit_remedy(model, modality, len(items))
 
 
@@ -82,6 +83,6 @@ def _limit_remedy(model: ResolvedModel, modality: Modality, count: int) -> Remed
     return Remedy(
         Cause.LIMIT,
         f"The engine takes {count} {modality}s in one prompt, and mmroute used "
-        f"{model.engine.most(modality)} as the most.",
-        merged("limit-mm-per-prompt", model.settings.limits, {modality.value: count}),
+        f"{model.engine.limits.most(modality)} as the most.",
+        merged("limit-mm-per-prompt", as_vllm(model.settings).limits, {modality.value: count}),
     )

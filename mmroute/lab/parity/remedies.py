@@ -7,7 +7,7 @@ import itertools
 import json
 import shlex
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +16,8 @@ import numpy as np
 from mmroute.answering.pipeline import answer, geometry_of, prepare
 from mmroute.answering.routing import Routing
 from mmroute.engines.frontends import Frontend
-from mmroute.engines.settings import EngineSettings
+from mmroute.engines.vllm.settings import VllmSettings, as_vllm
+from mmroute.engines.vllm_rust.settings import RustSettings
 from mmroute.errors import InexactError, MmrouteError
 from mmroute.lab.parity.causes import (
     CAN_BE_TAKEN_OUT,
@@ -77,9 +78,9 @@ def token_remedy(
     tried = _processor_arguments(model, request, routing, theirs)
     # The arguments are tried as those with which the engine was started, which need no trust. Its
     # encoder cache is large enough for its own counts.
-    settings = replace(model.settings, trust_request_mm_kwargs=True)
+    settings = replace(as_vllm(model.settings), trust_request_mm_kwargs=True)
     cache = max(model.encoder_cache, len(theirs))
-    model = replace(model, settings=settings, encoder_cache=cache)
+    model = replace(model, engine=model.engine.under(settings), encoder_cache=cache)
     for arguments in (*arguments_found, *tried):
         changed = request._replace(mm_processor_kwargs={**request.mm_processor_kwargs, **arguments})
         if fits(answer(model, changed)):
@@ -101,9 +102,11 @@ def _has_ids(theirs: TokenIds, routing: Routing) -> bool:
 def _behind_other_frontend(
     model: ResolvedModel, request: Request
 ) -> Iterator[tuple[Remedy, ResolvedModel, Request]]:
-    rust = int(model.engine.frontend is not Frontend.RUST)
-    settings = replace(model.settings, frontend=Frontend.RUST if rust else Frontend.PYTHON)
-    behind = _resolved(model.name, model.engine.backend, model.model_id, settings)
+    rust = int(model.engine.release.frontend is not Frontend.RUST)
+    own = as_vllm(model.settings)
+    kind = RustSettings if rust else VllmSettings
+    settings = kind(**{field.name: getattr(own, field.name) for field in fields(own)})
+    behind = _resolved(model.name, model.engine.release.backend, model.model_id, settings)
     if behind is not None:
         why = f"The oracle is the engine's {settings.frontend} frontend."
         setting = f"VLLM_USE_RUST_FRONTEND={rust}"
@@ -115,10 +118,10 @@ def _with_less(
 ) -> Iterator[tuple[Remedy, ResolvedModel, Request]]:
     """The model of an engine that lacks an option that was given."""
     for name in CAN_BE_TAKEN_OUT:
-        fewer = without(model.settings, name)
+        fewer = without(as_vllm(model.settings), name)
         if fewer == model.settings or not name.startswith("-"):
             continue
-        other = _resolved(model.name, model.engine.backend, model.model_id, fewer)
+        other = _resolved(model.name, model.engine.release.backend, model.model_id, fewer)
         if other is not None:
             why = f"The oracle has no {name}, which mmroute was given."
             yield Remedy(Cause.TEMPLATE, why, taken_out(name)), other, request
@@ -149,7 +152,7 @@ def _rendered_otherwise(
     for switch in _TEMPLATE_SWITCHES:
         text = json.dumps(switch)
         why = f"The oracle renders its chat template with {text}."
-        known = model.settings.chat_template_kwargs
+        known = as_vllm(model.settings).chat_template_kwargs
         setting = merged("default-chat-template-kwargs", known, switch)
         kwargs = {**request.chat_template_kwargs, **switch}
         switched = request._replace(chat_template_kwargs=kwargs)
@@ -158,7 +161,7 @@ def _rendered_otherwise(
 
 @functools.lru_cache(maxsize=4)
 def _resolved(
-    name: str, backend: str, model_id: str, settings: EngineSettings
+    name: str, backend: str, model_id: str, settings: VllmSettings
 ) -> ResolvedModel | None:
     """The model of an engine with other settings; None if that does not load it."""
     try:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from mmroute.engines.known import find_engine
+from mmroute.engine import find_engine
 from mmroute.errors import MmrouteError, Reason, SpecError, did_you_mean, problem, quoted
 from mmroute.families.lookup import Lookup
 from mmroute.families.matching import known_families, match_family

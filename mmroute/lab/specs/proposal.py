@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from mmroute.engines.known import find_engine
+from mmroute.engine import find_engine
 from mmroute.engines.vllm.processor_class import keeps_template, named_class
 from mmroute.errors import MmrouteError, Reason, quoted
 from mmroute.families.matching import spec_files

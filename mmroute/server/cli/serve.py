@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from mmroute.cli.arguments import EVENT_ENDPOINTS, Commands, add_command, image_links, require_extra
 from mmroute.cli.engine_options import adopted_backend, ask_running
 from mmroute.cli.output import EXIT_FAILURE, failed, say
-from mmroute.engines.settings import EngineSettings
+from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.reuse.fast_paths import FastPaths
 from mmroute.server.cli.serve_config import configured, misspelt
 from mmroute.server.cli.serve_options import serve_arguments
@@ -112,7 +112,7 @@ def _sources(arguments: argparse.Namespace) -> list[ModelSource]:
                 engine, arguments.engine_api_key, engine_args, own(arguments.engine_config)
             )
             backend = adopted_backend(running, backend)
-        settings = EngineSettings.from_args(engine_args, config=own(arguments.engine_config))
+        settings = VllmSettings.from_args(engine_args, config=own(arguments.engine_config))
         if arguments.hash_seed is not None:
             settings = dataclasses.replace(settings, hash_seed=arguments.hash_seed)
         if one and settings.served_names and names == (argument,):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from mmroute.cli.arguments import encoder_argument, link_arguments, port
-from mmroute.cli.engine_options import DEFAULT_BACKEND
+from mmroute.engine import DEFAULT
 
 
 def serve_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,9 +29,7 @@ def _model_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--served-model-name", metavar="NAME", nargs="+", default=[], help="names of the one MODEL"
     )
-    parser.add_argument(
-        "--backend", default=DEFAULT_BACKEND, help="engine to match (default: %(default)s)"
-    )
+    parser.add_argument("--backend", default=DEFAULT, help="engine to match (default: %(default)s)")
     parser.add_argument(
         "--model-id",
         metavar="[NAME=]ID",

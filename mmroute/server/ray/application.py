@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from ray import serve
 from ray.serve.metrics import Gauge
 
-from mmroute.engines.settings import EngineSettings
+from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.server import (
     AddModelRequest,
     Change,
@@ -37,7 +37,7 @@ class ModelConfig(AddModelRequest):
         Raises:
             ModelError: the command line is not covered.
         """
-        settings = EngineSettings.from_args(self.engine_args)
+        settings = VllmSettings.from_args(self.engine_args)
         return ModelSource(
             self.model,
             tuple(self.names or settings.served_names or (self.model,)),

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from ray.util.metrics import Counter
 
 from mmroute.answering.routing import Routing
-from mmroute.engines.settings import EngineSettings
+from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.errors import InexactError
 from mmroute.kv_events.policy import Prompt, Weights, WorkerState, cost, pick
 from mmroute.server.loading import ModelSource
@@ -67,7 +67,7 @@ class BlockHashRouter(RequestRouter):  # type: ignore[misc]  # Ray has no types 
                 It is loaded in a thread. Until then requests are routed by load.
             backend: the engine of the replicas, such as ``vllm==0.29``.
             engine_args: the engine's command line, with ``PYTHONHASHSEED``; see
-                `EngineSettings.from_args`.
+                `VllmSettings.from_args`.
             served_names: the names by which requests may ask for the model; default: those of
                 `engine_args`, else `model`. Requests with other names have no exact answer.
             least_share: see `mmroute.kv_events.policy.Weights`.
@@ -84,7 +84,7 @@ class BlockHashRouter(RequestRouter):  # type: ignore[misc]  # Ray has no types 
         Raises:
             ModelError: `engine_args` are not covered.
         """
-        settings = EngineSettings.from_args(engine_args)
+        settings = VllmSettings.from_args(engine_args)
         names = tuple(served_names) or settings.served_names or (model or "",)
         self._reader = None if model is None else PromptReader(
             ModelSource(model, names, backend=backend, model_id=settings.model,

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from ray.util.metrics import Counter
 
-from mmroute.engines.settings import EngineSettings
+from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.errors import InexactError
 from mmroute.server.loading import ModelSource
 from mmroute.server.ray.prompts import NoRoutingError, PromptIds, PromptReader, holds_media
@@ -87,7 +87,7 @@ def source_of(llm_config: Any) -> ModelSource:
     words = [*(f"{key}={value}" for key, value in environment.items()), "vllm", "serve", name]
     for key, value in options.items():
         words += _option(f"--{key.replace('_', '-')}", value)
-    settings = EngineSettings.from_args(shlex.join(words))
+    settings = VllmSettings.from_args(shlex.join(words))
     version = importlib.metadata.version("vllm").partition("+")[0]
     return ModelSource(
         name,

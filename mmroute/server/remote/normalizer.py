@@ -9,11 +9,12 @@ from typing import Any, Self, Unpack
 
 from mmroute.answering.batch import normalize_many
 from mmroute.answering.routing import Routing
-from mmroute.engines.hashes import Hashes, RefusedHashes
 from mmroute.engines.running import RunningEngine
 from mmroute.engines.server_info import ask_cache, ask_engine, served_models
-from mmroute.engines.settings import EngineSettings
+from mmroute.engines.vllm.engine import VllmEngine
+from mmroute.engines.vllm.hashes import VllmHashes
 from mmroute.engines.vllm.profile import VLLM
+from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.errors import (
     EngineVersionWarning,
     InexactError,
@@ -23,6 +24,7 @@ from mmroute.errors import (
     quoted,
 )
 from mmroute.hashing.cache import HashCache
+from mmroute.hashing.hashes import Hashes, RefusedHashes
 from mmroute.model_directory import find_model
 from mmroute.net.remote import Remote
 from mmroute.net.transport import Transport
@@ -63,16 +65,16 @@ class RemoteNormalizer:
             self.engine = ask_engine(self._transport)
             profile = self.engine.profile
             self._hashing = (
-                _unknown(self.engine)
-                if profile is None
-                else _with_cache(profile.hashing, model, ask_cache(self._transport))
+                _with_cache(profile.hashes, model, ask_cache(self._transport))
+                if isinstance(profile, VllmEngine)
+                else _unknown(self.engine)
             )
             self._check_model()
             self._check_rendering()
         except InexactError as error:
             self.close()
             raise ModelError(error.reason, str(error)) from error
-        if profile is None or profile.hashing != VLLM.hashing:
+        if not isinstance(profile, VllmEngine) or profile.hashes != VLLM.hashes:
             hashes = "are refused" if profile is None else "follow its own rules"
             message = f"{self._transport.name} is {self.engine}. Block hashes {hashes}"
             warnings.warn(message, EngineVersionWarning, stacklevel=4)
@@ -173,10 +175,10 @@ class RemoteNormalizer:
 
 
 def _unknown(engine: RunningEngine) -> Hashes:
-    return RefusedHashes(VLLM.hashing.settings, f"{engine}: its block hashes are not known")
+    return RefusedHashes(VLLM.hashes.settings, f"{engine}: its block hashes are not known")
 
 
-def _with_cache(hashes: Hashes, model: str, reported: EngineSettings) -> Hashes:
+def _with_cache(hashes: VllmHashes, model: str, reported: VllmSettings) -> Hashes:
     """The hashes of an engine, with the block size and the algorithm that its metrics report."""
     known, size = hashes.settings, reported.hash_block_size or reported.block_size
     known = replace(

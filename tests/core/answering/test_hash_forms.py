@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 from small_models import Files
 
-from mmroute import EngineSettings, ImageSize, InexactError, Lora, Normalizer, Reason
+from mmroute import ImageSize, InexactError, Lora, Normalizer, Reason
 from mmroute.answering.hash_forms import BlockForm, HashForm
 from mmroute.cli.answer_lines import answer_line, blocks_answer
+from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.hashing import local_block_hashes, sequence_hashes
 from mmroute.model_directory import EMBEDDED_MODEL
 
@@ -79,7 +80,7 @@ def test_blocks_that_the_groups_of_a_model_do_not_keep_are_marked(
         }  # fmt: skip
 
     directory = changed_model("small-gemma-4", in_groups)
-    settings = EngineSettings.from_args(f"vllm serve org/name --block-size 16 {options}")
+    settings = VllmSettings.from_args(f"vllm serve org/name --block-size 16 {options}")
     normalizer = Normalizer.from_pretrained(directory, engine_settings=settings)
     routing = normalizer.normalize(prompt_token_ids=[5] * 50)
     found = BlockForm(None, None, None).of(routing)
@@ -98,7 +99,7 @@ def test_an_answer_tells_where_no_block_is_reused(
     def in_answer(answer: Mapping[str, Any]) -> dict[str, Any]:
         return {name: value for name, value in answer.items() if name == "reads_cache"}
 
-    settings = EngineSettings.from_args(f"vllm serve org/name --block-size 16 {options}")
+    settings = VllmSettings.from_args(f"vllm serve org/name --block-size 16 {options}")
     directory = small_model("small-qwen2.5-vl")
     normalizer = Normalizer.from_pretrained(directory, engine_settings=settings)
     routing = normalizer.normalize(prompt_token_ids=[5] * 40, reads_cache=reads)

@@ -10,10 +10,11 @@ from typing import Any, Final
 import pytest
 from media_files import media_files, png_url
 
-from mmroute import EngineSettings, InexactError, Normalizer, Reason, Routing, from_openai
+from mmroute import InexactError, Normalizer, Reason, Routing, from_openai
 from mmroute.answering import local_files
 from mmroute.answering.local_files import LocalFiles
-from mmroute.engines.frontends import Frontend
+from mmroute.engines.vllm.settings import VllmSettings
+from mmroute.engines.vllm_rust.settings import RustSettings
 
 OMNI: Final = "small-qwen2.5-omni"
 PICTURE: Final = base64.b64decode(png_url(64, 48).partition(",")[2])
@@ -112,7 +113,7 @@ def ask(model: Normalizer, kind: str, url: str, **more: Any) -> Routing:
 def test_an_item_by_its_file_is_the_item_in_a_data_url(
     small_model: Callable[[str], Path], tmp_path: Path, kind: str
 ) -> None:
-    settings = EngineSettings.from_args(f"vllm serve m --allowed-local-media-path {tmp_path}")
+    settings = VllmSettings.from_args(f"vllm serve m --allowed-local-media-path {tmp_path}")
     model = Normalizer.from_pretrained(small_model(OMNI), engine_settings=settings)
     (tmp_path / "file").write_bytes(FILES[kind][0])
     named = {} if kind != "audio_url" else {"uuid": "a"}  # whose identity takes its samples
@@ -128,10 +129,8 @@ def test_without_the_option_the_engine_refuses_a_file(
 ) -> None:
     link = f"file://{media}/a"
     python, rust = (
-        Normalizer.from_pretrained(
-            small_model("small-qwen2.5-vl"), engine_settings=EngineSettings(frontend=frontend)
-        )
-        for frontend in Frontend
+        Normalizer.from_pretrained(small_model("small-qwen2.5-vl"), engine_settings=settings)
+        for settings in (VllmSettings(), RustSettings())
     )
     assert ask(python, "image_url", link).reason is Reason.INVALID_REQUEST
     assert ask(rust, "image_url", link).reason is Reason.IMAGE_SIZE_UNKNOWN
@@ -142,7 +141,7 @@ def test_without_the_option_the_engine_refuses_a_file(
 def test_a_file_that_is_not_here_is_not_refused_in_the_engines_name(
     small_model: Callable[[str], Path], media: Path
 ) -> None:
-    settings = EngineSettings(model="m", local_media_path=str(media), complete=True)
+    settings = VllmSettings(model="m", local_media_path=str(media), complete=True)
     model = Normalizer.from_pretrained(small_model("small-qwen2.5-vl"), engine_settings=settings)
     reasons = {"none": Reason.IMAGE_LINK_FAILED, "../outside": Reason.IMAGE_LINK_REFUSED}
     for name, reason in reasons.items():
@@ -156,14 +155,14 @@ def test_a_file_that_is_no_item_is_not_told_of(
     small_model: Callable[[str], Path], tmp_path: Path, kind: str
 ) -> None:
     model = Normalizer.from_pretrained(
-        small_model(OMNI), engine_settings=EngineSettings(local_media_path=str(tmp_path))
+        small_model(OMNI), engine_settings=VllmSettings(local_media_path=str(tmp_path))
     )
     (tmp_path / "file").write_text("secret text")
     assert "secret" not in str(ask(model, kind, f"file://{tmp_path}/file").message)
 
 
 def test_mistral_common_does_not_decode_the_name_of_a_file(tmp_path: Path) -> None:
-    settings = EngineSettings(local_media_path=str(tmp_path))
+    settings = VllmSettings(local_media_path=str(tmp_path))
     model = Normalizer.from_pretrained("pixtral-12b-2409", engine_settings=settings)
     for name in ("a", "a b"):
         (tmp_path / name).write_bytes(PICTURE)

@@ -12,7 +12,8 @@ from typing import Any
 from comparison import read_vectors
 from small_models import SMALL_MODELS, fingerprint
 
-from mmroute import EngineSettings, Normalizer
+from mmroute import Normalizer
+from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.model.resolve import resolve_model
 from mmroute.model.resolved import ResolvedModel
 from mmroute.model_directory import EMBEDDED_MODEL, find_model
@@ -35,8 +36,9 @@ def load_as_served(directory: Path, meta: Mapping[str, Any]) -> Normalizer:
     line = " ".join(f"{name}={value}" for name, value in environment.items())
     model = _resolved(directory, meta.get("model_id"), line)
     batched = meta.get("backend_args", {}).get("max_num_batched_tokens", 0)
-    cache = max(model.engine.min_encoder_cache, batched)
-    return Normalizer(replace(model, engine=replace(model.engine, min_encoder_cache=cache)))
+    limits = model.engine.limits
+    limits = replace(limits, min_encoder_cache=max(limits.min_encoder_cache, batched))
+    return Normalizer(replace(model, engine=replace(model.engine, limits=limits)))
 
 
 @lru_cache(maxsize=1)  # the vector files of one model are run one after the other
@@ -45,7 +47,7 @@ def _resolved(directory: Path, model_id: str | None, command_line: str) -> Resol
         str(directory),
         model_id=model_id,
         fast_paths=FastPaths(encoder="tokenizers"),
-        engine_settings=EngineSettings.from_args(command_line),
+        engine_settings=VllmSettings.from_args(command_line),
     )
 
 

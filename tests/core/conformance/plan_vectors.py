@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from paths import VECTORS
 
-from mmroute import EngineSettings
+from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.errors import ModelError, Reason
 from mmroute.geometry.geometry import RefusedItems
 from mmroute.model.resolve import resolve_model
@@ -40,7 +40,7 @@ def plan_problems(directory: Path, plans: Mapping[str, Any]) -> Iterator[str]:
             model = resolve_model(
                 str(directory),
                 fast_paths=FastPaths(encoder="tokenizers"),
-                engine_settings=EngineSettings.from_args(line),
+                engine_settings=VllmSettings.from_args(line),
             )
         except ModelError as error:
             if error.reason not in _REFUSED_HERE:

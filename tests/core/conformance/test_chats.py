@@ -14,8 +14,8 @@ from paths import VECTORS
 from small_families import FAMILY_MODELS
 from small_models import Files, fingerprint, write_model
 
-from mmroute import EngineSettings, Normalizer
-from mmroute.engines.frontends import Frontend
+from mmroute import Normalizer
+from mmroute.engines.vllm_rust.settings import RustSettings
 from mmroute.errors import InexactError
 from mmroute.requests.lines import request_of
 
@@ -45,7 +45,7 @@ def test_prompts_are_those_of_the_engine(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", RUST_MODELS)
 def test_prompts_are_those_of_the_rust_frontend(name: str, tmp_path: Path) -> None:
     directory = write_model(rust_files(name), tmp_path / name)
-    settings = EngineSettings(frontend=Frontend.RUST)
+    settings = RustSettings()
     model = Normalizer.from_pretrained(directory, model_id=name, engine_settings=settings)
     check(model, RUST_REQUESTS, VECTORS / "chats" / "rust" / f"{name}.jsonl", rust_files(name))
 

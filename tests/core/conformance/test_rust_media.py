@@ -16,12 +16,11 @@ from rust_media_cases import MODELS, SIZES, files_of
 from small_models import fingerprint, write_model
 
 from mmroute import Normalizer, Routing
-from mmroute.engines.frontends import Frontend
-from mmroute.engines.settings import EngineSettings
+from mmroute.engines.vllm_rust.settings import RustSettings
 from mmroute.requests.lines import request_of
 
 FOLDER = VECTORS / "rust" / "media"
-RUST = EngineSettings(frontend=Frontend.RUST, max_model_len=8192)
+RUST = RustSettings(max_model_len=8192)
 
 # Answered by the frontend, and refused here by name.
 OF_FILES = {

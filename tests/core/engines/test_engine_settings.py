@@ -12,7 +12,6 @@ from command_line import run
 from media_files import png_url
 
 from mmroute import (
-    EngineSettings,
     ImageSize,
     InexactError,
     ModelError,
@@ -22,6 +21,7 @@ from mmroute import (
     VideoSize,
 )
 from mmroute.engines.vllm.serve_options import FLAGS, LISTS, SHORT, VALUES
+from mmroute.engines.vllm.settings import VllmSettings
 
 LINE = """\
 PYTHONHASHSEED=0 VLLM_MAX_IMAGE_PIXELS=1000000 HF_TOKEN=secret \\
@@ -37,8 +37,8 @@ PYTHONHASHSEED=0 VLLM_MAX_IMAGE_PIXELS=1000000 HF_TOKEN=secret \\
 
 
 def test_a_whole_command_line_is_read() -> None:
-    settings = EngineSettings.from_args(LINE)
-    assert settings == EngineSettings(
+    settings = VllmSettings.from_args(LINE)
+    assert settings == VllmSettings(
         model="Qwen/Qwen2.5-VL-3B-Instruct",
         served_names=("qwen", "vl"),
         limits={"image": 4, "video": 0},
@@ -68,10 +68,10 @@ def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
         "model: org/name\nblock-size: 32\nmax_model_len: 4096\nenforce-eager: true\n"
         "enable-lora: false\nserved-model-name: [a, b]\nmm-processor-kwargs:\n  max_pixels: 5\n"
     )
-    of_file = EngineSettings.from_args("", config=config)
+    of_file = VllmSettings.from_args("", config=config)
     assert (of_file.model, of_file.block_size, of_file.served_names) == ("org/name", 32, ("a", "b"))
     assert of_file.mm_processor_kwargs == {"max_pixels": 5}
-    both = EngineSettings.from_args(f"vllm serve other --config {config} --block-size 64")
+    both = VllmSettings.from_args(f"vllm serve other --config {config} --block-size 64")
     assert (both.model, both.block_size, both.max_model_len) == ("other", 64, 4096)
 
 
@@ -100,7 +100,7 @@ def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
 )
 def test_what_is_wrong_or_not_covered_is_named(arguments: str, reason: Reason, words: str) -> None:
     with pytest.raises(ModelError, match=words) as caught:
-        EngineSettings.from_args(arguments)
+        VllmSettings.from_args(arguments)
     assert caught.value.reason is reason
 
 
@@ -114,7 +114,7 @@ def loaded(small_model: Callable[[str], Path]) -> Callable[..., Normalizer]:
     """The small Qwen2.5-VL under engine settings."""
 
     def load(arguments: str = "", **settings: Any) -> Normalizer:
-        given = EngineSettings(**settings) if settings else EngineSettings.from_args(arguments)
+        given = VllmSettings(**settings) if settings else VllmSettings.from_args(arguments)
         model = str(small_model("small-qwen2.5-vl"))
         return Normalizer.from_pretrained(model, engine_settings=given)
 
@@ -192,7 +192,7 @@ def test_blocks_shared_among_ranks_have_a_size_of_their_own(
     model = small_model("small-qwen2.5-vl")
 
     def routing(line: str) -> Routing:
-        settings = EngineSettings.from_args(f"--block-size 16 {line}")
+        settings = VllmSettings.from_args(f"--block-size 16 {line}")
         return Normalizer.from_pretrained(model, engine_settings=settings).normalize(
             prompt_token_ids=prompt
         )
@@ -245,7 +245,7 @@ def test_hashes_as_events_have_them_and_the_model_string(
 def test_a_size_in_a_request_wins_over_pixel_limits_of_the_engine(
     small_model: Callable[[str], Path],
 ) -> None:
-    settings = EngineSettings(mm_processor_kwargs={"max_pixels": 200_000})
+    settings = VllmSettings(mm_processor_kwargs={"max_pixels": 200_000})
     model = Normalizer.from_pretrained(small_model("small-qwen3-vl"), engine_settings=settings)
     image: dict[str, Any] = {"prompt": "<|image_pad|>", "images": [ImageSize(640, 400)]}
     size = {"size": {"shortest_edge": 3136, "longest_edge": 100_000}}
@@ -258,7 +258,7 @@ def test_a_size_in_a_request_wins_over_pixel_limits_of_the_engine(
 def test_templates_of_texts_get_the_placeholder_of_minicpm(
     small_model: Callable[[str], Path],
 ) -> None:
-    settings = EngineSettings(content_format="string")
+    settings = VllmSettings(content_format="string")
     directory = small_model("small-minicpm-v-4.6")
     model = Normalizer.from_pretrained(directory, engine_settings=settings)
     parts = [{"type": "text", "text": "hello"}, {"type": "image"}]
@@ -271,7 +271,7 @@ def test_templates_of_texts_get_the_placeholder_of_llava_even_for_pixtral(
     small_model: Callable[[str], Path],
 ) -> None:
     """vLLM 0.33.0 puts ``<image>`` in front of a chat with images, and searches for ``[IMG]``."""
-    settings = EngineSettings(
+    settings = VllmSettings(
         content_format="string",
         chat_template="{% for m in messages %}{{ m['content'] }}{% endfor %}",
     )
@@ -295,7 +295,7 @@ def test_processor_settings_not_observed_with_videos_leave_images(
     directory = small_model("small-internvl")
     kwargs = {"max_patches": 2, "initial_shift": True}
     model = Normalizer.from_pretrained(
-        directory, engine_settings=EngineSettings(mm_processor_kwargs=kwargs)
+        directory, engine_settings=VllmSettings(mm_processor_kwargs=kwargs)
     )
     plain = Normalizer.from_pretrained(directory)
     image: dict[str, Any] = {

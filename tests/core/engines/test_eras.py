@@ -105,5 +105,6 @@ def test_a_version_is_called_proved_only_if_its_answers_are_here() -> None:
     for path in FILES:
         meta = json.loads(path.read_text().partition("\n")[0])
         answered.setdefault(path.parent.name, set()).update(meta["versions"])
-    proved = {profile.era.replace(" to ", "-"): set(profile.proved) for profile in ERAS}
+    releases = [profile.release for profile in ERAS]
+    proved = {release.era.replace(" to ", "-"): set(release.proved) for release in releases}
     assert answered == {era: versions for era, versions in proved.items() if versions}

@@ -13,7 +13,8 @@ from typing import Any, Final
 
 import pytest
 
-from mmroute import EngineSettings, ImageSize, ModelError, Normalizer, Reason
+from mmroute import ImageSize, ModelError, Normalizer, Reason
+from mmroute.engines.vllm.settings import VllmSettings
 
 YARN: Final = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
 LINEAR: Final = {"rope_type": "linear", "factor": 4.0}
@@ -26,7 +27,7 @@ def line(overrides: object, more: str = "") -> str:
 
 
 def length(model: Path, arguments: str) -> int:
-    settings = EngineSettings.from_args(arguments)
+    settings = VllmSettings.from_args(arguments)
     return Normalizer.from_pretrained(model, engine_settings=settings).model.max_model_len
 
 
@@ -154,9 +155,9 @@ def test_what_changes_every_request_is_refused_by_name(
     name = next(iter(inner)) if name == "text_config" else name
     model = small_model("small-qwen2.5-vl")
     with pytest.raises(ModelError, match=f"--hf-overrides: {name}") as caught:
-        EngineSettings.from_args(line(overrides))
+        VllmSettings.from_args(line(overrides))
     assert caught.value.reason is Reason.UNSUPPORTED_ENGINE_SETTING
-    given = EngineSettings(hf_overrides=overrides)
+    given = VllmSettings(hf_overrides=overrides)
     with pytest.raises(ModelError, match=f"--hf-overrides: {name}") as caught:
         Normalizer.from_pretrained(model, engine_settings=given)
     assert caught.value.reason is Reason.UNSUPPORTED_ENGINE_SETTING
@@ -164,7 +165,7 @@ def test_what_changes_every_request_is_refused_by_name(
 
 def test_a_function_is_refused(llama: Callable[..., Path]) -> None:
     function: Any = dict
-    settings = EngineSettings(hf_overrides=function)
+    settings = VllmSettings(hf_overrides=function)
     with pytest.raises(ModelError, match="function") as caught:
         Normalizer.from_pretrained(llama(), engine_settings=settings)
     assert caught.value.reason is Reason.UNSUPPORTED_ENGINE_SETTING
@@ -183,7 +184,7 @@ def test_other_keys_refuse_requests_with_items(
     overrides: dict[str, Any], small_model: Callable[[str], Path]
 ) -> None:
     model = small_model("small-qwen2.5-vl")
-    settings = EngineSettings.from_args(line(overrides))
+    settings = VllmSettings.from_args(line(overrides))
     plain = Normalizer.from_pretrained(model)
     normalizer = Normalizer.from_pretrained(model, engine_settings=settings)
     text: dict[str, Any] = {"messages": [{"role": "user", "content": "Hi"}]}
@@ -199,7 +200,7 @@ def test_other_keys_refuse_requests_with_items(
 
 def test_keys_of_weights_leave_items(small_model: Callable[[str], Path]) -> None:
     model = small_model("small-qwen2.5-vl")
-    settings = EngineSettings.from_args(
+    settings = VllmSettings.from_args(
         line({"text_config": {"rope_parameters": YARN, "num_hidden_layers": 2}, "use_cache": False})
     )
     asked: dict[str, Any] = {"messages": IMAGE, "images": [ImageSize(64, 64, uuid="a")]}
@@ -234,7 +235,7 @@ def test_overrides_do_not_reach_a_drafter_in_the_same_files(
     prompt: dict[str, Any] = {"prompt_token_ids": list(range(1, 35))}
 
     def hashed(arguments: str) -> int:
-        settings = EngineSettings.from_args(arguments)
+        settings = VllmSettings.from_args(arguments)
         normalizer = Normalizer.from_pretrained(model, engine_settings=settings)
         return len(normalizer.normalize(**prompt).block_hashes(block_size=16))
 

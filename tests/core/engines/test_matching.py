@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from image_cases import image_files
 
-from mmroute import EngineSettings, ImageSize, InexactError, Normalizer, Routing, read_image
+from mmroute import ImageSize, InexactError, Normalizer, Routing, read_image
 from mmroute.cli import main
+from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.errors import Reason
 
 QWEN = "small-qwen2.5-vl"
@@ -22,8 +23,8 @@ OTHERS: list[tuple[str, dict[str, Any]]] = [
     ("vllm==0.23", {}),
     ("vllm==0.15", {}),
     ("vllm", {"model_id": "another/name"}),
-    ("vllm", {"engine_settings": EngineSettings(model="third/name", block_size=32)}),
-    ("vllm", {"engine_settings": EngineSettings(content_format="string")}),
+    ("vllm", {"engine_settings": VllmSettings(model="third/name", block_size=32)}),
+    ("vllm", {"engine_settings": VllmSettings(content_format="string")}),
     ("sglang", {}),
 ]
 

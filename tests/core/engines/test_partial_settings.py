@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import pytest
 
-from mmroute import EngineSettings, ImageSize, ModelError, Normalizer, Reason, VideoSize
+from mmroute import ImageSize, ModelError, Normalizer, Reason, VideoSize
+from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.requests.items import Modality
 
 QWEN: Final = "small-qwen2.5-vl"
@@ -32,7 +33,7 @@ VIDEO: Final[Mapping[str, Any]] = {
 @pytest.fixture
 def load(small_model: Callable[[str], Path]) -> Callable[..., Normalizer]:
     def loaded(arguments: str, model: str = QWEN) -> Normalizer:
-        settings = EngineSettings.from_args(arguments)
+        settings = VllmSettings.from_args(arguments)
         return Normalizer.from_pretrained(small_model(model), engine_settings=settings)
 
     return loaded
@@ -78,7 +79,7 @@ def test_what_changes_some_items_refuses_requests_with_them(
 @pytest.mark.parametrize("value", ["''", "{}", "null", "None"])
 def test_an_empty_object_is_nothing(value: str) -> None:
     for option in ("--hf-overrides", "--reasoning-effort-map", "--model-class-overrides"):
-        found = EngineSettings.from_args(f"m {option} {value}")
+        found = VllmSettings.from_args(f"m {option} {value}")
         assert (found.hf_overrides, found.reasoning_efforts) == ({}, {})
         assert (found.media_refused, found.hashes_refused) == ({}, "")
 
@@ -91,7 +92,7 @@ def test_other_classes_may_have_other_blocks(load: Callable[..., Normalizer]) ->
 
 def test_files_of_another_hub_are_given_as_a_directory(hub_commit: str) -> None:
     assert hub_commit
-    settings = EngineSettings.from_args("VLLM_USE_MODELSCOPE=True vllm serve someone/small")
+    settings = VllmSettings.from_args("VLLM_USE_MODELSCOPE=True vllm serve someone/small")
     with pytest.raises(ModelError, match="VLLM_USE_MODELSCOPE") as caught:
         Normalizer.from_pretrained("someone/small", engine_settings=settings)
     assert caught.value.reason is Reason.UNSUPPORTED_ENGINE_SETTING
@@ -160,7 +161,7 @@ def test_a_context_may_be_no_longer_than_a_sliding_window(
     ):
         given = {"max_position_embeddings": 512, **config}
         model = changed_model("small-llama", lambda f, g=given: f["config.json"].update(g))
-        settings = EngineSettings.from_args("m --disable-sliding-window")
+        settings = VllmSettings.from_args("m --disable-sliding-window")
         found = Normalizer.from_pretrained(model, engine_settings=settings)
         assert found.model.max_model_len == length
         assert Normalizer.from_pretrained(model).model.max_model_len == 512

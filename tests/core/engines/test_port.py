@@ -195,12 +195,13 @@ def test_a_release_gets_a_place_in_the_newest_era_or_one_of_its_own(
         monkeypatch.delitem(sys.modules, module, raising=False)
     eras = importlib.import_module("versions").ERAS
     before = importlib.import_module("mmroute.engines.vllm.versions").ERAS
-    assert eras[0].version == "0.99.0"
-    assert "0.99.0" in eras[0].proved
+    newest, former = eras[0].release, before[0].release
+    assert newest.version == "0.99.0"
+    assert "0.99.0" in newest.proved
     assert len(eras) == len(before) + (not same)
     if same:
-        assert eras[0].proved == before[0].proved | {"0.99.0"}
+        assert newest.proved == former.proved | {"0.99.0"}
     else:
-        assert (eras[1].version, eras[1].proved) == (before[0].version, before[0].proved)
-        assert [era.era for era in eras[1:]] == [era.era for era in before]
+        assert eras[1].release == former
+        assert [era.release.era for era in eras[1:]] == [era.release.era for era in before]
     assert "0.99" in profile

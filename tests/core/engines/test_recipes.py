@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mmroute import EngineSettings, ModelError, Reason
+from mmroute import ModelError, Reason
+from mmroute.engines.vllm.settings import VllmSettings
 
 # Source of the options that each has: vllm-project/recipes, November 2026.
 LINES = {
@@ -55,14 +56,14 @@ LINES = {
 def test_command_lines_are_read_whole(model: str) -> None:
     line = LINES[model]
     line = line if "vllm serve" in line else f"vllm serve {line}"
-    settings = EngineSettings.from_args(line)
+    settings = VllmSettings.from_args(line)
     name = next(word for word in line.split() if "/" in word)
     assert settings.model == name
     assert settings.hashes_refused == ""
 
 
 def test_what_a_recipe_changes_is_read() -> None:
-    read = {model: EngineSettings.from_args(line) for model, line in LINES.items()}
+    read = {model: VllmSettings.from_args(line) for model, line in LINES.items()}
     assert read["Qwen2-VL"].limits == {"image": 4}
     assert read["Qwen2.5-VL"].limits == {"image": 2, "video": 0}
     assert read["GLM-4.6V"].max_num_batched_tokens == 32768
@@ -85,5 +86,5 @@ def test_what_a_recipe_changes_is_read() -> None:
 )
 def test_recipes_that_are_not_covered_are_refused_by_name(line: str, named: str) -> None:
     with pytest.raises(ModelError, match=named) as caught:
-        EngineSettings.from_args(line)
+        VllmSettings.from_args(line)
     assert caught.value.reason is Reason.UNSUPPORTED_ENGINE_SETTING

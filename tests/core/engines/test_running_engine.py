@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mmroute.engines.known import find_engine
+from mmroute.engine import find_engine
 from mmroute.engines.running import Evidence, running_engine
 
 TOO_OLD = ("vllm", "0.12.0")

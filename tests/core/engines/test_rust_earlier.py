@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from small_models import SMALL_MODELS, write_model
 
-from mmroute import EngineSettings, Normalizer
-from mmroute.engines.frontends import Frontend
+from mmroute import Normalizer
+from mmroute.engines.vllm_rust.settings import RustSettings
 
 TOOLS = [{"type": "function", "function": {"name": "f"}}]
 HI = {"role": "user", "content": "Hi"}
@@ -38,9 +38,7 @@ def test_templates_are_rendered_as_by_the_earlier_release(
     directory = write_model(
         SMALL_MODELS["small-llava-1.5"](), tmp_path_factory.mktemp("models") / "m"
     )
-    settings = EngineSettings(
-        frontend=Frontend.RUST, chat_template=template, tool_parser="hermes", max_model_len=4096
-    )
+    settings = RustSettings(chat_template=template, tool_parser="hermes", max_model_len=4096)
     api_fields = {k: v for k, v in request_fields.items() if k == "tool_choice"}
     fields = {k: v for k, v in request_fields.items() if k != "tool_choice"}
     for version, expected in (("0.32.0", earlier), ("0.33.0", now)):

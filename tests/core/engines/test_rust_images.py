@@ -13,15 +13,15 @@ import pytest
 from PIL import ExifTags, Image
 from small_models import SMALL_MODELS, write_model
 
-from mmroute import EngineSettings, ImageSize, Normalizer
-from mmroute.engines.frontends import Frontend
+from mmroute import ImageSize, Normalizer
+from mmroute.engines.vllm_rust.settings import RustSettings
 from mmroute.errors import ModelError
 
 CHAT = [{"role": "user", "content": [{"type": "image"}]}]
 
 
 def loaded(directory: Path, name: str) -> Normalizer:
-    settings = EngineSettings(frontend=Frontend.RUST)
+    settings = RustSettings()
     return Normalizer.from_pretrained(directory, model_id=name, engine_settings=settings)
 
 
@@ -74,6 +74,6 @@ def test_the_orientation_of_a_webp_file(
 def test_settings_it_does_not_start_with(
     setting: dict[str, Any], small_model: Callable[[str], Path]
 ) -> None:
-    settings = EngineSettings(frontend=Frontend.RUST, **setting)
+    settings = RustSettings(**setting)
     with pytest.raises(ModelError, match="does not start with it"):
         Normalizer.from_pretrained(small_model("small-qwen2.5-vl"), engine_settings=settings)

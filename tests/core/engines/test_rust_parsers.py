@@ -10,9 +10,8 @@ from typing import Any, cast
 
 import pytest
 
-from mmroute import EngineSettings
-from mmroute.engines.frontends import Frontend
 from mmroute.engines.vllm_rust.parsers import choose_parsers
+from mmroute.engines.vllm_rust.settings import RustSettings
 from mmroute.errors import InexactError
 from mmroute.tokenizers import Tokenizer
 
@@ -49,9 +48,7 @@ GEMMA = ("<|channel>", "<channel|>")
 def test_parsers_of_tool_calls_and_reasoning(
     settings: dict[str, Any], marks: tuple[str, ...], answered: bool
 ) -> None:
-    parsers = choose_parsers(
-        EngineSettings(frontend=Frontend.RUST, **settings), cast("Tokenizer", Marks(*marks))
-    )
+    parsers = choose_parsers(RustSettings(**settings), cast("Tokenizer", Marks(*marks)))
     tools_are_read = settings.get("tool_parser") != "none"
     try:
         parsers.check(with_tools=tools_are_read)

@@ -14,7 +14,8 @@ from comparison import expanded, read_vectors
 from paths import VECTORS
 from small_models import SMALL_MODELS, fingerprint
 
-from mmroute import EngineSettings, Normalizer
+from mmroute import Normalizer
+from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.kv_events import BlockStored, decode_events
 from mmroute.model_directory import EMBEDDED_MODEL
 from mmroute.requests.lines import request_of
@@ -48,7 +49,7 @@ def test_answers_as_the_engine_started_so(
     model: str, cases: list[dict[str, Any]], small_model: Callable[[str], Path]
 ) -> None:
     directory = model if model == EMBEDDED_MODEL else str(small_model(model))
-    settings = EngineSettings.from_args(cases[0]["arguments"])
+    settings = VllmSettings.from_args(cases[0]["arguments"])
     normalizer = Normalizer.from_pretrained(directory, engine_settings=settings)
     for case in cases:
         routing = normalizer.answer(request_of(case["request"]))

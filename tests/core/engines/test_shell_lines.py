@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from mmroute import EngineSettings, ModelError, Reason
+from mmroute import ModelError, Reason
 from mmroute.engines.vllm.serve_command import plain_words
+from mmroute.engines.vllm.settings import VllmSettings
 
-WHOLE = EngineSettings.from_args("PYTHONHASHSEED=0 vllm serve org/m --block-size 32")
+WHOLE = VllmSettings.from_args("PYTHONHASHSEED=0 vllm serve org/m --block-size 32")
 
 
 @pytest.mark.parametrize(
@@ -27,8 +28,8 @@ WHOLE = EngineSettings.from_args("PYTHONHASHSEED=0 vllm serve org/m --block-size
     ],
 )
 def test_what_only_wraps_the_command_is_read(line: str) -> None:
-    assert EngineSettings.from_args(line) == WHOLE
-    assert EngineSettings.from_args(" ".join(plain_words(line))) == WHOLE
+    assert VllmSettings.from_args(line) == WHOLE
+    assert VllmSettings.from_args(" ".join(plain_words(line))) == WHOLE
 
 
 @pytest.mark.parametrize(
@@ -66,7 +67,7 @@ def test_what_only_wraps_the_command_is_read(line: str) -> None:
 )
 def test_each_mistake_has_words_of_its_own(line: str, words: str) -> None:
     with pytest.raises(ModelError) as refused:
-        EngineSettings.from_args(line)
+        VllmSettings.from_args(line)
     assert refused.value.reason is Reason.INVALID_ENGINE_SETTING
     assert words in str(refused.value)
 
@@ -85,7 +86,7 @@ def test_each_mistake_has_words_of_its_own(line: str, words: str) -> None:
     ],
 )
 def test_what_a_shell_leaves_alone_is_left_alone(line: str, settings: dict[str, object]) -> None:
-    found = EngineSettings.from_args(line)
+    found = VllmSettings.from_args(line)
     assert {name: getattr(found, name) for name in settings} == settings
 
 
@@ -94,7 +95,7 @@ def test_what_a_shell_leaves_alone_is_left_alone(line: str, settings: dict[str, 
 def test_the_name_of_a_file_is_no_model(name: str, command: str) -> None:
     remedy = f'--engine-args "$(cat {name.removeprefix("@")})"'
     with pytest.raises(ModelError) as refused:
-        EngineSettings.from_args(command + name)
+        VllmSettings.from_args(command + name)
     assert refused.value.reason is Reason.INVALID_ENGINE_SETTING
     assert remedy in str(refused.value)
 
@@ -104,11 +105,11 @@ def test_a_file_of_any_name_is_no_model_and_a_directory_is(tmp_path: Path) -> No
     file.write_text("vllm serve org/m")
     directory.mkdir()
     with pytest.raises(ModelError, match=r"is a file, and no model: .*cat .*engine"):
-        EngineSettings.from_args(str(file))
-    assert EngineSettings.from_args(str(directory)).model == str(directory)
-    assert EngineSettings.from_args("org/" + "m" * 5000).model == "org/" + "m" * 5000
+        VllmSettings.from_args(str(file))
+    assert VllmSettings.from_args(str(directory)).model == str(directory)
+    assert VllmSettings.from_args("org/" + "m" * 5000).model == "org/" + "m" * 5000
 
 
 def test_a_configuration_file_has_its_own_option() -> None:
     with pytest.raises(ModelError, match=r"--engine-config vllm\.yaml"):
-        EngineSettings.from_args("vllm.yaml")
+        VllmSettings.from_args("vllm.yaml")

@@ -16,10 +16,10 @@ from media_files import png_url
 from paths import VECTORS
 
 from mmroute import ImageSize, InexactError, ModelError, Normalizer, Reason, Routing
-from mmroute.engines.known import find_engine
-from mmroute.engines.vllm.hashes import VllmHashes
+from mmroute.engine import find_engine
 from mmroute.engines.vllm.older_blocks import hash_older_blocks
-from mmroute.engines.vllm.versions import ERAS
+from mmroute.engines.vllm.profile import VLLM
+from mmroute.engines.vllm.versions import ERAS, find_version
 from mmroute.families.matching import match_family
 from mmroute.geometry import Overrides
 from mmroute.hashing import HashedItem
@@ -35,8 +35,7 @@ LINES = read_lines(VECTORS / "versions" / "hashes.jsonl")
 
 @pytest.mark.parametrize("line", LINES, ids=lambda line: line["version"])
 def test_hashes_are_those_of_the_version(line: dict[str, Any]) -> None:
-    hashing = find_engine(f"vllm=={line['version']}").hashing
-    assert isinstance(hashing, VllmHashes)
+    hashing = find_version(line["version"]).hashes
     for case in line["cases"]:
         keys = hashing.keys(
             [HashedItem(*item) for item in case["items"]],
@@ -62,7 +61,7 @@ def test_identities_are_those_of_the_version(line: dict[str, Any]) -> None:
     for mode in ("RGB", "RGBA"):
         size = ImageSize(3, 2)
         image = ImageFile(size, size, size, mode == "RGBA", mode, b"file")
-        identity = engine.identify(
+        identity = engine.naming.identify(
             image,
             overrides=Overrides({}, {}),
             frames=None,
@@ -90,7 +89,7 @@ def chat(older: Normalizer, *questions: str) -> Routing:
 def test_extra_keys_have_the_form_of_the_version(older: Normalizer) -> None:
     routing = chat(older, "What is this?")
     start = routing.placeholders[0].offset // 2
-    by_identity = older.model.engine.version in ("0.18", "0.15")
+    by_identity = older.model.engine.release.version in ("0.18", "0.15")
     keys = routing.extra_keys(block_size=2)
     offset = routing.placeholders[0].offset - 2 * (start + 1)
     assert keys[0] == ("s",)
@@ -140,17 +139,17 @@ def test_the_message_names_the_version_that_there_is() -> None:
 
 
 def test_every_release_is_of_one_era() -> None:
-    releases = [name for profile in ERAS for name in profile.proved | profile.read]
+    releases = [name for profile in ERAS for name in profile.release.proved | profile.release.read]
     assert len(releases) == len(set(releases))
     for name in releases:
-        assert find_engine(f"vllm=={name}").version == name
+        assert find_engine(f"vllm=={name}").release.version == name
 
 
 @pytest.mark.parametrize("version", ["0.31", "0.32.0", "0.33.0"])
 def test_the_newest_era_is_that_of_the_default(version: str) -> None:
-    engine = find_engine(f"vllm=={version}")
-    assert engine.version == version
-    assert engine.hashing == find_engine("vllm").hashing
+    engine = find_version(version)
+    assert engine.release.version == version
+    assert engine.hashes == VLLM.hashes
 
 
 def test_events_of_arrays_are_read_as_those_of_maps() -> None:
@@ -170,7 +169,10 @@ def test_a_family_may_be_refused_for_some_versions(small_model: Callable[[str], 
     files = find_model(str(small_model("small-qwen2.5-vl")))
     table = {"vllm<0.33": {"refused": "its processor was another"}}
     family = match_family(files).model_copy(update={"engine": table})
-    assert resolve_files(files, family, find_engine("vllm==0.33.0"), "m").engine.version == "0.33.0"
+    assert (
+        resolve_files(files, family, find_engine("vllm==0.33.0"), "m").engine.release.version
+        == "0.33.0"
+    )
     with pytest.raises(ModelError, match=r"not covered for vllm 0\.32\.0: its processor") as caught:
         resolve_files(files, family, find_engine("vllm==0.32.0"), "m")
     assert caught.value.reason is Reason.UNKNOWN_FAMILY

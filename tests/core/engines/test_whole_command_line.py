@@ -12,6 +12,9 @@ from command_line import run
 
 from mmroute import EngineSettings, ImageSize, ModelError, Normalizer, Reason
 from mmroute.engines.frontends import Frontend
+from mmroute.engines.sglang.settings import SglangSettings
+from mmroute.engines.vllm.settings import VllmSettings
+from mmroute.engines.vllm_rust.settings import RustSettings
 from mmroute.model_directory import EMBEDDED_MODEL
 
 QWEN = "small-qwen2.5-vl"
@@ -36,20 +39,20 @@ MM_KWARGS = {"mm_processor_kwargs": {"max_pixels": 28 * 28 * 4}}
     ],
 )
 def test_a_line_is_whole_with_its_command_and_model(line: str, whole: bool) -> None:
-    assert EngineSettings.from_args(line).complete is whole
+    assert VllmSettings.from_args(line).complete is whole
 
 
 def test_a_model_in_the_file_of_a_command_counts(tmp_path: Path) -> None:
     config = tmp_path / "vllm.yaml"
     config.write_text("model: org/m\n")
-    assert EngineSettings.from_args(f"vllm serve --config {config}").complete
-    assert not EngineSettings.from_args("", config=config).complete
+    assert VllmSettings.from_args(f"vllm serve --config {config}").complete
+    assert not VllmSettings.from_args("", config=config).complete
 
 
 @pytest.fixture
 def loaded(small_model: Callable[[str], Path]) -> Callable[[str], Normalizer]:
     def load(line: str) -> Normalizer:
-        settings = EngineSettings.from_args(line)
+        settings = VllmSettings.from_args(line)
         return Normalizer.from_pretrained(str(small_model(QWEN)), engine_settings=settings)
 
     return load
@@ -89,7 +92,7 @@ def test_the_command_line_follows_the_line(small_model: Callable[[str], Path]) -
 @pytest.mark.parametrize("kwargs", [{}, {"a": 1}], ids=["empty", "one"])
 def test_template_arguments_in_mistral_s_format_are_refused(kwargs: dict[str, Any]) -> None:
     """Source: vLLM 0.33.0 `validate_request_params`, for chats alone, and whatever they hold."""
-    settings = EngineSettings.from_args("vllm serve org/m --tokenizer-mode mistral")
+    settings = VllmSettings.from_args("vllm serve org/m --tokenizer-mode mistral")
     model = Normalizer.from_pretrained(EMBEDDED_MODEL, engine_settings=settings)
     chat: dict[str, Any] = {"messages": [{"role": "user", "content": "Hi"}]}
     refused = model.normalize(**chat, chat_template_kwargs=kwargs)
@@ -103,9 +106,7 @@ def test_template_arguments_in_mistral_s_format_are_refused(kwargs: dict[str, An
 
 def test_the_server_s_own_template_arguments_are_no_request_s() -> None:
     line = "vllm serve org/m --default-chat-template-kwargs '{\"a\": 1}'"
-    model = Normalizer.from_pretrained(
-        EMBEDDED_MODEL, engine_settings=EngineSettings.from_args(line)
-    )
+    model = Normalizer.from_pretrained(EMBEDDED_MODEL, engine_settings=VllmSettings.from_args(line))
     assert model.normalize(messages=[{"role": "user", "content": "Hi"}]).exact
 
 
@@ -115,13 +116,13 @@ def test_the_rust_frontend_is_another_profile(
     value: str, small_model: Callable[[str], Path]
 ) -> None:
     line, model = f"VLLM_USE_RUST_FRONTEND='{value}' vllm serve org/m", str(small_model(QWEN))
-    settings = EngineSettings.from_args(line)
+    settings = VllmSettings.from_args(line)
     assert settings.frontend is Frontend.RUST
     rust = Normalizer.from_pretrained(model, engine_settings=settings)
-    assert rust.model.engine.frontend is Frontend.RUST
+    assert rust.model.engine.release.frontend is Frontend.RUST
     plain = Normalizer.from_pretrained(model)
     matching = plain.matching("vllm", engine_settings=settings)
-    assert matching.model.engine.frontend is Frontend.RUST
+    assert matching.model.engine.release.frontend is Frontend.RUST
     # The texts of several parts are joined by nothing there, and by a line break here.
     parts = [{"type": "text", "text": text} for text in ("one", "two")]
     joined = [{"role": "system", "content": "onetwo"}]
@@ -132,14 +133,17 @@ def test_the_rust_frontend_is_another_profile(
 
 
 @pytest.mark.parametrize(
-    ("backend", "variable"),
-    [("vllm==0.31.0", "VLLM_USE_RUST_FRONTEND"), ("sglang", "SGLANG_RUST_SERVER")],
+    ("backend", "named"),
+    [
+        ("vllm==0.31.0", "VLLM_USE_RUST_FRONTEND: "),
+        ("sglang", "the settings are those of vllm-rust"),
+    ],
 )
 def test_the_rust_frontend_of_other_engines_is_refused_by_name(
-    backend: str, variable: str, small_model: Callable[[str], Path]
+    backend: str, named: str, small_model: Callable[[str], Path]
 ) -> None:
-    settings = EngineSettings(frontend=Frontend.RUST)
-    with pytest.raises(ModelError, match=f"^{variable}: ") as refused:
+    settings = RustSettings()
+    with pytest.raises(ModelError, match=f"^{named}") as refused:
         Normalizer.from_pretrained(
             str(small_model(QWEN)), backend=backend, engine_settings=settings
         )
@@ -148,34 +152,59 @@ def test_the_rust_frontend_of_other_engines_is_refused_by_name(
 
 @pytest.mark.parametrize("value", ["0", "00", "-0"])
 def test_the_python_frontend_is_the_default(value: str) -> None:
-    assert EngineSettings.from_args(f"VLLM_USE_RUST_FRONTEND={value}") == EngineSettings()
+    assert VllmSettings.from_args(f"VLLM_USE_RUST_FRONTEND={value}") == VllmSettings()
 
 
 @pytest.mark.parametrize("value", ["true", "", "yes", "1.0"])
 def test_a_value_with_which_the_engine_does_not_start_is_refused(value: str) -> None:
     with pytest.raises(ModelError, match="VLLM_USE_RUST_FRONTEND") as refused:
-        EngineSettings.from_args(f"VLLM_USE_RUST_FRONTEND={value} vllm serve org/m")
+        VllmSettings.from_args(f"VLLM_USE_RUST_FRONTEND={value} vllm serve org/m")
     assert refused.value.reason is Reason.INVALID_ENGINE_SETTING
 
 
-# Source: SGLang 0.5.23, srt/environ.py (`EnvBool`)
 @pytest.mark.parametrize(
     ("line", "named"),
     [
-        ("SGLANG_RUST_SERVER=1", "SGLANG_RUST_SERVER"),
+        ("SGLANG_RUST_SERVER=1", "SGLANG_RUST_SERVER.*--backend sglang"),
         ("SGLANG_RUST_SERVER=Yes python -m sglang.launch_server --model m", "SGLANG_RUST_SERVER"),
-        ("SGLANG_RUST_SERVER=0 sglang serve --model-path m", "'sglang'"),
-        ("/usr/bin/sglang serve --model-path m", "'/usr/bin/sglang'"),
-        ("python3 -m sglang.launch_server --model m", "'sglang.launch_server'"),
         ("python3 -m sglang_router.launch_router --model m", "'sglang_router.launch_router'"),
-        ("smg launch --worker-urls http://a:1", "'smg'"),
+        ("smg launch --worker-urls http://a:1", "'smg'.*--backend sglang"),
+        ("sglang serve m --chat-template chatml", "'--chat-template'"),
+        ("SGLANG_MM_SKIP_COMPUTE_HASH=1 sglang serve m", "SGLANG_MM_SKIP_COMPUTE_HASH"),
+        ("sglang serve m --page-size 1", "--page-size '1'"),
+        ('sglang serve m --kv-events-config \'{"format": "dynamo"}\'', "--kv-events-config"),
     ],
 )
-def test_a_command_line_of_sglang_is_refused_by_name(line: str, named: str) -> None:
-    with pytest.raises(ModelError, match=f"^{named}.*--backend sglang") as refused:
+def test_what_is_not_covered_of_sglang_is_refused_by_name(line: str, named: str) -> None:
+    with pytest.raises(ModelError, match=f"^{named}") as refused:
         EngineSettings.from_args(line)
     assert refused.value.reason is Reason.UNSUPPORTED_ENGINE_SETTING
 
 
+# Source: SGLang 0.5.23, srt/environ.py (`EnvBool`)
+@pytest.mark.parametrize(
+    "line",
+    [
+        "SGLANG_RUST_SERVER=0 /usr/bin/sglang serve m --page-size 64 --port $PORT",
+        "CUDA_VISIBLE_DEVICES=0 python3 -m sglang.launch_server --model m --page-size=64 --tp 2",
+    ],
+)
+def test_a_command_line_of_sglang_gives_its_settings(
+    line: str, small_model: Callable[[str], Path]
+) -> None:
+    settings = EngineSettings.from_args(line)
+    assert isinstance(settings, SglangSettings)
+    assert (settings.model, settings.page_size) == ("m", 64)
+    sglang = Normalizer.from_pretrained(
+        str(small_model(QWEN)), backend="sglang", engine_settings=settings
+    )
+    routing = sglang.normalize(prompt="a b " * 128)
+    assert routing.hashing.announced(routing, None, None, None) == routing.page_hashes(64)
+    with pytest.raises(ModelError, match="those of sglang"):
+        Normalizer.from_pretrained(str(small_model(QWEN)), engine_settings=settings)
+    with pytest.raises(ModelError, match="starts sglang"):
+        VllmSettings.from_args(line)
+
+
 def test_a_model_may_have_the_name_of_sglang() -> None:
-    assert EngineSettings.from_args("SGLANG_RUST_SERVER=0 vllm serve sglang").model == "sglang"
+    assert VllmSettings.from_args("SGLANG_RUST_SERVER=0 vllm serve sglang").model == "sglang"

@@ -18,7 +18,6 @@ from small_models import fingerprint, write_model
 
 from mmroute import (
     AudioLength,
-    EngineSettings,
     ImageSize,
     InexactError,
     Normalizer,
@@ -26,6 +25,7 @@ from mmroute import (
     VideoSize,
 )
 from mmroute.engines.vllm.item_metadata import mm_metadata
+from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.families.matching import known_families
 from mmroute.families.spec import FamilySpec
 from mmroute.geometry.grids.mel_frames import MelFrames
@@ -43,7 +43,7 @@ def test_metadata_is_the_engines(path: Path, tmp_path: Path) -> None:
     meta, cases = read_vectors(path)
     files = media_model(path.stem)
     assert meta["fingerprint"] == fingerprint(files), "the vectors are of other files"
-    settings = EngineSettings(dtype="bfloat16")  # with which the generator starts the engine
+    settings = VllmSettings(dtype="bfloat16")  # with which the generator starts the engine
     directory = str(write_model(files, tmp_path))
     normalizer = Normalizer.from_pretrained(directory, engine_settings=settings)
     answered = [(normalizer.answer(request_of(named(case))), case["expect"]) for case in cases]
@@ -108,7 +108,7 @@ def test_a_number_is_of_the_type_that_the_engine_computes_with(
     }
 
     def seconds(directory: Path, dtype: str | None) -> Any:
-        settings = EngineSettings(dtype=dtype)
+        settings = VllmSettings(dtype=dtype)
         normalizer = Normalizer.from_pretrained(str(directory), engine_settings=settings)
         return normalizer.normalize(**request).metadata()[0]["second_per_grid_ts"]
 
@@ -127,7 +127,7 @@ def test_a_number_is_of_the_type_that_the_engine_computes_with(
         files["config.json"]["torch_dtype"] = "float16"
 
     assert seconds(changed_model("small-qwen2.5-vl", half), None).dtype == "float16"
-    from_command = EngineSettings.from_args("vllm serve m --dtype half")
+    from_command = VllmSettings.from_args("vllm serve m --dtype half")
     assert from_command.dtype == "float16"
 
 

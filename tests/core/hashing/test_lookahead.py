@@ -12,7 +12,8 @@ import pytest
 from comparison import read_lines
 from paths import VECTORS
 
-from mmroute import EngineSettings, ImageSize, InexactError, ModelError, Normalizer, Reason
+from mmroute import ImageSize, InexactError, ModelError, Normalizer, Reason
+from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.engines.vllm.speculation import hash_lookahead
 from mmroute.hashing import (
     Algorithm,
@@ -122,7 +123,7 @@ def test_the_settings_give_as_many_tokens_as_the_engine_s_own(
 ) -> None:
     if "refused" in case:
         return
-    settings = EngineSettings(
+    settings = VllmSettings(
         speculative={**case["given"], **drafter_of(tmp_path, case["drafter"])},
         prefix_caching=case.get("prefix_caching", True),
         has_connector=case.get("connector", False),
@@ -131,7 +132,7 @@ def test_the_settings_give_as_many_tokens_as_the_engine_s_own(
 
 
 def with_args(model: Path, arguments: str, backend: str = "vllm") -> Normalizer:
-    settings = EngineSettings.from_args(f"{arguments} --block-size 16")
+    settings = VllmSettings.from_args(f"{arguments} --block-size 16")
     return Normalizer.from_pretrained(
         model, backend=backend, model_id="m", engine_settings=settings
     )

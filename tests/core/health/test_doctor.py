@@ -16,7 +16,8 @@ import pytest
 from small_models import SMALL_MODELS, Files, write_model
 from small_text_families import TEXT_FAMILIES
 
-from mmroute import EngineSettings, Normalizer
+from mmroute import Normalizer
+from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.geometry import CachePlan, Count, ModelContext
 from mmroute.hashing import chain
 from mmroute.health import self_check
@@ -51,7 +52,7 @@ def test_models_are_healthy(name: str, normalizer: Callable[[str], Normalizer]) 
 def test_a_model_is_healthy_under_settings_that_refuse_some_requests(
     small_model: Callable[[str], Path],
 ) -> None:
-    settings = EngineSettings.from_args("vllm serve m --hf-overrides '{\"image_token_id\": 5}'")
+    settings = VllmSettings.from_args("vllm serve m --hf-overrides '{\"image_token_id\": 5}'")
     normalizer = Normalizer.from_pretrained(
         small_model("small-qwen2.5-vl"), engine_settings=settings, model_id="m"
     )
@@ -210,7 +211,8 @@ def test_what_the_family_was_checked_on_wins(normalizer: Callable[[str], Normali
     report = check_model(dataclasses.replace(model, family=family))
     assert any(warning.endswith("tested was 0.1.0") for warning in report.warnings)
     assert any(warning.endswith("checked on no version of it") for warning in report.warnings)
-    engine = dataclasses.replace(model.engine, version="0.99.0")
+    release = dataclasses.replace(model.engine.release, version="0.99.0")
+    engine = dataclasses.replace(model.engine, release=release)
     report = check_model(dataclasses.replace(model, engine=engine))
     assert any("vllm 0.99.0" in warning for warning in report.warnings)
     assert report.healthy
@@ -227,7 +229,7 @@ def test_a_model_without_chat_template_is_healthy(changed_model: Callable[..., P
 def test_an_engine_that_takes_fewer_images_is_healthy(
     most: int, name: str, small_model: Callable[[str], Path]
 ) -> None:
-    settings = EngineSettings.from_args(f"vllm serve x --limit-mm-per-prompt.image {most}")
+    settings = VllmSettings.from_args(f"vllm serve x --limit-mm-per-prompt.image {most}")
     report = load_and_check(small_model(QWEN), engine_settings=settings)
     assert report.healthy, report.failures
     (requests,) = [check.detail for check in report.checks if check.name == "requests"]

@@ -13,7 +13,8 @@ import pytest
 from media_files import png_url
 from small_models import Files
 
-from mmroute import EngineSettings, ImageSize, ModelError, Normalizer, Reason
+from mmroute import ImageSize, ModelError, Normalizer, Reason
+from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.requests.items import Modality
 
 _CHATML = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
@@ -291,7 +292,7 @@ def test_a_model_without_architectures_embeds_unless_it_is_told_to_generate(
     with pytest.raises(ModelError, match="--runner generate") as caught:
         with_config(name, {"architectures": value})
     assert caught.value.reason is Reason.MISSING_CONFIG_FIELD
-    settings = EngineSettings.from_args("--runner generate")
+    settings = VllmSettings.from_args("--runner generate")
     told = with_config(name, {"architectures": value}, engine_settings=settings)
     assert lengths(told) == lengths(with_config(name, {}))
 

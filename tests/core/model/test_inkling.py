@@ -10,8 +10,9 @@ import pytest
 from small_inkling import INKLING
 from small_models import Files, write_model
 
-from mmroute import AudioLength, EngineSettings, ImageSize, InexactError, Normalizer, Reason
-from mmroute.engines.frontends import Frontend
+from mmroute import AudioLength, ImageSize, InexactError, Normalizer, Reason
+from mmroute.engines.vllm.settings import VllmSettings
+from mmroute.engines.vllm_rust.settings import RustSettings
 from mmroute.requests.items import Modality
 
 FILES = INKLING["small-inkling-items"]()
@@ -45,7 +46,7 @@ def test_a_model_without_a_tower_takes_no_such_items(part: str, kind: str, tmp_p
 
 def test_more_than_ten_minutes_of_audio_are_refused(tmp_path: Path) -> None:
     """Of as many samples as 12,000 tokens have, none of them filled up."""
-    settings = EngineSettings.from_args("--max-num-batched-tokens 20000")
+    settings = VllmSettings.from_args("--max-num-batched-tokens 20000")
     normalizer = Normalizer.from_pretrained(
         write_model(FILES, tmp_path / "m"), engine_settings=settings
     )
@@ -66,7 +67,7 @@ def test_its_blocks_have_the_size_that_the_worker_tells(tmp_path: Path) -> None:
 
 
 def test_the_rust_frontend_s_items_are_refused(tmp_path: Path) -> None:
-    settings = EngineSettings(frontend=Frontend.RUST)
+    settings = RustSettings()
     directory = write_model(FILES, tmp_path / "m")
     normalizer = Normalizer.from_pretrained(directory, engine_settings=settings)
     for request in (

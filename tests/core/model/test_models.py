@@ -14,7 +14,7 @@ from small_families import ALL_MODELS
 from small_models import SMALL_MODELS, Files, write_model
 
 from mmroute import ImageSize, ModelError, Normalizer, Reason, SpecError
-from mmroute.engines.known import engine_names
+from mmroute.engine import engine_names
 from mmroute.errors import NoTokenIdsError
 from mmroute.families.matching import known_families, match_family
 from mmroute.families.spec import load_spec
@@ -265,7 +265,7 @@ def test_a_hub_snapshot_is_read_with_its_commit(hub_commit: str) -> None:
 
 
 def test_unknown_backends_are_refused() -> None:
-    assert engine_names() == ["sglang", "vllm"]
+    assert engine_names() == ["sglang", "vllm", "vllm-rust"]
     with pytest.raises(ModelError) as caught:
         Normalizer.from_pretrained(EMBEDDED_MODEL, backend="vlm")
     assert caught.value.reason is Reason.UNKNOWN_BACKEND

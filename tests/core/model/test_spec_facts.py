@@ -108,7 +108,7 @@ def test_what_an_image_is_converted_to_enters_its_identity_only_where_it_is(
     identities = []
     for model in (kimi_k3.model, normalizer("small-qwen3-vl").model):
         form = next(iter(model.media.values())).identity
-        found = model.engine.identify(
+        found = model.engine.naming.identify(
             read_image(PNG_RGBA),
             overrides=Overrides({}, {}),
             frames=None,

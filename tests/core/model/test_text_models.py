@@ -15,8 +15,9 @@ from openai_harmony import HarmonyError
 from paths import real_models
 from small_vocabularies import SPECIALS, byte_pairs, written
 
-from mmroute import EngineSettings, ImageSize, Normalizer
+from mmroute import ImageSize, Normalizer
 from mmroute.engines.vllm import harmony
+from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.errors import InexactError, ModelError, Reason
 from mmroute.families.matching import known_families
 from mmroute.health.self_check import check_model
@@ -145,7 +146,7 @@ def test_fields_of_chats_reach_the_template_as_in_the_engine(tmp_path: Path) -> 
     )
     directory = str(write(tmp_path, template=template))
     plain = Normalizer.from_pretrained(directory)
-    settings = EngineSettings(chat_template_kwargs={"enable_thinking": True})
+    settings = VllmSettings(chat_template_kwargs={"enable_thinking": True})
     set_up = Normalizer.from_pretrained(directory, engine_settings=settings)
 
     def text(normalizer: Normalizer = plain, **request: Any) -> str:
@@ -232,7 +233,7 @@ def test_the_tokenizer_mode_that_is_the_default_may_be_named(tmp_path: Path) -> 
     directory = write(tmp_path, architectures=["DeepseekV32ForCausalLM"], model_type="deepseek_v32")
 
     def started_with(mode: str) -> Normalizer:
-        settings = EngineSettings.from_args(f"vllm serve m --tokenizer-mode {mode}")
+        settings = VllmSettings.from_args(f"vllm serve m --tokenizer-mode {mode}")
         return Normalizer.from_pretrained(directory, engine_settings=settings)
 
     own = Normalizer.from_pretrained(directory).normalize(messages=HELLO).token_ids.tolist()
@@ -247,7 +248,7 @@ def test_the_rust_frontend_takes_any_renderer_for_any_model(tmp_path: Path) -> N
 
     def started_with(mode: str, backend: str = "vllm") -> Normalizer:
         arguments = f"VLLM_USE_RUST_FRONTEND=1 vllm serve m --tokenizer-mode {mode}"
-        settings = EngineSettings.from_args(arguments)
+        settings = VllmSettings.from_args(arguments)
         return Normalizer.from_pretrained(directory, engine_settings=settings, backend=backend)
 
     def prompt(normalizer: Normalizer) -> str:
@@ -273,7 +274,7 @@ def test_without_its_vocabulary_harmony_renders_no_chats(
     monkeypatch.setattr(harmony, "load_harmony_encoding", missing)
     monkeypatch.setattr(harmony, "encoding", harmony.encoding.__wrapped__)
     directory = str(write(tmp_path, architectures=["GptOssForCausalLM"], model_type="gpt_oss"))
-    settings = EngineSettings.from_args("VLLM_SYSTEM_START_DATE=2026-01-02")
+    settings = VllmSettings.from_args("VLLM_SYSTEM_START_DATE=2026-01-02")
     normalizer = Normalizer.from_pretrained(directory, engine_settings=settings)
     refused = normalizer.normalize(messages=HELLO)
     assert refused.reason == Reason.CHAT_RENDERER_UNSUPPORTED
@@ -286,7 +287,7 @@ def test_harmony_renders_chats_once_the_date_is_told(tmp_path: Path) -> None:
     undated = Normalizer.from_pretrained(directory).normalize(messages=HELLO)
     assert undated.reason == Reason.CHAT_RENDERER_UNSUPPORTED
     assert "VLLM_SYSTEM_START_DATE" in undated.message
-    settings = EngineSettings.from_args("VLLM_SYSTEM_START_DATE=2026-01-02")
+    settings = VllmSettings.from_args("VLLM_SYSTEM_START_DATE=2026-01-02")
     normalizer = Normalizer.from_pretrained(directory, engine_settings=settings)
     call = {"id": "1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
     messages = [
@@ -320,7 +321,7 @@ def test_harmony_renders_chats_once_the_date_is_told(tmp_path: Path) -> None:
 
 def test_harmony_takes_what_a_template_would_not(tmp_path: Path) -> None:
     directory = str(write(tmp_path, architectures=["GptOssForCausalLM"], model_type="gpt_oss"))
-    settings = EngineSettings.from_args("VLLM_SYSTEM_START_DATE=2026-01-02")
+    settings = VllmSettings.from_args("VLLM_SYSTEM_START_DATE=2026-01-02")
     normalizer = Normalizer.from_pretrained(directory, engine_settings=settings)
 
     def text_of(*messages: Any) -> str:

@@ -14,9 +14,9 @@ import pytest
 from oracle_helpers import RightEngine
 
 from mmroute import Normalizer
-from mmroute.engines.frontends import Frontend
-from mmroute.engines.settings import EngineSettings
 from mmroute.engines.vllm.hf_chat import HfChat
+from mmroute.engines.vllm.settings import VllmSettings, as_vllm
+from mmroute.engines.vllm_rust.settings import RustSettings
 from mmroute.lab.parity.cases import Case, Outcome
 from mmroute.lab.parity.causes import Cause, Diagnosis
 from mmroute.lab.parity.comparison import (
@@ -72,9 +72,9 @@ def with_geometry(normalizer: Normalizer, **changes: Any) -> Normalizer:
     wrong = replace(geometry, grid=replace(geometry.grid, **changes))
     images = replace(images, geometry=wrong)
     # The Rust frontend does not start with such a setting, so it is no other explanation.
-    settings = replace(normalizer.model.settings, mm_processor_kwargs=changes)
-    media = {Modality.IMAGE: images}
-    return Normalizer(replace(normalizer.model, media=media, settings=settings))
+    settings = replace(as_vllm(normalizer.model.settings), mm_processor_kwargs=changes)
+    engine = replace(normalizer.model.engine, settings=settings)
+    return Normalizer(replace(normalizer.model, media={Modality.IMAGE: images}, engine=engine))
 
 
 # The diagnosis: each fault is planted in mmroute, or in the oracle's answer
@@ -94,12 +94,12 @@ def test_special_tokens_are_named_as_the_cause(name: str, added: bool, normalize
     assert f"add_special_tokens {str(not added).lower()}" in found.explanation
 
 
-@pytest.mark.parametrize("given", list(Frontend))
-def test_the_other_frontend(given: Frontend, small_model: Callable[[str], Path]) -> None:
+@pytest.mark.parametrize("rust", [0, 1])
+def test_the_other_frontend(rust: int, small_model: Callable[[str], Path]) -> None:
     model = small_model("small-phi-3-vision")
     ours, theirs = (
-        Normalizer.from_pretrained(model, engine_settings=EngineSettings(frontend=frontend))
-        for frontend in (given, *set(Frontend) - {given})
+        Normalizer.from_pretrained(model, engine_settings=settings)
+        for settings in (VllmSettings(), RustSettings())[:: 1 - 2 * rust]
     )
     # Texts of several parts are joined by a line break, or by nothing.
     case = Case("c", "test", {"messages": [{"role": "tool", "tool_call_id": "c", "content": "a"},
@@ -107,8 +107,7 @@ def test_the_other_frontend(given: Frontend, small_model: Callable[[str], Path])
         {"role": "user", "content": "Hi"}]})  # fmt: skip
     found = diagnosed(ours, theirs, case)
     assert found.cause is Cause.FRONTEND
-    rust = int(given is Frontend.PYTHON)
-    assert found.alternatives == (f"VLLM_USE_RUST_FRONTEND={rust}",)
+    assert found.alternatives == (f"VLLM_USE_RUST_FRONTEND={1 - rust}",)
 
 
 @pytest.mark.parametrize(

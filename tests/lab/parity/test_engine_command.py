@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mmroute import EngineSettings
 from mmroute.engines.vllm.serve_command import parse_command
+from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.lab.engines.vllm import launcher
 from mmroute.lab.engines.vllm.command import engine_command, machine_options
 from mmroute.lab.engines.vllm.environment import installed_version
@@ -37,7 +37,7 @@ def test_what_decides_answers_is_kept_and_the_machine_is_put_aside() -> None:
     assert found.put_aside == ("--tensor-parallel-size", "2", "--gpu-memory-utilization", "0.9")
     assert found.model == "org/model"
     assert found.options["enable-scale-out"] is True  # without it the render routes are refused
-    settings = EngineSettings.from_args(found.line)
+    settings = VllmSettings.from_args(found.line)
     assert (settings.block_size, settings.hash_seed, settings.max_model_len) == (64, "0", 8000)
     assert settings.limits == {"image": 4}
     assert not settings.prefix_caching

@@ -16,9 +16,9 @@ import pytest
 from comparison import read_vectors
 from paths import VECTORS
 
-from mmroute import EngineSettings
 from mmroute.answering.pipeline import answer
 from mmroute.engines.running import Evidence, RunningEngine
+from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.errors import EventsError, RandomSeedWarning
 from mmroute.kv_events import BlockRemoved, BlockStored, EventBatch, decode_events
 from mmroute.lab.parity.cases import Case, Outcome, Served
@@ -62,7 +62,7 @@ def request_of(setting: str, name: str) -> Announced:
 @pytest.fixture
 def findings(small_model: Callable[[str], Path]) -> Callable[..., list[Finding]]:
     def compared(setting: str, arguments: str, **resolved: Any) -> list[Finding]:
-        settings = EngineSettings.from_args(arguments)
+        settings = VllmSettings.from_args(arguments)
         model = resolve_model(str(small_model(MODEL)), engine_settings=settings, **resolved)
         return list(compare_announced(model, recorded(setting)))
 
@@ -72,7 +72,7 @@ def findings(small_model: Callable[[str], Path]) -> Callable[..., list[Finding]]
 @pytest.fixture(scope="module")
 def resolved(small_model: Callable[[str], Path]) -> ResolvedModel:
     """The model as an engine without options has it."""
-    settings = EngineSettings.from_args(f"vllm serve {MODEL}")
+    settings = VllmSettings.from_args(f"vllm serve {MODEL}")
     return resolve_model(str(small_model(MODEL)), engine_settings=settings)
 
 
@@ -156,7 +156,7 @@ def test_a_model_string_in_another_letter_case_is_found(
 ) -> None:
     directory = tmp_path / told
     shutil.copytree(small_model(MODEL), directory)
-    settings = EngineSettings.from_args(f"vllm serve {told}")
+    settings = VllmSettings.from_args(f"vllm serve {told}")
     model = resolve_model(str(directory), engine_settings=settings)
     assert proposal(compare_announced(model, recorded("defaults"))) == (f"--model {MODEL}",)
 
@@ -168,7 +168,7 @@ def test_a_model_string_is_found_in_the_files_of_the_model(
         files["config.json"]["_name_or_path"] = MODEL
 
     directory = changed_model(MODEL, change)
-    settings = EngineSettings.from_args("vllm serve other")
+    settings = VllmSettings.from_args("vllm serve other")
     model = resolve_model(str(directory), engine_settings=settings)
     assert proposal(compare_announced(model, recorded("defaults"))) == (f"--model {MODEL}",)
 
@@ -265,9 +265,7 @@ def test_watching_tells_how_blocks_are_hashed(small_model: Callable[[str], Path]
     found = list(compare_watched(model, batches))
     assert len(found) == 4
     assert set(proposal(found)) == {"--prefix-caching-hash-algo xxhash", "PYTHONHASHSEED=42"}
-    right = EngineSettings.from_args(
-        "PYTHONHASHSEED=42 vllm serve --prefix-caching-hash-algo xxhash"
-    )
+    right = VllmSettings.from_args("PYTHONHASHSEED=42 vllm serve --prefix-caching-hash-algo xxhash")
     told = resolve_model(str(small_model(MODEL)), engine_settings=right)
     assert {f.verdict for f in compare_watched(told, batches)} == {Verdict.EQUAL}
 
@@ -286,7 +284,7 @@ def test_blocks_that_were_announced_where_none_is_predicted_differ(
     small_model: Callable[[str], Path], *, told: bool
 ) -> None:
     """Under a block size that no prompt reaches, not one hash is predicted."""
-    settings = EngineSettings.from_args(f"vllm serve {MODEL} --block-size 4096")
+    settings = VllmSettings.from_args(f"vllm serve {MODEL} --block-size 4096")
     model = resolve_model(str(small_model(MODEL)), engine_settings=settings)
     engine = [one for one in recorded("defaults") if one.batches]
     if told:
@@ -309,7 +307,7 @@ def test_nothing_announced_is_nothing_compared(
     small_model: Callable[[str], Path], size: int
 ) -> None:
     """No block size is proved by prompts of which no block is announced."""
-    settings = EngineSettings.from_args(f"vllm serve {MODEL} --block-size {size}")
+    settings = VllmSettings.from_args(f"vllm serve {MODEL} --block-size {size}")
     model = resolve_model(str(small_model(MODEL)), engine_settings=settings)
     engine = [Announced(one.case, (), served_ids(model, one)) for one in recorded("defaults")]
     report = report_of(model, "engine", list(compare_announced(model, engine)), None)
@@ -362,7 +360,7 @@ def test_a_shorter_context_is_found_and_named(
     assert finding.diagnosis is not None
     assert finding.diagnosis.cause is Cause.CONTEXT
     assert proposal([finding]) == ("--max-model-len 64",)
-    short = EngineSettings.from_args("vllm serve x --max-model-len 64")
+    short = VllmSettings.from_args("vllm serve x --max-model-len 64")
     model = resolve_model(str(small_model(MODEL)), engine_settings=short)
     (finding,) = compare_announced(model, [Announced(case, served=Served(refusal))])
     assert finding.verdict is Verdict.REFUSED
@@ -382,7 +380,7 @@ def test_an_encoder_that_is_too_small_is_no_shorter_context(
 def test_a_longer_context_is_found_by_what_the_server_tells(
     small_model: Callable[[str], Path],
 ) -> None:
-    settings = EngineSettings.from_args("vllm serve x --max-model-len 64")
+    settings = VllmSettings.from_args("vllm serve x --max-model-len 64")
     model = resolve_model(str(small_model(MODEL)), engine_settings=settings)
     ids = [5] * 70
     one = Announced(
@@ -422,7 +420,7 @@ def test_a_wrong_number_is_no_other_frontend_where_the_server_tells_its_own(
     """Another frontend reads other fields, so that its counts may be those of a right spec."""
     directory = str(small_model(MODEL))
     engine, wrong = (
-        resolve_model(directory, engine_settings=EngineSettings.from_args(line))
+        resolve_model(directory, engine_settings=VllmSettings.from_args(line))
         for line in (
             f"vllm serve {MODEL}",
             f"vllm serve {MODEL} --mm-processor-kwargs '{{\"min_pixels\": 50000}}'",

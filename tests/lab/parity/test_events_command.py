@@ -17,7 +17,8 @@ from comparison import read_vectors
 from paths import VECTORS
 from scripted_server import ScriptedServer
 
-from mmroute import EngineSettings, Normalizer
+from mmroute import Normalizer
+from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.hashing import event_extra_keys
 from mmroute.kv_events import decode_events
 
@@ -137,7 +138,7 @@ def test_watching_says_what_is_not_compared(model: str, monkeypatch: pytest.Monk
 def test_requests_are_sent_and_their_events_compared(tmp_path: Path, model: str) -> None:
     """The engine is one that announces what mmroute predicts, under another seed."""
     engine = Normalizer.from_pretrained(
-        model, engine_settings=EngineSettings.from_args(f"PYTHONHASHSEED=3 vllm serve {MODEL}")
+        model, engine_settings=VllmSettings.from_args(f"PYTHONHASHSEED=3 vllm serve {MODEL}")
     )
     context = zmq.Context()
     events = context.socket(zmq.PUB)

@@ -48,7 +48,9 @@ def test_a_wrong_model_string_or_algorithm_is_named(
 ) -> None:
     path = str(small_model("small-qwen2.5-vl"))
     model = resolve_model(path)
-    engine = replace(model.engine, identify=partial(model.engine.identify, algorithm=algorithm))
+    identify = partial(model.engine.naming.identify, algorithm=algorithm)
+    naming = replace(model.engine.naming, identify=identify)
+    engine = replace(model.engine, naming=naming)
     other = replace(model, model_id=path + slash, engine=engine)
     (finding,) = compare(model, Engine(other), [CASE])
     if (slash, algorithm) == ("", "blake3"):

@@ -15,10 +15,10 @@ import pytest
 from comparison import read_vectors
 from paths import VECTORS
 
-from mmroute import EngineSettings
 from mmroute.answering.pipeline import answer
 from mmroute.engines.frontends import Frontend
 from mmroute.engines.running import running_engine
+from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.kv_events import BlockStored, EventBatch, decode_events
 from mmroute.lab.parity.cases import Case, Served
 from mmroute.lab.parity.causes import Cause
@@ -44,7 +44,7 @@ def _few_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def model(small_model: Callable[[str], Path]) -> ResolvedModel:
-    settings = EngineSettings.from_args(CASES[0]["arguments"])
+    settings = VllmSettings.from_args(CASES[0]["arguments"])
     return resolve_model(str(small_model(MODEL)), engine_settings=settings)
 
 
@@ -196,7 +196,7 @@ def test_a_hybrid_model_without_its_block_size_is_named(model: ResolvedModel) ->
 @pytest.mark.parametrize("told", [True, False], ids=["IDs are told", "IDs are not told"])
 def test_blocks_that_are_not_kept_are_no_other_tokens(model: ResolvedModel, *, told: bool) -> None:
     """Where groups have blocks of 16 and of 32 tokens, a prompt is kept in multiples of 32."""
-    router = other_seed(model, kept_multiple=2)
+    router = other_seed(model, prefix_step=2)
     sent = in_groups(model, [*range(5, 55)], told=told, full_attention=slice(0, 2))
     (finding,) = found(router, sent)
     assert finding.diagnosis is not None

@@ -11,7 +11,7 @@ from oracle_helpers import RightEngine
 from small_vocabularies import SPECIALS, byte_pairs, written
 
 from mmroute import Normalizer
-from mmroute.engines.known import find_engine
+from mmroute.engine import find_engine
 from mmroute.families.matching import match_family
 from mmroute.families.spec import TokenizerSpec
 from mmroute.lab.parity.comparison import Verdict, compare

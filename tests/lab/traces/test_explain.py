@@ -19,7 +19,7 @@ from small_models import SMALL_MODELS, write_model
 
 from mmroute import Normalizer
 from mmroute.cli import main
-from mmroute.engines.settings import EngineSettings
+from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.lab.traces.changes import Cause, changes
 from mmroute.lab.traces.explain import Explanation, explain
 from mmroute.model_directory import EMBEDDED_MODEL
@@ -161,7 +161,7 @@ def test_an_adapter_is_shown_as_request_lines_have_it(qwen: Normalizer) -> None:
 def test_an_engine_setting_is_named(
     qwen: Normalizer, directory: Path, engine_args: str, was: str, now: str
 ) -> None:
-    settings = EngineSettings.from_args(engine_args)
+    settings = VllmSettings.from_args(engine_args)
     other = Normalizer.from_pretrained(directory, engine_settings=settings)
     found = explained(qwen, FIRST, FIRST, first_answer_of=other.answer)
     assert found.cause is Cause.ENGINE_SETTING
@@ -173,13 +173,13 @@ def test_an_engine_setting_is_named(
 def test_an_engine_with_other_token_ids_is_told_from_one_with_other_hashes(
     qwen: Normalizer, directory: Path
 ) -> None:
-    settings = EngineSettings(model="org/qwen", chat_template="{{ messages[0]['content'] }}")
+    settings = VllmSettings(model="org/qwen", chat_template="{{ messages[0]['content'] }}")
     other = Normalizer.from_pretrained(directory, engine_settings=settings)
     question = Request(messages=[{"role": "user", "content": "What is in this picture? " * 20}])
     found = explained(qwen, question, question, first_answer_of=other.answer)
     assert found.cause is Cause.ENGINE_SETTING
     assert "--chat-template" in found.text
-    settings = EngineSettings(model="org/qwen", block_size=32)
+    settings = VllmSettings(model="org/qwen", block_size=32)
     other = Normalizer.from_pretrained(directory, engine_settings=settings)
     assert "--chat-template" not in explained(
         qwen, question, question, first_answer_of=other.answer

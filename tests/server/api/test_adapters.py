@@ -9,7 +9,8 @@ from typing import Any, Final
 import pytest
 from media_files import png_url
 
-from mmroute import EngineSettings, InexactError, Lora, Normalizer, Reason, Request, from_openai
+from mmroute import InexactError, Lora, Normalizer, Reason, Request, from_openai
+from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.server.engines.vllm import LoadedModel, answer_body
 
 LINE: Final = "vllm serve org/m --enable-lora --lora-modules sql=/adapters/sql"
@@ -22,7 +23,7 @@ BODIES: Final = [CHAT, {"prompt": TEXT * 4}, {"prompt": [*range(5, 50)]}]
 @pytest.fixture(scope="module")
 def load(small_model: Callable[[str], Path]) -> Callable[[str], Normalizer]:
     def loaded(line: str) -> Normalizer:
-        settings = EngineSettings.from_args(line)
+        settings = VllmSettings.from_args(line)
         return Normalizer.from_pretrained(small_model("small-llava-1.5"), engine_settings=settings)
 
     return loaded
@@ -47,9 +48,9 @@ def test_hashes_are_those_of_the_named_adapter(
 
 
 @pytest.mark.parametrize("body", BODIES)
-@pytest.mark.parametrize("settings", [EngineSettings(), EngineSettings.from_args(LINE)])
+@pytest.mark.parametrize("settings", [VllmSettings(), VllmSettings.from_args(LINE)])
 def test_a_route_answers_for_the_adapter(
-    load: Callable[[str], Normalizer], body: dict[str, Any], settings: EngineSettings
+    load: Callable[[str], Normalizer], body: dict[str, Any], settings: VllmSettings
 ) -> None:
     model = LoadedModel.of(load(LINE), "m", settings)
     path = "chat/completions" if "messages" in body else "completions"
@@ -72,7 +73,7 @@ def test_identities_of_towers_begin_with_the_named_adapter(
 def test_each_worker_of_a_fleet_has_its_own_path(load: Callable[[str], Normalizer]) -> None:
     first = load(LINE)
     lines = (LINE.replace("/adapters", "/mnt"), "vllm serve org/m")
-    others = [first.matching("vllm", engine_settings=EngineSettings.from_args(x)) for x in lines]
+    others = [first.matching("vllm", engine_settings=VllmSettings.from_args(x)) for x in lines]
     for normalizer in (first, others[0], others[1]):
         rest = [each for each in (first, *others) if each is not normalizer]
         request = from_openai({**CHAT, "model": "sql"})

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 import pytest
 
-from mmroute import EngineSettings, Normalizer, Reason
+from mmroute import Normalizer, Reason
+from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.server.engines.vllm import ApiError, LoadedModel, answer_body
 
 UNCOVERED: Final = {
@@ -28,7 +29,7 @@ UNCOVERED: Final = {
 
 
 def refusal(directory: Path, modality: str, *options: str) -> ApiError:
-    settings = EngineSettings.from_args(" ".join(["vllm serve a", *options]))
+    settings = VllmSettings.from_args(" ".join(["vllm serve a", *options]))
     normalizer = Normalizer.from_pretrained(directory, engine_settings=settings)
     kind = f"{modality}_url"
     part = {"type": kind, kind: {"url": "data:,"}}

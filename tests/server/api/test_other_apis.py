@@ -17,9 +17,10 @@ from server_helpers import answers_to, error_of, posted, serving
 from small_models import write_model
 from starlette.testclient import TestClient
 
-from mmroute import EngineSettings, Request
+from mmroute import Request
 from mmroute.engines.vllm.bodies.messages import AnthropicMessagesRequest
 from mmroute.engines.vllm.bodies.messages_rules import messages_rules
+from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.normalizer import Normalizer
 from mmroute.server import InexactPolicy, ModelSource, ServerSettings
 from mmroute.server.api import Cost, read
@@ -288,7 +289,7 @@ def test_late_tool_calls_are_not_counted_for_mistral_s_own_tokenizers() -> None:
 def test_properties_of_which_a_parser_makes_no_grammar(
     small_model: Callable[[str], Path], parser: str, fails: bool, choice: str
 ) -> None:
-    settings = EngineSettings.from_args(
+    settings = VllmSettings.from_args(
         f"vllm serve x --tool-call-parser {parser} --enable-auto-tool-choice"
     )
     model = ModelSource(str(small_model("small-llava-1.5")), ("a",), engine_settings=settings)
@@ -313,7 +314,7 @@ def test_properties_of_which_a_parser_makes_no_grammar(
 def test_calls_that_are_asked_for_and_have_not_one_tool(
     small_model: Callable[[str], Path], parser: str
 ) -> None:
-    settings = EngineSettings.from_args(f"vllm serve x {parser}")
+    settings = VllmSettings.from_args(f"vllm serve x {parser}")
     model = ModelSource(str(small_model("small-llava-1.5")), ("a",), engine_settings=settings)
     function = {"type": "function", "name": "f", "parameters": {}}
     hosted, custom = {"type": "web_search"}, {"type": "custom", "name": "c"}
@@ -450,7 +451,7 @@ def test_an_image_of_a_tool_needs_its_detail(client: TestClient, kind: str) -> N
 
 def test_harmony_needs_the_date_of_an_engine_without_tools_of_its_own(tmp_path: Path) -> None:
     directory = str(write_model(harmony_model(), tmp_path / "model"))
-    settings = EngineSettings.from_args("VLLM_SYSTEM_START_DATE=2026-01-02 --tool-server demo")
+    settings = VllmSettings.from_args("VLLM_SYSTEM_START_DATE=2026-01-02 --tool-server demo")
     undated = ModelSource(directory, ("undated",))
     described = ModelSource(directory, ("described",), engine_settings=settings)
     with serving([undated, described], ServerSettings()) as client:
@@ -468,7 +469,7 @@ def test_harmony_needs_the_date_of_an_engine_without_tools_of_its_own(tmp_path: 
 
 def test_messages_are_counted_for_harmony_as_the_engine_copies_them(tmp_path: Path) -> None:
     directory = str(write_model(harmony_model(), tmp_path / "model"))
-    settings = EngineSettings.from_args("VLLM_SYSTEM_START_DATE=2026-01-02")
+    settings = VllmSettings.from_args("VLLM_SYSTEM_START_DATE=2026-01-02")
     written, loose = {"type": "text", "text": "Hi"}, {"type": "text"}
     wrong = {"role": "assistant", "content": None, "tool_calls": None}
     with serving([ModelSource(directory, ("a",), engine_settings=settings)]) as client:
@@ -589,7 +590,7 @@ def test_an_engine_s_own_effort_is_not_guessed(normalizer: Callable[[str], Norma
 
 
 def cost(path: str, body: Mapping[str, Any], settings: ServerSettings | None = None) -> Cost:
-    request = read(API.schema(path, "vllm", EngineSettings()), body, long=False)
+    request = read(API.schema(path, "vllm", VllmSettings()), body, long=False)
     found = API.routes[path].cost(request, len(json.dumps(body)))
     check_text(found.text, settings or ServerSettings())
     return found

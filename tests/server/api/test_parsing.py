@@ -13,7 +13,6 @@ from server_helpers import serving
 from starlette.testclient import TestClient
 
 from mmroute import (
-    EngineSettings,
     InexactError,
     ModelError,
     Normalizer,
@@ -21,8 +20,9 @@ from mmroute import (
     Request,
     from_openai,
 )
-from mmroute.engines.frontends import Frontend
 from mmroute.engines.vllm.bodies import BodyError
+from mmroute.engines.vllm.settings import VllmSettings
+from mmroute.engines.vllm_rust.settings import RustSettings
 from mmroute.server import ModelSource
 from mmroute.server.engines.vllm import ApiError, LoadedModel, answer_body
 
@@ -130,7 +130,7 @@ def test_a_beam_search_reads_the_cache() -> None:
 def test_the_rust_frontend_has_fewer_routes(
     small_model: Callable[[str], Path], path: str, body: dict[str, Any]
 ) -> None:
-    settings = EngineSettings(frontend=Frontend.RUST)
+    settings = RustSettings()
     normalizer = Normalizer.from_pretrained(small_model(MODEL), engine_settings=settings)
     model = LoadedModel.of(normalizer, "a", settings)
     with pytest.raises(ApiError) as found:
@@ -141,7 +141,7 @@ def test_the_rust_frontend_has_fewer_routes(
 # Source: vLLM 0.33.0 rust/src/server/src/routes/openai/chat_completions/convert.rs
 # (`normalize_generation_prompt_mode`, `convert_tool_choice`).
 def test_options_of_chats_behind_the_rust_frontend(small_model: Callable[[str], Path]) -> None:
-    settings = EngineSettings(frontend=Frontend.RUST, tool_parser="hermes")
+    settings = RustSettings(tool_parser="hermes")
     normalizer = Normalizer.from_pretrained(small_model(MODEL), engine_settings=settings)
     model = LoadedModel.of(normalizer, "a", settings)
 
@@ -223,7 +223,7 @@ def test_a_body_is_answered_as_by_the_route(
     client: TestClient, small_model: Callable[[str], Path], path: str, body: dict[str, Any]
 ) -> None:
     normalizer = Normalizer.from_pretrained(small_model(MODEL))
-    (routing,) = answer_body(LoadedModel.of(normalizer, "a", EngineSettings()), path, body).routings
+    (routing,) = answer_body(LoadedModel.of(normalizer, "a", VllmSettings()), path, body).routings
     assert client.post(path, json=body).json()["token_ids"] == routing.token_ids.tolist()
 
 

@@ -89,7 +89,7 @@ def test_each_field_of_the_table_is_one_of_the_newest_release_or_gone() -> None:
 def test_every_era_has_a_schema_of_every_route() -> None:
     for profile in ERAS:
         for path in BODIES:
-            assert schema_of(path, release_of(profile.backend)) is not None
+            assert schema_of(path, release_of(profile.release.backend)) is not None
 
 
 def test_no_request_waits_until_its_schema_is_made(small_model: Callable[[str], Path]) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from mmroute import EngineSettings, Normalizer
-from mmroute.engines.frontends import Frontend
+from mmroute import Normalizer
+from mmroute.engines.vllm_rust.settings import RustSettings
 from mmroute.requests.lines import request_of
 from mmroute.server.engines.vllm import ApiError, LoadedModel, answer_body
 
@@ -27,7 +27,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
     from small_models import SMALL_MODELS, write_model
 
     directory = write_model(SMALL_MODELS["small-llava-1.5"](), tmp_path_factory.mktemp("m") / "m")
-    settings = EngineSettings(frontend=Frontend.RUST)
+    settings = RustSettings()
     normalizer = Normalizer.from_pretrained(directory, model_id="llava", engine_settings=settings)
     return LoadedModel.of(normalizer, "m", settings)
 
@@ -181,7 +181,7 @@ SALTED = {**HI, "cache_salt": "a b/c"}
 def test_what_only_the_python_frontend_is_known_to_refuse(
     model: LoadedModel, version: str, path: str, body: dict[str, Any], status: int
 ) -> None:
-    settings = EngineSettings(frontend=Frontend.RUST)
+    settings = RustSettings()
     normalizer = Normalizer.from_pretrained(
         model.model.name, backend=f"vllm=={version}", model_id="llava", engine_settings=settings
     )

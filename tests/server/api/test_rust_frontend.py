@@ -17,15 +17,14 @@ from server_helpers import serving
 from small_models import SMALL_MODELS, fingerprint
 
 from mmroute import Normalizer
-from mmroute.engines.frontends import Frontend
-from mmroute.engines.settings import EngineSettings
+from mmroute.engines.vllm_rust.settings import RustSettings
 from mmroute.engines.vllm_rust.template import RustTemplate
 from mmroute.engines.vllm_rust.template_chat import RustChat
 from mmroute.errors import ModelError
 from mmroute.requests.lines import request_of
 from mmroute.server.loading import ModelSource
 
-RUST = EngineSettings(frontend=Frontend.RUST, max_model_len=4096)
+RUST = RustSettings(max_model_len=4096)
 FILES = sorted(p for p in (VECTORS / "rust").glob("*.jsonl") if p.stem != "templates")
 # Answered by the frontend, and refused here by name.
 REFUSED = {"prompt-unsure"}

@@ -13,8 +13,7 @@ from command_line import run
 from scripted_server import ScriptedServer
 
 from mmroute import cli
-from mmroute.engines.known import find_engine
-from mmroute.engines.profile import EngineProfile
+from mmroute.engine import Engine, find_engine
 from mmroute.errors import ModelError, Reason
 from mmroute.model import resolve
 from mmroute.server.loading import ModelSource
@@ -58,7 +57,7 @@ def matched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The backends by which commands resolve their models, each of which ends there."""
     found: list[str] = []
 
-    def spy(name: str) -> EngineProfile:
+    def spy(name: str) -> Engine:
         found.append(name)
         raise ModelError(Reason.SELF_CHECK_FAILED, "far enough")
 

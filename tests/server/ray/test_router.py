@@ -18,7 +18,8 @@ from waiting import until
 from workload import Prompt as Pictured
 from workload import TokenIdRouter, pictures
 
-from mmroute import EngineSettings, Normalizer
+from mmroute import Normalizer
+from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.kv_events.holders import Blocks
 from mmroute.kv_events.policy import Prompt, WorkerState, cost
 from mmroute.server.ray import BlockHashRouter
@@ -143,7 +144,7 @@ def test_the_deployment_of_the_page(publisher: Worker) -> None:
     engine = names["Engine"]
     config = engine._deployment_config.request_router_config
     options = {name: v for name, v in config.request_router_kwargs.items() if name != "model"}
-    settings = EngineSettings.from_args(options["engine_args"])
+    settings = VllmSettings.from_args(options["engine_args"])
     normalizer = Normalizer.from_pretrained(MODEL, engine_settings=settings)
     publisher.publish(events("BlockStored", pictures(normalizer, 1)[0].blocks))
     fleet = Fleet(publisher, config.get_request_router_class(), **options)

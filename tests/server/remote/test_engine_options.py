@@ -13,14 +13,14 @@ from paths import VECTORS
 from scripted_server import ScriptedServer
 from small_models import as_qwen3_5
 
-from mmroute import EngineSettings
 from mmroute.cli import main
+from mmroute.engine import find_engine
 from mmroute.engines.frontends import Frontend
-from mmroute.engines.known import find_engine
 from mmroute.engines.running import Evidence
 from mmroute.engines.server_info import ask_engine, ask_options
 from mmroute.engines.vllm.profile import VLLM
 from mmroute.engines.vllm.serve_command import is_automatic, joined, parse_command
+from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.engines.vllm_rust.profile import VLLM_RUST
 from mmroute.lab.parity.cases import Case, UndecidedError
 from mmroute.lab.parity.oracles.http import HttpOracle
@@ -40,8 +40,8 @@ def server() -> Iterator[ScriptedServer]:
         yield scripted
 
 
-def told(server: ScriptedServer) -> EngineSettings:
-    return EngineSettings.from_args(ask_options(Transport(Remote(server.url))).line)
+def told(server: ScriptedServer) -> VllmSettings:
+    return VllmSettings.from_args(ask_options(Transport(Remote(server.url))).line)
 
 
 # What vLLM 0.33.0's `CacheConfig.metrics_info` gives, without the labels that are not read here.
@@ -62,7 +62,7 @@ def with_metrics(server: ScriptedServer, *lines: str) -> None:
 
 
 def test_a_server_that_tells_its_configuration_tells_nearly_all(server: ScriptedServer) -> None:
-    started = EngineSettings.from_args(RECORDED["arguments"])
+    started = VllmSettings.from_args(RECORDED["arguments"])
     found = told(server)
     assert found.limits == {"image": 2}
     for name in (
@@ -277,7 +277,7 @@ def test_the_second_of_two_command_lines_wins() -> None:
 )
 def test_what_a_server_tells_is_no_whole_command_line(own: str, whole: bool) -> None:
     both = joined("--model one --served-model-name a", own)
-    assert EngineSettings.from_args(both).complete is whole
+    assert VllmSettings.from_args(both).complete is whole
 
 
 def test_the_rust_renderer_is_an_oracle_of_texts(server: ScriptedServer) -> None:

@@ -15,7 +15,7 @@ from functools import cache
 from importlib import resources
 from typing import Any, Final, Literal, TypeAlias
 
-from mmroute.engines.known import find_engine
+from mmroute.engine import find_engine
 from mmroute.engines.vllm.profile import VLLM
 from mmroute.errors import ModelError, Reason
 
@@ -65,8 +65,8 @@ def release_of(backend: str) -> Release:
     Raises:
         ModelError: `unknown_backend`; the API of another engine is not covered.
     """
-    engine = find_engine(backend)
-    if engine.name != VLLM.name:
+    engine = find_engine(backend).release
+    if engine.name != VLLM.release.name:
         raise ModelError(
             Reason.UNKNOWN_BACKEND,
             f"The bodies of {engine.name}'s API are not covered. Give the fields that change its "

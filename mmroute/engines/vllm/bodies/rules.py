@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, Self
 
-from mmroute.engines.settings import EngineSettings
 from mmroute.engines.vllm.bodies.errors import refused, unsupported_field
 from mmroute.engines.vllm.bodies.fields import (
     ChatCompletionNamedToolChoiceParam,
 )
 from mmroute.engines.vllm.bodies.responses_protocol import ToolChoiceNamed
 from mmroute.engines.vllm.message_types import ChatCompletionToolsParam
+from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.requests.request import Request
 
 # Parsers whose grammar has each property of a tool's schema.
@@ -67,7 +67,7 @@ class ChatRules:
     trusts_template: bool = False
 
     @classmethod
-    def of(cls, settings: EngineSettings, *, harmony: bool, rust: bool, templated: bool) -> Self:
+    def of(cls, settings: VllmSettings, *, harmony: bool, rust: bool, templated: bool) -> Self:
         """The rules of an engine with these settings."""
         return cls(
             harmony and not rust,

@@ -14,10 +14,10 @@ from typing import Any, Final
 import numpy as np
 
 from mmroute.answering.routing import Routing
-from mmroute.engines.hashes import Hashes
 from mmroute.engines.running import RunningEngine
 from mmroute.engines.vllm.hashes import VllmHashes
 from mmroute.hashing import num_hashed
+from mmroute.hashing.hashes import Hashes
 from mmroute.kv_events import EventBatch
 from mmroute.kv_events.holders import low_bits
 from mmroute.lab.parity.causes import Cause, Remedy
@@ -72,7 +72,9 @@ class Explainer:
         self._chains = chains
         self._alone = alone
         self._engine_model = "" if running is None else running.model_string
-        self._frontend_known = running is not None and running.frontend is model.engine.frontend
+        self._frontend_known = (
+            running is not None and running.frontend is model.engine.release.frontend
+        )
         self._found: HashedWith | None = None
         self._arguments: list[Mapping[str, Any]] = []
 

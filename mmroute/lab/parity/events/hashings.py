@@ -13,7 +13,6 @@ from typing import Final
 import numpy as np
 
 from mmroute.answering.routing import Routing
-from mmroute.engines.hashes import Hashes
 from mmroute.engines.vllm.hashes import VllmHashes
 from mmroute.engines.vllm.older_blocks import encode_block
 from mmroute.hashing import (
@@ -28,6 +27,7 @@ from mmroute.hashing import (
 )
 from mmroute.hashing.algorithms import METHODS
 from mmroute.hashing.chain import link_blocks
+from mmroute.hashing.hashes import Hashes
 from mmroute.hashing.vllm import event_int
 from mmroute.lab.parity.events.chains import Chain
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from mmroute.answering.pipeline import answer
 from mmroute.answering.routing import Routing
-from mmroute.engines.hashes import Hashes, HashSettings
+from mmroute.hashing.hashes import Hashes, HashSettings
 from mmroute.lab.parity.causes import Cause, Remedy, taken_out
 from mmroute.lab.parity.events.chains import Chain
 from mmroute.lab.parity.events.hashings import HashedWith, tagged

@@ -58,7 +58,7 @@ KNOWN_DIFFERENCES: Final[tuple[tuple[tuple[str, ...], str, str, str], ...]] = (
 def known_differences(family: str) -> tuple[str, ...]:
     """The requests in which processor and engine differ and neither is wrong, in words."""
     return tuple(
-        f"requests {requests}: {oracle} here, {engine} in vLLM {VLLM.version}"
+        f"requests {requests}: {oracle} here, {engine} in vLLM {VLLM.release.version}"
         for families, requests, oracle, engine in KNOWN_DIFFERENCES
         if not families or family in families
     )

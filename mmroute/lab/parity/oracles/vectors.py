@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from mmroute.engines.known import engine_names
+from mmroute.engine import engine_names
 from mmroute.engines.running import running_engine
 from mmroute.errors import Reason
 from mmroute.geometry import EmbedRuns

@@ -31,15 +31,16 @@ def answer_body(
         KeyError: there is no such route.
         ModelError: `unknown_backend`: the model's engine is not vLLM.
 
-    >>> from mmroute import EngineSettings, Normalizer
+    >>> from mmroute import Normalizer
+    >>> from mmroute.engines.vllm import VllmSettings
     >>> from mmroute.server.engines.vllm import LoadedModel, answer_body
     >>> normalizer = Normalizer.from_pretrained("pixtral-12b-2409")
-    >>> model = LoadedModel.of(normalizer, "pixtral", EngineSettings())
+    >>> model = LoadedModel.of(normalizer, "pixtral", VllmSettings())
     >>> body = {"model": "pixtral", "input": "Hi"}
     >>> answer_body(model, "/v1/responses/render", body).routings[0].token_ids.tolist()
     [1, 3, 37133, 4]
     """
     route, engine = ROUTES[path], model.model.engine
-    schema = API.schema(path, f"{engine.name}=={engine.version}", model.model.settings)
+    schema = API.schema(path, engine.release.backend, model.model.settings)
     copied = {**body} if isinstance(body, Mapping) else body
     return route.answer_to(read(schema, copied, long=False), Call(model, options))

@@ -15,6 +15,7 @@ from mmroute.engines.vllm.bodies.chats import request_for
 from mmroute.engines.vllm.bodies.errors import require, unsupported_field
 from mmroute.engines.vllm.bodies.fields import GenerationRequest
 from mmroute.engines.vllm.defaults import own_template_kwargs
+from mmroute.engines.vllm.settings import as_vllm
 from mmroute.engines.vllm.tools import normalize_tools
 from mmroute.errors import Reason, quoted
 from mmroute.model.resolved import ResolvedModel
@@ -70,7 +71,7 @@ def check_chat(chat: ChatCompletionRequest, call: Call) -> None:
 
 def _has_tool_parser(model: ResolvedModel) -> bool:
     """Whether the engine parses tool calls, as it always does of models in Mistral's format."""
-    settings = model.settings
+    settings = as_vllm(model.settings)
     enabled = not settings.complete or "--enable-auto-tool-choice" in settings.without_effect
     return model.chat.templates is None or (settings.tool_parser is not None and enabled)
 

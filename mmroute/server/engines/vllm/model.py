@@ -8,10 +8,10 @@ from functools import cache
 from typing import Any, Final, Self, TypeAlias
 
 from mmroute.engines.frontends import Frontend
-from mmroute.engines.hashes import HashSettings
-from mmroute.engines.settings import EngineSettings
 from mmroute.engines.vllm.bodies.messages_rules import MessagesRules, messages_rules
 from mmroute.engines.vllm.bodies.rules import ChatRules
+from mmroute.engines.vllm.settings import VllmSettings
+from mmroute.hashing.hashes import HashSettings
 from mmroute.model.resolved import ResolvedModel
 from mmroute.model_directory import find_model
 from mmroute.normalizer import Normalizer
@@ -52,7 +52,7 @@ class LoadedModel:
     tokenizer_info: Mapping[str, Any]
 
     @classmethod
-    def of(cls, normalizer: Normalizer, name: str, settings: EngineSettings) -> Self:
+    def of(cls, normalizer: Normalizer, name: str, settings: VllmSettings) -> Self:
         """A model that was loaded.
 
         Args:
@@ -82,12 +82,12 @@ class LoadedModel:
             chats=ChatRules.of(
                 settings,
                 harmony=model.family.chat.renderer == "harmony",
-                rust=model.engine.frontend is Frontend.RUST,
+                rust=model.engine.release.frontend is Frontend.RUST,
                 templated=model.chat.templates is not None,
             ),
             messages_rules=cache(lambda: messages_rules(model.chat, prompt_of, unseen)),
             tool_server="--tool-server" in unseen,
-            loras={**model.settings.loras, **settings.loras},
+            loras={**model.engine.naming.loras, **settings.loras},
             tokenizer_info=_tokenizer_info(directory.object("tokenizer_config.json")),
         )
 

@@ -104,7 +104,7 @@ def route_ids(model: LoadedModel, request: GenerationRequest, ids: list[int] | T
         lora=lora_of(model.loras, request.model),
         cache_salt=request.cache_salt,
         hashing=model.model.hashing,
-        reads_cache=request.reads_cache and model.model.settings.prefix_caching,
+        reads_cache=request.reads_cache and model.model.hashing.settings.keeps_blocks,
         _token_ids=as_token_ids(ids) if isinstance(ids, list) else ids,
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mmroute.engines.settings import EngineSettings
+from mmroute.engine import EngineSettings
 from mmroute.engines.vllm.bodies.chat_completion import ChatCompletionRequest
 from mmroute.engines.vllm.bodies.completion import CompletionRequest
 from mmroute.engines.vllm.bodies.messages import (
@@ -18,6 +18,7 @@ from mmroute.engines.vllm.bodies.responses import ResponsesRequest
 from mmroute.engines.vllm.bodies.schemas import schema_of
 from mmroute.engines.vllm.bodies.tokenization import DetokenizeRequest, TokenizeRequest
 from mmroute.engines.vllm.bodies.validation import Schema
+from mmroute.engines.vllm.settings import as_vllm
 from mmroute.normalizer import Normalizer
 from mmroute.server.api import Cost, Route
 from mmroute.server.engines.vllm.answers import (
@@ -108,10 +109,11 @@ class VllmApi:
 
     def schema(self, path: str, backend: str, settings: EngineSettings) -> Schema[Any]:
         known = self.own.get(path, path)
-        return schema_of(known, release_of(backend), settings.frontend, self.routes[path].request)
+        frontend = as_vllm(settings).frontend
+        return schema_of(known, release_of(backend), frontend, self.routes[path].request)
 
     def load(self, normalizer: Normalizer, name: str, settings: EngineSettings) -> LoadedModel:
-        return LoadedModel.of(normalizer, name, settings)
+        return LoadedModel.of(normalizer, name, as_vllm(settings))
 
 
 API: Final = VllmApi(

@@ -50,6 +50,6 @@ def rendered_chat(model: ResolvedModel, request: Request) -> tuple[ParsedChat, R
     Raises:
         InexactError: the engine refuses the chat, or it is not covered.
     """
-    request = model.engine.with_defaults(request, model.settings, model.chat)
+    request = model.engine.accept(request, model.chat)
     chat = model.chat.read(request)
     return chat, model.chat.render(chat, {}, request)

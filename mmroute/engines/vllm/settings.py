@@ -1,31 +1,33 @@
-"""The settings of a running engine on which token IDs, identities and hashes depend."""
+"""The settings of vLLM on which token IDs, identities and hashes depend."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Final
+from typing import Any, ClassVar, Final, Self
 
+from mmroute.engine import EngineSettings, find_engine
 from mmroute.engines.frontends import Frontend
-from mmroute.errors import quoted
+from mmroute.errors import ModelError, Reason, quoted
 from mmroute.requests.items import Modality
 
 _POSITIVE: Final = ("max_model_len", "max_num_batched_tokens", "block_size", "max_image_pixels",
              "max_decoded_bytes")  # fmt: skip
 
-_OF_HASHES: Final = (
+OF_HASHES: Final = (
     "model", "served_names", "block_size", "hash_block_size", "hash_algorithm", "hash_seed",
     "speculative", "prefix_caching", "has_connector", "tensor_parallel", "hybrid_groups",
     "context_parallel", "identity_algorithm", "lora_in_identities", "loras", "hashes_refused",
     "without_effect",
 )  # fmt: skip
+"""The settings that change only identities and block hashes."""
 _OF_ANSWERS: Final = ("tool_parser", "reasoning_parser")
 
 
 @dataclass(frozen=True, slots=True)
-class EngineSettings:
-    """The settings with which an engine was started. None or empty stands for its default.
+class VllmSettings(EngineSettings):
+    """The options with which vLLM was started. None or empty stands for its default.
 
     Attributes:
         model: the engine's model string, which its image identities cover.
@@ -89,7 +91,6 @@ class EngineSettings:
             date of the clock.
         complete: whether the settings come from a complete command line, so that all options which
             it lacks have their defaults.
-        frontend: the API server in front of the engine.
         tool_parser: the parser of tool calls in answers. The Rust frontend refuses tools without
             one.
         reasoning_parser: the parser of reasoning in answers, from which the Rust frontend takes its
@@ -100,6 +101,9 @@ class EngineSettings:
         ValueError: a value is not one of these.
     """
 
+    engine: ClassVar[str] = "vllm"
+    frontend: ClassVar[Frontend] = Frontend.PYTHON
+    not_of_prompts: ClassVar[tuple[str, ...]] = (*OF_HASHES, *_OF_ANSWERS)
     model: str | None = None
     served_names: tuple[str, ...] = ()
     revision: str | None = None
@@ -149,18 +153,18 @@ class EngineSettings:
     from_modelscope: bool = False
     start_date: str | None = None
     complete: bool = False
-    frontend: Frontend = Frontend.PYTHON
     tool_parser: str | None = None
     reasoning_parser: str | None = None
     without_effect: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
+        defaults = VllmSettings()
         shown = (
             f"{option.name}={value!r}"
             for option in fields(self)
-            if (value := getattr(self, option.name)) != getattr(_DEFAULTS, option.name)
+            if (value := getattr(self, option.name)) != getattr(defaults, option.name)
         )
-        return f"EngineSettings({', '.join(shown)})"
+        return f"{type(self).__name__}({', '.join(shown)})"
 
     @property
     def model_string(self) -> str | None:
@@ -168,7 +172,6 @@ class EngineSettings:
         return None if self.offline else self.model
 
     def __post_init__(self) -> None:
-        Frontend(self.frontend)
         for name in _POSITIVE:
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 1):
@@ -178,36 +181,45 @@ class EngineSettings:
                 known = ", ".join(Modality)
                 raise ValueError(f"there is no modality {quoted(modality)}, only {known}")
 
+    @staticmethod
+    def from_args(arguments: str, *, config: str | os.PathLike[str] | None = None) -> VllmSettings:
+        """See `mmroute.EngineSettings.from_args`; refuses lines that start another engine."""
+        return as_vllm(EngineSettings.from_args(arguments, config=config))
+
     @classmethod
-    def from_args(
-        cls, arguments: str, *, config: str | os.PathLike[str] | None = None
-    ) -> EngineSettings:
-        """The settings of a ``vllm serve`` command line.
+    def is_started_by(cls, _arguments: str) -> bool:
+        """No line tells it: what starts no other engine is a part of vLLM's."""
+        return False
 
-        Args:
-            arguments: the line or any part of it: ``[NAME=VALUE ...] [vllm serve] [MODEL]
-                [--option ...]``, quoted as for a shell.
-            config: a file as for ``vllm serve --config``; the command line wins.
-
-        Raises:
-            ModelError: `invalid_engine_setting`, `unsupported_engine_setting`; `missing_file`,
-                `malformed_file`.
-        """
+    @classmethod
+    def read(cls, arguments: str, config: str | None) -> VllmSettings:
+        """The settings of a ``vllm serve`` command line, of the class of its frontend."""
         from mmroute.engines.vllm.serve_settings import read_settings  # rarely needed
         from mmroute.engines.vllm.shell_words import wrong
 
-        path = None if config is None else os.fspath(config)
+        found = read_settings(arguments, config=config)
+        own: type[VllmSettings] = cls
+        if found.pop("frontend", Frontend.PYTHON) is Frontend.RUST:
+            own = type(as_vllm(find_engine("vllm-rust").settings))
         try:
-            return cls(**read_settings(arguments, config=path))
+            return own(**found)
         except ValueError as error:
             raise wrong(str(error)) from None
 
-    def of_prompts(self) -> EngineSettings:
-        """The settings without those that change only identities and block hashes."""
-        plain = EngineSettings()
-        without = _OF_HASHES if self.frontend is Frontend.RUST else (*_OF_HASHES, *_OF_ANSWERS)
-        same = {name: getattr(plain, name) for name in without}
-        return replace(self, **same)
+    def prompt_settings(self) -> Self:
+        plain = VllmSettings()
+        return replace(self, **{name: getattr(plain, name) for name in self.not_of_prompts})
 
 
-_DEFAULTS: Final = EngineSettings()
+def as_vllm(settings: EngineSettings) -> VllmSettings:
+    """The settings of an engine that is vLLM.
+
+    Raises:
+        ModelError: `unsupported_engine_setting`: it is another one.
+    """
+    if isinstance(settings, VllmSettings):
+        return settings
+    raise ModelError(
+        Reason.UNSUPPORTED_ENGINE_SETTING,
+        f"the command line starts {settings.engine}, and this takes vLLM alone",
+    )

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from mmroute.errors import BlockSizeWarning, InexactError, ModelIdWarning, Reason
-from mmroute.hashing import Algorithm, BlockHashes, HashedItem, ImageHash, PageHashes, image_hash
+from mmroute.hashing.algorithms import Algorithm
 from mmroute.hashing.cache import HashCache
+from mmroute.hashing.digests import PageHashes
+from mmroute.hashing.extra_keys import HashedItem
+from mmroute.hashing.pad_values import ImageHash, image_hash
+from mmroute.hashing.vllm import BlockHashes
 
 if TYPE_CHECKING:
-    from mmroute.engines.settings import EngineSettings
-    from mmroute.model_directory import ModelFiles
     from mmroute.placement import PlaceholderRange
     from mmroute.requests.items import Identity
     from mmroute.requests.request import Lora
@@ -58,8 +60,8 @@ class HashSettings:
         block_size_guessed: whether `block_size` is only the commonest default, which differs on
             CPUs and with some attention backends.
         block_size_from: the address of the KV events that tell `block_size`; empty if none do.
-        kept_multiple: the number of blocks in whose multiples the engine keeps a prompt. A block
-            after the last multiple is published when the next multiple is full.
+        prefix_step: the engine keeps prefixes only in steps of this many blocks; a shorter rest is
+            published with the next full step.
         chosen_by_engine: whether the engine chooses `block_size`: for hybrid models, and under
             context parallelism.
         seed: the engine's PYTHONHASHSEED; None if it is not set.
@@ -68,18 +70,20 @@ class HashSettings:
         model_id_guessed: whether `model_id` is only the path from which the model was loaded here.
         unnamed_in: the engines whose prefix cache tells images of this model apart by their
             features, and ignores the caller's uuids.
+        keeps_blocks: whether the engine keeps blocks for later requests.
     """
 
     algorithm: str = Algorithm.SHA256
     block_size: int | None = None
     block_size_guessed: bool = False
     block_size_from: str = ""
-    kept_multiple: int = 1
+    prefix_step: int = 1
     chosen_by_engine: bool = False
     seed: str | None = None
     model_id: str = ""
     model_id_guessed: bool = False
     unnamed_in: frozenset[str] = frozenset()
+    keeps_blocks: bool = True
 
     def size(self, block_size: int | None) -> int:
         """The number of tokens in a block: `block_size`, or the one in the settings if it is None.
@@ -111,7 +115,7 @@ class HashSettings:
 
     def num_published(self, num_blocks: int) -> int:
         """The number of leading blocks that the engine publishes of a prompt with `num_blocks`."""
-        return num_blocks - num_blocks % self.kept_multiple
+        return num_blocks - num_blocks % self.prefix_step
 
     def warn_of_model_id(self, prompt: HashedPrompt) -> None:
         """Warn (`ModelIdWarning`) once for each model whose string is guessed and matters."""
@@ -146,20 +150,6 @@ class Hashes(Protocol):
 
     def with_settings(self, settings: HashSettings) -> Hashes:
         """The same hashes with other values of `settings`."""
-
-    def under(
-        self, known: HashSettings, engine: EngineSettings, target: Callable[[], ModelFiles]
-    ) -> Hashes:
-        """The hashes of the same version with the settings of an engine.
-
-        Args:
-            known: the values on which the hashes depend besides the request.
-            engine: the settings with which the engine was started.
-            target: returns the files of the served model.
-
-        Raises:
-            ModelError: `invalid_engine_setting`.
-        """
 
     def block_hashes(
         self,
@@ -213,9 +203,6 @@ class RefusedHashes:
 
     def with_settings(self, settings: HashSettings) -> Hashes:
         return replace(self, settings=settings)
-
-    def under(self, known: HashSettings, *_engine: object) -> Hashes:
-        return self.with_settings(known)
 
     def block_hashes(self, prompt: HashedPrompt, *_args: object, **_kwargs: object) -> NoReturn:
         """Raise `unsupported_engine_setting`, or the reason why the prompt is inexact."""

@@ -1,0 +1,458 @@
+"""What the core knows of an engine: its parts, and where engines are found.
+
+An engine is a frozen value that has the attributes and methods of `Engine`. Another version of one
+is a `dataclasses.replace` of its neighbour.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Final,
+    Generic,
+    NamedTuple,
+    Protocol,
+    Self,
+    TypeVar,
+    runtime_checkable,
+)
+
+from mmroute.errors import ModelError, Reason, nearest
+from mmroute.plugins import Registry
+from mmroute.requests.items import Modality
+
+if TYPE_CHECKING:
+    from mmroute.chat import Chat
+    from mmroute.families.spec import FamilySpec
+    from mmroute.geometry import Geometry, Overrides
+    from mmroute.geometry.frame_sampling import Frames
+    from mmroute.hashing.hashes import Hashes
+    from mmroute.model_directory import JsonValue, ModelFiles
+    from mmroute.requests.items import Identity, IdentityForm, Item, Items
+    from mmroute.requests.request import Request
+    from mmroute.reuse.fast_paths import FastPaths
+    from mmroute.tokenizers import Tokenizer
+
+SettingsT = TypeVar("SettingsT")
+DEFAULT: Final = "vllm"
+"""The engine that is matched where nothing names one."""
+PYTHON: Final = "python"
+"""The usual API server in front of an engine."""
+
+
+@runtime_checkable
+class EngineSettings(Protocol):
+    """The settings with which an engine was started: a frozen class of the engine's own."""
+
+    engine: ClassVar[str]
+
+    @property
+    def model_string(self) -> str | None:
+        """The engine's model string; None where the settings do not tell it."""
+
+    @property
+    def served_names(self) -> tuple[str, ...]:
+        """The served names, by which requests ask for the model."""
+
+    @property
+    def revision(self) -> str | None:
+        """The branch, tag or commit on the hub."""
+
+    @property
+    def without_effect(self) -> tuple[str, ...]:
+        """The options of the command line on which nothing here depends."""
+
+    def prompt_settings(self) -> Self:
+        """Only the settings that can change token IDs. Workers that agree in them share prompts."""
+
+    @staticmethod
+    def from_args(
+        arguments: str, *, config: str | os.PathLike[str] | None = None
+    ) -> EngineSettings:
+        """The settings of an engine's command line.
+
+        Args:
+            arguments: the line or any part of it, quoted as for a shell: ``[NAME=VALUE ...]
+                [vllm serve] [MODEL] [--option ...]``, or ``sglang serve --option ...``. A part
+                that does not say what it starts is one of vLLM's.
+            config: a file as for ``vllm serve --config``; the command line wins.
+
+        Raises:
+            ModelError: `invalid_engine_setting`, `unsupported_engine_setting`; `missing_file`,
+                `malformed_file`.
+        """
+        classes = [type(find_engine(name).settings) for name in engine_names()]
+        started = (own for own in classes if own.is_started_by(arguments))
+        chosen = next(started, type(find_engine(DEFAULT).settings))
+        return chosen.read(arguments, None if config is None else os.fspath(config))
+
+
+class CommandLine(EngineSettings, Protocol):
+    """What the settings of an engine have beside: how they are read."""
+
+    @classmethod
+    def is_started_by(cls, arguments: str) -> bool:
+        """Whether a command line says that it starts this engine."""
+
+    @classmethod
+    def read(cls, arguments: str, config: str | None) -> Self:
+        """See `EngineSettings.from_args`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """One engine in one range of versions.
+
+    Attributes:
+        name: the engine's name, as in ``backend``.
+        version: the version on which the answers were checked.
+        era: the range of versions between which nothing observable changed.
+        prompts: the era of prompts. Releases with the same one make the same token IDs of texts and
+            chats; they may differ in everything else.
+        proved: the versions whose own code gave these answers.
+        read: the other releases of the era, whose code was read and not run.
+        frontend: the API server in front of the engine.
+    """
+
+    name: str
+    version: str
+    era: str
+    prompts: str
+    proved: frozenset[str]
+    read: frozenset[str] = frozenset()
+    frontend: str = PYTHON
+
+    @property
+    def backend(self) -> str:
+        """The name by which `find_engine` finds this version."""
+        return f"{self.name}=={self.version}"
+
+    @property
+    def label(self) -> str:
+        """The engine and its version, and the frontend if it is not the usual one."""
+        plain = f"{self.name} {self.version}"
+        return plain if self.frontend == PYTHON else f"{plain}, {self.frontend} frontend"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What an engine takes, under its settings.
+
+    Attributes:
+        max_items: the most items of one modality in one prompt.
+        max_image_pixels: the most pixels of one image or frame.
+        max_decoded_bytes: the most bytes that all items of a request may take when decoded.
+        bytes_per_unit: the decoded bytes of one pixel of an image or frame, and of one sample of
+            audio, by modality.
+        max_audio_seconds: the most seconds of one recording.
+        max_audio_bytes: the most bytes of one recording, with all channels decoded.
+        min_encoder_cache: the number of features of one item that the engine's encoder cache holds
+            for every model.
+        applies_exif_orientation: whether an image is counted as it is shown, and not as it is
+            stored in its file.
+        takes_metadata: whether the engine takes metadata of items in place of pixels.
+        items: the most items of a modality in one prompt, where it differs from `max_items`.
+        plans_largest: whether the encoder cache holds the largest item of each modality.
+        media_domains: the hosts of links that the engine follows; empty for all.
+        local_media_path: the directory below which the engine reads files of ``file:`` links; empty
+            if it refuses such links, None if it is not known what it does.
+        processor_cache_off: whether the engine keeps no processed items.
+        fits_memory: whether the engine lowers its longest context to what its memory holds.
+        string_items: why items in contents that become one text are refused; empty if they are not.
+        uncovered: why the engine refuses media for which a family has no rules; empty if the
+            family's files say why.
+    """
+
+    max_items: int
+    max_image_pixels: int
+    max_decoded_bytes: int
+    bytes_per_unit: Mapping[Modality, int]
+    max_audio_seconds: int
+    max_audio_bytes: int
+    min_encoder_cache: int
+    applies_exif_orientation: bool
+    takes_metadata: bool = False
+    items: Mapping[Modality, int] = field(default_factory=dict)
+    plans_largest: bool = True
+    media_domains: frozenset[str] = frozenset()
+    local_media_path: str | None = None
+    processor_cache_off: bool = False
+    fits_memory: bool = False
+    string_items: str = ""
+    uncovered: str = ""
+
+    def most(self, modality: Modality) -> int:
+        """The most items of a modality in one prompt."""
+        return self.items.get(modality, self.max_items)
+
+
+class Identify(Protocol):
+    """The function by which an engine computes the identity of an item."""
+
+    def __call__(
+        self,
+        item: Item,
+        /,
+        *,
+        overrides: Overrides,
+        frames: Frames | None,
+        model_id: str,
+        form: IdentityForm,
+        flags: Mapping[str, bool] = ...,
+        algorithm: str = ...,
+    ) -> Identity | None:
+        """The identity of an item; None if it cannot be computed.
+
+        Args:
+            item: the image, video or audio.
+            overrides: the request's overrides. Those of readers are by modality.
+            frames: the frames of a video's file that are decoded; None for other items.
+            model_id: the engine's model string.
+            form: the data that the engine hashes for this model.
+            flags: further values that the engine hashes with the item.
+            algorithm: the hash algorithm.
+
+        Raises:
+            InexactError: the engine's own identity is not reproducible.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """How an engine tells items and adapters apart.
+
+    Attributes:
+        identify: computes the identity of an item.
+        check: raises `InexactError` for uuids of a request that the engine refuses or mixes up. Its
+            arguments are the items with their identities, all items of the request, and the form
+            of identities by modality.
+        of_request: the identities of all items by a field of the request's own; None if the request
+            has none that the engine reads. Its other argument is the form for each item.
+        loras: the path of each adapter, by the name that a request may give as its model.
+        lora_first: whether identities of requests to an adapter begin with its name.
+        why_unhashed: why a request has no block hashes, whatever its prompt; empty if it has.
+    """
+
+    identify: Identify
+    check: Callable[
+        [Sequence[tuple[Item, Identity]], Items, Mapping[Modality, IdentityForm]], None
+    ] = lambda _named, _items, _forms: None
+    of_request: Callable[[Request, Sequence[IdentityForm]], tuple[Identity | None, ...] | None] = (
+        lambda _request, _forms: None
+    )
+    loras: Mapping[str, str] = field(default_factory=dict)
+    lora_first: bool = False
+    why_unhashed: Callable[[Request], str] = lambda _request: ""
+
+
+class Context(NamedTuple):
+    """The numbers of tokens of the longest context.
+
+    Attributes:
+        own: of the model.
+        configured: of the engine's settings; None if they leave the model's own.
+    """
+
+    own: int
+    configured: int | None
+
+
+class Models(Protocol):
+    """What an engine makes of a model's files, before any request."""
+
+    def match(self, files: ModelFiles) -> tuple[ModelFiles, FamilySpec]:
+        """The files as the engine reads them, and the spec of their family.
+
+        Raises:
+            ModelError: `unknown_family`, or `unsupported_engine_setting`.
+        """
+
+    def settle(self, family: FamilySpec, files: ModelFiles, model_string: str) -> FamilySpec:
+        """The family as this engine takes it.
+
+        Raises:
+            ModelError: `unknown_family`, or `unsupported_engine_setting`: the settings or the
+                family are not covered.
+        """
+
+    def context(self, files: ModelFiles, family: FamilySpec, positions: int) -> Context:
+        """The longest context for a model with this ``max_position_embeddings``.
+
+        Raises:
+            ModelError: `invalid_config_field`, `invalid_engine_setting`.
+        """
+
+    def hashes_of(
+        self,
+        family: FamilySpec,
+        files: Callable[[], ModelFiles],
+        model_string: str,
+        *,
+        guessed: bool,
+    ) -> Hashes:
+        """How this engine, started with these settings, hashes the prompts of a model.
+
+        Args:
+            family: the model's family.
+            files: finds the model's files.
+            model_string: the engine's model string.
+            guessed: whether that is only the path from which the model was loaded here.
+
+        Raises:
+            ModelError: `invalid_engine_setting`.
+        """
+
+
+class ChatSource(NamedTuple, Generic[SettingsT]):
+    """The parts of a model from which its chat renderer is made.
+
+    Attributes:
+        files: the model's files.
+        family: the spec of the model's family.
+        tokenizer: the model's tokenizer.
+        geometries: the geometries of its modalities.
+        model_string: the engine's model string.
+        settings: the settings with which the engine was started.
+    """
+
+    files: ModelFiles
+    family: FamilySpec
+    tokenizer: Tokenizer
+    geometries: Mapping[Modality, Geometry]
+    model_string: str
+    settings: SettingsT
+
+
+class Chats(Protocol):
+    """What an engine makes of requests, up to the text or the token IDs of their prompt."""
+
+    def load_tokenizer(
+        self,
+        files: ModelFiles,
+        family: FamilySpec,
+        fast_paths: FastPaths,
+        note: Callable[[str, JsonValue, str], None],
+    ) -> Tokenizer:
+        """The model's tokenizer; `note` is told how it is read, and by what rule."""
+
+    def load_chat(self, source: ChatSource[Any]) -> Chat:
+        """The model's chat renderer.
+
+        Raises:
+            ModelError: the chat template cannot be loaded.
+        """
+
+    def accept(self, request: Request, chat: Chat) -> Request:
+        """A request with the defaults of the settings.
+
+        Raises:
+            InexactError: a server with these settings refuses the request.
+        """
+
+    def adds_special_tokens(self, tokenizer: Tokenizer, request: Request, with_items: bool) -> bool:
+        """Whether special tokens are added to the text of a prompt."""
+
+
+class Processors(Protocol):
+    """What the settings change of the counts of items."""
+
+    def processor_kwargs(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The ``mm_processor_kwargs`` of a request as they reach the processor."""
+
+    def media_io(self, modality: Modality) -> Mapping[str, Any]:
+        """The arguments of a modality's reader where a request does not set them."""
+
+    def refused_media(self, modality: Modality) -> str:
+        """The options that change items in a way that is not covered; empty if there are none."""
+
+    @property
+    def dtype(self) -> str | None:
+        """The type that the engine computes with; None for the model's own."""
+
+
+class Engine(Models, Chats, Processors, Protocol):
+    """An engine in one range of versions, under its settings: a frozen dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def release(self) -> Release:
+        """The engine's name and version."""
+
+    @property
+    def limits(self) -> Limits:
+        """What it takes."""
+
+    @property
+    def settings(self) -> CommandLine:
+        """The settings with which it was started."""
+
+    @property
+    def naming(self) -> Naming:
+        """How it tells items apart."""
+
+    def under(self, settings: EngineSettings) -> Engine:
+        """The same version of the engine, started with these settings.
+
+        Raises:
+            ModelError: `unsupported_engine_setting`.
+        """
+
+
+_ENGINES: Final = Registry("engine", "mmroute.engines", {})
+"""Each is a function of a version that returns it, or the newest one for an empty text."""
+
+
+@cache
+def engine_names() -> list[str]:
+    """The names of engines that are installed."""
+    return sorted(_ENGINES.entries)
+
+
+def find_engine(name: str) -> Engine:
+    """The engine of that name, or a version of it such as ``vllm==0.28``.
+
+    Raises:
+        ModelError: `unknown_backend`.
+    """
+    engine, equals, version = name.partition("==")
+    if engine in _ENGINES.entries and bool(equals) == bool(version):
+        found: Engine = _ENGINES.find(engine)(version)
+        return found
+    known = engine_names()
+    near = nearest(name, known)
+    hint = f" Did you mean {near!r}?" if near else ""
+    raise ModelError(
+        Reason.UNKNOWN_BACKEND,
+        f"There is no backend profile {name!r}; there are: {', '.join(known)}.{hint}",
+    )
+
+
+def not_covered(family: FamilySpec, engine: str, why: str) -> ModelError:
+    """The refusal of a family by an engine."""
+    return ModelError(
+        Reason.UNKNOWN_FAMILY, f"The family {family.family} is not covered for {engine}: {why}."
+    )
+
+
+def own_settings(engine: Engine, settings: EngineSettings, own: type[SettingsT]) -> SettingsT:
+    """The settings, if they are of an engine's own class; its defaults for an empty command line.
+
+    Raises:
+        ModelError: `unsupported_engine_setting`: they are of another engine.
+    """
+    if isinstance(settings, own):
+        return settings
+    if settings.engine == DEFAULT and settings == type(settings)():
+        return own()
+    raise ModelError(
+        Reason.UNSUPPORTED_ENGINE_SETTING,
+        f"the settings are those of {settings.engine}, and the engine is {engine.release.name}: "
+        "name the engine that was started (--backend), or leave its command line out",
+    )
