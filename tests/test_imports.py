@@ -95,6 +95,27 @@ def test_imports_go_one_way(part: Callable[[str], str]) -> None:
     tuple(TopologicalSorter(graph).static_order())  # CycleError names a circle
 
 
+NAMES_NO_ENGINE: Final = (
+    "answering", "chat", "families", "geometry", "hashing", "model", "placement", "requests",
+    "tokenizers",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES_NO_ENGINE)
+def test_the_core_has_no_word_of_one_engine_s_variant(name: str) -> None:
+    word = re.compile(r"\brust|_rust|sglang", re.IGNORECASE)
+    files = [*(Path(mmroute.__file__).parent / name).rglob("*.py")]
+    assert files
+    assert [file.name for file in files if word.search(file.read_text("utf-8"))] == []
+
+
+def test_only_names_lead_from_the_core_to_engines() -> None:
+    core = {f"mmroute.{name}" for name in (*NAMES_NO_ENGINE, "engine", "normalizer", "plugins")}
+    found = [pair for pair in imports() if room(pair[0]) in core]
+    assert found
+    assert [pair for pair in found if room(pair[1]) == "mmroute.engines"] == []
+
+
 def test_the_front_of_the_server_knows_no_models_and_no_api() -> None:
     found = {
         imported for module, imported in imports() if module.startswith("mmroute.server.front.")

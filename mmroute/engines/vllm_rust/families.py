@@ -5,7 +5,9 @@ the first that matches the model string or ``model_type``. A family's table ``en
 says where its values differ from those of the Python frontend.
 
 Source: vLLM ``rust/src/chat/src/multimodal/models.rs``, ``rust/src/chat/src/multimodal.rs``
-(`resolve_vision_lanes`). What each model string matches was asked of the running frontend.
+(`resolve_vision_lanes`), ``rust/src/chat/src/multimodal/models/muse_spark/processor.rs``
+(`least_distortion_fit`, whose ties a grid sorts). What each model string matches was asked of the
+running frontend.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Sources: transformers ``image_processing_utils.py`` (`select_best_resolution`), 
 ``model_executor/models/llava.py``, ``llava_next.py``, ``llava_onevision.py``,
 ``granite4_vision.py``, ``clip.py``, ``siglip.py`` and ``vision.py``
 (`get_num_selected_vision_tokens`). Checked with both. Single precision is that of the
-crate llm-multimodal, compared with vLLM's running Rust frontend.
+crate llm-multimodal, compared with a running frontend that has it.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
 Sources: transformers ``models/muse_glimmer/image_processing_muse_glimmer.py``
 (`smart_resize`), vLLM ``model_executor/models/muse_glimmer.py``. Checked with both.
 vLLM ``models/muse_spark/common/processor.py`` (``find_resize_target``,
-``_preprocess_single_video``). Checked with it. Ties are sorted as in vLLM's Rust frontend. Source:
-vLLM ``rust/src/chat/src/multimodal/models/muse_spark/processor.rs`` (`least_distortion_fit`).
+``_preprocess_single_video``). Checked with it. Another frontend of the engine sorts ties.
 """
 
 from __future__ import annotations

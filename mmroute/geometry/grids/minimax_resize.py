@@ -2,8 +2,8 @@
 
 Sources: vLLM ``transformers_utils/processors/minimax_m3.py`` and
 ``models/minimax_m3/common/mm_preprocess.py`` (``get_video_size_with_most_features``,
-``get_max_video_tokens``). Checked with it. The rule for enlarged short sides is that of vLLM's Rust
-frontend, and was found by asking it.
+``get_max_video_tokens``). Checked with it. The rule for enlarged short sides is that
+of another frontend of the engine, and was found by asking it.
 """
 
 from __future__ import annotations
