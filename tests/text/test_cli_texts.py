@@ -167,7 +167,7 @@ def test_colours_are_for_terminals_that_want_them(
                 patch.setenv(name, value)
             terminal = Terminal()
             patch.setattr(sys, "stdout", terminal)
-            assert main(["tokens", source, "--text", "a\x1b[31mb\nc"]) == 0
+            assert main(["encode", source, "a\x1b[31mb\nc", "--strip"]) == 0
             return terminal.getvalue()
 
     coloured = shown()

@@ -62,7 +62,7 @@ def test_the_type_that_knows_more_of_a_message_is_taken(
 
 texts = st.sampled_from(["t", ""])
 texts_or_not = st.sampled_from(["t", "", None, 5])
-links = st.fixed_dictionaries(
+links: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {"url": st.just("data:x")},
     optional={"detail": st.sampled_from(["auto", "x", None, []]), "zz": st.just(1)},
 )
