@@ -17,7 +17,7 @@ from mmroute.model_directory import ModelFiles
 _CONFIG: Final = "config.json"
 _ARCHITECTURES: Final = "architectures.toml"
 _OTHER_TABLE: Final = re.compile(r"^\[(?!match\])", re.MULTILINE)
-_OTHER_LINE: Final = re.compile(r"^(?!family|without|embedded)\w+ = .*\n", re.MULTILINE)
+_OTHER_LINE: Final = re.compile(r"^(?!family|without|embedded|stands_in)\w+ = .*\n", re.MULTILINE)
 
 
 def spec_files() -> Iterator[tuple[str, Traversable]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
 from pydantic import (
@@ -121,11 +122,28 @@ class FamilyHead(BaseModel):
     """Fields that no model of this family has: another family's, or a contradiction."""
     embedded: tuple[str, ...] = ()
     """The names of models that need no configuration file."""
+    stands_in: Mapping[str, Mapping[str, Any]] = Field(default_factory=dict)
+    """Part of config.json -> the fields that it has for the engine where it is missing or null. A
+    part without a `model_type` gets that field alone."""
+
+    def completed(self, files: ModelFiles) -> ModelFiles:
+        """The files, with what stands in for missing parts of config.json."""
+        if not self.stands_in or not files.has("config.json"):
+            return files
+        config = {**files.object("config.json")}
+        for name, fields in self.stands_in.items():
+            part = config.get(name)
+            if part is None:
+                config[name] = {**fields}
+            elif isinstance(part, dict):
+                config[name] = {"model_type": fields["model_type"], **part}
+        return replace(files, _json={"config.json": config})
 
     def matches(self, files: ModelFiles) -> bool:
         """Whether the files are of a model of this family."""
         if files.name in self.embedded and not files.has("config.json"):
             return True
+        files = self.completed(files)
         return all(
             self._accepts(files.lookup(field), allowed) for field, allowed in self.match.items()
         )

@@ -110,7 +110,7 @@ def _text_config(files: ModelFiles) -> Mapping[str, JsonValue]:
 
 def _rope_rules(
     files: ModelFiles, text: Mapping[str, JsonValue]
-) -> Iterator[tuple[str, float | None]]:
+) -> Iterator[tuple[str | None, float | None]]:
     """Type and factor of each RoPE rule: one, or one for each kind of layer."""
     rope = text.get("rope_scaling") or text.get("rope_parameters")
     if not isinstance(rope, dict):
@@ -119,7 +119,7 @@ def _rope_rules(
     typed = "rope_type" in rope or "type" in rope
     for rule in nested if nested and not typed else [rope]:
         kind = rule.get("rope_type", rule.get("type", "default"))
-        if not isinstance(kind, str):
+        if kind is not None and not isinstance(kind, str):
             raise _invalid(files, "the type of rope_scaling must be a string", kind)
         factor = rule.get("factor")
         if kind in _LENGTH_PRESERVING_ROPE or factor is None:

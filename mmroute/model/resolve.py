@@ -101,6 +101,7 @@ def resolve_files(
     Raises:
         ModelError: with the reason, the file and field, and the remedy.
     """
+    files = family.completed(files)
     family = engine.settle(family, files, model_id or files.name)
     values = Values(files, family.family)
     return _Resolver(files, family, engine, fast_paths or FastPaths(), values).resolve(model_id)

@@ -210,7 +210,7 @@ def _small_tiles(files: Files) -> None:
             "preprocessor_config.json:patch_size",
         ),
         (
-            "small-llava-1.5",
+            "small-glm-4v",
             lambda files: files["config.json"]["vision_config"].pop("patch_size"),
             "config.json:vision_config.patch_size",
         ),
