@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from paths import VECTORS
 from small_families import media_model, write_items
 from small_models import write_model
 
@@ -16,20 +17,20 @@ from mmroute.lab.specs.field_changes import TEMPLATE
 from mmroute.lab.specs.field_checks import lay
 from mmroute.model.resolve import resolve_model
 
-LINES: Final = (Path(__file__).parent / "vectors" / "fields.jsonl").read_text(encoding="utf-8")
-VECTORS: Final[dict[str, list[dict[str, Any]]]] = {}
-for _vector in map(json.loads, LINES.splitlines()):
-    VECTORS.setdefault(_vector["model"], []).append(_vector)
+LINES: Final = (VECTORS / "fields.jsonl").read_text(encoding="utf-8").splitlines()
+CHANGED: Final[dict[str, list[dict[str, Any]]]] = {}
+for _vector in map(json.loads, LINES):
+    CHANGED.setdefault(_vector["model"], []).append(_vector)
 
 
 @pytest.mark.conformance
-@pytest.mark.parametrize("model", VECTORS)
+@pytest.mark.parametrize("model", CHANGED)
 def test_changed_files_are_read_as_by_vllm(model: str, tmp_path: Path) -> None:
     base = write_model(media_model(model), tmp_path / "base" / model)
     write_items(resolve_model(str(base)), base / TEMPLATE)
     requests = {case.id: case for case in requests_of(resolve_model(str(base)))}
     wrong = []
-    for number, vector in enumerate(VECTORS[model]):
+    for number, vector in enumerate(CHANGED[model]):
         directory = tmp_path / str(number) / model
         lay(base, directory, vector["files"])
         changed = resolve_model(str(directory))
