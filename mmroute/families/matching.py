@@ -138,8 +138,9 @@ def match_family(
 def check_generates(files: ModelFiles) -> None:
     """Refuse a model that names no class, where the engine's server takes it for one that embeds.
 
-    Source: vLLM ``transformers_utils/config.py`` (`get_config`), ``config/model.py``
-    (`_get_default_runner_type`).
+    With ``--runner generate`` the engine takes transformers' implementation. Source: vLLM
+    ``transformers_utils/config.py`` (`get_config`), ``config/model.py``
+    (`_get_default_runner_type`), ``model_executor/models/registry.py`` (`inspect_model_cls`).
 
     Raises:
         ModelError: `missing_config_field`.
@@ -150,8 +151,7 @@ def check_generates(files: ModelFiles) -> None:
         raise ModelError(
             Reason.MISSING_CONFIG_FIELD,
             f"{files.name}: config.json has no architectures, and vLLM's server takes the model "
-            f"for one that embeds. Add [{quoted(generating)}] there, or start the engine with "
-            "--runner generate and say so.",
+            f"for one that embeds. Add [{quoted(generating)}] there, for the engine as well.",
         )
 
 

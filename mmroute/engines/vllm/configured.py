@@ -60,8 +60,7 @@ def matched(files: ModelFiles, settings: VllmSettings) -> tuple[ModelFiles, Fami
         except ModelError as error:
             why = f"architectures {quoted(named)}: {error}"
             raise unsupported("--hf-overrides", why) from error
-    if not settings.generates:
-        check_generates(files)
+    check_generates(files)
     return files, family
 
 

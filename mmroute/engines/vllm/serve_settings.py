@@ -320,7 +320,6 @@ _READ: Final[Mapping[str, tuple[str, Callable[[str, Value], Any]]]] = {
     "reasoning-effort-map": ("reasoning_efforts", _efforts),
     "reasoning-parser": ("reasoning_parser", _string),
     "revision": ("revision", _string),
-    "runner": ("generates", lambda _, value: value == "generate"),
     "served-model-name": ("served_names", _words),
     "tokenizer-mode": ("tokenizer_mode", _string),
     "tool-call-parser": ("tool_parser", _string),

@@ -82,7 +82,6 @@ class VllmSettings(EngineSettings):
         max_image_pixels: the most pixels of one image.
         max_decoded_bytes: the most bytes that all items of a request may take when decoded.
         processor_cache_off: whether no processed items are kept (``--mm-processor-cache-gb 0``).
-        generates: whether the engine was told to generate (``--runner generate``).
         offline: whether the model string is a path in the hub's cache (HF_HUB_OFFLINE).
         hashes_refused: the reason why block hashes cannot be computed; empty if they can.
         system_instructions: whether instructions are in the system message of chats of gpt-oss.
@@ -146,7 +145,6 @@ class VllmSettings(EngineSettings):
     max_image_pixels: int | None = None
     max_decoded_bytes: int | None = None
     processor_cache_off: bool = False
-    generates: bool = False
     offline: bool = False
     hashes_refused: str = ""
     system_instructions: bool = False
