@@ -47,8 +47,10 @@ test compares the two. [Bring in a new model](new-model.md) says how a spec is m
 
 A *place* is a file and a field of it, such as `config.json:vision_config.patch_size`. In place of a
 file it may name a part of the model's processor, such as `image_processor:patch_size`: transformers
-reads a part from processor_config.json, or else from a file of its own. A *value* is
-a number, a text or a switch as it is written, or a table that says [where it is read](#a-value).
+reads a part from processor_config.json, or else from a file of its own. A field of the processor
+itself, such as `processor:processor_class`, is read from the first of its files that has it. A
+*value* is a number, a text or a switch as it is written, or a table that says
+[where it is read](#a-value).
 *Words* are a text of tokens, such as `"{start}{fill}{end}"`.
 """
 _TABLES: Final[tuple[tuple[str, type], ...]] = (
