@@ -12,6 +12,8 @@ from mmroute.families.lookup import Ref, Strict
 from mmroute.model_directory import JsonValue
 
 _KINDS: Final[Mapping[str, tuple[str, Callable[[JsonValue], bool]]]] = {
+    "written": ("there", lambda _: True),
+    "needed": ("a value", lambda value: value is not None),
     "given": ("a value, or missing", lambda value: value is not None),
     "not_empty": ("a list of numbers", lambda value: value != []),
     "filled": ("a value and not empty, or missing", lambda value: value not in (None, [])),
@@ -20,13 +22,13 @@ _KINDS: Final[Mapping[str, tuple[str, Callable[[JsonValue], bool]]]] = {
 
 
 class Condition(Strict):
-    """What a field may hold, if a file has it: `values`, a `kind` or `forms`."""
+    """What a field may hold: `values`, a `kind` or `forms`."""
 
     values: tuple[Any, ...] = ()
     """Any of these values, ``null`` for null."""
-    kind: Literal["given", "not_empty", "filled", "channels"] | None = None
-    """``given``: not null; ``not_empty``: no empty list; ``filled``: neither; ``channels``: a
-    number, or one for each channel."""
+    kind: Literal["written", "needed", "given", "not_empty", "filled", "channels"] | None = None
+    """``written``: not missing; ``needed``: nor null; ``given``: not null; ``not_empty``: no empty
+    list; ``filled``: nor null; ``channels``: a number, or one for each channel."""
     forms: tuple[str, ...] = ()
     """A size: the keys of an object, such as ``height width``; ``square`` where these must be
     equal; ``side`` or ``list``."""
@@ -50,7 +52,7 @@ class Condition(Strict):
         if self.beside and value is None and fields.get(self.beside):
             return False
         if name not in fields:
-            return True
+            return self.kind not in ("written", "needed")
         if self.kind:
             return _KINDS[self.kind][1](value)
         if self.forms:

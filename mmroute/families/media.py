@@ -91,8 +91,9 @@ class MediaSpec(Strict):
     another ID there are not covered."""
     processors: tuple[str, ...] = ()
     """The classes of processors that the table was proved with; see
-    `mmroute.families.processors`. The first is that of the model's type. With another, a model is
-    refused, or its videos are. Without `processors` the engine loads none for such items."""
+    `mmroute.families.processors`. The first is that of the model's type. With another, such as one
+    of the model's own code, a model is refused, or its videos are. Without `processors` the engine
+    loads none for such items."""
     untyped: tuple[str, ...] = ()
     """Model types for which transformers has no such class, so that their files must name one."""
     whatever_named: bool = False

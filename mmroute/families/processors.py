@@ -23,6 +23,16 @@ from mmroute.model_directory import FieldRef, JsonValue, ModelFiles
 _FOLDER: Final = "processors"
 Part: TypeAlias = Literal["image_processor", "video_processor", "feature_extractor"]
 _MODALITIES: Final = ("image", "video", "audio")
+_CLASS: Final[Mapping[Part, str]] = {
+    "image_processor": "ImageProcessor",
+    "video_processor": "VideoProcessor",
+    "feature_extractor": "FeatureExtractor",
+}
+_OLDER: Final[Mapping[Part, Part]] = {
+    "image_processor": "feature_extractor",
+    "video_processor": "image_processor",
+}
+"""Part -> the part whose class older files name in its place."""
 _VIDEO_PROCESSORS: Final = frozenset({
     "CohereCompassVideoProcessor", "Cosmos3EdgeVideoProcessor", "EmbeddingGemma2VideoProcessor",
     "Ernie4_5_VLMoeVideoProcessor", "Gemma4UnifiedVideoProcessor", "Gemma4VideoProcessor",
@@ -153,22 +163,40 @@ def with_processors(table: Mapping[str, Any], files: ModelFiles | None = None) -
 def named_processor(files: ModelFiles, part: Part) -> object:
     """The class that the files name for a part; None leaves it to the model's type.
 
-    A video processor without a name is the namesake of the image processor, if there is one.
+    A video processor without a name is the namesake of the image processor, if there is one. A
+    class of the model's own code comes first, as in an engine that trusts the code.
 
     Source: transformers ``models/auto/image_processing_auto.py``, ``video_processing_auto.py`` and
     ``feature_extraction_auto.py`` (`from_pretrained`).
     """
+    older = _OLDER.get(part, part)
     named = _field(files, part, f"{part}_type")
+    if own := own_processor(files, part, fallback=named is None):
+        return own
     if named is None and part == "feature_extractor":
         return files.lookup(_OF_CONFIG)[1]
-    if named is None and part == "video_processor":
-        image = _field(files, part, "image_processor_type")
-        namesake = _renamed(image, "ImageProcessor", "Video")
-        return namesake if is_video_processor(namesake) else None
     if named is None:
-        named = _renamed(_field(files, part, "feature_extractor_type"), "FeatureExtractor", "Image")
+        named = _renamed(_field(files, part, f"{older}_type"), part)
+        if part == "video_processor":
+            return named if is_video_processor(named) else None
     is_legacy = part == "image_processor" and isinstance(named, str)
     return str(named).removesuffix("Fast") if is_legacy else named
+
+
+def own_processor(files: ModelFiles, part: Part, *, fallback: bool = True) -> object:
+    """The class of the model's own code that ``auto_map`` names for a part, if it names one.
+
+    Args:
+        files: the model's files.
+        part: the part.
+        fallback: whether it may be named for an older part, or in config.json.
+    """
+    own, of_older = (f"Auto{_CLASS[one]}" for one in (part, _OLDER.get(part, part)))
+    found = _field(files, part, "auto_map", own)
+    if found is None and fallback:
+        of_config = files.lookup(FieldRef("config.json", ("auto_map", own)))[1]
+        found = of_config or _renamed(_field(files, part, "auto_map", of_older), part)
+    return found.rpartition(".")[2] if isinstance(found, str) else found
 
 
 def is_video_processor(name: object) -> bool:
@@ -176,9 +204,11 @@ def is_video_processor(name: object) -> bool:
     return name in _VIDEO_PROCESSORS
 
 
-def _field(files: ModelFiles, part: Part, name: str) -> JsonValue:
-    return files.lookup(files.effective(FieldRef(part, (name,))))[1]
+def _field(files: ModelFiles, part: Part, *path: str) -> JsonValue:
+    return files.lookup(files.effective(FieldRef(part, path)))[1]
 
 
-def _renamed(name: JsonValue, ending: str, kind: str) -> JsonValue:
-    return name.replace(ending, f"{kind}Processor") if isinstance(name, str) else name
+def _renamed(name: JsonValue, part: Part) -> JsonValue:
+    """The namesake, for a part, of a class of the part that older files name."""
+    older = _CLASS[_OLDER.get(part, part)]
+    return name.replace(older, _CLASS[part]) if isinstance(name, str) else name

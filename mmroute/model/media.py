@@ -14,7 +14,12 @@ from mmroute.engine import Engine
 from mmroute.errors import InexactError, ModelError, Reason, quoted
 from mmroute.families.lookup import Lookup
 from mmroute.families.media import MediaSpec
-from mmroute.families.processors import find_processor, is_video_processor, named_processor
+from mmroute.families.processors import (
+    find_processor,
+    is_video_processor,
+    named_processor,
+    own_processor,
+)
 from mmroute.families.spec import FamilySpec
 from mmroute.geometry import CachePlan, Geometry
 from mmroute.geometry.frame_sampling import BY_PROCESSOR, Sampler
@@ -109,7 +114,7 @@ class MediaResolver:
 
         Raises:
             ModelError: `invalid_config_field`: the files name a class of processors that the family
-                was not proved with.
+                was not proved with, which may be one of the model's own code.
         """
         needs = self.files.effective(spec.needs) if spec.needs else None
         if needs is not None and self.files.lookup(needs)[1] in (None, False):
@@ -130,10 +135,13 @@ class MediaResolver:
         untyped = self.files.object("config.json").get("model_type") in spec.untyped
         if named not in spec.processors and (named is not None or untyped):
             what = "no class" if named is None else f"the class {quoted(named)}"
+            remedy = ""
+            if named is not None and named == own_processor(self.files, part):
+                remedy = " Where the engine does not trust the model's code, take out auto_map."
             raise ModelError(
                 Reason.INVALID_CONFIG_FIELD,
                 f"{self.files.name}: its files name {what} for the {part}. The family "
-                f"{self.family.family} was compared with {' or '.join(spec.processors)}.",
+                f"{self.family.family} was compared with {' or '.join(spec.processors)}.{remedy}",
             )
 
     def _check_video_class(self) -> None:
@@ -189,9 +197,9 @@ class MediaResolver:
         """Refuse values of the processor's file with which counts were not compared."""
         for ref, condition in spec.only.items():
             place = self.files.effective(ref)
-            fields = self.files.lookup(FieldRef(place.file, place.path[:-1]))[1]
-            name = place.path[-1]
-            if isinstance(fields, dict) and not condition.holds(name, fields):
+            found = self.files.lookup(FieldRef(place.file, place.path[:-1]))[1]
+            fields, name = found if isinstance(found, dict) else {}, place.path[-1]
+            if not condition.holds(name, fields):
                 raise self._not_covered(place, fields.get(name), str(condition))
 
     def _not_covered(self, place: FieldRef, value: JsonValue, wanted: str) -> ModelError:

@@ -14,6 +14,14 @@ from mmroute.model.resolve import resolve_model
 from mmroute.requests.items import Modality
 
 
+def _why_refused(path: Path) -> str:
+    """Why a model, or items of it, are refused."""
+    try:
+        return " ".join(resolve_model(str(path)).uncovered.values())
+    except ModelError as error:
+        return str(error)
+
+
 def test_a_nested_image_processor_replaces_the_file(changed_model: Callable[..., Path]) -> None:
     """transformers 5 writes it into processor_config.json, and then reads it only there."""
 
@@ -169,6 +177,58 @@ def test_images_of_a_processor_with_which_the_family_was_not_compared_are_left_o
 
     model = resolve_model(str(changed_model("small-qwen2.5-vl", change)))
     assert "name the class" in model.uncovered[Modality.IMAGE]
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "part"),
+    [
+        ("small-qwen2.5-vl", "preprocessor_config.json", "ImageProcessor"),
+        ("small-qwen2.5-vl", "video_preprocessor_config.json", "VideoProcessor"),
+        ("small-paligemma", "config.json", "ImageProcessor"),
+        ("small-kimi-vl", "preprocessor_config.json", "ImageProcessor"),
+        ("small-audio-flamingo-3", "preprocessor_config.json", "FeatureExtractor"),
+    ],
+)
+def test_a_processor_of_the_models_own_code_is_refused_unless_the_family_was_compared_with_it(
+    name: str, file: str, part: str, changed_model: Callable[..., Path]
+) -> None:
+    """vLLM 0.33.0 loads it with --trust-remote-code, also where the files name a known class."""
+
+    def change(files: Files) -> None:
+        if file == "config.json":
+            del files["preprocessor_config.json"]["image_processor_type"]
+        named = {f"Auto{part}": f"owner/repository--own_code.Own{part}"}
+        files.setdefault(file, {}).setdefault("auto_map", {}).update(named)
+
+    why = _why_refused(changed_model(name, change))
+    assert "the class 'Own" in why  # of videos, where the files name none but that of images
+    assert "take out auto_map" in why
+
+
+@pytest.mark.parametrize(("field", "value"), [("do_resize", False), ("temporal_patch_size", 2)])
+def test_fields_with_which_keyes_own_code_fails_or_counts_otherwise_are_refused(
+    field: str, value: object, changed_model: Callable[..., Path]
+) -> None:
+    path = changed_model(
+        "small-keye", lambda files: files["preprocessor_config.json"].update({field: value})
+    )
+    assert f"{field} must be" in _why_refused(path)
+
+
+@pytest.mark.parametrize("field", ["fixed_output_tokens", "in_patch_limit_each_frame"])
+def test_null_is_no_missing_field_to_kimi(field: str, changed_model: Callable[..., Path]) -> None:
+    """vLLM 0.33.0 does not start without the field: KeyError."""
+
+    def change(files: Files, *value: None) -> None:
+        of_media = files["preprocessor_config.json"]["media_proc_cfg"]
+        of_media.pop(field)
+        of_media.update(dict.fromkeys([field] * len(value)))
+
+    def load(*value: None) -> str:
+        return _why_refused(changed_model("small-kimi-k2.5", lambda files: change(files, *value)))
+
+    assert f"{field} must be" not in load(None)
+    assert f"{field} must be there" in load()
 
 
 @pytest.mark.parametrize("nested", ["feature_extractor", "audio_processor"])
