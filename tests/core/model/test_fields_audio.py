@@ -140,6 +140,7 @@ def test_a_field_changes_tokens_as_the_engine_counts(  # noqa: PLR0917 - pytest 
         ("small-fire-red-asr-2", _OWN, "feature_size", None),
         ("small-fun-asr", _OWN, "frontend_conf.window", "x"),
         ("small-fun-asr", _OWN, "dither", None),
+        ("small-moss-transcribe-diarize", _PROCESSOR, "audio_merge_size", 8),
     ],
 )  # fmt: skip
 def test_audio_is_not_covered_where_the_engine_fails_on_it(

@@ -134,6 +134,8 @@ def test_an_argument_counts_as_in_vllm(
         ("small-gemma-4", _nested("image_processor", "do_center_crop", True), "crop_size"),
         ("small-gemma-4", _nested("image_processor", "max_soft_tokens", None), "max_soft_tokens"),
         ("small-bagel", _set(size={"longest_edge": 280}), "size"),
+        ("small-qwen2.5-vl", _set(input_data_format="channels_last"), "input_data_format"),
+        ("small-minicpm-v-4.6", _set(image_mean=[]), "image_mean"),
         ("small-bagel", _set(size=None), "size"),
         ("small-bagel", _set(size={"height": None, "width": 280}), "size"),
         ("small-llama-4", _set(size={"height": 56, "width": 112}), "size"),
