@@ -162,6 +162,14 @@ def _has_tag(request: Posted) -> bool:
 
 DELIBERATE: Final = (
     Deliberate(
+        "an item that the model does not take, which the engine itself refuses",
+        _has_media, theirs=400, ours=422, says="At most 0",
+    ),
+    Deliberate(
+        "a data URL that is no base64",
+        _has_media, theirs=501, ours=400, says="Only base64 data URLs",
+    ),
+    Deliberate(
         "tools without a tool parser",
         _calls_tools, theirs=400, ours=200, says="--tool-call-parser",
     ),

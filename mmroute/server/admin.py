@@ -77,7 +77,6 @@ class AdminRoutes:
         value: Any,
         exchange: Exchange,
         _: object,
-        long: bool,
     ) -> Job:
         try:
             request = AddModelRequest.model_validate(value)

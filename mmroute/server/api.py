@@ -163,18 +163,18 @@ class ServedModel(Protocol):
 class Schema(Protocol):
     """The schema for the bodies of a route."""
 
-    def request(self, body: Any, *, long: bool) -> Any:
-        """Check a body. With `long`, lists are checked only up to their first errors."""
+    def request(self, body: Any) -> Any:
+        """Check a body. Raises `InexactError`."""
 
 
-def read(schema: Schema, body: Any, *, long: bool) -> Any:
+def read(schema: Schema, body: Any) -> Any:
     """The request in a body; see `Schema.request`.
 
     Raises:
         ApiError: 400: the body is not valid. 422: it is not covered.
     """
     try:
-        return schema.request(body, long=long)
+        return schema.request(body)
     except InexactError as inexact:
         raise of_inexact(inexact) from None
 

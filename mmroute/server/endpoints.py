@@ -83,12 +83,11 @@ class AnswerForm(NamedTuple):
 Done: TypeAlias = Answered | Response
 Job: TypeAlias = tuple[Cost, Callable[[], Done]]
 """The cost of a request, and the function that answers it in the event loop or in a thread."""
-Read: TypeAlias = Callable[[Any, Exchange, AnswerForm, bool], Job]
+Read: TypeAlias = Callable[[Any, Exchange, AnswerForm], Job]
 """A function that makes a job of the JSON value of a body.
 
-Its arguments are the value, the exchange, the form of the answer, and whether the
-body has so much structure that only its first errors are looked for. The function and the job raise
-`ApiError`.
+Its arguments are the value, the exchange, and the form of the answer. The function and the job
+raise `ApiError`.
 """
 
 
@@ -124,7 +123,7 @@ class Endpoints:
         """The function that answers a route whose bodies are read by `read`."""
         return functools.partial(self._answer, read)
 
-    def ask(self, value: Any, exchange: Exchange, form: AnswerForm, long: bool) -> Job:
+    def ask(self, value: Any, exchange: Exchange, form: AnswerForm) -> Job:
         """Read a request of the engine's API.
 
         Raises:
@@ -136,7 +135,7 @@ class Endpoints:
         route = api.routes.get(path)
         if route is None:
             raise ApiError(HTTPStatus.NOT_FOUND, "NotFoundError", f"The engine has no {path}.")
-        request = read(self._models.schema(path, value), value, long=long)
+        request = read(self._models.schema(path, value), value)
         run = functools.partial(self._handle, route, request, exchange, form)
         return route.cost(request, exchange.entry.bytes), run
 
@@ -172,10 +171,10 @@ class Endpoints:
             body = Body(raw)
             structure = check_body(body, self._settings)
             if structure > LONG_STRUCTURE or len(raw) > _LONG_BODY:
-                parse = functools.partial(self._parse, read, body, exchange, form, structure)
+                parse = functools.partial(self._parse, read, body, exchange, form)
                 later = functools.partial(self._parse_first, parse, exchange)
             else:
-                pool, run = self._parse(read, body, exchange, form, structure)
+                pool, run = self._parse(read, body, exchange, form)
                 if pool is None:
                     return self._answered(exchange, run())
                 later = functools.partial(self._run, pool, run, exchange)
@@ -189,14 +188,13 @@ class Endpoints:
         body: Body,
         exchange: Exchange,
         form: AnswerForm,
-        structure: int,
     ) -> tuple[ThreadPoolExecutor | None, Callable[[], Done]]:
         models = self._models
         one = len(models.frontends) == 1
         value = parse_body(body, models.files, models.frontend if one else Frontend.PYTHON)
         if not one and _frontend(models.asked(value)) is Frontend.RUST:  # which is stricter
             value = parse_body(body, models.files, Frontend.RUST)
-        cost, run = read(value, exchange, form, structure > LONG_STRUCTURE)
+        cost, run = read(value, exchange, form)
         check_text(cost.text, self._settings)
         return self._pool_for(cost, form.blocks), run
 

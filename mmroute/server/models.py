@@ -306,7 +306,7 @@ class Models:
             call = Call(entry.loaded, ApiOptions())
             for path, body in entry.api.first_requests.items():
                 with contextlib.suppress(ApiError):  # such as that of a model without a template
-                    request = read(entry.schema(path), body, long=False)
+                    request = read(entry.schema(path), body)
                     entry.api.routes[path].answer_to(request, call)
 
     # The methods below are called under the lock, or before another thread has this object.

@@ -66,8 +66,8 @@ class ServerSettings:
         fallback_api_key: the key to send to the fallback as a bearer token; None for no key.
         fallback_timeout: the seconds for one request to the fallback.
         fields: the fields of the answers of render routes, for requests that do not choose.
-        strict: whether to refuse `prompt` together with `messages`, and tools without a parser, and
-            to stop if the fallback is an engine with other rules.
+        strict: whether to refuse `prompt` together with `messages`, and to stop if the fallback is
+            an engine with other rules.
         trust_request_mm_kwargs: whether requests to any model may set `mm_processor_kwargs`, and
             not only to those whose engine settings say so.
         tokenizer_info: whether to serve ``/tokenizer_info``.

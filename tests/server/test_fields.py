@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import pytest
 from cases import PLACEHOLDERS
-from chat_requests import CHAT, COMPLETION, HI, RESPONSES, picture, user
+from chat_requests import CHAT, COMPLETION, HI, picture, user
 from harmony_cases import HARMONY_MODEL, harmony_cases, harmony_model
-from server_cases import SERVED_NAMES, ServerCase, server_cases
+from server_cases import SERVED_NAMES, server_cases
 from server_helpers import answers_to, error_of, posted, serving
 from small_models import SMALL_MODELS, write_model
 
@@ -20,8 +20,6 @@ from mmroute.server.settings import AnswerFields
 
 QWEN: Final = "small-qwen2.5-vl"
 KEPT: Final = ("token_ids", "features", "inexact")
-TAG: Final = {"structural_tag": "{}"}  # which is refused beside Harmony
-ASKED: Final = ((CHAT, {"messages": HI}), (RESPONSES, {"input": "Hi"}))
 
 
 def kept(answer: Any) -> Any:
@@ -41,7 +39,6 @@ def test_the_same_requests_are_answered_and_refused(tmp_path: Path, name: str) -
     files = harmony_model() if is_harmony else SMALL_MODELS[name]()
     cases = harmony_cases() if is_harmony else server_cases(PLACEHOLDERS[name])
     renders = [c for c in cases if c.path.endswith("/render") and isinstance(c.body, dict)]
-    renders += [ServerCase("", path, {**body, "structured_outputs": TAG}) for path, body in ASKED]
     directory = str(write_model(files, tmp_path / "model"))
     engine = VllmSettings.from_args("VLLM_SYSTEM_START_DATE=2026-01-02")
     source = ModelSource(directory, SERVED_NAMES, engine_settings=engine)

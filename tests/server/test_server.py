@@ -13,8 +13,7 @@ from chat_requests import CHAT, COMPLETION, DETOKENIZE, EMBEDDINGS, HI, TOKENIZE
 from media_files import png_url
 from paths import ROOT
 from server_helpers import DIRECTORIES, error_of, serving
-from small_models import Files, write_model
-from small_text_families import TEXT_FAMILIES
+from small_models import Files
 from starlette.testclient import TestClient
 
 from mmroute import ImageSize, InexactError, Lora, Normalizer, Reason
@@ -375,15 +374,6 @@ def test_what_the_page_says_of_each_reason() -> None:
         assert f"`{reason.value}`" in page
 
 
-def test_a_text_model_says_that_it_takes_no_items(tmp_path: Path) -> None:
-    """As vLLM does, which says of other models how many they take."""
-    model = write_model(TEXT_FAMILIES["small-llama"](), tmp_path / "model")
-    with serving([ModelSource(str(model), ("text",))]) as client:
-        answer = client.post(CHAT, json={"messages": user(picture(64, 48))})
-    assert error_of(answer) == (400, "BadRequestError", None)
-    assert answer.json()["error"]["message"] == "text is not a multimodal model"
-
-
 def test_headers_tell_the_outcome(models: Models) -> None:
     refused = [{"role": "user", "content": [{"type": "image"}]}]
     with serving(models) as client:
@@ -423,4 +413,4 @@ def test_sizes_only_never_pass_for_an_image(models: Models) -> None:
     assert routing.exact
     with serving(models) as client:
         body = {"messages": user({"type": "image"}), "images": [{"width": 32, "height": 32}]}
-        assert error_of(client.post(CHAT, json=body)) == (400, "BadRequestError", "type")
+        assert error_of(client.post(CHAT, json=body)) == (400, "BadRequestError", None)

@@ -130,8 +130,8 @@ def _answer_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     answers.add_argument(
         "--strict", action="store_true",
-        help="refuse prompt together with messages, and tools that would need a parser; end with "
-        "exit status 1 if the fallback is an engine with other rules, or of an unknown version",
+        help="refuse prompt together with messages; end with exit status 1 if the fallback "
+        "is an engine with other rules, or of an unknown version",
     )  # fmt: skip
     answers.add_argument(
         "--trust-request-mm-kwargs",

@@ -64,8 +64,8 @@ _OPTIONS: Final[Mapping[str, Sequence[Any]]] = {
              {"format": {"type": "json_schema", "name": "s", "schema": _SCHEMA}}),
     "structured_outputs": ({"regex": "a+"}, {"choice": ["a", "b"]}, {"json": '{"type": "object"}'},
                            {"grammar": 'root ::= "a"'}),
-    "truncation": ("auto",), "max_output_tokens": (5, 0, 10**6), "cache_salt": ("s",),
-    "include": (["message.output_text.logprobs"],), "tool_choice": ("required",),
+    "truncation": ("auto",), "max_output_tokens": (5,), "cache_salt": ("s",),
+    "include": (["message.output_text.logprobs"],),
     "chat_template_kwargs": ({"a": 1}, {"chat_template": "x"}), "previous_response_id": ("r",),
     "kv_transfer_params": ({"prompt_token_ids": [1]},),
 }  # fmt: skip

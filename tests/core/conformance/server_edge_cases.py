@@ -10,40 +10,31 @@ from chat_requests import CHAT, COMPLETION, HI, TOKENIZE
 
 _ANY_FIELD: Final[Mapping[str, Sequence[Any]]] = {
     "user": (5,), "session_id": (5,), "length_penalty": (None, "2"),
-    "return_weight_versions": (None,), "return_tokens_as_token_ids": (5,),
+    "return_tokens_as_token_ids": (5,),
     "return_mm_kwargs": (5,), "return_token_offsets": (5,),
-    "n": ("2.0", "2.5", "", 1e300, 16384, 16385), "seed": ("1.0", " 7 ", "+3"), "top_k": ("1_0",),
-    "thinking_token_budget": (True, "1", -2, 1.0, -1),
-    "repetition_detection": (
-        {"max_pattern_size": 5}, {"max_pattern_size": -1}, {"min_count": None},
-        {"max_pattern_size": 2, "min_pattern_size": 3, "min_count": 2},
-    ),
+    "n": ("2.0", "2.5", "", 1e300, 16384), "seed": ("1.0", " 7 ", "+3"), "top_k": ("1_0",),
+    "thinking_token_budget": (-1,),
+    "repetition_detection": ({"min_count": None},),
     "vllm_xargs": (
-        {"a": True, "b": ["x", 1]}, {"a": None}, {"a": {}}, {"a": [[]]}, {"a": 2**64}, {},
+        {"a": True, "b": ["x", 1]}, {"a": None}, {"a": {}}, {"a": [[]]}, {},
     ),
-    "kv_transfer_params": ({}, {"prompt_token_ids": None}, {"a": -(2**63) - 1}),
+    "kv_transfer_params": ({}, {"prompt_token_ids": None}),
     "structured_outputs": (
-        {}, {"json": 5}, {"choice": [1]}, {"regex": 5}, {"grammar": "g", "regex": "a"},
-        {"json": {}, "_backend": "x"}, {"json_object": "yes"}, {"whitespace_pattern": " "},
-        {"json": {}, "regex": "a"}, {"regex": "a", "disable_any_whitespace": "yes"},
+        {"json": 5}, {"choice": [1]}, {"regex": 5}, {"json": {}, "_backend": "x"},
+        {"json_object": "yes"}, {"regex": "a", "disable_any_whitespace": "yes"},
     ),
     "response_format": (
-        {}, {"type": "xml"}, {"type": "json_schema", "json_schema": {"schema": {}}},
-        {"type": "json_schema", "json_schema": {"name": "s", "schema": True}},
-        {"type": "json_schema", "json_schema": {"name": "s", "strict": "x"}},
-        {"type": "json_schema", "json_schema": {"name": "s"}}, {"type": "structural_tag"},
         {"type": "structural_tag", "format": {"type": "any_text"}, "zzz": 1},
-        {"type": "text", "json_schema": 5},
     ),
-    "stop": ([1], ["a", 5], ["a"] * 5), "stream_options": (True, 5, {}),
+    "stop": ([1], ["a", 5]), "stream_options": (True, 5, {}),
     "prompt_logprobs": (1e300,),
-    "logit_bias": ({"a": {}}, {" 3 ": 1}, {"1.0": 1}), "logprob_token_ids": ([1], True),
+    "logit_bias": ({"a": {}}, {" 3 ": 1}), "logprob_token_ids": (True,),
     "truncate_prompt_tokens": (0,), "truncation_side": ("middle",),
 }  # fmt: skip
 _CHAT_FIELD: Final[Mapping[str, Sequence[Any]]] = {
     "echo": (None,), "return_prompt_text": (5,), "messages": (None, 5, "x", [{}]),
     "kv_transfer_params": ({"prompt_token_ids": []}, {"prompt_token_ids": "x"}),
-    "media_io_kwargs": ({"a": 1},), "documents": ([{"a": 1}], 5), "top_logprobs": (-1, -2),
+    "media_io_kwargs": ({"a": 1},), "documents": ([{"a": 1}], 5),
     "tools": ([{"function": {"name": "f", "parameters": 5}}], [{"function": {"name": 5}}]),
 }  # fmt: skip
 _COMPLETION_FIELD: Final[Mapping[str, Sequence[Any]]] = {

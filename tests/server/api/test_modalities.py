@@ -28,8 +28,8 @@ UNCOVERED: Final = {
 }
 
 
-def refusal(directory: Path, modality: str, *options: str) -> ApiError:
-    settings = VllmSettings.from_args(" ".join(["vllm serve a", *options]))
+def refusal(directory: Path, modality: str) -> ApiError:
+    settings = VllmSettings.from_args("vllm serve a")
     normalizer = Normalizer.from_pretrained(directory, engine_settings=settings)
     kind = f"{modality}_url"
     part = {"type": kind, kind: {"url": "data:,"}}
@@ -57,20 +57,3 @@ def test_a_video_that_another_processor_reads_is_not_covered(
 
     error = refusal(changed_model("small-qwen3-vl", read_otherwise), "video")
     assert error.status == HTTPStatus.UNPROCESSABLE_ENTITY
-
-
-@pytest.mark.parametrize(
-    ("name", "modality", "options"),
-    [
-        ("small-llava-1.5", "video", []),
-        ("small-internvl-chat", "audio", []),
-        ("small-internvl-chat", "video", ["--limit-mm-per-prompt", "'{\"video\": 0}'"]),
-        ("small-internvl-chat", "video", ["--language-model-only"]),
-    ],
-)
-def test_what_the_engine_does_not_take_is_refused_in_its_words(
-    small_model: Callable[[str], Path], name: str, modality: str, options: list[str]
-) -> None:
-    error = refusal(small_model(name), modality, *options)
-    assert error.status == HTTPStatus.BAD_REQUEST
-    assert error.message.startswith(f"At most 0 {modality}(s) may be provided in one prompt.")

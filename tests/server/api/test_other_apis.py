@@ -175,14 +175,10 @@ def test_block_hashes_are_those_of_the_chat(client: TestClient) -> None:
 REFUSALS: Final[Sequence[tuple[str, Mapping[str, Any], tuple[int, str, str | None]]]] = [
     (MESSAGES, {"model": ""}, (400, "Bad Request", "body.model")),
     (MESSAGES, {"model": "nope"}, (404, "NotFoundError", "model")),
-    (MESSAGES, {"max_tokens": 0}, (400, "Bad Request", "body.max_tokens")),
-    (MESSAGES, {"max_tokens": 10**9}, (400, "BadRequestError", "max_completion_tokens")),
     (MESSAGES, {"cache_salt": "a/b"}, (400, "BadRequestError", "cache_salt")),
-    (MESSAGES, {"thinking": {"type": "enabled", "budget_tokens": 1024}},
-     (400, "Bad Request", "body")),
     (MESSAGES, {"messages": [{"role": "user", "content": [
         {"type": "tool_removal", "tool": {"type": "tool_reference", "name": "f"}}]}]},
-     (400, "Bad Request", "body.messages.0")),
+     (400, "Bad Request", "body.messages")),
     (MESSAGES, {"messages": [*HI, {"role": "system", "content": [
         {"type": "tool_removal", "tool": {"type": "tool_reference", "name": "g"}}]}]},
      (400, "BadRequestError", None)),
@@ -194,7 +190,7 @@ REFUSALS: Final[Sequence[tuple[str, Mapping[str, Any], tuple[int, str, str | Non
      (422, "InexactRouting", "unsupported_field")),
     (RESPONSES, {"input": None}, (400, "Bad Request", "body.input")),
     (RESPONSES, {"input": [], "instructions": ""}, (400, "BadRequestError", None)),
-    (RESPONSES, {"input": [{"type": "zzz"}]}, (400, "Bad Request", "body.input")),
+    (RESPONSES, {"input": [{"type": "zzz"}]}, (400, "BadRequestError", "input")),
     (RESPONSES, {"input": [{"type": "item_reference", "id": "x"}]},
      (400, "BadRequestError", "input")),
     (RESPONSES, {"input": [{"type": "reasoning", "summary": [], "encrypted_content": "x"}]},
@@ -204,12 +200,6 @@ REFUSALS: Final[Sequence[tuple[str, Mapping[str, Any], tuple[int, str, str | Non
     (RESPONSES, {"previous_response_id": "resp_1"},
      (400, "BadRequestError", "previous_response_id")),
     (RESPONSES, {"prompt": {"id": "p"}}, (400, "BadRequestError", "prompt")),
-    (RESPONSES, {"background": True, "store": False}, (400, "BadRequestError", "background")),
-    (RESPONSES, {"max_output_tokens": 10**9}, (400, "BadRequestError", "max_output_tokens")),
-    (RESPONSES, {"tool_choice": {"type": "function", "name": "g"}},
-     (400, "BadRequestError", "tool_choice")),
-    (RESPONSES, {"text": {"format": {"type": "json_object"}}, "structured_outputs": {"regex": "a"}},
-     (400, "BadRequestError", "structured_outputs")),
     (RESPONSES, {"chat_template_kwargs": {"chat_template": "x"}}, (400, "BadRequestError", None)),
     (RESPONSES, {"mm_processor_kwargs": {"max_pixels": 5}},
      (400, "BadRequestError", "mm_processor_kwargs")),
@@ -393,28 +383,6 @@ def test_items_of_the_responses_api(client: TestClient, item: dict[str, Any], st
 
 
 @pytest.mark.parametrize(
-    ("choice", "status"),
-    [
-        *(({"type": "allowed_tools", "mode": "auto", "tools": tools}, status)
-          for tools, status in (([], 200), ([{"type": "mcp"}], 200), ({}, 400), ([5], 400))),
-        ({"type": "allowed_tools", "tools": []}, 400),
-        *(({"type": kind, "name": "f"}, 200) for kind in ("function", "custom")),
-        *(({"type": "custom", **more}, 400) for more in ({}, {"name": 5})),
-        ({"type": "mcp", "server_label": "s"}, 200),
-        *(({"type": "mcp", **more}, 400) for more in ({}, {"server_label": "s", "name": 5})),
-        *(({"type": kind}, 200) for kind in ("shell", "apply_patch", "computer")),
-        ({"type": "web_search"}, 400),
-    ],
-)  # fmt: skip
-def test_tool_choices_of_the_responses_api(
-    client: TestClient, choice: dict[str, Any], status: int
-) -> None:
-    tools = [{"type": "function", "name": "f", "parameters": {}, "strict": False}]
-    body = {"model": "a", "input": HI, "tools": tools, "tool_choice": choice}
-    assert client.post(RESPONSES, json=body).status_code == status
-
-
-@pytest.mark.parametrize(
     ("fields", "status"),
     [
         *(({"format": value}, 200) for value in (None, {"type": "text"})),
@@ -590,7 +558,7 @@ def test_an_engine_s_own_effort_is_not_guessed(normalizer: Callable[[str], Norma
 
 
 def cost(path: str, body: Mapping[str, Any], settings: ServerSettings | None = None) -> Cost:
-    request = read(API.schema(path, "vllm", VllmSettings()), body, long=False)
+    request = read(API.schema(path, "vllm", VllmSettings()), body)
     found = API.routes[path].cost(request, len(json.dumps(body)))
     check_text(found.text, settings or ServerSettings())
     return found

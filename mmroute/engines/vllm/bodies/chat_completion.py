@@ -17,7 +17,6 @@ from mmroute.engines.vllm.bodies.fields import (
     Effort,
     GenerationRequest,
     Messages,
-    RequestedOutput,
     TopLogprobs,
 )
 from mmroute.engines.vllm.bodies.request_checks import before_fields, check_chat
@@ -53,19 +52,6 @@ class ChatCompletionRequest(GenerationRequest):
     return_prompt_text: bool | None = None
 
     _check_first = before_fields(check_chat)
-
-    def token_limit(self) -> tuple[int | None, str]:
-        """The most tokens of the answer, None for no limit; and the field that sets it."""
-        if self.max_completion_tokens is not None:
-            return self.max_completion_tokens, "max_completion_tokens"
-        return self.max_tokens, "max_tokens"
-
-    def requested_output(self) -> RequestedOutput:
-        return RequestedOutput(
-            1 if self.n is None else self.n,
-            self.token_limit()[0],
-            logprobs=self.top_logprobs if self.logprobs else None,
-        )
 
     @property
     def prompt_scores(self) -> int | None:

@@ -14,7 +14,6 @@ from pydantic import Field
 from mmroute.engines.vllm.bodies.errors import refused
 from mmroute.engines.vllm.bodies.fields import (
     GenerationRequest,
-    RequestedOutput,
     TokenIdList,
 )
 from mmroute.engines.vllm.bodies.request_checks import before_fields, check_completion
@@ -37,20 +36,12 @@ class CompletionRequest(GenerationRequest):
     echo: bool | None = False
     logprobs: int | None = None
     max_tokens: int | None = 16
-    n: int = 1
+    n: int | None = 1
     suffix: str | None = None
     prompt_embeds: bytes | Annotated[list[bytes], Field(fail_fast=True)] | None = None
     add_special_tokens: bool = True
 
     _check_first = before_fields(check_completion)
-
-    def requested_output(self) -> RequestedOutput:
-        return RequestedOutput(
-            self.n,
-            self.max_tokens,
-            logprobs=self.logprobs,
-            only_echo=bool(self.echo) and self.max_tokens == 0,
-        )
 
     @property
     def prompt_scores(self) -> int | None:

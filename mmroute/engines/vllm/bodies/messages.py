@@ -9,9 +9,9 @@ Source: vLLM ``entrypoints/anthropic/protocol.py`` and ``entrypoints/anthropic/s
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Final, Literal, Self, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, Field
 
 from mmroute.engines.vllm.bodies.chat_completion import ChatCompletionRequest
 from mmroute.engines.vllm.bodies.chat_parts import function_tool
@@ -20,20 +20,17 @@ from mmroute.engines.vllm.bodies.fields import (
     ChatCompletionNamedFunction,
     ChatCompletionNamedToolChoiceParam,
     ExtraArgs,
-    JsonSchemaResponseFormat,
     MmPayload,
-    ResponseFormat,
     StreamOptions,
 )
 from mmroute.engines.vllm.bodies.messages_chat import messages_of, system_text, tools_after
 from mmroute.engines.vllm.bodies.messages_protocol import (
     AnthropicMessage,
     AnthropicOutputConfig,
-    AnthropicThinkingConfigEnabled,
+    AnthropicThinking,
     AnthropicTool,
     AnthropicToolChoice,
     Content,
-    Thinking,
     check_no_tool_changes,
 )
 from mmroute.engines.vllm.bodies.messages_rules import DISABLED_EFFORT_OPTION, MessagesRules
@@ -66,8 +63,8 @@ class AnthropicMessagesRequest(BaseModel):
     max_tokens: int
     metadata: dict[str, Any] | None = None
     output_config: AnthropicOutputConfig | None = None
-    thinking: Thinking | None = None
-    stop_sequences: Annotated[list[str], Field(max_length=4)] | None = None
+    thinking: AnthropicThinking | None = None
+    stop_sequences: list[str] | None = None
     stream: bool | None = False
     system: _System = None
     temperature: float | None = None
@@ -83,13 +80,6 @@ class AnthropicMessagesRequest(BaseModel):
     ec_transfer_params: dict[str, Any] | None = None
     vllm_xargs: ExtraArgs = None
     chat_template_kwargs: dict[str, Any] | None = None
-
-    @field_validator("max_tokens")
-    @classmethod
-    def _check_max_tokens(cls, most: int) -> int:
-        if most <= 0:
-            raise ValueError("max_tokens must be positive")
-        return most
 
     _check_first = before_fields(use_mm_kwargs_alias)
 
@@ -125,9 +115,9 @@ class AnthropicMessagesRequest(BaseModel):
 
     def _set_output(self, chat: ChatCompletionRequest, rules: MessagesRules) -> None:
         config, thinking = self.output_config, self.thinking
-        if config is not None and config.format is not None and config.format.json_schema:
-            schema = JsonSchemaResponseFormat(name="json_schema", schema=config.format.json_schema)
-            chat.response_format = ResponseFormat(type="json_schema", json_schema=schema)
+        if config is not None and config.format is not None and config.format.get("schema"):
+            schema = {"name": "json_schema", "schema": config.format["schema"]}
+            chat.response_format = {"type": "json_schema", "json_schema": schema}
         if config is not None and config.effort is not None:
             chat.reasoning_effort = config.effort
         if thinking is None:
@@ -157,16 +147,6 @@ class AnthropicMessagesRequest(BaseModel):
                 for tool in tools
             ]
 
-    @model_validator(mode="after")
-    def _check_budget(self) -> Self:
-        prefill = (self.kv_transfer_params or {}).get("do_remote_decode")
-        thinking = self.thinking
-        if not isinstance(thinking, AnthropicThinkingConfigEnabled) or prefill:
-            return self
-        if thinking.budget_tokens >= self.max_tokens:
-            raise ValueError("thinking.budget_tokens must be less than max_tokens")
-        return self
-
 
 class AnthropicCountTokensRequest(BaseModel):
     """Body of ``/v1/messages/count_tokens``."""
@@ -175,7 +155,7 @@ class AnthropicCountTokensRequest(BaseModel):
     messages: list[AnthropicMessage]
     output_config: AnthropicOutputConfig | None = None
     system: _System = None
-    thinking: Thinking | None = None
+    thinking: AnthropicThinking | None = None
     tool_choice: AnthropicToolChoice | None = None
     tools: list[AnthropicTool] | None = None
     chat_template_kwargs: dict[str, Any] | None = None

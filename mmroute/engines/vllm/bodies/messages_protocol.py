@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal, Self, TypeAlias
 from pydantic import BaseModel, Field, field_validator, model_validator
 
 AnthropicEffort: TypeAlias = Literal["low", "medium", "high", "xhigh", "max"]
-_Display: TypeAlias = Literal["summarized", "omitted", "updates"]
 
 
 class AnthropicTool(BaseModel):
@@ -120,51 +119,16 @@ class AnthropicToolChoice(BaseModel):
     name: str | None = None
     disable_parallel_tool_use: bool | None = None
 
-    @model_validator(mode="after")
-    def _check_name(self) -> Self:
-        if self.type == "tool" and not self.name:
-            raise ValueError("tool_choice.name is required when type is 'tool'")
-        return self
-
-
-class AnthropicJsonOutputFormat(BaseModel):
-    """A JSON schema of the answer."""
-
-    json_schema: dict[str, Any] | None = Field(default=None, alias="schema")
-    type: Literal["json_schema"] = "json_schema"
-
 
 class AnthropicOutputConfig(BaseModel):
     """The options for the form and effort of the answer."""
 
     effort: AnthropicEffort | None = None
-    format: AnthropicJsonOutputFormat | None = None
+    format: dict[str, Any] | None = None
 
 
-class AnthropicThinkingConfigEnabled(BaseModel):
-    """Thinking, with a budget of tokens."""
+class AnthropicThinking(BaseModel):
+    """Whether the model thinks, and with what budget of tokens."""
 
-    type: Literal["enabled"]
-    budget_tokens: int = Field(ge=1024)
-    display: _Display | None = None
-
-
-class AnthropicThinkingConfigDisabled(BaseModel):
-    """No thinking."""
-
-    type: Literal["disabled"]
-
-
-class AnthropicThinkingConfigAdaptive(BaseModel):
-    """Thinking as long as the model decides."""
-
-    type: Literal["adaptive"]
-    display: _Display | None = None
-
-
-Thinking: TypeAlias = Annotated[
-    AnthropicThinkingConfigEnabled
-    | AnthropicThinkingConfigDisabled
-    | AnthropicThinkingConfigAdaptive,
-    Field(discriminator="type"),
-]
+    type: Literal["enabled", "disabled", "adaptive"]
+    budget_tokens: int | None = None

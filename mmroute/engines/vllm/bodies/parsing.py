@@ -78,7 +78,7 @@ def read(body: Mapping[str, Any], backend: str) -> ChatCompletionRequest | Compl
     given = body if isinstance(body, Mapping) else {}
     is_completion = "messages" not in given and not _COMPLETION.isdisjoint(given)
     path = "/v1/completions/render" if is_completion else "/v1/chat/completions/render"
-    request = schema_of(path, release_of(backend)).request(_copied(body), long=False)
+    request = schema_of(path, release_of(backend)).request(_copied(body))
     return cast("ChatCompletionRequest | CompletionRequest", request)
 
 

@@ -22,16 +22,11 @@ from mmroute.errors import ModelError, Reason
 Release: TypeAlias = tuple[int, int]
 """The first two numbers of a release: within these, no field changed."""
 
-_STOP: Final = {"stop": (str | list[str] | None, None)}
 _OTHERWISE: Final[Mapping[str, Mapping[Release, Mapping[str, Any]]]] = {
     "/v1/chat/completions/render": {
-        (0, 28): _STOP,
         (0, 21): {"reasoning_effort": (Literal["none", "low", "medium", "high"] | None, None)},
         (0, 18): {"reasoning_effort": (Literal["low", "medium", "high"] | None, None)},
     },
-    "/v1/completions/render": {(0, 28): _STOP},
-    "/v1/messages/render": {(0, 28): {"stop_sequences": (list[str] | None, None)}},
-    "/v1/responses/render": {(0, 28): _STOP},
 }
 """Path -> release, the newest first -> fields that are of another type before it, with defaults."""
 

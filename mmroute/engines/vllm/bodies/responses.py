@@ -11,20 +11,19 @@ Source: vLLM ``entrypoints/openai/responses/protocol.py`` (`ResponsesRequest`,
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal
+from typing import Any, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import BaseModel, Field
 
 from mmroute.engines.vllm.bodies.chat_completion import (
     ChatCompletionRequest,
 )
 from mmroute.engines.vllm.bodies.errors import (
     refused,
-    require,
 )
 from mmroute.engines.vllm.bodies.fields import (
+    Effort,
     ExtraArgs,
-    Int64,
     Integers,
     MmPayload,
     Stop,
@@ -33,30 +32,19 @@ from mmroute.engines.vllm.bodies.fields import (
 )
 from mmroute.engines.vllm.bodies.request_checks import before_fields, check_responses
 from mmroute.engines.vllm.bodies.responses_items import Item, Tool
-from mmroute.engines.vllm.bodies.responses_protocol import (
-    PromptCacheOptions,
-    Reasoning,
-    ResponseFormatJSONObject,
-    ResponseFormatTextJSONSchemaConfig,
-    TextConfig,
-    ToolChoice,
-)
+
+
+class Reasoning(BaseModel):
+    """The options for the model's reasoning."""
+
+    effort: Effort | None = None
 
 
 class ResponsesRequest(BaseModel, defer_build=True):
     """Body of ``/v1/responses/render``."""
 
     background: bool | None = False
-    include: (
-        list[
-            Literal[
-                "code_interpreter_call.outputs", "computer_call_output.output.image_url",
-                "file_search_call.results", "message.input_image.image_url",
-                "message.output_text.logprobs", "reasoning.encrypted_content",
-            ]
-        ]
-        | None
-    ) = None  # fmt: skip
+    include: list[str] | None = None
     input: str | list[Item]
     instructions: str | None = None
     max_output_tokens: int | None = None
@@ -69,12 +57,12 @@ class ResponsesRequest(BaseModel, defer_build=True):
     prompt: dict[str, Any] | None = None
     reasoning: Reasoning | None = None
     include_reasoning: bool = True
-    service_tier: Literal["auto", "default", "flex", "scale", "priority"] = "auto"
+    service_tier: str = "auto"
     store: bool | None = True
     stream: bool | None = False
     temperature: float | None = None
-    text: TextConfig | None = None
-    tool_choice: Literal["none", "auto", "required"] | ToolChoice = "auto"
+    text: dict[str, Any] | None = None
+    tool_choice: str | dict[str, Any] = "auto"
     tools: list[Tool] = Field(default_factory=list)
     top_logprobs: TopLogprobs = 0
     top_p: float | None = None
@@ -85,24 +73,18 @@ class ResponsesRequest(BaseModel, defer_build=True):
     skip_special_tokens: bool | None = None
     spaces_between_special_tokens: bool = True
     include_stop_str_in_output: bool = False
-    presence_penalty: float | None = Field(default=None, ge=-2.0, le=2.0)
-    frequency_penalty: float | None = Field(default=None, ge=-2.0, le=2.0)
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
     prompt_cache_key: str | None = None
-    prompt_cache_options: PromptCacheOptions | None = None
-    prompt_cache_retention: (
-        Annotated[
-            Literal["in_memory", "24h"],
-            BeforeValidator(lambda value: "in_memory" if value == "in-memory" else value),
-        ]
-        | None
-    ) = None
+    prompt_cache_options: dict[str, Any] | None = None
+    prompt_cache_retention: str | None = None
     safety_identifier: str | None = None
     watermarking: bool | None = None
     request_id: str = ""
     session_id: str | None = None
     media_io_kwargs: dict[str, dict[str, Any]] | None = None
     mm_processor_kwargs: dict[str, Any] | None = None
-    priority: Int64 = 0
+    priority: int = 0
     mm_payload: MmPayload = "tensors"
     return_mm_kwargs: bool | None = None
     cache_salt: str | None = Field(default=None, min_length=1, max_length=1024)
@@ -110,7 +92,7 @@ class ResponsesRequest(BaseModel, defer_build=True):
     previous_input_messages: list[dict[str, Any]] | None = None
     structured_outputs: StructuredOutputsParams | None = None
     repetition_penalty: float | None = None
-    seed: Int64 | None = None
+    seed: int | None = None
     stop: Stop = None
     stop_token_ids: Integers | None = None
     ignore_eos: bool = False
@@ -155,20 +137,13 @@ class ResponsesRequest(BaseModel, defer_build=True):
         })  # fmt: skip
 
     def _structured_outputs(self) -> StructuredOutputsParams | None:
-        wanted = None if self.text is None else self.text.format
-        if wanted is None:
-            return self.structured_outputs
-        require(
-            self.structured_outputs is None,
-            "Cannot specify both structured_outputs and text.format",
-            "structured_outputs",
-        )
-        match wanted:
-            case ResponseFormatJSONObject():
+        wanted = (self.text or {}).get("format")
+        match wanted if isinstance(wanted, dict) else {}:
+            case {"type": "json_object"}:
                 return StructuredOutputsParams(json_object=True)
-            case ResponseFormatTextJSONSchemaConfig(json_schema=schema):
+            case {"type": "json_schema", "schema": dict(schema)}:
                 return StructuredOutputsParams(json=schema)
-        return None
+        return self.structured_outputs
 
 
 _SHARED: Final = ChatCompletionRequest.model_fields.keys() & ResponsesRequest.model_fields.keys()

@@ -21,8 +21,8 @@ from mmroute.engines.vllm.bodies.errors import (
     require,
     unsupported_field,
 )
+from mmroute.engines.vllm.bodies.responses import Reasoning
 from mmroute.engines.vllm.bodies.responses_items import Item, Tool
-from mmroute.engines.vllm.bodies.responses_protocol import Reasoning
 from mmroute.engines.vllm.harmony_chat import HarmonyChat
 from mmroute.errors import quoted
 from mmroute.token_ids import TokenIds

@@ -189,15 +189,7 @@ class ReasoningItem(_Open):
 class OtherItem(_Open):
     """An item of a tool that the API itself runs, or of its storage: refused."""
 
-    type: Literal[
-        "additional_tools", "apply_patch_call", "apply_patch_call_output", "code_interpreter_call",
-        "compaction", "compaction_trigger", "computer_call", "computer_call_output",
-        "configuration_update", "file_search_call", "image_generation_call", "item_reference",
-        "local_shell_call", "local_shell_call_output", "mcp_approval_request",
-        "mcp_approval_response", "mcp_call", "mcp_list_tools", "program", "program_output",
-        "shell_call", "shell_call_output", "tool_search_call", "tool_search_output",
-        "web_search_call",
-    ]  # fmt: skip
+    type: str
 
 
 def _kind_of(item: object) -> str | None:

@@ -13,7 +13,6 @@ from mmroute.engines.vllm.bodies.errors import refused, unsupported_field
 from mmroute.engines.vllm.bodies.fields import (
     ChatCompletionNamedToolChoiceParam,
 )
-from mmroute.engines.vllm.bodies.responses_protocol import ToolChoiceNamed
 from mmroute.engines.vllm.message_types import ChatCompletionToolsParam
 from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.requests.request import Request
@@ -156,6 +155,6 @@ def _name_of(choice: object) -> str | None:
     match choice:
         case ChatCompletionNamedToolChoiceParam(function=function):
             return function.name
-        case ToolChoiceNamed(name=name):
+        case {"type": "function" | "custom", "name": str(name)}:
             return name
     return None

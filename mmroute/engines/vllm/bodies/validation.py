@@ -1,33 +1,17 @@
-"""Checks the bodies of routes, and turns pydantic's errors into vLLM's.
-
-Source: vLLM ``entrypoints/serve/exception_handling/handlers/validation.py``.
-"""
+"""Checks the bodies of routes."""
 
 from __future__ import annotations
 
-import functools
-from typing import Any, Final, Generic, TypeVar, get_args
+import itertools
+from typing import Any, Final, Generic, TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import SchemaValidator
 
 from mmroute.engines.vllm.bodies.errors import BodyError, invalid_body, unsupported_field
-from mmroute.engines.vllm.bodies.fields import AnyResponseFormat, ChatCompletionNamedToolChoiceParam
-from mmroute.engines.vllm.bodies.tokenization import TokenizeRequest
 
 T = TypeVar("T")
 
-_MOST_ERRORS: Final = 10
-_LONGEST_INPUT: Final = 200
-_LONGEST_ERROR: Final = 1000
-# Parts of a location that name no field but a type.
-_BRANCHES: Final = frozenset({
-    "str", "int", "float", "bool", "bytes", "list", "dict", "none", "nullable",
-    ChatCompletionNamedToolChoiceParam.__name__,
-    *(kind.__name__ for kind in (*get_args(AnyResponseFormat), *get_args(TokenizeRequest))),
-})  # fmt: skip
-_BRACKETS: Final = frozenset("[](){}")
-_MISSING: Final = {"type": "missing", "loc": (), "msg": "Field required", "input": None}
 _COLLECTIONS: Final = ("dict", "list")
 _NO_FIELDS: Final = frozenset[str]()
 
@@ -54,34 +38,34 @@ class Schema(Generic[T]):
             kind.model_rebuild(_types_namespace={})
         adapter: TypeAdapter[T] = TypeAdapter(kind)
         adapter.rebuild(_types_namespace={})
-        self._core_schema = adapter.core_schema
-        self._validator = adapter.validator  # without pydantic's own checks of arguments
+        # Each list and object is checked up to its first error: to list all may take seconds, and
+        # no other request is answered meanwhile. The classes' own validators would list them.
+        schema = _failing_fast(adapter.core_schema)
+        self._validator = SchemaValidator(schema, _use_prebuilt=False)
         self._unknown = unknown
         self._refused = refused
         self._lenient = lenient
 
-    def request(self, body: object, *, long: bool) -> T:
+    def request(self, body: object) -> T:
         """Parse a body.
 
         Args:
             body: the JSON value of the body; None if the body is empty.
-            long: whether to check each list and object only up to its first error. vLLM lists all
-                errors, which takes seconds for a long list, and no other request is answered
-                meanwhile.
 
         Raises:
-            BodyError: the body is not valid; the message and `param` are vLLM's. 422
+            BodyError: the body is not valid, or not covered:
                 `unsupported_field`.
         """
         if body is None:
-            raise invalid_fields([_MISSING])
+            raise invalid_body("the body is empty", "body")
         if (self._unknown or self._refused) and isinstance(body, dict):
             body = self._as_known(body)
-        validator = self._up_to_first_errors if long else self._validator
         try:
-            request: T = validator.validate_python(body, from_attributes=True)  # as FastAPI does
+            request: T = self._validator.validate_python(
+                body, from_attributes=True
+            )  # as FastAPI does
         except ValidationError as error:
-            raise invalid_fields(error.errors(include_url=False)) from None
+            raise _of_first(error) from None
         except BodyError as error:
             if error.param in self._lenient:
                 raise unsupported_field(f"{error}, or is not covered") from None
@@ -96,12 +80,6 @@ class Schema(Generic[T]):
                 )
         return {name: value for name, value in body.items() if name not in self._unknown}
 
-    @functools.cached_property
-    def _up_to_first_errors(self) -> SchemaValidator:
-        changed = _failing_fast(self._core_schema)
-        # Or it takes the validators that the classes within it have, which are the other ones.
-        return SchemaValidator(changed, _use_prebuilt=False)
-
 
 def _failing_fast(schema: Any) -> Any:
     """A schema of pydantic's core that checks each collection only up to its first error."""
@@ -113,33 +91,10 @@ def _failing_fast(schema: Any) -> Any:
     return schema
 
 
-def invalid_fields(errors: list[Any]) -> BodyError:
-    """The error of vLLM for wrong fields, from the errors that pydantic lists."""
-    label = "error" if len(errors) == 1 else "errors"
-    lines = [f"{len(errors)} validation {label}:", *map(_line, errors[:_MOST_ERRORS])]
-    if len(errors) > _MOST_ERRORS:
-        lines.append(f"...and {len(errors) - _MOST_ERRORS} more {label}")
-    return invalid_body("\n  ".join(lines), _location(errors[0]["loc"]))
-
-
-def _line(error: dict[str, Any]) -> str:
-    text = str({**error, "loc": _location(error["loc"]), "input": _input(error["input"])})
-    return text if len(text) <= _LONGEST_ERROR else f"{text[:_LONGEST_ERROR]}...[truncated]"
-
-
-def _location(location: tuple[int | str, ...]) -> str:
-    return ".".join(["body", *(str(part) for part in location if not _is_branch(str(part)))])
-
-
-def _is_branch(part: str) -> bool:
-    return part in _BRANCHES or not _BRACKETS.isdisjoint(part)
-
-
-def _input(value: object) -> str:
-    if isinstance(value, list | dict):
-        return f"<{type(value).__name__} of {len(value)} items>"
-    try:
-        text = str(value)
-    except ValueError:  # an integer of too many digits
-        return f"<{type(value).__name__}>"
-    return text if len(text) <= _LONGEST_INPUT else f"{text[:_LONGEST_INPUT]}...[truncated]"
+def _of_first(errors: ValidationError) -> BodyError:
+    """The error that names the field of the first of pydantic's."""
+    first = errors.errors(include_url=False, include_input=False)[0]
+    # Before the field, a location may name one of several types of bodies.
+    names = (part for part in first["loc"] if isinstance(part, str) and part.islower())
+    place = ".".join(["body", *itertools.islice((n for n in names if n.isidentifier()), 1)])
+    return invalid_body(f"{place}: {first['msg']}", place)

@@ -43,4 +43,4 @@ def answer_body(
     route, engine = ROUTES[path], model.model.engine
     schema = API.schema(path, engine.release.backend, model.model.settings)
     copied = {**body} if isinstance(body, Mapping) else body
-    return route.answer_to(read(schema, copied, long=False), Call(model, options))
+    return route.answer_to(read(schema, copied), Call(model, options))

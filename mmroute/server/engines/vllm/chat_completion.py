@@ -13,12 +13,9 @@ from mmroute.answering.routing import Routing
 from mmroute.engines.vllm.bodies.chat_completion import ChatCompletionRequest
 from mmroute.engines.vllm.bodies.chats import request_for
 from mmroute.engines.vllm.bodies.errors import require, unsupported_field
-from mmroute.engines.vllm.bodies.fields import GenerationRequest
 from mmroute.engines.vllm.defaults import own_template_kwargs
-from mmroute.engines.vllm.settings import as_vllm
 from mmroute.engines.vllm.tools import normalize_tools
-from mmroute.errors import Reason, quoted
-from mmroute.model.resolved import ResolvedModel
+from mmroute.errors import Reason
 from mmroute.server.api import Reply
 from mmroute.server.api_errors import ApiError, bad_request
 from mmroute.server.engines.vllm.answers import GenerateRequest
@@ -26,7 +23,6 @@ from mmroute.server.engines.vllm.chats import exact_chat
 from mmroute.server.engines.vllm.harmony_output import tagged
 from mmroute.server.engines.vllm.model import Call
 from mmroute.server.engines.vllm.rendering import rendered, request_id_of, route_ids
-from mmroute.server.engines.vllm.sampling import check_output_budget, structured_outputs
 from mmroute.server.engines.vllm.text_prefix import rendered_chat, text_prefix
 from mmroute.server.engines.vllm.truncation import truncated_text
 
@@ -44,8 +40,6 @@ _WITHOUT_TENSORS: Final = {
 
 def answer_chat(chat: ChatCompletionRequest, call: Call) -> Reply:
     """The answer of ``/v1/chat/completions/render``."""
-    if chat.use_beam_search:
-        raise bad_request("Beam search is not supported by the render endpoint")
     check_chat(chat, call)
     return chat_answer(chat, call, partial(_answer, chat))
 
@@ -56,24 +50,10 @@ def check_chat(chat: ChatCompletionRequest, call: Call) -> None:
     if rules.harmony:
         return
     rules.check_tools(chat.tools or None, chat.tool_choice)
-    check_output_budget(*chat.token_limit(), call.model.max_model_len)
-    unparsed = call.options.strict and not _has_tool_parser(call.model.model)
-    if unparsed and chat.tool_choice not in (None, "none"):
-        raise bad_request(
-            f"tool_choice={quoted(chat.tool_choice)} requires --enable-auto-tool-choice and "
-            "--tool-call-parser to be set (--strict)"
-        )
     templated = chat.chat_template is not None or chat.chat_template_kwargs is not None
     if templated and not rules.templated:
         message = "chat_template is not supported for Mistral tokenizers."
         raise bad_request(message, "chat_template")
-
-
-def _has_tool_parser(model: ResolvedModel) -> bool:
-    """Whether the engine parses tool calls, as it always does of models in Mistral's format."""
-    settings = as_vllm(model.settings)
-    enabled = not settings.complete or "--enable-auto-tool-choice" in settings.without_effect
-    return model.chat.templates is None or (settings.tool_parser is not None and enabled)
 
 
 def chat_routing(chat: ChatCompletionRequest, call: Call) -> Routing:
@@ -145,13 +125,10 @@ def template_kwargs(chat: ChatCompletionRequest) -> dict[str, Any]:
 
 def _answer(chat: ChatCompletionRequest, routing: Routing, call: Call) -> GenerateRequest:
     answer = rendered(chat, routing, call, request_id_of("chatcmpl", chat, call))
-    harmony = call.model.chats.harmony
     if call.tokens_only:
-        if harmony:
-            check_structured(chat)
         return answer
     kwargs = template_kwargs(chat)
-    if harmony:
+    if call.model.chats.harmony:
         answer["reasoning_ended"] = True
         answer["parse_context"] = _parse_context(chat)
         describe_to_parser(answer, kwargs)
@@ -161,13 +138,6 @@ def _answer(chat: ChatCompletionRequest, routing: Routing, call: Call) -> Genera
     if chat.return_token_offsets:
         answer["token_offsets"] = _offsets(chat, call)
     return answer
-
-
-def check_structured(request: GenerationRequest) -> None:
-    """Refuse the structured outputs that `describe_to_parser` refuses."""
-    structured = structured_outputs(request)
-    if structured is not None:
-        tagged(structured)
 
 
 def describe_to_parser(answer: GenerateRequest, kwargs: Mapping[str, Any]) -> None:

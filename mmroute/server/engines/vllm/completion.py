@@ -9,10 +9,9 @@ from mmroute.answering.routing import Routing
 from mmroute.engines.vllm.bodies.completion import CompletionRequest, Prompt
 from mmroute.errors import Reason, quoted
 from mmroute.server.api import Reply
-from mmroute.server.api_errors import bad_request, of_reason
+from mmroute.server.api_errors import of_reason
 from mmroute.server.engines.vllm.model import Call
 from mmroute.server.engines.vllm.rendering import exact, rendered, request_id_of, route_ids
-from mmroute.server.engines.vllm.sampling import check_output_budget
 from mmroute.server.engines.vllm.truncation import truncated_ids, truncated_text
 from mmroute.token_ids import MAX_TOKEN_ID
 
@@ -20,9 +19,6 @@ from mmroute.token_ids import MAX_TOKEN_ID
 def answer_completion(request: CompletionRequest, call: Call) -> Reply:
     """The answer of ``/v1/completions/render``."""
     model = call.model
-    if request.use_beam_search:
-        raise bad_request("Beam search is not supported by the render endpoint")
-    check_output_budget(request.max_tokens, "max_tokens", model.max_model_len)
     prompts = request.prompts()
     base = request_id_of("cmpl", request, call)
     routings, answers = [], []

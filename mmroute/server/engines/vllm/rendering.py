@@ -15,7 +15,7 @@ from mmroute.server.api import ApiOptions
 from mmroute.server.api_errors import of_reason
 from mmroute.server.engines.vllm.answers import GenerateRequest, features_of
 from mmroute.server.engines.vllm.model import Call, LoadedModel
-from mmroute.server.engines.vllm.sampling import check_sampling_params, sampling_params
+from mmroute.server.engines.vllm.sampling import is_only_echo, sampling_params
 from mmroute.token_ids import TokenIds, as_token_ids
 
 
@@ -38,9 +38,10 @@ def rendered(
     # Chats by Harmony are not cut, but the length of an answer is that of a cut one.
     cut = request.truncate_prompt_tokens
     length = len(ids) if cut is None or cut < 0 else min(len(ids), cut)
-    sampling = request, model.defaults, model.max_model_len - length
+    left = model.max_model_len - length
+    if left < 1 and not is_only_echo(request):
+        raise of_reason(Reason.PROMPT_TOO_LONG, "the context has no room for an answer")
     if call.tokens_only:
-        check_sampling_params(*sampling)
         part = {"token_ids": ids, "features": features, **hashes}
         if not routing.reads_cache:
             part["reads_cache"] = False
@@ -52,7 +53,7 @@ def rendered(
         "token_offsets": None,
         "features": features,
         "content_parts": None,
-        "sampling_params": sampling_params(*sampling),
+        "sampling_params": sampling_params(request, model.defaults, left),
         "model": request.model,
         "reasoning_ended": None,
         "reasoning_parser_kwargs": None,

@@ -20,7 +20,6 @@ from mmroute.server.api_errors import of_reason
 from mmroute.server.engines.vllm.answers import InputTokens
 from mmroute.server.engines.vllm.chat_completion import (
     chat_answer,
-    check_structured,
     describe_to_parser,
     template_kwargs,
 )
@@ -28,7 +27,6 @@ from mmroute.server.engines.vllm.cost import cost_beside_files, typed_parts
 from mmroute.server.engines.vllm.errors import not_served
 from mmroute.server.engines.vllm.model import Call
 from mmroute.server.engines.vllm.rendering import rendered, route_ids
-from mmroute.server.engines.vllm.sampling import check_output_budget
 from mmroute.server.engines.vllm.truncation import truncated_ids
 
 if TYPE_CHECKING:
@@ -69,7 +67,6 @@ def answer_responses(request: ResponsesRequest, call: Call) -> Reply:
             f"input: a call's ID has more than {MISTRAL_ID_LENGTH} characters; the engine "
             "shortens it in chats and not here, where most tokenizers then refuse it",
         )
-    check_output_budget(request.max_output_tokens, "max_output_tokens", model.max_model_len)
     return chat_answer(chat, call, lambda routing, call: rendered(chat, routing, call, request_id))
 
 
@@ -99,11 +96,8 @@ def _answer_conversation(
 
     chat = cast("HarmonyChat", chat)
     ids = conversation_ids(request, chat, tool_server=model.tool_server)
-    check_output_budget(request.max_output_tokens, "max_output_tokens", model.max_model_len)
     routing = route_ids(model, options, truncated_ids(options, ids, model.max_model_len))
     answer = rendered(options, routing, call, request_id)
-    if call.tokens_only:
-        check_structured(options)
-    else:
+    if not call.tokens_only:
         describe_to_parser(answer, template_kwargs(options))
     return Reply(answer, [routing])

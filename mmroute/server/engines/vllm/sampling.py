@@ -14,32 +14,19 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
-from mmroute.engines.vllm.bodies.errors import refused, require
-from mmroute.engines.vllm.bodies.fields import (
-    GenerationRequest,
-    RequestedOutput,
-    ResponseFormat,
-    StructuredOutputsParams,
-)
-from mmroute.errors import quoted
+from mmroute.engines.vllm.bodies.chat_completion import ChatCompletionRequest
+from mmroute.engines.vllm.bodies.completion import CompletionRequest
+from mmroute.engines.vllm.bodies.fields import GenerationRequest, StructuredOutputsParams
 
-_MOST_ANSWERS: Final = 16384
 _LOWEST_TEMPERATURE: Final = 0.01
 _FINAL_ONLY, _DELTA = 2, 1
-_LOWEST, _HIGHEST = -(2**63), 2**64 - 1
-# The value without effect, the least and the greatest one, and vLLM's words for that range.
-_NUMBERS: Final[Mapping[str, tuple[float, float, float, str]]] = {
-    "presence_penalty": (0.0, -2.0, 2.0, "in [-2, 2]"),
-    "frequency_penalty": (0.0, -2.0, 2.0, "in [-2, 2]"),
-    "repetition_penalty": (1.0, math.ulp(0.0), math.inf, "greater than zero"),
-    "temperature": (1.0, 0.0, 2.0, "in [0, 2]"),
-    "top_p": (1.0, math.ulp(0.0), 1.0, "in (0, 1]"),
-    "top_k": (0, -1, math.inf, "0 (disable), or at least 1"),
-    "min_p": (0.0, 0.0, 1.0, "in [0, 1]"),
-}
-_NAMED_IN_PARAM: Final = ("temperature", "top_p")
+_NUMBERS: Final[Mapping[str, float]] = {
+    "presence_penalty": 0.0, "frequency_penalty": 0.0, "repetition_penalty": 1.0,
+    "temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0,
+}  # fmt: skip
+"""The value of each number that has no effect."""
 _DEFAULT_TOKENS: Final = 16
 _UNLIMITED: Final = 1 << 40
 # Fields of a chat that change nothing here; others are rarely set.
@@ -64,31 +51,16 @@ class SamplingDefaults:
 
 def sampling_defaults(config: Mapping[str, Any]) -> SamplingDefaults:
     """The defaults of a ``generation_config.json``; values of a wrong type are left out."""
-    values = {name: config[name] for name in _NUMBERS if isinstance(config.get(name), int | float)}
+    numbers = {name: config.get(name) for name in _NUMBERS}
+    values: dict[str, Any] = {
+        name: value
+        for name, value in numbers.items()
+        if isinstance(value, int | float) and math.isfinite(value)
+    }
     if isinstance(config.get("skip_special_tokens"), bool):
         values["skip_special_tokens"] = config["skip_special_tokens"]
     most = config.get("max_new_tokens")
     return SamplingDefaults(values, most if type(most) is int else None)
-
-
-def check_output_budget(most: int | None, name: str, max_model_len: int) -> None:
-    """Refuse a request for more output tokens than the context has, whatever its prompt is.
-
-    Args:
-        most: the most tokens that the request asks for; None for as many as fit.
-        name: the field that has this number.
-        max_model_len: the number of tokens of the longest context.
-
-    Raises:
-        ApiError: 400.
-    """
-    if most is not None and most > max_model_len:
-        raise refused(
-            f"{name}={most} cannot be greater than max_model_len={max_model_len}. Please request "
-            "fewer output tokens.",
-            name,
-            most,
-        )
 
 
 def sampling_params(
@@ -100,9 +72,6 @@ def sampling_params(
         request: the validated request.
         defaults: the model's defaults.
         left: the number of tokens that the context has room for behind the prompt.
-
-    Raises:
-        ApiError: 400: the engine refuses a value, or a value is too large for this prompt.
     """
     plain = _plain(request, defaults, left)
     if plain is not None:
@@ -110,39 +79,26 @@ def sampling_params(
     return _sampling_params(request, defaults, left)
 
 
-def check_sampling_params(
-    request: GenerationRequest, defaults: SamplingDefaults, left: int
-) -> None:
-    """Refuse what `sampling_params` refuses, which has the same arguments.
-
-    Raises:
-        ApiError: 400.
-    """
-    if _plain(request, defaults, left) is None:
-        _checked(request, defaults, left)
+def is_only_echo(request: GenerationRequest) -> bool:
+    """Whether the answer is to have the prompt and no tokens of its own."""
+    return isinstance(request, CompletionRequest) and bool(request.echo) and request.max_tokens == 0
 
 
 def structured_outputs(request: GenerationRequest) -> dict[str, Any] | None:
-    """The `structured_outputs` of a request, with its `response_format` and all keys of vLLM.
-
-    Raises:
-        ApiError: 400: there is more than one constraint, or none.
-    """
+    """The `structured_outputs` of a request, with its `response_format` and all keys of vLLM."""
     own, wanted = request.structured_outputs, request.response_format
     overrides: dict[str, Any] = {}
-    if isinstance(wanted, ResponseFormat):
-        if wanted.type == "json_object":
+    match wanted:
+        case {"type": "json_object"}:
             overrides["json_object"] = True
-        elif wanted.type == "json_schema":
-            overrides["json"] = wanted.json_schema and wanted.json_schema.json_schema
-    elif wanted is not None:
-        overrides["structural_tag"] = json.dumps(wanted.model_dump(by_alias=True))
-    if overrides:
-        given = {} if own is None else dataclasses.asdict(own)
-        own = StructuredOutputsParams(**given | overrides)
-    if own is None:
+        case {"type": "json_schema", "json_schema": {"schema": schema}}:
+            overrides["json"] = schema
+        case {"type": "structural_tag"}:
+            overrides["structural_tag"] = json.dumps(wanted)
+    if own is None and not overrides:
         return None
-    return dataclasses.asdict(own) | {"_backend": None, "_backend_was_auto": False}
+    given = dataclasses.asdict(own or StructuredOutputsParams())
+    return given | overrides | {"_backend": None, "_backend_was_auto": False}
 
 
 def _plain(
@@ -161,32 +117,12 @@ def _without_options(kind: type[GenerationRequest], defaults: SamplingDefaults) 
     return _sampling_params(kind.model_construct(), defaults, _UNLIMITED)
 
 
-class _Checked(NamedTuple):
-    """The parameters that can be refused, after their checks."""
-
-    numbers: dict[str, float]
-    wanted: RequestedOutput
-    max_tokens: int
-    stop: list[str]
-    structured: dict[str, Any] | None
-    biases: dict[str, float] | None
-
-
-def _checked(request: GenerationRequest, defaults: SamplingDefaults, left: int) -> _Checked:
-    numbers = {name: _number(request, name, defaults) for name in _NUMBERS}
-    stop = [request.stop] if isinstance(request.stop, str) else request.stop or []
-    wanted = request.requested_output()
-    structured = structured_outputs(request)
-    biases = _logit_bias(request.logit_bias)
-    max_tokens = _tokens_of_answer(wanted, defaults, left)
-    _check_values(request, numbers, wanted.answers, max_tokens, stop)
-    return _Checked(numbers, wanted, max_tokens, stop, structured, biases)
-
-
 def _sampling_params(
     request: GenerationRequest, defaults: SamplingDefaults, left: int
 ) -> dict[str, Any]:
-    numbers, wanted, max_tokens, stop, structured, biases = _checked(request, defaults, left)
+    numbers = {name: _number(request, name, defaults) for name in _NUMBERS}
+    stop = [request.stop] if isinstance(request.stop, str) else request.stop or []
+    wanted = _requested_output(request)
     skip = request.skip_special_tokens
     if skip is None:
         skip = defaults.values.get("skip_special_tokens", True)
@@ -215,7 +151,7 @@ def _sampling_params(
         ("stop", stop, None),
         ("stop_token_ids", list(dict.fromkeys(request.stop_token_ids or ())), None),
         ("ignore_eos", request.ignore_eos, False),
-        ("max_tokens", max_tokens, _DEFAULT_TOKENS),
+        ("max_tokens", _tokens_of_answer(wanted, defaults, left), _DEFAULT_TOKENS),
         ("min_tokens", request.min_tokens, 0),
         ("logprobs", logprobs, None),
         ("prompt_logprobs", request.prompt_scores, None),
@@ -227,8 +163,8 @@ def _sampling_params(
         ("stream_interval", request.stream_interval, None),
         ("skip_clone", True, None),
         ("output_text_buffer_length", held_back, 0),
-        ("structured_outputs", structured, None),
-        ("logit_bias", biases, None),
+        ("structured_outputs", structured_outputs(request), None),
+        ("logit_bias", _logit_bias(request.logit_bias), None),
         ("allowed_token_ids", request.allowed_token_ids, None),
         ("extra_args", extra_args, None),
         ("bad_words", list(dict.fromkeys(request.bad_words)), None),
@@ -238,6 +174,36 @@ def _sampling_params(
         ("routed_experts_prompt_start", request.routed_experts_prompt_start, 0),
     ]
     return {name: value for name, value, left_out in optional if value != left_out}
+
+
+class RequestedOutput(NamedTuple):
+    """The output that a request asks for, in fields that chats and completions do not share.
+
+    Attributes:
+        answers: the number of answers.
+        max_tokens: the most tokens an answer may have; None for as many as fit.
+        logprobs: the number of log probabilities for each token of the answer; None for none.
+        only_echo: whether the answer is to have the prompt and no tokens of its own.
+    """
+
+    answers: int
+    max_tokens: int | None
+    logprobs: int | None
+    only_echo: bool = False
+
+
+def _requested_output(request: GenerationRequest) -> RequestedOutput:
+    if isinstance(request, CompletionRequest):
+        answers = 1 if request.n is None else request.n
+        echo = is_only_echo(request)
+        return RequestedOutput(answers, request.max_tokens, request.logprobs, echo)
+    chat = cast("ChatCompletionRequest", request)
+    most = chat.max_completion_tokens
+    return RequestedOutput(
+        1 if chat.n is None else chat.n,
+        chat.max_tokens if most is None else most,
+        chat.top_logprobs if chat.logprobs else None,
+    )
 
 
 def _tokens_of_answer(request: RequestedOutput, defaults: SamplingDefaults, left: int) -> int:
@@ -251,65 +217,19 @@ def _number(request: GenerationRequest, name: str, defaults: SamplingDefaults) -
     given: float | None = getattr(request, name)
     if given is not None:
         return given
-    default = defaults.values.get(name, _NUMBERS[name][0])
+    default = defaults.values.get(name, _NUMBERS[name])
     return int(default) if name == "top_k" else float(default)
-
-
-def _check_values(
-    request: GenerationRequest,
-    numbers: Mapping[str, float],
-    n: int,
-    max_tokens: int,
-    stop: list[str],
-) -> None:
-    """Refuse the values that vLLM's `SamplingParams` refuse, in the same order."""
-    require(1 <= n <= _MOST_ANSWERS, f"n must be from 1 to {_MOST_ANSWERS}, got {n}.")
-    _check_extra_args(request)
-    for name, (_, low, high, words) in _NUMBERS.items():
-        value, param = numbers[name], name if name in _NAMED_IN_PARAM else None
-        within = low <= value <= high and math.isfinite(value)
-        require(within, f"{name} must be {words}, got {value}.", param, value)
-    at_least_one = f"max_tokens must be at least 1, got {max_tokens}."
-    require(max_tokens > 0, at_least_one, "max_tokens", max_tokens)
-    fits = 0 <= request.min_tokens <= max_tokens
-    require(fits, f"min_tokens must be in [0, max_tokens={max_tokens}].")
-    require(all(stop), "stop cannot contain an empty string.")
-    require(all(request.bad_words), "bad_words cannot contain an empty string.")
-    greedy = numbers["temperature"] == 0
-    require(n == 1 or not greedy, f"n must be 1 when using greedy sampling, got {n}.")
 
 
 def _logit_bias(biases: Mapping[str, float] | None) -> dict[str, float] | None:
     """The biases by token ID, each within 100 of 0."""
     if biases is None:
         return None
+    return {_token(key): min(100.0, max(-100.0, bias)) for key, bias in biases.items()}
+
+
+def _token(key: str) -> str:
     try:
-        ids = [int(key) for key in biases]
-    except ValueError:
-        raise refused(
-            "logit_bias contains key(s) that cannot be converted to integer token IDs: "
-            f"{quoted(list(biases))}",
-            "logit_bias",
-        ) from None
-    return {
-        str(token_id): min(100.0, max(-100.0, bias))
-        for token_id, bias in zip(ids, biases.values(), strict=True)
-    }
-
-
-def _check_extra_args(request: GenerationRequest) -> None:
-    """Refuse integers that MessagePack cannot hold, in which these fields go to the engine."""
-    pending: list[object] = [
-        request.vllm_xargs, request.kv_transfer_params, request.ec_transfer_params,
-    ]  # fmt: skip
-    while pending:
-        value = pending.pop()
-        require(
-            not isinstance(value, int) or _LOWEST <= value <= _HIGHEST,
-            "extra_args integers must be between -2**63 and 2**64 - 1.",
-            "extra_args",
-        )
-        if isinstance(value, dict):
-            pending += value.values()
-        elif isinstance(value, list):
-            pending += value
+        return str(int(key))
+    except ValueError:  # which the engine refuses
+        return key
