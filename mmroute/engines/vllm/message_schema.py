@@ -178,7 +178,7 @@ def is_plain_part(part: object) -> bool:
         link = part.get("image_url")
         return (
             type(link) is dict
-            and type(link.get("url")) is str
+            and isinstance(link.get("url"), str)  # or the URL of a decoded file
             and link.get("detail", "auto") in _DETAILS
         )
     return kind == "image"

@@ -230,13 +230,13 @@ def _url(part: Mapping[str, Any], kind: str) -> str | None:
     if kind == "input_audio":
         data = link.get("data") if isinstance(link, OBJECT) else bool(link)
         url = f"data:audio/wav;base64,{data}" if isinstance(data, str) and data else data
-    elif _is_told_by_keys(part) or is_plain_part(part):
-        url = link.get("url") if isinstance(link, OBJECT) else link
     else:
-        from mmroute.engines.judging import judged
-        from mmroute.engines.vllm.message_types import LINKED
+        if not _is_told_by_keys(part) and not is_plain_part(part):
+            from mmroute.engines.judging import judged
+            from mmroute.engines.vllm.message_types import LINKED
 
-        url = judged(LINKED[kind].validate_python, part, kind)[kind]["url"]
+            judged(LINKED[kind].validate_python, part, kind)
+        url = link.get("url") if isinstance(link, OBJECT) else link
     if not url and part.get("uuid") is not None:
         return None
     if isinstance(url, str) and url[:_LONGEST_SCHEME].lower().startswith(_SCHEMES):

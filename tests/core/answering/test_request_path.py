@@ -268,6 +268,9 @@ def test_one_uuid_names_one_image(normalizer: Callable[[str], Normalizer]) -> No
 
 MALFORMED: dict[str, list[Any]] = {
     "a null name": [{"role": "user", "content": "hi", "name": None}],
+    "a part without a text beside such reasoning": [
+        {"role": "user", "content": [{"type": "text"}], "reasoning": 5}
+    ],
     "reasoning in a role of its own": [{"role": "x", "content": "a", "reasoning": 5}],
     "reasoning of a tool without an ID": [{"role": "tool", "content": "a", "reasoning": 5}],
     "null calls beside null": [{"role": "assistant", "content": None, "tool_calls": None}],
@@ -305,6 +308,11 @@ AS_WITHOUT: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         ("name",),
     ),
     "null calls": ({"role": "user", "content": "a", "tool_calls": None}, ("tool_calls",)),
+    "a user's odd calls": ({"role": "user", "content": "a", "tool_calls": ["a"]}, ("tool_calls",)),
+    "calls that are text": (
+        {"role": "assistant", "content": "a", "tool_calls": ""},
+        ("tool_calls",),
+    ),
     "an empty object": ({"role": "assistant", "content": {}, "refusal": None}, ("content",)),
 }
 
@@ -322,10 +330,7 @@ def test_fields_that_only_some_types_check(
 
 
 UNCOVERED: dict[str, dict[str, Any]] = {
-    "parts beside reasoning": {"role": "user", "content": [{"type": "text"}], "reasoning": 5},
     "embeddings": {"role": "user", "content": "a", "reasoning": {"type": "prompt_embeds"}},
-    "a user's odd calls": {"role": "user", "content": "a", "tool_calls": ["a"]},
-    "calls that are text": {"role": "assistant", "content": "a", "tool_calls": ""},
     "another API's message": {"role": "user", "content": "x", "author": {"role": "user"}},
 }
 

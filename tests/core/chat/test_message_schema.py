@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mmroute.engines.vllm import message_schema
+from mmroute.engines.vllm import messages as parsing
 from mmroute.engines.vllm.message_schema import LateParts, check_message, schema_skips_parts
 from mmroute.engines.vllm.messages import parse_chat, to_conversation
 from mmroute.errors import InexactError
@@ -60,33 +61,37 @@ def test_the_type_that_knows_more_of_a_message_is_taken(
     assert schema_skips_parts(check_message(message, 0)) is late
 
 
-texts = st.sampled_from(["t", ""])
+texts = st.sampled_from(["data:t", ""])
 texts_or_not = st.sampled_from(["t", "", None, 5])
-links: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
-    {"url": st.just("data:x")},
-    optional={"detail": st.sampled_from(["auto", "x", None, []]), "zz": st.just(1)},
+links = st.fixed_dictionaries({"url": st.just("data:x")}) | st.fixed_dictionaries(
+    {"url": texts, "detail": st.sampled_from(["auto", "x", None, []])}
 )
-parts = st.fixed_dictionaries(
-    {"type": st.sampled_from(["text", "image", "image_url"])},
-    optional={
-        "text": texts_or_not,
-        "image_url": links | texts,
-        "cache_control": st.just({}),
-        "prompt_cache_breakpoint": st.sampled_from([None, {"mode": "explicit"}]),
-    },
+marks = {
+    "cache_control": st.just({}),
+    "prompt_cache_breakpoint": st.sampled_from([None, {"mode": "explicit"}]),
+}
+parts = st.one_of(
+    st.fixed_dictionaries({"type": st.just("text"), "text": texts_or_not}, optional=marks),
+    st.fixed_dictionaries({"type": st.just("image_url"), "image_url": links}, optional=marks),
+    st.fixed_dictionaries({"type": st.just("image")}, optional=marks | {"image_url": links}),
 )
 called = st.fixed_dictionaries({"name": texts, "arguments": texts}, optional={"zz": st.just(1)})
-calls = st.fixed_dictionaries({"type": st.just("function"), "function": called, "id": texts_or_not})
+calls = st.fixed_dictionaries(
+    {"type": st.just("function"), "function": called, "id": st.sampled_from(["c", "c", "", 5])}
+)
+fields = dict.fromkeys(
+    ("name", "tool_call_id", "reasoning", "reasoning_content", "refusal", "audio"), texts_or_not
+)
 messages = st.fixed_dictionaries(
-    {"role": st.sampled_from(["user", "assistant", "tool", "system", "bot", "function"])},
-    optional={
-        "content": texts_or_not | st.lists(parts, max_size=2),
-        "tool_calls": st.none() | st.lists(calls, max_size=2),
-        **dict.fromkeys(
-            ("name", "tool_call_id", "reasoning", "reasoning_content", "refusal", "audio"),
-            texts_or_not,
-        ),
+    {
+        "role": st.sampled_from(["user", "assistant", "tool", "system", "bot", "function"]),
+        "content": st.lists(parts, max_size=2) | texts_or_not,
     },
+    optional=fields,
+)
+calling = st.fixed_dictionaries(
+    {"role": st.just("assistant"), "tool_calls": st.lists(calls, max_size=2)},
+    optional={"content": st.none() | texts, **fields},
 )
 
 
@@ -103,10 +108,15 @@ def outcome(message: dict[str, Any]) -> object:
         return error.reason
 
 
-@given(messages)
+@settings(max_examples=300)
+@given(messages | calling)
 def test_what_is_accepted_at_once_is_what_the_types_make_of_it(message: dict[str, Any]) -> None:
     quick = outcome(message)
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("_is_plain", "_has_plain_calls"):
-            patch.setattr(message_schema, name, lambda _: False)
+        for room, name in (
+            (message_schema, "_is_plain"),
+            (message_schema, "_has_plain_calls"),
+            (parsing, "is_plain_part"),
+        ):
+            patch.setattr(room, name, lambda _: False)
         assert quick == outcome(message)

@@ -309,7 +309,9 @@ def test_a_wrong_type_is_named_in_the_words_of_json() -> None:
     wrong_tool = {"messages": [{"role": "user", "content": "x"}], "tools": [tool]}
     lines = ["null", '{"messages": true}', '{"messages": [null]}', '{"prompt": ["a"]}', "[1]"]
     (answer,) = run("tokens", EMBEDDED_MODEL, stdin=json.dumps(wrong_tool)).stdout.splitlines()
-    assert "parameters must be of type object, found 'text'" in json.loads(answer)["message"]
+    message = json.loads(answer)["message"]
+    assert "parameters" in message
+    assert "found 'text'" in message
     answers = run("tokens", EMBEDDED_MODEL, stdin="\n".join(lines)).stdout.splitlines()
     found = [json.loads(answer)["message"].split("found ")[1].split(";")[0] for answer in answers]
     assert found == ["null", "true", "null", "array", "array"]
