@@ -199,6 +199,9 @@ class FamilySpec(FamilyHead):
     uncovered: tuple[Modality, ...] = ()
     """The modalities that the engine takes of some models of this family for which no table
     holds."""
+    together: bool = False
+    """Whether the engine needs the fields of every modality for an item of any. Where those of one
+    are not covered, no item is."""
     text_config: tuple[str, ...] = ("text_config",)
     """Where config.json has the configuration of the language model: the first of these that has a
     field counts. The empty text is config.json itself."""

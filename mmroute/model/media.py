@@ -93,7 +93,11 @@ class MediaResolver:
                 if error.reason not in _OF_ITEMS:
                     raise
                 self.values.within = ""
-                self.values.note(f"{modality}s", "refused", str(error))
+                left_out = self.family.media if self.family.together else [modality]
+                for one in left_out:
+                    self.values.note(f"{one}s", "refused", str(error))
+                if self.family.together:
+                    return {}
         return media
 
     def uncovered(self, media: Mapping[Modality, MediaRules]) -> Mapping[Modality, str]:
