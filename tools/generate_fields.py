@@ -26,7 +26,7 @@ about the model as it is are named on standard error, and are not asked again.
 
 Directories that decide a rule are kept with vLLM's answers: ``--vectors LINES`` asks again about
 those that the lines of a file name, and writes lines as in
-``tests/core/conformance/vectors/fields.jsonl``.
+``tests/core/conformance/vectors/changed/fields.jsonl``.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from mmroute.lab.specs.field_changes import TEMPLATE
 from mmroute.lab.specs.field_checks import lay
 from mmroute.model.resolve import resolve_model
 
-LINES: Final = (VECTORS / "fields.jsonl").read_text(encoding="utf-8").splitlines()
+LINES: Final = (VECTORS / "changed" / "fields.jsonl").read_text(encoding="utf-8").splitlines()
 CHANGED: Final[dict[str, list[dict[str, Any]]]] = {}
 for _vector in map(json.loads, LINES):
     CHANGED.setdefault(_vector["model"], []).append(_vector)
