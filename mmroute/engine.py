@@ -24,7 +24,6 @@ from typing import (
 )
 
 from mmroute.errors import ModelError, Reason, nearest
-from mmroute.plugins import Registry
 from mmroute.requests.items import Modality
 
 if TYPE_CHECKING:
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from mmroute.geometry.frame_sampling import Frames
     from mmroute.hashing.hashes import Hashes
     from mmroute.model_directory import JsonValue, ModelFiles
+    from mmroute.plugins import Registry
     from mmroute.requests.items import Identity, IdentityForm, Item, Items
     from mmroute.requests.request import Request
     from mmroute.reuse.fast_paths import FastPaths
@@ -405,14 +405,17 @@ class Engine(Models, Chats, Processors, Protocol):
         """
 
 
-_ENGINES: Final = Registry("engine", "mmroute.engines", {})
-"""Each is a function of a version that returns it, or the newest one for an empty text."""
-
-
 @cache
+def _engines() -> Registry:
+    """Functions of a version that return it, or the newest one for an empty text."""
+    from mmroute.plugins import Registry  # takes a tenth of what importing mmroute does
+
+    return Registry("engine", "mmroute.engines", {})
+
+
 def engine_names() -> list[str]:
     """The names of engines that are installed."""
-    return sorted(_ENGINES.entries)
+    return sorted(_engines().entries)
 
 
 def find_engine(name: str) -> Engine:
@@ -422,8 +425,8 @@ def find_engine(name: str) -> Engine:
         ModelError: `unknown_backend`.
     """
     engine, equals, version = name.partition("==")
-    if engine in _ENGINES.entries and bool(equals) == bool(version):
-        found: Engine = _ENGINES.find(engine)(version)
+    if engine in _engines().entries and bool(equals) == bool(version):
+        found: Engine = _engines().find(engine)(version)
         return found
     known = engine_names()
     near = nearest(name, known)
