@@ -51,6 +51,13 @@ class EngineSettings(Protocol):
     """The settings with which an engine was started: a frozen class of the engine's own."""
 
     engine: ClassVar[str]
+    """The name by which `find_engine` finds what was started."""
+    frontend: ClassVar[str]
+    """The API server in front of the engine."""
+
+    @property
+    def loras(self) -> Mapping[str, str]:
+        """The path of each adapter, by the name that a request may give as its model."""
 
     @property
     def model_string(self) -> str | None:

@@ -62,6 +62,7 @@ class HashSettings:
         block_size_from: the address of the KV events that tell `block_size`; empty if none do.
         prefix_step: the engine keeps prefixes only in steps of this many blocks; a shorter rest is
             published with the next full step.
+        of_units: whether `block_size` is of units, of which a block has several.
         chosen_by_engine: whether the engine chooses `block_size`: for hybrid models, and under
             context parallelism.
         seed: the engine's PYTHONHASHSEED; None if it is not set.
@@ -78,6 +79,7 @@ class HashSettings:
     block_size_guessed: bool = False
     block_size_from: str = ""
     prefix_step: int = 1
+    of_units: bool = False
     chosen_by_engine: bool = False
     seed: str | None = None
     model_id: str = ""

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from mmroute.engines.vllm.settings import VllmSettings
+from mmroute.engine import EngineSettings
 from mmroute.errors import ModelError, quoted
 from mmroute.server.api import Cost
 from mmroute.server.api_errors import ApiError, invalid_body
@@ -137,7 +137,7 @@ def _source(request: AddModelRequest, before: ModelSource) -> ModelSource:
     if request.engine_args is not None:
         model_id = request.model_id  # the command line has the engine's model string
         try:
-            settings = VllmSettings.from_args(request.engine_args)
+            settings = EngineSettings.from_args(request.engine_args)
         except ModelError as error:
             raise invalid_body(str(error), "body.engine_args") from None
     return dataclasses.replace(

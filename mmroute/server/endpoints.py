@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from mmroute.answering.hash_forms import BlockForm, HashForm
 from mmroute.answering.stages import Stage
+from mmroute.engine import PYTHON
 from mmroute.engines.frontends import Frontend
 from mmroute.errors import RandomSeedError, Reason, quoted
 from mmroute.hashing import Algorithm, none_hash
@@ -325,7 +326,7 @@ class Endpoints:
 
 
 def _frontend(asked: Entry | None) -> Frontend:
-    return Frontend.PYTHON if asked is None else asked.source.engine_settings.frontend
+    return Frontend(PYTHON if asked is None else asked.source.engine_settings.frontend)
 
 
 def _check_content(head: Head) -> None:

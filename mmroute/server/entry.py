@@ -81,11 +81,10 @@ class Entry:
     def block_size_matches(self) -> bool | None:
         """Whether the KV events tell the given block size; None if there are not both of them."""
         given, told = self.given_block_size, self.told_block_size
-        if given is None or told is None:
+        if self.loaded is None or given is None or told is None:
             return None
-        # Events have the sizes of blocks, each of several units if the engine hashes units of them.
-        unit = self.source.engine_settings.hash_block_size
-        return told == given if unit is None else told % unit == 0
+        of_units = self.loaded.model.hashing.settings.of_units  # events have the sizes of blocks
+        return told % given == 0 if of_units else told == given
 
     def tell_block_size(self, size: int) -> None:
         """Take the number of tokens under one hash by the engine's KV events."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from mmroute.answering.stages import Stopwatch
-from mmroute.engine import find_engine
-from mmroute.engines.vllm.settings import VllmSettings
+from mmroute.engine import DEFAULT, EngineSettings, find_engine
 from mmroute.errors import ModelError, Reason, install_command
 from mmroute.health.self_check import check_model
 from mmroute.images.known_files import KnownFiles
@@ -24,7 +23,6 @@ from mmroute.server.api import APIS, ServedModel, find_api
 
 _LOG: Final = logging.getLogger(__name__)
 _WORKERS: Final = "grpc://"
-_NO_SETTINGS: Final = VllmSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +47,8 @@ class ModelSource:
     names: tuple[str, ...]
     model_id: str | None = None
     revision: str | None = None
-    backend: str = "vllm"
-    engine_settings: VllmSettings = _NO_SETTINGS
+    backend: str = DEFAULT
+    engine_settings: EngineSettings = field(default_factory=lambda: find_engine(DEFAULT).settings)
     events: str | None = None
 
     @property

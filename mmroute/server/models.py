@@ -16,9 +16,8 @@ from http import HTTPStatus
 from typing import Final, Literal
 
 from mmroute.answering.stages import Stopwatch
-from mmroute.engine import Engine, find_engine
+from mmroute.engine import DEFAULT, Engine, find_engine
 from mmroute.engines.frontends import Frontend, of_frontend
-from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.images.known_files import KnownFiles
 from mmroute.net.links import ImageLinks
 from mmroute.reuse.fast_paths import FastPaths
@@ -96,7 +95,7 @@ class Models:
         if not self._first:
             raise ValueError("at least one model must be served")
         self.backend_name: Final = sources[0].backend
-        self.frontend: Final = sources[0].engine_settings.frontend
+        self.frontend: Final = Frontend(sources[0].engine_settings.frontend)
         self._default = sources[0].names[0]
         self.created: Final = int(time.time())
         self.tell: Callable[[Change], object] | None = None
@@ -188,7 +187,7 @@ class Models:
         with self._lock:
             current = self.entry(name)
             self._check_free(source, current)
-            self.frontends.add(source.engine_settings.frontend)
+            self.frontends.add(Frontend(source.engine_settings.frontend))
             new = current.replacement = Entry(source)
             loading = self._load(source)
             new.wait_for(loading)
@@ -274,7 +273,7 @@ class Models:
         asked = self.asked(body)
         if asked is not None:
             return asked.schema(path)
-        return default_api().schema(path, self.backend_name, VllmSettings())
+        return default_api().schema(path, self.backend_name, find_engine(DEFAULT).settings)
 
     def find(self, name: str | None) -> ServedModel:
         """The model that a request asks for; the first one if it names none.
@@ -315,7 +314,7 @@ class Models:
         if not source.names:
             raise ValueError(f"{source.model} must be served by at least one name")
         self._check_free(source, None)
-        self.frontends.add(source.engine_settings.frontend)
+        self.frontends.add(Frontend(source.engine_settings.frontend))
         entry = Entry(source)
         self._by_name = {**self._by_name, **dict.fromkeys(source.served, entry)}
         return entry

@@ -19,7 +19,7 @@ from starlette.testclient import TestClient
 from mmroute import ImageSize, InexactError, Lora, Normalizer, Reason
 from mmroute.cli import main
 from mmroute.engines.vllm.item_metadata import mm_metadata
-from mmroute.engines.vllm.settings import VllmSettings
+from mmroute.engines.vllm.settings import VllmSettings, as_vllm
 from mmroute.errors import RandomSeedWarning
 from mmroute.server import ModelSource, ServerSettings
 from mmroute.server.api_errors import REFUSED_BY_ENGINE, USUALLY_REFUSED
@@ -309,7 +309,7 @@ def test_the_seed_of_the_command_is_the_engine_s(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("mmroute.server.run.serve", lambda sources, *_: started.append(sources))
     for seed, line in (("7", "vllm serve m"), ("8", "PYTHONHASHSEED=7 vllm serve m")):
         assert main(["serve", "m", "--hash-seed", seed, "--engine-args", line]) == 0
-        assert [source.engine_settings.hash_seed for source in started[-1]] == [seed]
+        assert [as_vllm(source.engine_settings).hash_seed for source in started[-1]] == [seed]
 
 
 def test_a_model_that_several_serve_is_loaded_once(small_model: Callable[[str], Path]) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Self
 
-from mmroute.engine import EngineSettings
+from mmroute.engine import PYTHON, EngineSettings
 from mmroute.errors import ModelError, Reason, quoted
 
 RUST_REFUSED: Final = (
@@ -50,6 +50,8 @@ class SglangSettings(EngineSettings):
     """
 
     engine: ClassVar[str] = "sglang"
+    frontend: ClassVar[str] = PYTHON
+    loras: ClassVar[Mapping[str, str]] = {}
     model: str | None = None
     served_names: tuple[str, ...] = ()
     revision: str | None = None

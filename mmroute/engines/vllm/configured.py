@@ -12,7 +12,8 @@ from mmroute.chat import Chat
 from mmroute.engine import Context
 from mmroute.engines.vllm.hashes import VllmHashes
 from mmroute.engines.vllm.overrides import check_overrides, overridden_text
-from mmroute.engines.vllm.settings import OWN_TOKENIZER_MODES, VllmSettings
+from mmroute.engines.vllm.serve_options import OWN_TOKENIZER_MODES
+from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.errors import ModelError, Reason, malformed, quoted, shortened
 from mmroute.families.matching import check_generates, match_family
 from mmroute.families.spec import FamilySpec
@@ -199,6 +200,7 @@ def configured_hashing(
         block_size=size or (None if chosen else known.block_size),
         block_size_guessed=size is None and not chosen and known.block_size is not None,
         prefix_step=_prefix_step(family, settings, target),
+        of_units=settings.hash_block_size is not None,
         chosen_by_engine=chosen,
         seed=settings.hash_seed,
         model_id=model_id,

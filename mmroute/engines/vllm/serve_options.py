@@ -22,3 +22,7 @@ LISTS: Final[frozenset[str]] = frozenset(_OPTIONS["lists"])
 # ``-O3`` is rewritten before the parser sees it.
 SHORT: Final[dict[str, str]] = {**_OPTIONS["short"], "-O": "optimization-level"}
 """Short name -> long name."""
+OWN_TOKENIZER_MODES: Final = (
+    "deepseek_v32", "deepseek_v4", "deepseek_v41", "inkling", "kimi_k3", "mistral",
+)  # fmt: skip
+"""The values of ``--tokenizer-mode`` that name a tokenizer or a chat renderer of its own."""

@@ -12,10 +12,6 @@ from mmroute.engines.frontends import Frontend
 from mmroute.errors import ModelError, Reason, quoted
 from mmroute.requests.items import Modality
 
-OWN_TOKENIZER_MODES: Final = (
-    "deepseek_v32", "deepseek_v4", "deepseek_v41", "inkling", "kimi_k3", "mistral",
-)  # fmt: skip
-"""The values of ``--tokenizer-mode`` that name a tokenizer or a chat renderer of its own."""
 _POSITIVE: Final = ("max_model_len", "max_num_batched_tokens", "block_size", "max_image_pixels",
              "max_decoded_bytes")  # fmt: skip
 
@@ -105,7 +101,7 @@ class VllmSettings(EngineSettings):
     """
 
     engine: ClassVar[str] = "vllm"
-    frontend: ClassVar[Frontend] = Frontend.PYTHON
+    frontend: ClassVar[str] = Frontend.PYTHON
     not_of_prompts: ClassVar[tuple[str, ...]] = (*OF_HASHES, *_OF_ANSWERS)
     model: str | None = None
     served_names: tuple[str, ...] = ()

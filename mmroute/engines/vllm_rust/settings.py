@@ -14,5 +14,5 @@ class RustSettings(VllmSettings):
     """The options of vLLM with VLLM_USE_RUST_FRONTEND=1. Its chats depend on the parsers, too."""
 
     engine: ClassVar[str] = "vllm-rust"
-    frontend: ClassVar[Frontend] = Frontend.RUST
+    frontend: ClassVar[str] = Frontend.RUST
     not_of_prompts: ClassVar[tuple[str, ...]] = OF_HASHES

@@ -15,6 +15,7 @@ from comparison import expanded, read_vectors, request_of, with_files
 from image_vectors import IMAGE_VECTORS, file_urls
 
 from mmroute import ModelError
+from mmroute.engines.vllm.settings import as_vllm
 from mmroute.server.loading import ModelSource
 from mmroute.server.ray import IngressTokenizer
 from mmroute.server.ray.prompts import PromptIds
@@ -124,7 +125,7 @@ def test_the_engines_options_are_those_of_the_llm_config(monkeypatch: pytest.Mon
             },
         )
     )
-    settings = source.engine_settings
+    settings = as_vllm(source.engine_settings)
     assert (source.model, source.names, source.backend) == (
         "org/model",
         ("served",),

@@ -73,7 +73,7 @@ class Explainer:
         self._alone = alone
         self._engine_model = "" if running is None else running.model_string
         self._frontend_known = (
-            running is not None and running.frontend is model.engine.release.frontend
+            running is not None and running.frontend == model.engine.release.frontend
         )
         self._found: HashedWith | None = None
         self._arguments: list[Mapping[str, Any]] = []

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from mmroute.engine import EngineSettings
+from mmroute.engines.frontends import Frontend
 from mmroute.engines.vllm.bodies.chat_completion import ChatCompletionRequest
 from mmroute.engines.vllm.bodies.completion import CompletionRequest
 from mmroute.engines.vllm.bodies.messages import (
@@ -109,7 +110,7 @@ class VllmApi:
 
     def schema(self, path: str, backend: str, settings: EngineSettings) -> Schema[Any]:
         known = self.own.get(path, path)
-        frontend = as_vllm(settings).frontend
+        frontend = Frontend(settings.frontend)
         return schema_of(known, release_of(backend), frontend, self.routes[path].request)
 
     def load(self, normalizer: Normalizer, name: str, settings: EngineSettings) -> LoadedModel:
