@@ -283,8 +283,6 @@ def cases(setting: str) -> Iterator[tuple[str, dict[str, Any]]]:
     if setting == "processor arguments of requests":
         own = {"max_pixels": 6272}
         yield "own arguments", chat(picture(96, 64), text, mm_processor_kwargs=own)
-        empty: dict[str, Any] = {"text_kwargs": {}, "common_kwargs": {}}
-        yield "no arguments", chat(picture(40, 56), text, mm_processor_kwargs=empty)
         on_blue = {"image_mode": "RGB", "rgba_background_color": [1, 2, 255]}
         for name, reading in ("on blue", on_blue), ("as RGB", {"image_mode": "RGB"}):
             yield name, chat(_transparent(), text, media_io_kwargs={"image": reading})

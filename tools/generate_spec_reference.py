@@ -29,8 +29,7 @@ from mmroute.families.lookup import Lookup, TokenLookup
 from mmroute.families.media import MediaSpec
 from mmroute.families.processors import ProcessorSpec
 from mmroute.families.spec import ChatSpec, FamilySpec, KvPageSpec, TokenizerSpec
-from mmroute.geometry.argument import Argument, Kind, Where
-from mmroute.geometry.arguments import Others
+from mmroute.geometry.arguments import Argument, Kind, Where
 from mmroute.geometry.registry import GRIDS, LAYOUTS
 from mmroute.model_directory import FieldRef
 from mmroute.placement.rules import PLACEMENTS
@@ -88,7 +87,6 @@ def page() -> str:
     for title, words in (
         ("Kinds of an argument's value: `kind`", Kind),
         ("Places of an argument: `where`", Where),
-        ("Other arguments: `other_arguments`", Others),
     ):
         rows = [f"| `{name}` | {meaning} |" for name, meaning in _members(words)]
         parts += ["", f"## {title}", "", "| word | meaning |", "| --- | --- |", *rows]

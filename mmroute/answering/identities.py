@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     from mmroute.answering.prepared import Prepared
     from mmroute.model.resolved import ResolvedModel
     from mmroute.placement import PlaceholderRange
-    from mmroute.requests.request import Request
 
-_NO_OVERRIDES: Final = Overrides({}, {})
 _NO_FLAGS: Final[Mapping[str, bool]] = {}
 _MOST_KEPT: Final = 64  # identities of one image
 
@@ -74,7 +72,7 @@ def _of_modality(
     geometry = prepared.geometries[modality]
     flag = rules.identity_flag
     flags = {flag.name: _holds(flag, len(items), geometry)} if flag else _NO_FLAGS
-    overrides = _overrides(model, request, modality)
+    overrides = Overrides(request.mm_processor_kwargs, request.media_io_kwargs)
     key = (naming.identify, model.model_id, rules.identity, *flags.values())
     by_lora = f"{request.lora.name}:" if request.lora and naming.lora_first else ""
     identities: list[Identity | None] = []
@@ -105,13 +103,3 @@ def _of_modality(
 def _holds(flag: IdentityFlag, count: int, geometry: Geometry) -> bool:
     number: bool = not flag.number or getattr(geometry.grid, flag.number)
     return number and count <= flag.most_items
-
-
-def _overrides(model: ResolvedModel, request: Request, modality: Modality) -> Overrides:
-    """The request's overrides, without the processor's arguments that identities do not cover."""
-    kwargs, media_io = request.mm_processor_kwargs, request.media_io_kwargs
-    if not kwargs and not media_io:
-        return _NO_OVERRIDES
-    if unnamed := model.media[modality].unnamed & kwargs.keys():
-        kwargs = {name: value for name, value in kwargs.items() if name not in unnamed}
-    return Overrides(kwargs, media_io)

@@ -27,7 +27,6 @@ from mmroute.chat import Continued
 from mmroute.errors import (
     InexactError,
     Reason,
-    argument_refused,
     image_refused,
     invalid,
     item_refused,
@@ -191,14 +190,6 @@ def geometry_of(model: ResolvedModel, request: Request, modality: Modality) -> G
     processor, media_io = request.mm_processor_kwargs, request.media_io_kwargs
     if not processor and not media_io:
         return rules.geometry
-    images_kwargs = processor.get("images_kwargs")
-    if images_kwargs and modality is not Modality.IMAGE:
-        # The engine's processor checks them even if there is no image.
-        images = model.media.get(Modality.IMAGE)
-        if images is None:
-            wanted = "absent for a model of which no images are covered"
-            raise argument_refused("mm_processor_kwargs.images_kwargs", images_kwargs, wanted)
-        images.overridden(Overrides({"images_kwargs": images_kwargs}, {}))
     return rules.overridden(Overrides(processor, media_io.get(modality, {})))
 
 

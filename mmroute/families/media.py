@@ -19,16 +19,15 @@ from pydantic import (
 from mmroute.errors import did_you_mean
 from mmroute.families.conditions import Conditions
 from mmroute.families.lookup import Ref, Strict, Value
-from mmroute.geometry.argument import Argument
-from mmroute.geometry.arguments import Arguments, Others
+from mmroute.geometry.arguments import Argument
 from mmroute.geometry.metadata import FIELD_TYPES, OF_GRIDS, VALUES, FieldRule
 from mmroute.geometry.registry import GRIDS, LAYOUTS
 from mmroute.plugins import Registry
-from mmroute.requests.items import IdentityFlag, IdentityForm, Modality
+from mmroute.requests.items import IdentityFlag, IdentityForm
 
 
 def _as_argument(accepted: object) -> object:
-    """An argument that is written shortly: what it changes, or false for one that is refused.
+    """An argument that is written shortly: what it changes.
 
     >>> _as_argument("max_tiles")
     {'sets': ('max_tiles',)}
@@ -37,7 +36,7 @@ def _as_argument(accepted: object) -> object:
         accepted = {"sets": accepted}
     if isinstance(accepted, Mapping) and isinstance(accepted.get("sets"), str):
         accepted = {**accepted, "sets": (accepted["sets"],)}
-    return {"where": "nowhere"} if accepted is False else accepted
+    return accepted
 
 
 def _as_field(field: object) -> object:
@@ -108,24 +107,19 @@ class MediaSpec(Strict):
     layout: Named = Named(name="fill")
     """The layout, which writes what stands in an item's place, and its words: tokens and texts; see
     `mmroute.model.words`."""
-    accepts: Mapping[str, Annotated[Argument, BeforeValidator(_as_argument)]] = Field(
-        default_factory=dict
-    )
-    """The arguments of requests that the engine's processor takes, and what each changes."""
+    accepts: Annotated[
+        Mapping[str, Annotated[Argument, BeforeValidator(_as_argument)]],
+        BeforeValidator(lambda table: {} if table is False else table),
+    ] = Field(default_factory=dict)
+    """The arguments of requests that are followed, and what each changes; any other is refused.
+    False where the family's own processor takes none of those of the class."""
     planned_by: Mapping[str, str] | None = None
     """The arguments in the engine's settings that change the item it plans its encoder cache with,
     as ``size.longest_edge``, each with the grid's number that it changes in the plan. Without this
     table, those that change counts change the plan as well."""
-    other_arguments: Others = Others.IGNORED
-    """What the engine does with arguments that `accepts` does not have."""
     metadata: Mapping[str, Annotated[FieldRule, BeforeValidator(_as_field)]] | None = None
     """The fields that the engine's processor returns beside tensors, in its order. Without this
     table they were not compared."""
-    checked_for_videos: tuple[str, ...] = ()
-    """Counts that the model's video processor also checks in requests with images alone."""
-    processor_reads: tuple[str, ...] | None = None
-    """Names that this video processor reads beside those that all of them read. Not given:
-    unknown."""
     max_items: int | None = None
     """The most items in one prompt, if the engine takes fewer than of other families."""
     only_in_chats: bool = False
@@ -149,12 +143,11 @@ class MediaSpec(Strict):
             for name, rule in self.metadata.items()
         }
 
-    def arguments(self, modality: Modality) -> Arguments:
-        """The arguments of requests that change how such items are processed."""
+    @property
+    def arguments(self) -> Mapping[str, Argument]:
+        """The arguments of requests that are followed, by name."""
         types = GRIDS.types(self.grid.name)
-        named = {name: argument.of_type(types) for name, argument in self.accepts.items()}
-        reads = self.processor_reads
-        return Arguments(modality, named, self.other_arguments, self.checked_for_videos, reads)
+        return {name: argument.of_type(types) for name, argument in self.accepts.items()}
 
 
 def media_problems(

@@ -71,12 +71,6 @@ class ProcessorSpec(Strict):
     """The arguments of requests that the class takes."""
     metadata: Any = None
     """What the class returns beside tensors."""
-    other_arguments: Any = None
-    """What it does with other arguments."""
-    checked_for_videos: Any = None
-    """Counts that its video processor also checks in requests with images alone."""
-    processor_reads: Any = None
-    """Names that this video processor reads."""
 
     def media(self) -> dict[str, Any]:
         """The part of a modality's table that the class decides."""
@@ -150,9 +144,6 @@ def with_processors(table: Mapping[str, Any], files: ModelFiles | None = None) -
             if named != spec.name and named in names:
                 spec = find_processor(str(named))
             of_class = spec.media()
-            if "other_arguments" in media:  # the family's own processor reads them, and no others
-                of_class.pop("accepts", None)
-                of_class.pop("checked_for_videos", None)
             idle = media.get("idle", ())
             only = {name: what for name, what in of_class["only"].items() if name not in idle}
             only |= by_field(media.get("only", {}))

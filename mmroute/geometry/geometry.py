@@ -11,7 +11,6 @@ from itertools import count, repeat
 from typing import Any, Final, NoReturn
 
 from mmroute.errors import InexactError, Reason
-from mmroute.geometry.argument import Where
 from mmroute.geometry.arguments import Arguments
 from mmroute.geometry.frame_sampling import Frames, sampling_of
 from mmroute.geometry.grid import AnyGrid, CachePlan, Count, OneByOne, SampledVideos
@@ -51,20 +50,7 @@ class Geometry:
         grid = self.accepts.applied(self.grid, kwargs)
         if isinstance(grid, SampledVideos):
             grid = replace(grid, sampling=sampling_of(grid.sampler, overrides.media_io))
-        fields = self.fields if self._names_all(kwargs) else None
-        return Geometry(grid, self.layout, self.accepts, fields)
-
-    def _names_all(self, kwargs: Mapping[str, Any]) -> bool:
-        """Whether the spec names all arguments, and the engine counts by what it reads of them.
-
-        Others were compared for their tokens alone.
-        """
-        named = self.accepts.named
-        return all(
-            name in named and named[name].where is not Where.FLAT_READ
-            for scope, value in kwargs.items()
-            for name in (value if isinstance(value, Mapping) and scope != "size" else (scope,))
-        )
+        return Geometry(grid, self.layout, self.accepts, self.fields)
 
     def replacements(self, items: Sequence[Any], context: ModelContext) -> Iterator[Replacement]:
         """Yield the replacement of each item."""
@@ -76,9 +62,8 @@ class Geometry:
         if self.fields is None:
             raise InexactError(
                 Reason.METADATA_UNKNOWN,
-                f"the family spec has no [{self.accepts.modality}.metadata], or the request has an "
-                "argument that the spec does not name: what the engine's processor has beside its "
-                "tensors was not compared",
+                f"the family spec has no [{self.accepts.modality}.metadata]: what the engine's "
+                "processor has beside its tensors was not compared",
             )
         counts = self._counts(items, context)
         return metadata_of(

@@ -22,6 +22,7 @@ from mmroute.families.processors import (
 )
 from mmroute.families.spec import FamilySpec
 from mmroute.geometry import CachePlan, Geometry
+from mmroute.geometry.arguments import Arguments
 from mmroute.geometry.frame_sampling import BY_PROCESSOR, Sampler
 from mmroute.geometry.geometry import RefusedItems
 from mmroute.geometry.grid import AnyGrid, max_embeds
@@ -175,7 +176,6 @@ class MediaResolver:
             max_items=most if spec.max_items is None else min(most, spec.max_items),
             only_in_chats=spec.only_in_chats,
             identity=spec.identity,
-            unnamed=own.accepts.unnamed,
             identity_flag=spec.identity_flag,
             refused=self.engine.refused_media(modality),
         )
@@ -251,7 +251,8 @@ class MediaResolver:
         words = resolve_words(spec, self.tokenizer, self.tokens, self.values, modality)
         layout = LAYOUTS.find(spec.layout.name)(**words)
         rules = spec.metadata_rules(self._dtype())
-        return Geometry(grid, layout, spec.arguments(modality), rules)
+        listed = {one: other.arguments for one, other in self.family.media.items()}
+        return Geometry(grid, layout, Arguments(modality, listed), rules)
 
     def _dtype(self) -> str | None:
         """The type that the engine computes with; None where a GPU decides, as for float32.

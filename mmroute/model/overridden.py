@@ -23,7 +23,7 @@ def overriding(own: Geometry, engine: Engine) -> Callable[[Overrides], Geometry]
     """A model's geometry under the overrides of requests to an engine."""
 
     def changed(overrides: Overrides) -> Geometry:
-        processor = engine.processor_kwargs(own.accepts.with_edges(overrides.processor))
+        processor = engine.processor_kwargs(overrides.processor)
         if not processor and not overrides.media_io:
             return own
         return own.with_overrides(Overrides(processor, overrides.media_io))

@@ -49,7 +49,6 @@ class MediaRules:
         max_items: the most items in one prompt.
         only_in_chats: whether the engine refuses items beside a prompt.
         identity: the data that the engine hashes for an item without a uuid.
-        unnamed: the arguments of requests that identities do not cover.
         identity_flag: a further value that the engine hashes with every item; None for none.
         refused: the reason why no item is covered under the engine's settings; empty if they are.
     """
@@ -61,7 +60,6 @@ class MediaRules:
     max_items: int
     only_in_chats: bool
     identity: IdentityForm
-    unnamed: frozenset[str]
     identity_flag: IdentityFlag | None
     refused: str = ""
 

@@ -159,8 +159,6 @@ def requests() -> list[dict[str, Any]]:
     processor = {
         "mm_processor_kwargs": {
             "min_pixels": 3136, "max_pixels": 10**6, "images_kwargs": {"do_resize": True},
-            "size": {"shortest_edge": 3136, "longest_edge": 10**6}, "num_crops": 4, "fps": 2.0,
-            "max_soft_tokens": 280,
         },
         "media_io_kwargs": {
             "image": {"rgba_background_color": [1, 2, 3], "image_mode": "RGB"},

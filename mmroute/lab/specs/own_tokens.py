@@ -16,7 +16,7 @@ from mmroute.requests.items import Modality
 
 _REPEATED: Final = 3  # so many equal tokens are written as one and their number
 _SHOWN: Final = (160, 60)  # characters of the beginning and of the end
-_KEPT: Final = ("processors", "grid", "accepts", "other_arguments", "checked_for_videos")
+_KEPT: Final = ("processors", "grid", "accepts")
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,24 +144,8 @@ REFUSED: dict[str, tuple[dict[str, Any], Reason]] = {
         {"messages": ASK, "images": [SIZE], "media_io_kwargs": {"image": {"image_mode": "L"}}},
         Reason.UNSUPPORTED_PROCESSOR_KWARGS,
     ),
-    "unproved processor kwargs": (
+    "processor kwargs that are not followed": (
         {"messages": ASK, "images": [SIZE], "mm_processor_kwargs": {"return_tensors": "np"}},
-        Reason.UNSUPPORTED_PROCESSOR_KWARGS,
-    ),
-    "an argument on which image processors fail": (
-        {"messages": ASK, "images": [SIZE], "mm_processor_kwargs": {"convert_to_rgb": True}},
-        Reason.UNSUPPORTED_PROCESSOR_KWARGS,
-    ),
-    "a filter that torch does not have": (
-        {"messages": ASK, "images": [SIZE], "mm_processor_kwargs": {"resample": 4}},
-        Reason.UNSUPPORTED_PROCESSOR_KWARGS,
-    ),
-    "a type that a processor checks": (
-        {"messages": ASK, "images": [SIZE], "mm_processor_kwargs": {"image_token_id": "1"}},
-        Reason.UNSUPPORTED_PROCESSOR_KWARGS,
-    ),
-    "a truncated dummy text": (
-        {"messages": ASK, "images": [SIZE], "mm_processor_kwargs": {"max_length": 5}},
         Reason.UNSUPPORTED_PROCESSOR_KWARGS,
     ),
     "a limit above the context": (
@@ -194,15 +178,3 @@ def test_fun_audio_chat_takes_no_argument(normalizer: Callable[[str], Normalizer
         asked = {scope: {"max_pixels": 50176}}
         routing = model.normalize(messages=messages, audios=audios, mm_processor_kwargs=asked)
         assert routing.reason is Reason.UNSUPPORTED_PROCESSOR_KWARGS
-
-
-@pytest.mark.parametrize("name", ["do_rescale", "resample"])
-def test_moondream_takes_no_argument_of_image_processors(
-    name: str, normalizer: Callable[[str], Normalizer]
-) -> None:
-    """Its processor fails on those that transformers hands on."""
-    model = normalizer("small-moondream3")
-    prompt = "<|endoftext|><image>a"
-    assert model.normalize(prompt=prompt, images=[SIZE]).exact
-    routing = model.normalize(prompt=prompt, images=[SIZE], mm_processor_kwargs={name: 0})
-    assert routing.reason is Reason.UNSUPPORTED_PROCESSOR_KWARGS

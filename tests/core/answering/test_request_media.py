@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -197,20 +196,3 @@ def test_kwargs_of_images_are_checked_beside_videos(
 
     assert ask({"max_pixels": 50176}).exact
     assert ask({"made_up": 1}).reason is Reason.UNSUPPORTED_PROCESSOR_KWARGS
-
-
-def test_kwargs_of_images_are_refused_for_a_model_without_images(
-    normalizer: Callable[[str], Normalizer],
-) -> None:
-    """vLLM 0.33.0 fails on some of LLaVA-NeXT-Video's, unless it still has the video processed."""
-    model = normalizer(QWEN)
-    media = {Modality.VIDEO: model.model.media[Modality.VIDEO]}
-    model = replace(model, model=replace(model.model, media=media))
-    for kwargs in ({"max_image_size": 5}, {"max_pixels": 50176}):
-        routing = model.normalize(
-            prompt="<|video_pad|>",
-            videos=[VideoSize(64, 48, 8, 4.0)],
-            mm_processor_kwargs={"images_kwargs": kwargs},
-        )
-        assert routing.reason is Reason.UNSUPPORTED_PROCESSOR_KWARGS
-        assert "no images are covered" in routing.message

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -18,9 +17,8 @@ from hypothesis import strategies as st
 from image_cases import data_url, image_files
 from small_models import SMALL_MODELS, Files
 
-from mmroute import ImageSize, InexactError, Normalizer, Reason, Request, Routing
+from mmroute import ImageSize, InexactError, Normalizer, Reason, Request
 from mmroute.answering.hash_forms import BlockForm
-from mmroute.answering.pipeline import answer
 from mmroute.cli.answer_lines import answer_line, blocks_answer, tokens_answer
 from mmroute.hashing import Algorithm
 from mmroute.requests.items import Modality
@@ -363,31 +361,3 @@ def test_messages_the_api_refuses(name: str, normalizer: Callable[[str], Normali
     images = [SIZE] if "link" in name or "detail" in name else []
     routing = normalizer("small-qwen2.5-vl").normalize(messages=messages, images=images)
     assert routing.reason is Reason.INVALID_REQUEST, routing.message
-
-
-def test_images_that_keep_their_shapes_cannot_be_stacked(
-    normalizer: Callable[[str], Normalizer],
-) -> None:
-    """vLLM 0.33.0 fails on Gemma 3's images of two shapes under a shortest edge."""
-    gemma = normalizer("small-gemma-3")
-    kwargs = {"size": {"shortest_edge": 64}}
-
-    def ask(*sizes: ImageSize) -> Routing:
-        messages = user(*[IMAGE] * len(sizes))
-        return gemma.normalize(messages=messages, images=sizes, mm_processor_kwargs=kwargs)
-
-    assert ask(ImageSize(300, 200)).exact
-    assert ask(ImageSize(300, 200), ImageSize(150, 700)).reason is Reason.IMAGE_REFUSED
-
-
-def test_kwargs_that_the_engine_takes_out_name_no_item(
-    normalizer: Callable[[str], Normalizer],
-) -> None:
-    model = normalizer("small-qwen2.5-vl").model
-    images = replace(model.media[Modality.IMAGE], unnamed=frozenset({"made_up"}))
-    named = [ImageSize(64, 48, uuid="page")]
-    for kwargs, own in (({"made_up": 1}, True), ({"made_up": 1, "other": 1}, False)):
-        request = Request(messages=ASK, images=named, mm_processor_kwargs=kwargs)
-        (identity,) = answer(replace(model, media={Modality.IMAGE: images}), request).identities
-        assert identity is not None
-        assert (identity.value == "page") is own

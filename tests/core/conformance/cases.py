@@ -6,6 +6,8 @@ import json
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
+from mmroute.model_directory import EMBEDDED_MODEL
+
 Case = dict[str, Any]
 
 # What a user may type for an image; each model gets its own.
@@ -313,7 +315,7 @@ def cases(model: str) -> Iterator[Case]:
     yield from _texts()
     yield from _conversations()
     yield from _placeholders(placeholder)
-    yield from _requests()
+    yield from _requests(() if model == EMBEDDED_MODEL else _KWARGS)  # of which it takes none
 
 
 def family_cases(model: str) -> Iterator[Case]:
@@ -459,7 +461,7 @@ _MEDIA_CASES = {
 
 
 def _texts_alone(*, chats: bool) -> Iterator[Case]:
-    for one in (*_texts(), *_conversations(), *_requests()):
+    for one in (*_texts(), *_conversations(), *_requests(())):
         if not one.get("images") and (chats or "messages" not in one):
             yield one
     if chats:
@@ -553,7 +555,7 @@ def _placeholders(placeholder: str) -> Iterator[Case]:
             yield case(f"prompt-{name}-{special}", "placeholder", **request)
 
 
-def _requests() -> Iterator[Case]:
+def _requests(arguments: Sequence[dict[str, Any]]) -> Iterator[Case]:
     image: Case = {"messages": [user(IMAGE, text("q"))], "images": sizes((300, 200))}
     final = [*image["messages"], {"role": "assistant", "content": "It is a  "}]
     keep_open = {"add_generation_prompt": False, "continue_final_message": True}
@@ -565,7 +567,7 @@ def _requests() -> Iterator[Case]:
     yield case("tools-empty", "api", **image, tools=[])
     yield case("unknown-variable", "api", **image, chat_template_kwargs={"x": 1})
     yield case("chat-special", "api", **image, add_special_tokens=True)
-    for i, kwargs in enumerate(_KWARGS):
+    for i, kwargs in enumerate(arguments):
         yield case(f"kwargs-{i}", "kwargs", **image, mm_processor_kwargs=kwargs)
     yield case("ids", "token-ids", prompt_token_ids=[5, 6, 7])
     yield case("ids-empty", "token-ids", prompt_token_ids=[])

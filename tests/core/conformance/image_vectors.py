@@ -9,6 +9,7 @@ import pickle
 from typing import Any
 
 from comparison import (
+    NOT_FOLLOWED,
     differences,
     expanded,
     first_difference,
@@ -41,6 +42,11 @@ def wrong_parts(normalizer: Normalizer, case: dict[str, Any]) -> dict[str, str]:
     """What is wrong with the answer to a case, by its part: IDs, ranges, identities, hashes."""
     request, expected = with_files(request_of(case), file_urls()), case["expect"]
     answer = answer_line(json.dumps(request), normalizer.answer, tokens_answer)
+    if answer.get("reason") == NOT_FOLLOWED and "refused" not in expected:
+        plain = {k: v for k, v in request.items() if k != "mm_processor_kwargs"}
+        # Only an argument that changes nothing may be left to the engine.
+        answer = answer_line(json.dumps(plain), normalizer.answer, tokens_answer)
+        return differences(answer, expected, normalizer.model.tokenizer.decode)
     wrong = differences(answer, expected, normalizer.model.tokenizer.decode)
     if "exact" in wrong or "block_hashes" not in expected:
         return wrong

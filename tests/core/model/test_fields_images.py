@@ -110,8 +110,6 @@ def test_a_field_counts_as_in_vllm(
         ("small-lfm2-vl", {"use_thumbnail": False}, 107),
         ("small-molmo2", {"max_crops": 2}, 168),
         ("small-molmo2", {"max_crops": 12}, 429),
-        ("small-aria", {"split_image": True}, 95),
-        ("small-aria", {"max_image_size": 980}, 95),
     ],
 )
 def test_an_argument_counts_as_in_vllm(

@@ -161,7 +161,6 @@ text = "<|image_pad|>"
 
 [image]
 target = "image"
-other_arguments = "refused"
 
 [image.grid]
 name = "long_edge_tiles"
