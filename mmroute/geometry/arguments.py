@@ -152,13 +152,20 @@ class Arguments:
 
     def _changes(self, kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
         flat = {name: value for name, value in kwargs.items() if name not in OBJECTS}
-        inside = self._checked_objects(kwargs, flat)
+        inside: Mapping[str, Any] = {}
+        for scope in OBJECTS.keys() & kwargs.keys():
+            self._check_object(scope, kwargs[scope])
+            if OBJECTS[scope] is self.modality:
+                inside = kwargs[scope]
+            elif flat:
+                raise _refused(scope, kwargs[scope], "absent beside others: the engine drops some")
         for name, value in flat.items():
             argument = self.named.get(name)
             if argument is None or argument.where is Where.INSIDE:
                 raise _refused(name, value, f"absent for {self.modality}s of this model")
             if argument.where is Where.FLAT and inside:
                 raise _refused(name, value, "given without arguments inside an object")
+            argument.changes(name, value)
         given = {**flat, **inside}
         merged: dict[str, Any] = {}
         for name, value in given.items():
@@ -168,27 +175,16 @@ class Arguments:
             merged |= changes
         return merged
 
-    def _checked_objects(
-        self, kwargs: Mapping[str, Any], flat: Mapping[str, Any]
-    ) -> Mapping[str, Any]:
-        """The arguments inside the object of the modality, after all objects are checked."""
-        inside: Mapping[str, Any] = {}
-        for scope, modality in OBJECTS.items():
-            if scope not in kwargs:
-                continue
-            listed = self.listed.get(modality, {})
-            taken = {n: one for n, one in listed.items() if one.where is not Where.FLAT}
-            if not taken or not isinstance(kwargs[scope], Mapping):
-                raise _refused(scope, kwargs[scope], "an object" if taken else "absent")
-            for name, value in kwargs[scope].items():
-                if name not in taken:
-                    raise _refused(f"{scope}.{name}", value, "absent for this model")
-                taken[name].changes(f"{scope}.{name}", value)
-                if modality is not self.modality and name in flat:
-                    raise _refused(name, value, "given once: the engine drops what is repeated")
-            if modality is self.modality:
-                inside = kwargs[scope]
-        return inside
+    def _check_object(self, scope: str, value: object) -> None:
+        """Refuse an object of arguments that no processor reads, or what is not listed in it."""
+        listed = self.listed.get(OBJECTS[scope], {})
+        taken = {name: one for name, one in listed.items() if one.where is not Where.FLAT}
+        if not taken or not isinstance(value, Mapping):
+            raise _refused(scope, value, "an object" if taken else "absent for this model")
+        for name, one in value.items():
+            if name not in taken:
+                raise _refused(f"{scope}.{name}", one, "absent for this model")
+            taken[name].changes(f"{scope}.{name}", one)
 
 
 def _is_count(value: object) -> bool:
