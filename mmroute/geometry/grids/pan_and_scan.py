@@ -10,7 +10,6 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from mmroute.errors import image_refused
 from mmroute.geometry.grid import CachePlan, Count
 from mmroute.geometry.replacement import ModelContext
 from mmroute.requests.items import ImageSize
@@ -25,19 +24,13 @@ class PanAndScan:
     min_crop_size: int
     max_num_crops: int
     min_ratio: float
-    one_shape: bool = True
 
     def largest_item(self, _: CachePlan) -> int:
         crops = self.max_num_crops if self.pan_and_scan else 0
         return (crops + 1) * self.tokens_per_image
 
     def counts(self, items: Sequence[ImageSize], _: ModelContext) -> Iterable[Count]:
-        crops = [self.num_crops(image) for image in items]
-        shapes = {(image.width, image.height) for image in items}
-        if not self.one_shape and (len(shapes) > 1 or any(crops)):
-            why = "with a shortest_edge in mm_processor_kwargs.size the processor cannot stack them"
-            raise image_refused("images of several shapes", why)
-        tokens = self.tokens_per_image
+        tokens, crops = self.tokens_per_image, map(self.num_crops, items)
         return (Count(min(1, number), number, tokens, tokens) for number in crops)
 
     def num_crops(self, image: ImageSize) -> int:
