@@ -160,6 +160,18 @@ def _has_tag(request: Posted) -> bool:
     return any(_is_tag(request.fields.get(name)) for name in names)
 
 
+_CHECKED_BY_THE_ENGINE: Final = (
+    "allowed_token_ids", "background", "bad_words", "echo", "frequency_penalty", "include",
+    "kv_transfer_params", "logit_bias", "logprob_token_ids", "logprobs", "max_completion_tokens",
+    "max_output_tokens", "max_tokens", "min_p", "min_tokens", "n", "output_config",
+    "presence_penalty", "priority", "prompt_cache_options", "prompt_cache_retention",
+    "prompt_logprobs", "repetition_detection", "repetition_penalty", "response_format",
+    "return_weight_versions", "routed_experts_prompt_start", "seed", "service_tier", "stop",
+    "stop_sequences", "stream_interval", "stream_options", "structured_outputs", "temperature",
+    "text", "thinking", "thinking_token_budget", "tool_choice", "top_k", "top_logprobs", "top_p",
+    "use_beam_search", "vllm_xargs",
+)  # fmt: skip
+
 DELIBERATE: Final = (
     Deliberate(
         "an item that the model does not take, which the engine itself refuses",
@@ -289,6 +301,10 @@ DELIBERATE: Final = (
     Deliberate(
         "tokenizer information of the files, not of a tokenizer object",
         _is_at("/tokenizer_info"), theirs=200, ours=200, beside=None,
+    ),
+    Deliberate(
+        "a value that changes neither the prompt nor its hashes",
+        _has(*_CHECKED_BY_THE_ENGINE), theirs=400, ours=200,
     ),
 )  # fmt: skip
 """Every difference that is meant."""
