@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import importlib.metadata
 import json
-from typing import Any
+from typing import Any, cast
 
 from mmroute.cli.architectures import Architecture, architectures
 from mmroute.cli.arguments import Commands, add_command
 from mmroute.cli.engine_options import load_normalizer, model_arguments
 from mmroute.cli.output import print_table
 from mmroute.engines.vllm.architectures import register
+from mmroute.engines.vllm.serve_settings import OPTIONS
 from mmroute.engines.vllm_rust.families import SERVED
 from mmroute.engines.vllm_rust.profile import VLLM_RUST
 from mmroute.families.matching import known_families
 from mmroute.families.sources import OWN_PACKAGE
+from mmroute.model.resolved import Origin, ResolvedModel
 from mmroute.reuse.fast_paths import FastPaths
 
 _ENCODERS = ("tokenizers", "mistral-common")  # token IDs depend on their versions, too
@@ -60,22 +63,41 @@ def _resolve(arguments: argparse.Namespace) -> int:
         "encoder": None if encoder is None else f"{encoder.engine} {encoder.why}",
         "libraries": ", ".join(f"{name} {importlib.metadata.version(name)}" for name in _ENCODERS),
     }
-    values = [{"name": o.name, "value": o.value, "source": o.source} for o in model.origins]
+    origins = _that_count(model)
+    values = [{"name": o.name, "value": o.value, "source": o.source} for o in origins]
     if arguments.json:
-        print(json.dumps(head | {"values": values}, ensure_ascii=False))
+        print(json.dumps(head | {"values": values}, ensure_ascii=False, default=str))
         return 0
     for name, value in head.items():
         if value is not None:
             print(f"{name:12} {value}")
     print()
     rows = [("VALUE", "IS", "FROM")]
-    for origin in model.origins:
-        shown = "" if origin.value is None else json.dumps(origin.value, ensure_ascii=False)
+    for origin in origins:
+        shown = (
+            ""
+            if origin.value is None
+            else json.dumps(origin.value, ensure_ascii=False, default=str)
+        )
         limit = 48
         shown = shown if len(shown) <= limit else f"{shown[: limit - 3]}..."
         rows.append((origin.name, shown, origin.source))
     print_table(rows)
     return 0
+
+
+def _that_count(model: ResolvedModel) -> list[Origin]:
+    """Each value once, as it counts: one that an option sets comes from this option."""
+    found = {origin.name: origin for origin in model.origins}
+    for field in dataclasses.fields(cast("Any", model.settings)):
+        value, option = getattr(model.settings, field.name), OPTIONS.get(field.name)
+        default = field.default
+        if field.default_factory is not dataclasses.MISSING:
+            default = field.default_factory()
+        if option is not None and value != default:
+            counts = found.get(field.name)
+            found[field.name] = Origin(field.name, counts.value if counts else value, option)
+    return list(found.values())
 
 
 def _families(arguments: argparse.Namespace) -> int:

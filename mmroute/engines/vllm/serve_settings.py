@@ -340,6 +340,11 @@ _READ_ENVIRONMENT: Final[Mapping[str, tuple[str, Callable[[str, Value], Any]]]] 
     "VLLM_SYSTEM_START_DATE": ("start_date", _string),
     "VLLM_USE_RUST_FRONTEND": ("frontend", _frontend),
 }
+OPTIONS: Final[Mapping[str, str]] = {
+    **{name: f"--{option}" for option, (name, _) in _READ.items()},
+    **{name: variable for variable, (name, _) in _READ_ENVIRONMENT.items()},
+}
+"""Field of the settings -> the option or variable that sets it."""
 DECIDING: Final = frozenset({
     *(f"--{name}" for name in (*_READ, *_REFUSED, *_HASHES_REFUSED, *_SPECULATIVE)),
     *(name if name.isupper() else f"--{name}" for name in _MEDIA_REFUSED),

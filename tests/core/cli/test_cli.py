@@ -99,6 +99,20 @@ def test_resolve_shows_values_and_places(
     assert "processor_config.json:image_seq_length" in shown
 
 
+def test_resolve_shows_the_value_that_counts_and_its_option(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    line = "vllm serve m --max-model-len 4096 --limit-mm-per-prompt.image 2 --lora-modules a=/a"
+    assert main(["resolve", EMBEDDED_MODEL, "--json", "--engine-args", line]) == 0
+    values = json.loads(capsys.readouterr().out)["values"]
+    found = {value["name"]: (value["value"], value["source"]) for value in values}
+    assert len(found) == len(values)
+    assert found["max_model_len"] == (4096, "--max-model-len")
+    assert found["limits"] == ({"image": 2}, "--limit-mm-per-prompt")
+    assert found["loras"] == ({"a": "/a"}, "--lora-modules")
+    assert "block_size" not in found
+
+
 def test_families_lists_what_was_checked(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["families", "--json"]) == 0
     listed = {f["family"]: f for f in json.loads(capsys.readouterr().out)}
