@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from http.client import HTTPConnection
 from pathlib import Path
@@ -176,7 +176,8 @@ class Fleet:
     @cached_property
     def normalizer(self) -> Normalizer:
         """The model's normalizer."""
-        return Normalizer.from_pretrained(self.model, engine_settings=self.settings)
+        settings = replace(self.settings, loras={**self.settings.loras, **self.loras})
+        return Normalizer.from_pretrained(self.model, engine_settings=settings)
 
     def __enter__(self) -> Self:
         subscribers = (Subscriber(worker.events) for worker in self.workers)
@@ -239,7 +240,7 @@ class Fleet:
             UnannouncedError: it announces other blocks; the router has changed the request.
         """
         name, end = self.workers[number].name, time.monotonic() + PATIENCE
-        hashes = self.normalizer.answer(from_openai(asked.body, loras=self.loras)).block_hashes()
+        hashes = self.normalizer.answer(from_openai(asked.body)).block_hashes()
         while self.index.longest_prefixes(hashes).get(WorkerRank(name, 0), 0) < len(hashes):
             if time.monotonic() > end:
                 raise UnannouncedError(f"{name} announced no blocks for a request ({asked.kind})")

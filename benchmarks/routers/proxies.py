@@ -190,7 +190,7 @@ class Selector:
 
     def ask(self, asked: Asked, sent: list[int]) -> tuple[dict[str, Any], Choice]:
         """The response of the worker that it picks, and what it credits there."""
-        routing = self._fleet.normalizer.answer(from_openai(asked.body, loras=self._fleet.loras))
+        routing = self._fleet.normalizer.answer(from_openai(asked.body))
         question = {"model_name": self._fleet.served, "token_ids": routing.token_ids.tolist()}
         if routing.lora is not None:
             question["lora_name"] = routing.lora.name

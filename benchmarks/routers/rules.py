@@ -142,7 +142,7 @@ def mmroute(fleet: Fleet, weights: Weights = WEIGHTS) -> Rule:
     normalizer, index = fleet.normalizer, fleet.index
 
     def rule(asked: Asked, sent: Sequence[int]) -> Choice:
-        routing = normalizer.answer(from_openai(asked.body, loras=fleet.loras))
+        routing = normalizer.answer(from_openai(asked.body))
         hashes = routing.block_hashes()
         held = index.longest_prefixes(hashes)
         states = {}

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
@@ -52,7 +53,7 @@ class SimulatedEngine:
 
     def post(self, path: str, data: bytes) -> dict[str, Any]:
         body = json.loads(data)
-        routing = self._normalizer.answer(from_openai(body, loras={ADAPTER: "/adapter"}))
+        routing = self._normalizer.answer(from_openai(body))
         ids = routing.token_ids.tolist()
         if path.endswith(_RENDER):
             return {"token_ids": ids}
@@ -160,9 +161,10 @@ class _Handler(BaseHTTPRequestHandler):
 def simulation(model: str, served: str, count: int, blocks: int) -> Iterator[Fleet]:
     """A fleet of simulated workers."""
     settings = VllmSettings.from_args(ENGINE.format(model=served, blocks=blocks))
-    normalizer = Normalizer.from_pretrained(model, engine_settings=settings)
-    workers = [SimulatedEngine(f"worker-{n}", served, blocks, normalizer) for n in range(count)]
     loras = {ADAPTER: "/adapter"}
+    told = replace(settings, loras=loras)
+    normalizer = Normalizer.from_pretrained(model, engine_settings=told)
+    workers = [SimulatedEngine(f"worker-{n}", served, blocks, normalizer) for n in range(count)]
     try:
         with Fleet(model, served, settings, workers, blocks, loras) as fleet:
             yield fleet

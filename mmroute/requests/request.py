@@ -221,6 +221,15 @@ _JSON_FIELDS: Final = tuple(
 _DEFAULT_OPTIONS: Final = tuple(Request._field_defaults.values())[_FIRST_OPTION:]
 
 
+class ClientRequest(Request):
+    """A request with the fields of a client's body.
+
+    An engine takes only what its settings let clients set; of other requests it is not asked.
+    """
+
+    __slots__ = ()
+
+
 class RequestFields(TypedDict, total=False):
     """The fields of a `Request` as keyword arguments; None stands for the default."""
 

@@ -195,7 +195,7 @@ class Api(Protocol):
             ModelError: `unknown_backend`.
         """
 
-    def load(self, normalizer: Normalizer, name: str, settings: EngineSettings) -> ServedModel:
+    def load(self, normalizer: Normalizer, name: str) -> ServedModel:
         """A loaded model, for the routes."""
 
 

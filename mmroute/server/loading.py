@@ -124,7 +124,7 @@ def load(
     _check_health(model, source)
     encoder = normalizer.stats().encoder  # waits until it is chosen
     normalizer = replace(normalizer, caches=normalizer.caches._replace(images=files), watch=watch)
-    loaded = api.load(normalizer, source.names[0], source.engine_settings)
+    loaded = api.load(normalizer, source.names[0])
     fields = {
         "model": source.model,
         "model_id": model.model_id,

@@ -104,7 +104,7 @@ def test_a_body_without_a_server_is_answered_by_the_settings_of_its_model(
     def asked(line: str, options: ApiOptions) -> int:
         settings = VllmSettings.from_args(LINES[line])
         normalizer = Normalizer.from_pretrained(small_model(MODEL), engine_settings=settings)
-        model = LoadedModel.of(normalizer, line, settings)
+        model = LoadedModel.of(normalizer, line)
         try:
             answer_body(model, CHAT, KWARGS, options)
         except ApiError as error:

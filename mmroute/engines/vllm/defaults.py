@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mmroute.errors import InexactError, Reason, invalid
 from mmroute.families.overlays import overlaid
 from mmroute.requests.items import Modality
-from mmroute.requests.request import NO_KWARGS, Request
+from mmroute.requests.request import NO_KWARGS, ClientRequest, Request
 
 if TYPE_CHECKING:
     from mmroute.chat import Chat
@@ -39,6 +39,7 @@ def with_defaults(request: Request, settings: VllmSettings, chat: Chat) -> Reque
         InexactError: `unsupported_processor_kwargs`, `invalid_request`: a server that was started
             with this whole command line refuses the request.
     """
+    check_client(request, settings, chat)
     if settings.complete:
         _check_accepted(request, settings, chat)
     if settings.excludes_tools and request.api_fields.get("tool_choice") == "none":
@@ -59,6 +60,32 @@ def with_defaults(request: Request, settings: VllmSettings, chat: Chat) -> Reque
         },
         media_io_kwargs=_media_io(settings.media_io_kwargs, request.media_io_kwargs),
     )
+
+
+def check_client(request: Request, settings: VllmSettings, chat: Chat) -> None:
+    """Refuse what a client may not set. Chats that ignore items read none of it.
+
+    Raises:
+        InexactError: `invalid_request`: the engine refuses it; `unsupported_field`: the engine
+            trusts a template of the client, and mmroute runs none.
+    """
+    if not isinstance(request, ClientRequest) or chat.ignores_items:
+        return
+    if not settings.trust_request_mm_kwargs:
+        for name in ("mm_processor_kwargs", "media_io_kwargs"):
+            if getattr(request, name):
+                raise invalid(
+                    f"the engine takes {name} of clients only with --trust-request-mm-kwargs"
+                )
+    kwargs = request.chat_template_kwargs
+    if "chat_template" in request.api_fields or kwargs.get("chat_template") is not None:
+        if settings.trust_request_chat_template:
+            raise InexactError(
+                Reason.UNSUPPORTED_FIELD, "chat_template: templates of requests are not covered"
+            )
+        raise invalid(
+            "the engine takes a chat_template of clients only with --trust-request-chat-template"
+        )
 
 
 def _check_accepted(request: Request, settings: VllmSettings, chat: Chat) -> None:

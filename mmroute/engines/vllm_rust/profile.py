@@ -14,6 +14,7 @@ from mmroute.engine import ChatSource
 from mmroute.engines.frontends import Frontend
 from mmroute.engines.vllm import versions
 from mmroute.engines.vllm.configured import configured_chat, unsupported
+from mmroute.engines.vllm.defaults import check_client
 from mmroute.engines.vllm.engine import VllmEngine
 from mmroute.engines.vllm.profile import VLLM
 from mmroute.engines.vllm.settings import VllmSettings
@@ -81,13 +82,14 @@ class RustEngine(VllmEngine):
         chat = load_chat(source, earlier=self.earlier)
         return configured_chat(chat, self.settings, source.files.name)
 
-    def accept(self, request: Request, _chat: Chat) -> Request:
+    def accept(self, request: Request, chat: Chat) -> Request:
         try:
             check_cache_salt(request.cache_salt)
         except InexactError as error:
             if self.earlier:  # which may take what the newest one refuses
                 raise InexactError(Reason.UNSUPPORTED_FIELD, str(error)) from None
             raise
+        check_client(request, self.settings, chat)
         return request  # its chats know the settings
 
 

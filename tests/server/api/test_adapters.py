@@ -37,7 +37,7 @@ def test_hashes_are_those_of_the_named_adapter(
     asked = from_openai({**body, "model": "sql"})
     routing = normalizer.answer(asked)
     assert routing.lora == Lora("sql", "/adapters/sql")
-    explicit = from_openai({**body, "model": "other"}, loras={"other": "/adapters/sql"})
+    explicit = from_openai({**body, "model": "other"})
     given = explicit._replace(lora=Lora("sql", "/adapters/sql"))
     assert routing.block_hashes() == normalizer.answer(given).block_hashes()
     for name in ("org/m", "anything"):  # names of models are not checked
@@ -48,11 +48,10 @@ def test_hashes_are_those_of_the_named_adapter(
 
 
 @pytest.mark.parametrize("body", BODIES)
-@pytest.mark.parametrize("settings", [VllmSettings(), VllmSettings.from_args(LINE)])
 def test_a_route_answers_for_the_adapter(
-    load: Callable[[str], Normalizer], body: dict[str, Any], settings: VllmSettings
+    load: Callable[[str], Normalizer], body: dict[str, Any]
 ) -> None:
-    model = LoadedModel.of(load(LINE), "m", settings)
+    model = LoadedModel.of(load(LINE), "m")
     path = "chat/completions" if "messages" in body else "completions"
     reply = answer_body(model, f"/v1/{path}/render", {**body, "model": "sql"})
     assert [routing.lora for routing in reply.routings] == [Lora("sql", "/adapters/sql")]

@@ -35,7 +35,7 @@ def refusal(directory: Path, modality: str) -> ApiError:
     part = {"type": kind, kind: {"url": "data:,"}}
     body: dict[str, Any] = {"model": "a", "messages": [{"role": "user", "content": [part]}]}
     with pytest.raises(ApiError) as refused:
-        answer_body(LoadedModel.of(normalizer, "a", settings), "/v1/chat/completions/render", body)
+        answer_body(LoadedModel.of(normalizer, "a"), "/v1/chat/completions/render", body)
     assert refused.value.reason is Reason.UNSUPPORTED_MODALITY
     return refused.value
 

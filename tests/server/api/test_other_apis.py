@@ -202,7 +202,7 @@ REFUSALS: Final[Sequence[tuple[str, Mapping[str, Any], tuple[int, str, str | Non
     (RESPONSES, {"prompt": {"id": "p"}}, (400, "BadRequestError", "prompt")),
     (RESPONSES, {"chat_template_kwargs": {"chat_template": "x"}}, (400, "BadRequestError", None)),
     (RESPONSES, {"mm_processor_kwargs": {"max_pixels": 5}},
-     (400, "BadRequestError", "mm_processor_kwargs")),
+     (400, "BadRequestError", None)),
     (RESPONSES, {"input": [{"role": "system", "content": [
         {"type": "input_text", "text": HEADER}]}]}, (422, "InexactRouting", "unsupported_field")),
 ]  # fmt: skip

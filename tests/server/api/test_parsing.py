@@ -20,8 +20,8 @@ from mmroute import (
     Request,
     from_openai,
 )
+from mmroute.engines.vllm import VllmSettings
 from mmroute.engines.vllm.bodies import BodyError
-from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.engines.vllm_rust.settings import RustSettings
 from mmroute.server import ModelSource
 from mmroute.server.engines.vllm import ApiError, LoadedModel, answer_body
@@ -132,7 +132,7 @@ def test_the_rust_frontend_has_fewer_routes(
 ) -> None:
     settings = RustSettings()
     normalizer = Normalizer.from_pretrained(small_model(MODEL), engine_settings=settings)
-    model = LoadedModel.of(normalizer, "a", settings)
+    model = LoadedModel.of(normalizer, "a")
     with pytest.raises(ApiError) as found:
         answer_body(model, path, {"model": "a", **body})
     assert found.value.status == 501
@@ -143,7 +143,7 @@ def test_the_rust_frontend_has_fewer_routes(
 def test_options_of_chats_behind_the_rust_frontend(small_model: Callable[[str], Path]) -> None:
     settings = RustSettings(tool_parser="hermes")
     normalizer = Normalizer.from_pretrained(small_model(MODEL), engine_settings=settings)
-    model = LoadedModel.of(normalizer, "a", settings)
+    model = LoadedModel.of(normalizer, "a")
 
     def answered(**fields: Any) -> list[int]:
         reply = answer_body(model, CHAT, {"model": "a", "messages": HI, **fields})
@@ -166,9 +166,6 @@ def test_options_of_chats_behind_the_rust_frontend(small_model: Callable[[str], 
     [
         ({"messages": HI, "temperature": "hot"}, Reason.INVALID_REQUEST, "body.temperature"),
         ({"messages": HI, "tools": []}, Reason.INVALID_REQUEST, "tools"),
-        ({"messages": HI, "chat_template": "x"}, Reason.INVALID_REQUEST, None),
-        ({"messages": HI, "mm_processor_kwargs": {"a": 1}}, Reason.INVALID_REQUEST,
-         "mm_processor_kwargs"),
         ({"messages": HI, "kv_transfer_params": {"prompt_token_ids": [1]}},
          Reason.UNSUPPORTED_FIELD, None),
         ({"prompt": ["a", "b"]}, Reason.UNSUPPORTED_FIELD, None),
@@ -193,12 +190,26 @@ def test_a_body_is_left_as_it_was() -> None:
     assert body == {"prompt": "a", "return_mm_kwargs": False}
 
 
-def test_what_only_an_operator_knows_is_given_beside_the_body() -> None:
-    body = {"messages": HI, "model": "adapter", "mm_processor_kwargs": {"a": 1}}
-    request = from_openai(body, loras={"adapter": "/lora"}, trusts_mm_kwargs=True)
+@pytest.mark.parametrize(
+    ("field", "plain", "trusting"),
+    [
+        ({"mm_processor_kwargs": {"max_pixels": 3136}}, Reason.INVALID_REQUEST, None),
+        ({"media_io_kwargs": {"image": {}}}, Reason.INVALID_REQUEST, None),
+        ({"chat_template": "x"}, Reason.INVALID_REQUEST, Reason.UNSUPPORTED_FIELD),
+        ({"chat_template_kwargs": {"chat_template": "x"}}, Reason.INVALID_REQUEST,
+         Reason.UNSUPPORTED_FIELD),
+    ],
+)  # fmt: skip
+def test_a_normalizer_knows_what_clients_may_set(
+    small_model: Callable[[str], Path], field: dict[str, Any], plain: Reason, trusting: Reason
+) -> None:
+    request = from_openai({"messages": [{"role": "user", "content": [IMAGE]}], **field})
     assert isinstance(request, Request)
-    assert request.lora is not None
-    assert (request.lora.path, request.mm_processor_kwargs) == ("/lora", {"a": 1})
+    line = "vllm serve a --trust-request-mm-kwargs --trust-request-chat-template"
+    for settings, reason in ((None, plain), (VllmSettings.from_args(line), trusting)):
+        model = small_model("small-qwen2.5-vl")
+        normalizer = Normalizer.from_pretrained(model, engine_settings=settings)
+        assert normalizer.answer(request).reason is reason
 
 
 def test_the_fields_are_those_of_the_release() -> None:
@@ -223,7 +234,7 @@ def test_a_body_is_answered_as_by_the_route(
     client: TestClient, small_model: Callable[[str], Path], path: str, body: dict[str, Any]
 ) -> None:
     normalizer = Normalizer.from_pretrained(small_model(MODEL))
-    (routing,) = answer_body(LoadedModel.of(normalizer, "a", VllmSettings()), path, body).routings
+    (routing,) = answer_body(LoadedModel.of(normalizer, "a"), path, body).routings
     assert client.post(path, json=body).json()["token_ids"] == routing.token_ids.tolist()
 
 

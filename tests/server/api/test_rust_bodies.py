@@ -29,7 +29,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
     directory = write_model(SMALL_MODELS["small-llava-1.5"](), tmp_path_factory.mktemp("m") / "m")
     settings = RustSettings()
     normalizer = Normalizer.from_pretrained(directory, model_id="llava", engine_settings=settings)
-    return LoadedModel.of(normalizer, "m", settings)
+    return LoadedModel.of(normalizer, "m")
 
 
 def ids(model: LoadedModel, path: str, body: dict[str, Any]) -> list[int]:
@@ -167,5 +167,5 @@ def test_what_only_the_python_frontend_is_known_to_refuse(
         model.model.name, backend=f"vllm=={version}", model_id="llava", engine_settings=settings
     )
     with pytest.raises(ApiError) as refused:
-        answer_body(LoadedModel.of(normalizer, "m", settings), path, body)
+        answer_body(LoadedModel.of(normalizer, "m"), path, body)
     assert refused.value.status == status

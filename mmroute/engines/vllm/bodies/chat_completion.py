@@ -81,7 +81,7 @@ class ChatCompletionRequest(GenerationRequest):
         return choice.model_dump() if isinstance(choice, BaseModel) else choice
 
     def _api_fields(self) -> Mapping[str, Any]:
-        if self.response_format is None and not self.tools:  # nor is there a choice of them
-            return NO_KWARGS
-        fields = {"response_format": self.response_format, "tool_choice": self.plain_tool_choice()}
-        return {name: value for name, value in fields.items() if value is not None}
+        fields = {"chat_template": self.chat_template, "response_format": self.response_format}
+        if self.tools or self.response_format is not None:
+            fields["tool_choice"] = self.plain_tool_choice()
+        return {name: value for name, value in fields.items() if value is not None} or NO_KWARGS

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from mmroute.engines.vllm.bodies.rules import ChatFields, ChatRules
 from mmroute.requests.items import Modality
-from mmroute.requests.request import NO_KWARGS, Request, lora_of
+from mmroute.requests.request import NO_KWARGS, ClientRequest, Request, lora_of
 
 
 def request_of(fields: ChatFields, loras: Mapping[str, str], **more: Any) -> Request:
@@ -25,7 +25,7 @@ def request_of(fields: ChatFields, loras: Mapping[str, str], **more: Any) -> Req
         more: further fields of the request, which only one of the routes has.
     """
     media = fields.media_io_kwargs
-    return Request(
+    return ClientRequest(
         model=fields.model,
         messages=_with_part_types(fields.messages),
         tools=fields.tools or None,

@@ -17,7 +17,7 @@ from mmroute.engines.vllm.bodies.fields import (
     TokenIdList,
 )
 from mmroute.engines.vllm.bodies.request_checks import before_fields, check_completion
-from mmroute.requests.request import Request, lora_of
+from mmroute.requests.request import ClientRequest, Request, lora_of
 
 Prompt: TypeAlias = str | list[int]
 """A prompt of a completion: a text, or token IDs."""
@@ -56,7 +56,7 @@ class CompletionRequest(GenerationRequest):
             prompt: one of `prompts`.
             loras: the path of each LoRA adapter, by its name.
         """
-        request = Request(
+        request = ClientRequest(
             model=self.model,
             add_special_tokens=self.add_special_tokens,
             cache_salt=self.cache_salt,

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from mmroute.engines.vllm.bodies.chat_completion import ChatCompletionRequest
 from mmroute.engines.vllm.bodies.errors import unsupported_field
 from mmroute.engines.vllm.bodies.releases import release_of
-from mmroute.engines.vllm.bodies.rules import ChatRules
 from mmroute.engines.vllm.bodies.schemas import schema_of
 from mmroute.requests.request import Request
 
@@ -19,27 +18,19 @@ _NO_LORAS: Final[Mapping[str, str]] = {}
 _COMPLETION: Final = frozenset({"prompt", "prompt_embeds"})
 
 
-def from_openai(
-    body: Mapping[str, Any],
-    *,
-    backend: str = "vllm",
-    loras: Mapping[str, str] = _NO_LORAS,
-    trusts_mm_kwargs: bool = False,
-) -> Request:
+def from_openai(body: Mapping[str, Any], *, backend: str = "vllm") -> Request:
     """Parse a client's body of ``/v1/chat/completions`` or ``/v1/completions``.
 
     All of its fields that change a prompt are in the request: messages, tools, documents, options
-    of the chat template. For bodies of the Messages and Responses APIs, which become a chat by
-    rules of the model, see `answer_body`.
+    of the chat template. The normalizer that answers knows what its engine was started with: LoRA
+    adapters, which a body names as `model`, and what clients may set. For bodies of the Messages
+    and Responses APIs, which become a chat by rules of the model, see `answer_body`.
 
     Args:
         body: the JSON that a client sent. An object with `prompt` or `prompt_embeds` and without
             `messages` is a completion, all others are chats.
         backend: the engine that will answer it: ``vllm``, or a release such as ``vllm==0.28``,
             whose fields it may have.
-        loras: the path of each LoRA adapter, by the name that a client gives as `model`.
-        trusts_mm_kwargs: whether the engine takes `mm_processor_kwargs` and `media_io_kwargs` of
-            clients (its ``--trust-request-mm-kwargs``).
 
     Raises:
         InexactError: `invalid_request`: the engine refuses the body. `unsupported_field`: the
@@ -54,13 +45,13 @@ def from_openai(
     """
     found = read(body, backend)
     if isinstance(found, ChatCompletionRequest):
-        return _of_chat(found, loras, trusts_mm_kwargs=trusts_mm_kwargs)
+        return _of_chat(found)
     prompts = found.prompts()
     if len(prompts) > 1:
         raise unsupported_field(
             f"prompt: there are {len(prompts)}, and a request has one; parse a body for each",
         )
-    request = found.to_request(prompts[0], loras)
+    request = found.to_request(prompts[0], _NO_LORAS)
     return request._replace(truncate_prompt_tokens=found.truncate_prompt_tokens)
 
 
@@ -86,13 +77,10 @@ def _copied(body: object) -> object:
     return {**body} if isinstance(body, Mapping) else body
 
 
-def _of_chat(
-    chat: ChatCompletionRequest, loras: Mapping[str, str], *, trusts_mm_kwargs: bool
-) -> Request:
-    ChatRules().check_trust(chat, trusted=trusts_mm_kwargs)
+def _of_chat(chat: ChatCompletionRequest) -> Request:
     if not chat.echo and (chat.kv_transfer_params or {}).get("prompt_token_ids") is not None:
         raise unsupported_field(
             "kv_transfer_params.prompt_token_ids: the engine may take them in place of the "
             "messages; give them as prompt_token_ids",
         )
-    return chat.to_request(loras)._replace(truncate_prompt_tokens=chat.truncate_prompt_tokens)
+    return chat.to_request(_NO_LORAS)._replace(truncate_prompt_tokens=chat.truncate_prompt_tokens)

@@ -53,7 +53,6 @@ class ChatRules:
         templated: whether a template renders them, and not the tokenizer.
         excludes_tools: the engine's option of that name.
         tool_parser: the parser of tool calls in answers; None if it is not known.
-        trusts_mm_kwargs: whether clients may set `mm_processor_kwargs` and `media_io_kwargs`.
         trusts_template: whether clients may bring a chat template.
     """
 
@@ -62,7 +61,6 @@ class ChatRules:
     templated: bool = True
     excludes_tools: bool = False
     tool_parser: str | None = None
-    trusts_mm_kwargs: bool = False
     trusts_template: bool = False
 
     @classmethod
@@ -74,31 +72,8 @@ class ChatRules:
             templated,
             settings.excludes_tools,
             settings.tool_parser,
-            settings.trust_request_mm_kwargs,
             settings.trust_request_chat_template,
         )
-
-    def check_trust(self, chat: ChatFields, *, trusted: bool = False) -> None:
-        """Refuse fields that a client may not set; `trusted` is an operator's word for all models.
-
-        Harmony reads none of them.
-        """
-        if self.harmony:
-            return
-        self.check_template(chat)
-        if trusted or self.trusts_mm_kwargs:
-            return
-        for name, given, changed in (
-            ("mm_processor_kwargs", chat.mm_processor_kwargs, "preprocessing"),
-            ("media_io_kwargs", chat.media_io_kwargs, "media loading"),
-        ):
-            if given:
-                raise refused(
-                    f"Per-request {name} are disabled by default because they can change "
-                    f"multimodal {changed} resource usage. Start the server with "
-                    "--trust-request-mm-kwargs only when clients are trusted.",
-                    name,
-                )
 
     def check_template(self, chat: ChatFields) -> None:
         """Refuse a request that brings a chat template, also if the engine trusts it."""

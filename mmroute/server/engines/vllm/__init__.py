@@ -32,10 +32,9 @@ def answer_body(
         ModelError: `unknown_backend`: the model's engine is not vLLM.
 
     >>> from mmroute import Normalizer
-    >>> from mmroute.engines.vllm import VllmSettings
     >>> from mmroute.server.engines.vllm import LoadedModel, answer_body
     >>> normalizer = Normalizer.from_pretrained("pixtral-12b-2409")
-    >>> model = LoadedModel.of(normalizer, "pixtral", VllmSettings())
+    >>> model = LoadedModel.of(normalizer)
     >>> body = {"model": "pixtral", "input": "Hi"}
     >>> answer_body(model, "/v1/responses/render", body).routings[0].token_ids.tolist()
     [1, 3, 37133, 4]

@@ -181,7 +181,8 @@ def _forwarded_ids(chat: ChatCompletionRequest, call: Call) -> list[int] | None:
     ids = (chat.kv_transfer_params or {}).pop("prompt_token_ids", None)
     if ids is None or chat.echo:
         return None
-    call.model.chats.check_trust(chat, trusted=call.options.trusts_mm_kwargs)
+    if not call.model.chats.harmony:
+        call.model.chats.check_template(chat)
     name = "kv_transfer_params.prompt_token_ids"
     ids_given = isinstance(ids, list) and ids and all(type(i) is int and i >= 0 for i in ids)
     require(

@@ -10,7 +10,7 @@ from typing import Any, Final, Self, TypeAlias
 from mmroute.engines.frontends import Frontend
 from mmroute.engines.vllm.bodies.messages_rules import MessagesRules, messages_rules
 from mmroute.engines.vllm.bodies.rules import ChatRules
-from mmroute.engines.vllm.settings import VllmSettings
+from mmroute.engines.vllm.settings import as_vllm
 from mmroute.hashing.hashes import HashSettings
 from mmroute.model.resolved import ResolvedModel
 from mmroute.model_directory import find_model
@@ -52,19 +52,19 @@ class LoadedModel:
     tokenizer_info: Mapping[str, Any]
 
     @classmethod
-    def of(cls, normalizer: Normalizer, name: str, settings: VllmSettings) -> Self:
+    def of(cls, normalizer: Normalizer, name: str = "") -> Self:
         """A model that was loaded.
 
         Args:
             normalizer: the model's normalizer.
-            name: its first served name.
-            settings: the options with which its engine was started.
+            name: its first served name; empty for the engine's own.
 
         Raises:
             ModelError: its files are not there any more.
         """
         model = normalizer.model
-        unseen = (*model.settings.without_effect, *settings.without_effect)
+        settings = as_vllm(model.settings)
+        name = name or next(iter(settings.served_names), model.model_id)
         # By its commit these are the same files, and the hub is not asked again.
         directory = find_model(model.name, revision=model.commit)
         untimed = replace(normalizer, watch=None)
@@ -85,9 +85,11 @@ class LoadedModel:
                 rust=model.engine.release.frontend is Frontend.RUST,
                 templated=model.chat.templates is not None,
             ),
-            messages_rules=cache(lambda: messages_rules(model.chat, prompt_of, unseen)),
-            tool_server="--tool-server" in unseen,
-            loras={**model.engine.naming.loras, **settings.loras},
+            messages_rules=cache(
+                lambda: messages_rules(model.chat, prompt_of, settings.without_effect)
+            ),
+            tool_server="--tool-server" in settings.without_effect,
+            loras=settings.loras,
             tokenizer_info=_tokenizer_info(directory.object("tokenizer_config.json")),
         )
 

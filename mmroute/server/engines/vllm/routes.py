@@ -19,7 +19,6 @@ from mmroute.engines.vllm.bodies.responses import ResponsesRequest
 from mmroute.engines.vllm.bodies.schemas import schema_of
 from mmroute.engines.vllm.bodies.tokenization import DetokenizeRequest, TokenizeRequest
 from mmroute.engines.vllm.bodies.validation import Schema
-from mmroute.engines.vllm.settings import as_vllm
 from mmroute.normalizer import Normalizer
 from mmroute.server.api import Cost, Route
 from mmroute.server.engines.vllm.answers import (
@@ -113,8 +112,8 @@ class VllmApi:
         frontend = Frontend(settings.frontend)
         return schema_of(known, release_of(backend), frontend, self.routes[path].request)
 
-    def load(self, normalizer: Normalizer, name: str, settings: EngineSettings) -> LoadedModel:
-        return LoadedModel.of(normalizer, name, as_vllm(settings))
+    def load(self, normalizer: Normalizer, name: str) -> LoadedModel:
+        return LoadedModel.of(normalizer, name)
 
 
 API: Final = VllmApi(

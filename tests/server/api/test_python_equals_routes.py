@@ -1,0 +1,80 @@
+"""A body that Python parses is answered as by the route, with nothing told beside the settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from cases import PLACEHOLDERS
+from chat_requests import CHAT, COMPLETION
+from harmony_cases import HARMONY_MODEL, harmony_cases, harmony_model
+from server_cases import server_cases
+from small_models import SMALL_MODELS, write_model
+from two_servers import START_DATE
+
+from mmroute import InexactError, Normalizer, Reason, Routing, from_openai
+from mmroute.engines.vllm import VllmSettings
+from mmroute.server.engines.vllm import ApiError, LoadedModel, answer_body
+
+PLAIN: Final = "vllm serve served"
+TRUSTING: Final = (
+    f"{PLAIN} --trust-request-mm-kwargs --trust-request-chat-template --enable-lora "
+    "--lora-modules alias=/adapters/alias"
+)
+# A request has one prompt, and a prompt that is cut or forwarded is not made of it.
+ONLY_BY_ROUTES: Final = ("truncate_prompt_tokens", "kv_transfer_params")
+
+
+def in_python(normalizer: Normalizer, body: dict[str, Any]) -> Routing | Reason:
+    try:
+        routing = normalizer.answer(from_openai(body))
+    except InexactError as error:
+        return error.reason
+    return routing if routing.reason is None else routing.reason
+
+
+def by_route(model: LoadedModel, path: str, body: dict[str, Any]) -> Routing | Reason:
+    try:
+        return answer_body(model, path, body).routings[0]
+    except ApiError as error:  # one of a schema has no reason
+        return error.reason or Reason.INVALID_REQUEST
+
+
+def is_only_for_routes(path: str, body: dict[str, Any]) -> bool:
+    prompt = body.get("prompt")
+    several = (
+        path == COMPLETION and isinstance(prompt, list) and not all(type(i) is int for i in prompt)
+    )
+    return several or any(body.get(name) is not None for name in ONLY_BY_ROUTES)
+
+
+@pytest.mark.parametrize("line", [PLAIN, TRUSTING])
+@pytest.mark.parametrize(("name", "fewest"), [("small-qwen2.5-vl", 100), (HARMONY_MODEL, 5)])
+def test_every_recorded_body(tmp_path: Path, name: str, fewest: int, line: str) -> None:
+    by_harmony = name == HARMONY_MODEL
+    files = harmony_model() if by_harmony else SMALL_MODELS[name]()
+    settings = VllmSettings.from_args(f"VLLM_SYSTEM_START_DATE={START_DATE} {line}")
+    normalizer = Normalizer.from_pretrained(
+        write_model(files, tmp_path / "m"), engine_settings=settings
+    )
+    model = LoadedModel.of(normalizer)
+    cases = harmony_cases() if by_harmony else server_cases(PLACEHOLDERS[name])
+    bodies = [(c.path, c.body) for c in cases if c.path in (CHAT, COMPLETION)]
+    exact = 0
+    for path, body in bodies:
+        given = {**body, "model": "alias"}
+        if is_only_for_routes(path, body) or (path == CHAT) is not ("messages" in body):
+            continue
+        theirs, ours = by_route(model, path, given), in_python(normalizer, given)
+        if ours is Reason.TOKEN_OUT_OF_VOCABULARY:
+            continue  # which the route returns as they are, without hashes
+        if isinstance(ours, Reason) or isinstance(theirs, Reason):
+            assert ours is theirs, body
+            continue
+        exact += 1
+        assert ours.token_ids.tolist() == theirs.token_ids.tolist(), body
+        assert ours.lora == theirs.lora
+        assert (ours.lora is None) is ("alias" not in settings.loras)
+        assert ours.block_hashes(block_size=4) == theirs.block_hashes(block_size=4), body
+    assert exact > fewest
