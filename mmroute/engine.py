@@ -119,9 +119,8 @@ class Release:
     Attributes:
         name: the engine's name, as in ``backend``.
         version: the version on which the answers were checked.
-        era: the range of versions between which nothing observable changed.
-        prompts: the era of prompts. Releases with the same one make the same token IDs of texts and
-            chats; they may differ in everything else.
+        era: the versions between which nothing observable changed.
+        prompts: releases with the same text here make the same token IDs of texts and chats.
         proved: the versions whose own code gave these answers.
         read: the other releases of the era, whose code was read and not run.
         frontend: the API server in front of the engine.
@@ -214,19 +213,10 @@ class Identify(Protocol):
         flags: Mapping[str, bool] = ...,
         algorithm: str = ...,
     ) -> Identity | None:
-        """The identity of an item; None if it cannot be computed.
+        """The identity of an item; None if it cannot be computed. Raises `InexactError`.
 
-        Args:
-            item: the image, video or audio.
-            overrides: the request's overrides. Those of readers are by modality.
-            frames: the frames of a video's file that are decoded; None for other items.
-            model_id: the engine's model string.
-            form: the data that the engine hashes for this model.
-            flags: further values that the engine hashes with the item.
-            algorithm: the hash algorithm.
-
-        Raises:
-            InexactError: the engine's own identity is not reproducible.
+        `frames` are those of a video's file that are decoded, `form` is the data that the engine
+        hashes for this model, and `flags` are further values that it hashes with the item.
         """
 
 
@@ -236,11 +226,10 @@ class Naming:
 
     Attributes:
         identify: computes the identity of an item.
-        check: raises `InexactError` for uuids of a request that the engine refuses or mixes up. Its
-            arguments are the items with their identities, all items of the request, and the form
-            of identities by modality.
-        of_request: the identities of all items by a field of the request's own; None if the request
-            has none that the engine reads. Its other argument is the form for each item.
+        check: raises `InexactError` for uuids that the engine refuses or mixes up, of items with
+            their identities, of all items, and of the form by modality.
+        of_request: the identities by a field of the request, and the form of each item; None if it
+            has none.
         loras: the path of each adapter, by the name that a request may give as its model.
         lora_first: whether identities of requests to an adapter begin with its name.
         why_unhashed: why a request has no block hashes, whatever its prompt; empty if it has.
@@ -271,29 +260,16 @@ class Context(NamedTuple):
 
 
 class Models(Protocol):
-    """What an engine makes of a model's files, before any request."""
+    """What an engine makes of a model's files, before any request. All raise `ModelError`."""
 
     def match(self, files: ModelFiles) -> tuple[ModelFiles, FamilySpec]:
-        """The files as the engine reads them, and the spec of their family.
-
-        Raises:
-            ModelError: `unknown_family`, or `unsupported_engine_setting`.
-        """
+        """The files as the engine reads them, and the spec of their family."""
 
     def settle(self, family: FamilySpec, files: ModelFiles, model_string: str) -> FamilySpec:
-        """The family as this engine takes it.
-
-        Raises:
-            ModelError: `unknown_family`, or `unsupported_engine_setting`: the settings or the
-                family are not covered.
-        """
+        """The family as this engine takes it. Refuses what is not covered, also of settings."""
 
     def context(self, files: ModelFiles, family: FamilySpec, positions: int) -> Context:
-        """The longest context for a model with this ``max_position_embeddings``.
-
-        Raises:
-            ModelError: `invalid_config_field`, `invalid_engine_setting`.
-        """
+        """The longest context for a model with this ``max_position_embeddings``."""
 
     def hashes_of(
         self,
@@ -303,30 +279,11 @@ class Models(Protocol):
         *,
         guessed: bool,
     ) -> Hashes:
-        """How this engine, started with these settings, hashes the prompts of a model.
-
-        Args:
-            family: the model's family.
-            files: finds the model's files.
-            model_string: the engine's model string.
-            guessed: whether that is only the path from which the model was loaded here.
-
-        Raises:
-            ModelError: `invalid_engine_setting`.
-        """
+        """How the prompts of a model are hashed; `guessed` is whether the model string is."""
 
 
 class ChatSource(NamedTuple, Generic[SettingsT]):
-    """The parts of a model from which its chat renderer is made.
-
-    Attributes:
-        files: the model's files.
-        family: the spec of the model's family.
-        tokenizer: the model's tokenizer.
-        geometries: the geometries of its modalities.
-        model_string: the engine's model string.
-        settings: the settings with which the engine was started.
-    """
+    """The parts of a model from which its chat renderer is made, under an engine's settings."""
 
     files: ModelFiles
     family: FamilySpec
@@ -349,18 +306,10 @@ class Chats(Protocol):
         """The model's tokenizer; `note` is told how it is read, and by what rule."""
 
     def load_chat(self, source: ChatSource[Any]) -> Chat:
-        """The model's chat renderer.
-
-        Raises:
-            ModelError: the chat template cannot be loaded.
-        """
+        """The model's chat renderer."""
 
     def accept(self, request: Request, chat: Chat) -> Request:
-        """A request with the defaults of the settings.
-
-        Raises:
-            InexactError: a server with these settings refuses the request.
-        """
+        """A request with the settings' defaults. Raises `InexactError` where it is refused."""
 
     def adds_special_tokens(self, tokenizer: Tokenizer, request: Request, with_items: bool) -> bool:
         """Whether special tokens are added to the text of a prompt."""
@@ -405,11 +354,7 @@ class Engine(Models, Chats, Processors, Protocol):
         """How it tells items apart."""
 
     def under(self, settings: EngineSettings) -> Engine:
-        """The same version of the engine, started with these settings.
-
-        Raises:
-            ModelError: `unsupported_engine_setting`.
-        """
+        """The same version of the engine, started with these settings."""
 
 
 @cache
