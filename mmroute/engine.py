@@ -94,7 +94,8 @@ class EngineSettings(Protocol):
             ModelError: `invalid_engine_setting`, `unsupported_engine_setting`; `missing_file`,
                 `malformed_file`.
         """
-        classes = [type(find_engine(name).settings) for name in engine_names()]
+        names = engine_names() if arguments else ()  # commands come here without a line, too
+        classes = (type(find_engine(name).settings) for name in names)
         started = (own for own in classes if own.is_started_by(arguments))
         chosen = next(started, type(find_engine(DEFAULT).settings))
         return chosen.read(arguments, None if config is None else os.fspath(config))
