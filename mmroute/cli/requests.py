@@ -33,7 +33,7 @@ from mmroute.cli.engine_options import (
     model_arguments,
 )
 from mmroute.cli.output import failed, say, with_progress
-from mmroute.engine import DEFAULT, EngineSettings
+from mmroute.engine import DEFAULT, EngineSettings, find_engine
 from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.hashing import Algorithm, none_hash
 from mmroute.net.links import ImageLinks
@@ -230,8 +230,10 @@ def _fleet(
     )
     fleet = {first: normalizer}
     for name in others:
-        # The settings are options of vLLM, and do not apply to other engines.
-        own = settings if name.startswith("vllm") else None
+        kind = type(find_engine(name).settings)
+        # Those of a frontend are a kind of its engine's; other engines do not take the settings.
+        takes = isinstance(settings, kind) or issubclass(kind, type(settings))
+        own = settings if takes else None
         fleet[name] = normalizer.matching(name, model_id=arguments.model_id, engine_settings=own)
     return fleet
 

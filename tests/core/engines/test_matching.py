@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import run
 from image_cases import image_files
 
 from mmroute import ImageSize, InexactError, Normalizer, Routing, read_image
@@ -133,3 +134,19 @@ def test_a_line_is_answered_for_every_backend(
     unnamed = {"exact": False, "reason": "image_identity_unknown"}
     assert all(found.items() >= unnamed.items() for found in one["backends"].values())
     assert none["exact"]
+
+
+@pytest.mark.parametrize("started", ["vllm serve --block-size 32", "sglang serve --page-size 32"])
+def test_each_backend_gets_only_settings_of_its_own(
+    started: str, small_model: Callable[[str], Path]
+) -> None:
+    first = started.partition(" ")[0]
+    other = {"vllm": "sglang", "sglang": "vllm"}[first]
+    backends = ["--backend", first, "--backend", other]
+    options = [*backends, "--engine-args", started, "--hash-seed", "0"]
+    line = json.dumps({"prompt": "What is this? " * 40})
+    done = run("blocks", str(small_model(QWEN)), *options, stdin=line)
+    assert done.status == 0, done.stderr
+    found = json.loads(done.stdout)["backends"][first]["block_hashes"]
+    alone = run("blocks", str(small_model(QWEN)), *options[:2], *options[4:], stdin=line)
+    assert found == json.loads(alone.stdout)["block_hashes"]
