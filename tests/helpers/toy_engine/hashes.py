@@ -1,0 +1,53 @@
+"""The names of pictures, and the hashes of pages: xxh3 over tokens, and the pictures in them."""
+
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import Any, NoReturn, Self
+
+from xxhash import xxh3_64_digest
+
+from mmroute.errors import InexactError, Reason
+from mmroute.hashing import PageHashes, image_hash
+from mmroute.hashing.extra_keys import check_block_size
+from mmroute.hashing.hashes import HashedPrompt, HashSettings
+from mmroute.requests.items import Identity, IdentitySource, ImageFile, Item
+
+
+def identify(item: Item, **_: Any) -> Identity | None:
+    if not isinstance(item, ImageFile):
+        return None  # only its size is known
+    return Identity(sha256(item.data).hexdigest(), IdentitySource.CONTENT_HASH)
+
+
+@dataclass(frozen=True, slots=True)
+class ToyHashes:
+    settings: HashSettings
+    item_hash = staticmethod(image_hash)
+
+    def with_settings(self, settings: HashSettings) -> Self:
+        return replace(self, settings=settings)
+
+    def block_hashes(self, *_prompt: object, **_how: object) -> NoReturn:
+        message = "the toy has no block hashes, but hashes of pages: Routing.page_hashes"
+        raise InexactError(Reason.UNSUPPORTED_ENGINE_SETTING, message)
+
+    extra_keys = block_hashes
+
+    def announced(
+        self, prompt: HashedPrompt, _algorithm: str | None, size: int | None, _seed: str | None
+    ) -> PageHashes:
+        return self.page_hashes(prompt, self.settings.size(size))
+
+    def page_hashes(self, prompt: HashedPrompt, page_size: int) -> PageHashes:
+        check_block_size(page_size)
+        ids, pictures = prompt.token_ids.astype("<u4"), prompt.hashed_items()
+        hashes: list[bytes] = []
+        for start in range(0, len(ids) - page_size + 1, page_size):
+            stop, before = start + page_size, hashes[-1:]
+            inside = [
+                picture.identity.encode()
+                for picture in pictures
+                if picture.offset < stop and start < picture.offset + picture.length
+            ]
+            hashes.append(xxh3_64_digest(b"".join([*before, ids[start:stop].tobytes(), *inside])))
+        return PageHashes(tuple(hashes), page_size)
