@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import re
 import sys
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +23,7 @@ from toy_engine.settings import ToySettings
 from xxhash import xxh3_64_digest
 
 from mmroute import EngineSettings, ImageSize, InexactError, ModelError, Normalizer, Reason, Routing
-from mmroute.kv_events import BlockIndex
+from mmroute.kv_events import BlockIndex, WorkerRank
 from mmroute.kv_events.holders import Blocks
 
 pytestmark = pytest.mark.process  # entry points are read when a process begins
@@ -30,6 +31,8 @@ pytestmark = pytest.mark.process  # entry points are read when a process begins
 PROJECT: Final = ROOT / "tests" / "helpers" / "toy_engine" / "pyproject.toml"
 COMMAND: Final = "toyserve --page-size 4 --port 8000"
 PAGE: Final = 4
+GUIDE: Final = (ROOT / "docs" / "new-engine.md").read_text(encoding="utf-8")
+BLOCK: Final = re.compile(r"```(?:python|toml)\n(.*?)```", re.DOTALL)
 Installed: TypeAlias = Callable[..., Any]
 
 
@@ -49,6 +52,10 @@ def chat_of(file: bytes) -> dict[str, Any]:
 def toy(model: Path, command: str = COMMAND) -> Normalizer:
     settings = EngineSettings.from_args(command)
     return Normalizer.from_pretrained(model, backend="toy", engine_settings=settings)
+
+
+def check(model: Path) -> bool:
+    return Normalizer.from_pretrained(model, backend="toy", self_check=True) is not None
 
 
 def answer(model: Path, fields: dict[str, Any]) -> Routing:
@@ -96,6 +103,10 @@ def test_it_answers_chats_with_pictures(installed: Installed, model: Path) -> No
     assert routing.token_ids.tolist() == expected.token_ids.tolist()
     assert routing.placeholders == expected.placeholders
     assert [str(identity) for identity in routing.identities] == [sha256(file).hexdigest()]
+
+
+def test_a_loaded_model_passes_the_self_check(installed: Installed, model: Path) -> None:
+    assert installed(check, model)
 
 
 def test_its_hashes_cover_tokens_and_pictures(installed: Installed, model: Path) -> None:
@@ -197,3 +208,28 @@ def test_the_command_line_answers_for_it(installed: Installed, model: Path) -> N
     both = installed(on_the_command_line, model, {"prompt": "Hi " * 40}, "toy", "vllm")
     assert both["backends"]["toy"]["exact"]
     assert both["backends"]["vllm"]["exact"]
+
+
+def test_the_page_shows_lines_of_the_toy() -> None:
+    files = [
+        path.read_text(encoding="utf-8")
+        for path in PROJECT.parent.iterdir()
+        if path.suffix in (".py", ".toml")
+    ]
+    *shown, program = BLOCK.findall(GUIDE)
+    assert len(shown) == 6
+    assert [block for block in shown if not any(block in file for file in files)] == []
+    assert "backend=" in program
+
+
+def run_the_page(model: Path) -> tuple[int, dict[WorkerRank, Blocks]]:
+    code = BLOCK.findall(GUIDE)[-1].replace("./qwen", str(model))
+    names: dict[str, Any] = {}
+    exec(compile(code, "new-engine.md", "exec"), names)  # noqa: S102 - the page is our own
+    return len(names["hashes"]), names["held"]
+
+
+def test_the_program_of_the_page_runs(installed: Installed, model: Path) -> None:
+    pages, held = installed(run_the_page, model)
+    assert pages > 1
+    assert held == {WorkerRank("worker-0", 0): 1}

@@ -60,8 +60,10 @@ def _part(part: Any, pictures: list[MediaPart]) -> Part:
     match part:
         case {"type": "text", "text": str(text), **more} if not more:
             return TextPart(text, {})
-        case {"type": "image", "url": str(url), **more} if not more:
-            number = len(pictures) + 1
+        case {"type": "image", **more} if more.keys() <= {"url"}:
+            number, url = len(pictures) + 1, more.get("url")
+            if not isinstance(url, str | None):
+                raise invalid(f"messages: a url must be a text, found {quoted(url)}")
             pictures.append(MediaPart(Modality.IMAGE, number, url, None, {}, part))
             return pictures[-1]
     raise invalid(f"messages: the toy takes no part such as {quoted(part)}")
