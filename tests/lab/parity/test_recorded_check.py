@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from paths import VECTORS
+from recorded_answers import without_arguments
 from small_models import SMALL_MODELS, Files
 
 from mmroute import MmrouteError, Normalizer
@@ -26,22 +26,24 @@ def failure(report: HealthReport) -> str:
 
 
 @pytest.mark.parametrize("name", [*SMALL_MODELS, EMBEDDED_MODEL])
-def test_the_recorded_answers_are_ours(name: str, normalizer: Callable[[str], Normalizer]) -> None:
-    recorded = partial(check_recorded, path=VECTORS / f"{name}.jsonl")
+def test_the_recorded_answers_are_ours(
+    name: str, normalizer: Callable[[str], Normalizer], tmp_path: Path
+) -> None:
+    recorded = partial(check_recorded, path=without_arguments(name, tmp_path))
     report = check_model(normalizer(name).model, recorded)
     assert report.healthy, report.failures
     assert "vectors" in {check.name for check in report.checks}
 
 
 def test_a_model_of_another_vocabulary_answers_otherwise(
-    changed_model: Callable[[str, Callable[[Files], None]], Path],
+    changed_model: Callable[[str, Callable[[Files], None]], Path], tmp_path: Path
 ) -> None:
     def change(files: Files) -> None:
         vocabulary = files["tokenizer.json"]["model"]["vocab"]
         vocabulary["e"], vocabulary["t"] = vocabulary["t"], vocabulary["e"]
 
     path = changed_model(QWEN, change)
-    report = load_and_check(path, partial(check_recorded, path=VECTORS / f"{QWEN}.jsonl"))
+    report = load_and_check(path, partial(check_recorded, path=without_arguments(QWEN, tmp_path)))
     assert "not vllm 0.33.0's answer" in failure(report)
 
 
