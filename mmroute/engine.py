@@ -78,6 +78,14 @@ class EngineSettings(Protocol):
     def prompt_settings(self) -> Self:
         """Only the settings that can change token IDs. Workers that agree in them share prompts."""
 
+    @classmethod
+    def is_started_by(cls, arguments: str) -> bool:
+        """Whether a command line says that it starts this engine."""
+
+    @classmethod
+    def read(cls, arguments: str, config: str | None) -> EngineSettings:
+        """See `from_args`, for a line of this engine."""
+
     @staticmethod
     def from_args(
         arguments: str, *, config: str | os.PathLike[str] | None = None
@@ -99,18 +107,6 @@ class EngineSettings(Protocol):
         started = (own for own in classes if own.is_started_by(arguments))
         chosen = next(started, type(find_engine(DEFAULT).settings))
         return chosen.read(arguments, None if config is None else os.fspath(config))
-
-
-class CommandLine(EngineSettings, Protocol):
-    """What the settings of an engine have beside: how they are read."""
-
-    @classmethod
-    def is_started_by(cls, arguments: str) -> bool:
-        """Whether a command line says that it starts this engine."""
-
-    @classmethod
-    def read(cls, arguments: str, config: str | None) -> Self:
-        """See `EngineSettings.from_args`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,7 +343,7 @@ class Engine(Models, Chats, Processors, Protocol):
         """What it takes."""
 
     @property
-    def settings(self) -> CommandLine:
+    def settings(self) -> EngineSettings:
         """The settings with which it was started."""
 
     @property
