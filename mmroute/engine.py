@@ -368,11 +368,7 @@ def engine_names() -> list[str]:
 
 
 def find_engine(name: str) -> Engine:
-    """The engine of that name, or a version of it such as ``vllm==0.28``.
-
-    Raises:
-        ModelError: `unknown_backend`.
-    """
+    """The engine of that name, or a version of it such as ``vllm==0.28``."""
     engine, equals, version = name.partition("==")
     if engine in _engines().entries and bool(equals) == bool(version):
         found: Engine = _engines().find(engine)(version)
@@ -394,11 +390,7 @@ def not_covered(family: FamilySpec, engine: str, why: str) -> ModelError:
 
 
 def own_settings(engine: Engine, settings: EngineSettings, own: type[SettingsT]) -> SettingsT:
-    """The settings, if they are of an engine's own class; its defaults for an empty command line.
-
-    Raises:
-        ModelError: `unsupported_engine_setting`: they are of another engine.
-    """
+    """The settings, if they are of the engine's own class; its defaults for an empty line."""
     if isinstance(settings, own):
         return settings
     if settings.engine == DEFAULT and settings == type(settings)():

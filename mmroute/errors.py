@@ -228,13 +228,7 @@ def item_refused(item: object, why: str) -> InexactError:
 
 
 def argument_refused(name: str, value: object, wanted: str) -> InexactError:
-    """The error for an argument of a processor that the engine refuses, or that was not observed.
-
-    Args:
-        name: the place of the argument, such as ``mm_processor_kwargs.size``.
-        value: the value.
-        wanted: what it must be.
-    """
+    """The error for an argument of a processor that is refused, or that was not observed."""
     what = f"{name}: found {quoted(value)}, must be {wanted}"
     return InexactError(Reason.UNSUPPORTED_PROCESSOR_KWARGS, what)
 
@@ -250,13 +244,7 @@ def install_command(extra: str) -> str:
 
 
 class MissingExtraError(ModuleNotFoundError):
-    """A package is missing that an extra of mmroute brings.
-
-    Args:
-        what: what is missing; the message goes on with the remedy.
-        extra: the name of the extra.
-        name: the name by which the package is imported; None if there are several.
-    """
+    """A package is missing that an extra of mmroute brings."""
 
     def __init__(self, what: str, extra: str, name: str | None = None) -> None:
         super().__init__(f"{what}: {install_command(extra)}", name=name)
@@ -264,17 +252,7 @@ class MissingExtraError(ModuleNotFoundError):
 
 @contextlib.contextmanager
 def needs_extra(extra: str, package: str, what: str) -> Iterator[None]:
-    """A context in which a failed import becomes an error that names the remedy.
-
-    Args:
-        extra: the extra of mmroute's distribution that installs the package.
-        package: the name by which the package is imported.
-        what: the thing that needs the package; the message begins with it.
-
-    Raises:
-        ModelError: `unsupported_tokenizer`; the message tells a package that is not installed
-            from one that is broken.
-    """
+    """A context in which a failed import becomes an error that names the remedy."""
     try:
         yield
     except ImportError as error:

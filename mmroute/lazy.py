@@ -8,12 +8,7 @@ from collections.abc import Callable, Mapping
 
 
 def lazily(package: str, places: Mapping[str, str]) -> Callable[[str], object]:
-    """The ``__getattr__`` of a package.
-
-    Args:
-        package: the name of the package.
-        places: the name of the module that defines each name.
-    """
+    """The ``__getattr__`` of a package."""
 
     def find(name: str) -> object:
         if name not in places:

@@ -60,11 +60,7 @@ class FieldRef:
 
     @classmethod
     def parse(cls, text: str) -> FieldRef:
-        """Read the written form.
-
-        Raises:
-            ValueError: there is no colon, or one side of it is empty.
-        """
+        """Read the written form."""
         file, colon, dotted = text.partition(":")
         if not (file and colon and dotted):
             raise ValueError(f"{text!r} is not of the form FILE:FIELD, e.g. config.json:model_type")
@@ -116,12 +112,7 @@ class ModelFiles:
         return self.path(file).is_file()
 
     def text(self, file: str) -> str:
-        """A file's text.
-
-        Raises:
-            ModelError: `missing_file`; `malformed_file` if the file is not UTF-8, or is only the
-                text of a link.
-        """
+        """A file's text."""
         try:
             text = self.path(file).read_text(encoding="utf-8")
         except FileNotFoundError:
@@ -141,9 +132,6 @@ class ModelFiles:
 
         In tokenizer.json ``model.vocab`` and ``model.merges`` may be a `msgspec.Raw`, as written;
         in tekken.json ``vocab`` may.
-
-        Raises:
-            ModelError: `missing_file` or `malformed_file`.
         """
         if file not in self._json:
             try:
@@ -163,11 +151,7 @@ class ModelFiles:
         return value
 
     def object(self, file: str) -> Mapping[str, JsonValue]:
-        """A file's JSON object; an empty one if the file is missing.
-
-        Raises:
-            ModelError: `malformed_file` if the file does not hold an object.
-        """
+        """A file's JSON object; an empty one if the file is missing."""
         if file not in self._json and not self.has(file):
             return {}
         value = self.json(file)
@@ -247,15 +231,6 @@ def find_model(
 
     Only configuration and tokenizer files are fetched from the hub. huggingface_hub follows
     ``HF_HOME``, ``HF_TOKEN``, ``HF_ENDPOINT`` and ``HF_HUB_OFFLINE``.
-
-    Args:
-        model: a path, a hub name (``Qwen/Qwen2.5-VL-3B-Instruct``), or `EMBEDDED_MODEL`.
-        revision: a branch, tag or commit on the hub.
-        token: the access token for the hub; None for that of the environment.
-        patterns: the names and patterns of the files to fetch from the hub.
-
-    Raises:
-        ModelError: `model_not_found`; `tokenizer_unverified` for a GGUF file.
     """
     if not model:
         raise ModelError(Reason.MODEL_NOT_FOUND, "The model's name is empty.")
@@ -317,11 +292,7 @@ def _links_as_text(root: Path) -> dict[str, Path]:
 
 
 def _tokenizer_json(text: bytes) -> dict[str, Any]:
-    """A tokenizer.json without its long parts, which the engine's library parses from text itself.
-
-    Raises:
-        msgspec.MsgspecError: it is not JSON, or it or its model is no object.
-    """
+    """A tokenizer.json without its long parts, which the engine's library parses itself."""
     fields = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
     return {
         name: _fields_but_long(raw) if name == "model" else msgspec.json.decode(raw)

@@ -34,15 +34,7 @@ def entry_points(group: str) -> EntryPoints:
 
 
 def installed(group: str, taken: Collection[str]) -> dict[str, EntryPoint]:
-    """The entry points of a group, by name.
-
-    Args:
-        group: the group of entry points.
-        taken: the names of this package's own entries.
-
-    Raises:
-        SpecError: two entries have one name.
-    """
+    """The entry points of a group, by name."""
     points: dict[str, EntryPoint] = {}
     for point in entry_points(group):
         if point.name in taken or point.name in points:
@@ -52,11 +44,7 @@ def installed(group: str, taken: Collection[str]) -> dict[str, EntryPoint]:
 
 
 def load(point: EntryPoint) -> Any:
-    """Import the object that an entry point names.
-
-    Raises:
-        SpecError: the object cannot be imported.
-    """
+    """Import the object that an entry point names."""
     try:
         return point.load()
     except Exception as error:  # another package's code may raise any type
@@ -95,38 +83,22 @@ class Registry:
 
     @cached_property
     def entries(self) -> Mapping[str, EntryPoint]:
-        """The entries that a spec may name.
-
-        Raises:
-            SpecError: an entry of an installed package has a name that is taken.
-        """
+        """The entries that a spec may name."""
         places = {name: f"{self.package}.{where}" for name, where in self.own.items()}
         places |= OF_ENGINES.get(self.entry_points, {})
         own = {name: EntryPoint(name, at, self.entry_points) for name, at in places.items()}
         return own | installed(self.entry_points, own)
 
     def find(self, name: str) -> Any:
-        """The dataclass of a name in a family spec.
-
-        Raises:
-            SpecError: as `entries`; an installed package's class cannot be imported.
-        """
+        """The dataclass of a name in a family spec."""
         return load(self.entries[name])
 
     def types(self, name: str) -> Mapping[str, Any]:
-        """The types of its fields.
-
-        Raises:
-            SpecError: as `find`.
-        """
+        """The types of its fields."""
         return _types(self.find(name))
 
     def fields(self, name: str) -> Mapping[str, bool]:
-        """The fields that it is made of: name -> whether it must be given.
-
-        Raises:
-            SpecError: as `find`.
-        """
+        """The fields that it is made of: name -> whether it must be given."""
         fields = dataclasses.fields(self.find(name))
         return {f.name: f.default is dataclasses.MISSING for f in fields if f.init}
 

@@ -18,9 +18,5 @@ MAX_TOKEN_ID: Final = 2**32 - 1
 
 
 def as_token_ids(ids: Iterable[int]) -> TokenIds:
-    """Integers as token IDs, shape (n,). `np.array` takes four times as long for a list.
-
-    Raises:
-        OverflowError: an integer is negative, or takes more than 32 bits.
-    """
+    """Integers as token IDs, shape (n,). `np.array` takes four times as long for a list."""
     return np.frombuffer(array("I", ids), np.uint32)

@@ -54,12 +54,7 @@ class BlockForm:
     form: HashForm = HashForm.HEX
 
     def of(self, routing: Routing) -> HashFields:
-        """The hashes of an answer.
-
-        Raises:
-            InexactError: as `Routing.block_hashes`, `Routing.page_hashes`, or
-                `Routing.dynamo_hashes`.
-        """
+        """The hashes of an answer."""
         hashes = self._hashes(routing)
         if not routing.reads_cache:
             hashes["reads_cache"] = False

@@ -32,14 +32,6 @@ def identities_of(
     """The identity of the item at each placeholder; None if it cannot be computed.
 
     The engine gives the k-th identity of a modality to the k-th range of that modality.
-
-    Args:
-        model: the engine's model.
-        prepared: the request and its items.
-        placeholders: the places of the items, by position.
-
-    Raises:
-        InexactError: an error of the engine's `Identify` or `check`.
     """
     if not placeholders:
         return ()

@@ -19,23 +19,14 @@ _MAX_BYTES: Final = 1 << 26  # of all files of one request, which are kept for t
 
 
 class LocalFiles:
-    """The files of one request.
-
-    Args:
-        directory: the directory below which the engine reads files; empty if it reads none.
-    """
+    """The files of one request."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
         self._left = _MAX_BYTES
 
     def read(self, link: str) -> bytes:
-        """The bytes of the file that a link names.
-
-        Raises:
-            InexactError: `image_link_refused` if it is not below the directory, `image_link_failed`
-                if it cannot be read here; `invalid_request` if the engine reads no files.
-        """
+        """The bytes of the file that a link names."""
         if not self._directory:
             raise invalid(
                 "the engine reads files of file: links only below --allowed-local-media-path, "

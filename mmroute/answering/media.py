@@ -52,11 +52,7 @@ _IMAGE_READING: Final[Mapping[str, Callable[[object], bool]]] = {
 
 
 def items_beside_prompt(request: Request, limits: Limits) -> Items:
-    """The items beside a prompt, which has placeholders for them.
-
-    Raises:
-        InexactError: `image_refused`, `item_refused`, `unsupported_processor_kwargs`.
-    """
+    """The items beside a prompt, which has placeholders for them."""
     items = request.items
     if request.media_io_kwargs:
         _check_media_io(request, items)
@@ -75,17 +71,6 @@ def items_of_parts(
     A data URL carries its own item. A link to an allowed host is followed, and a file of this
     machine is read where the engine reads such files. Every other part takes the next item of its
     modality from the request's own `images`, `videos` or `audios`.
-
-    Args:
-        parts: the parts by modality, in the order of the messages.
-        request: the request to which they belong.
-        limits: the limits of the engine.
-        links: permission to follow links to images; None if no link is followed.
-        files: the cache of images in data URLs; None for no cache.
-
-    Raises:
-        InexactError: `image_size_unknown`, `image_count_mismatch`, `item_count_mismatch`, or an
-            error of reading, of fetching or of `items_beside_prompt`.
     """
     beside = request.items
     fetcher = None if links is None else _fetcher(links)
@@ -133,16 +118,7 @@ def left_over(modality: Modality, left: int, count: int) -> InexactError:
 
 
 def check_decoded(items: Items, limits: Limits, geometries: Geometries) -> None:
-    """Refuse a request with videos or audio that is too large for the engine to decode.
-
-    Args:
-        items: the request's items.
-        limits: the limits of the engine.
-        geometries: the geometries of their modalities, which know the frames that are decoded.
-
-    Raises:
-        InexactError: `item_refused`.
-    """
+    """Refuse a request with videos or audio that is too large for the engine to decode."""
     decoded = 0
     for modality, listed in items.items():
         for item in listed:
@@ -345,11 +321,7 @@ def _mismatch(modality: Modality) -> Reason:
 
 
 def with_uuid(item: ItemT, uuid: str | None) -> ItemT:
-    """An item with the uuid of its part.
-
-    Raises:
-        InexactError: `invalid_request` if the item has another uuid.
-    """
+    """An item with the uuid of its part."""
     own = item.size.uuid
     if uuid is None or uuid == own:
         return item

@@ -22,13 +22,7 @@ from mmroute.requests.request import Request
 def answer_for(
     workers: Iterable[tuple[ResolvedModel, ImageLinks | None, Caches]], request: Request
 ) -> list[Routing]:
-    """The answer of each kind of workers to one request.
-
-    Args:
-        workers: the model, the permission to follow links and the caches of each kind. Models of
-            `mmroute.model.resolve.with_same_prompts` share one prepared prompt.
-        request: the client's request.
-    """
+    """The answer of each kind of workers to one request."""
     known: list[tuple[ResolvedModel, Prepared]] = []
 
     def prepare_once(model: ResolvedModel, links: ImageLinks | None, caches: Caches) -> Prepared:

@@ -54,11 +54,7 @@ def prepare(
     caches: Caches = NO_CACHES,
     watch: Stopwatch | None = None,
 ) -> Prepared:
-    """The first half of the way: everything before items are placed.
-
-    Raises:
-        InexactError: there is no exact answer.
-    """
+    """The first half of the way: everything before items are placed."""
     request.check()
     request = model.engine.accept(request, model.chat)
     if request.messages is None:
@@ -91,16 +87,7 @@ def answer(
     watch: Stopwatch | None = None,
     first_half: Callable[[], Prepared] | None = None,
 ) -> Routing:
-    """The token IDs of one request, or the reason why there are none. No request makes this raise.
-
-    Args:
-        model: the model to ask.
-        request: the client's request.
-        links: permission to follow links to images; None if no link is followed.
-        caches: the caches of the normalizer.
-        watch: a stopwatch for the stages of the request; None for no timing.
-        first_half: returns the result of `prepare` for this request; None to call `prepare`.
-    """
+    """The token IDs of a request, or why there are none. A request that is JSON never raises."""
     if watch is not None:
         watch.resume()
     request = with_adapter(model, request)
@@ -163,12 +150,7 @@ def _hashing(model: ResolvedModel, request: Request) -> Hashes:
 
 
 def expand(model: ResolvedModel, prepared: Prepared) -> Expansion:
-    """The second half: every item in its place, in a prompt that fits the context.
-
-    Raises:
-        InexactError: `placeholder_count_mismatch`, `empty_prompt`, `prompt_too_long`,
-            `unsupported_field`.
-    """
+    """The second half: every item in its place, in a prompt that fits the context."""
     if prepared.insertions:
         expansion = model.placement.expand(prepared.ids, prepared.insertions)
     else:
@@ -181,11 +163,7 @@ def expand(model: ResolvedModel, prepared: Prepared) -> Expansion:
 
 
 def geometry_of(model: ResolvedModel, request: Request, modality: Modality) -> Geometry:
-    """The geometry of a modality under the request's overrides.
-
-    Raises:
-        InexactError: `unsupported_processor_kwargs`.
-    """
+    """The geometry of a modality under the request's overrides."""
     rules = model.media[modality]
     processor, media_io = request.mm_processor_kwargs, request.media_io_kwargs
     if not processor and not media_io:
@@ -242,11 +220,7 @@ def _chat_ids(
 
 
 def rules_of(model: ResolvedModel, modality: Modality, count: int) -> MediaRules:
-    """The rules of a modality, if the engine takes `count` items of it.
-
-    Raises:
-        InexactError: `unsupported_modality`, `too_many_items`, `unsupported_engine_setting`.
-    """
+    """The rules of a modality, if the engine takes `count` items of it."""
     rules = model.media.get(modality)
     if rules is None:
         of_model = f"{modality}s are not covered for this model of the family {model.family.family}"

@@ -20,11 +20,7 @@ _LONGEST_TARGET: Final = 64  # characters, and so tokens
 
 
 def prompt_ids(model: ResolvedModel, request: Request, items: Items) -> TokenIds:
-    """The token IDs of a request's `prompt` or `prompt_token_ids`, shape (n,).
-
-    Raises:
-        InexactError: `invalid_request`, `token_out_of_vocabulary`, `prompt_too_long`.
-    """
+    """The token IDs of a request's `prompt` or `prompt_token_ids`, shape (n,)."""
     if request.prompt_token_ids is not None:
         return _checked_ids(model, request.prompt_token_ids)
     if isinstance(request.prompt, str) and len(request.prompt) > LONG_TEXT:
@@ -34,11 +30,7 @@ def prompt_ids(model: ResolvedModel, request: Request, items: Items) -> TokenIds
 
 
 def encode_text(model: ResolvedModel, text: object, *, add_special_tokens: bool) -> TokenIds:
-    """The token IDs of a prompt, shape (n,), if it is not too long for this model.
-
-    Raises:
-        InexactError: `invalid_request`; `prompt_too_long`.
-    """
+    """The token IDs of a prompt, shape (n,), if it is not too long for this model."""
     if not isinstance(text, str):
         raise invalid(
             f"prompt must be a string, found {json_type(text)}; token IDs go into prompt_token_ids"
@@ -51,11 +43,7 @@ def encode_text(model: ResolvedModel, text: object, *, add_special_tokens: bool)
 
 
 def encode_rest(model: ResolvedModel, rendered: Continued) -> TokenIds:
-    """The token IDs of a chat of which a prefix is encoded already, shape (n,).
-
-    Raises:
-        InexactError: `invalid_request`; `prompt_too_long`.
-    """
+    """The token IDs of a chat of which a prefix is encoded already, shape (n,)."""
     _check_characters(model, rendered.characters + len(rendered.text))
     try:
         ids, cuts = model.tokenizer.encode_cut(rendered.text)
@@ -81,9 +69,6 @@ def check_long_text(model: ResolvedModel, request: Request, text: str, items: It
 
     Placing an item removes at most its target from the prompt. A text that the engine truncates
     may have any length.
-
-    Raises:
-        InexactError: `prompt_too_long`.
     """
     bound = model.tokenizer.fewest_tokens
     if bound is not None and request.truncate_prompt_tokens is None:
@@ -105,13 +90,7 @@ def _checked_ids(model: ResolvedModel, values: object) -> TokenIds:
 
 
 def too_long(model: ResolvedModel, length: int, what: str) -> InexactError:
-    """The error for a prompt that does not fit the context.
-
-    Args:
-        model: the model to ask.
-        length: the number of tokens.
-        what: the part of the prompt that has them, and its verb.
-    """
+    """The error for a prompt that does not fit the context."""
     return InexactError(
         Reason.PROMPT_TOO_LONG,
         f"the {what} {length} tokens; the context of {model.max_model_len} tokens must also hold "

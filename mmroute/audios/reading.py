@@ -37,17 +37,7 @@ def read_audio(source: MediaSource, *, uuid: str | None = None) -> AudioLength:
 
 
 def audio_in(file: BinaryIO, uuid: str | None) -> AudioLength:
-    """Read the length of the audio in an open file.
-
-    Args:
-        file: the seekable file, at any position. Its beginning and its end are read; of an Ogg
-            file the head of every page is read.
-        uuid: the client's own name for the audio.
-
-    Raises:
-        InexactError: `audio_not_predictable`, `item_refused`, or the error of a file that cannot
-            be fetched.
-    """
+    """Read the length of the audio in an open file."""
     size = file.seek(0, io.SEEK_END)
     if size > _MAX_BYTES:
         raise InexactError(

@@ -101,12 +101,7 @@ class _Chat:
         )
 
     def extend(self, first: int, rest: _Chat) -> None:
-        """Add messages.
-
-        Args:
-            first: the index of the first message whose cut is new.
-            rest: the new messages, with the keys, the cuts and the prompt of the whole chat.
-        """
+        """Add messages."""
         self.ids = rest.ids
         self.cuts[first:] = rest.cuts
         self.keys += rest.keys
@@ -126,9 +121,6 @@ class ChatCache(RecentCache[_Chat, int]):
     A chat is found by keys, each for a number of its leading messages. A key is made from the edges
     of a few texts, so it leads to a candidate. The messages are compared, so a wrong candidate
     costs time and changes no answer.
-
-    Args:
-        max_bytes: the limit for the size of all chats together.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -144,13 +136,7 @@ class ChatCache(RecentCache[_Chat, int]):
     def begin(
         self, template: ChatTemplate, variables: Mapping[str, Any], messages: list[Any]
     ) -> ChatPrefix | None:
-        """Look up a chat. None for a chat that must be rendered whole, and is not kept.
-
-        Args:
-            template: the template that renders the chat.
-            variables: all values beside the messages on which its text depends.
-            messages: the request's messages, not yet checked.
-        """
+        """Look up a chat. None for a chat that must be rendered whole, and is not kept."""
         resumable = self.prepare(template)
         if resumable is None:
             return None
@@ -185,13 +171,7 @@ class ChatCache(RecentCache[_Chat, int]):
         return None
 
     def keep(self, prefix: ChatPrefix, rest: _Chat, size: int) -> None:
-        """Keep the chat of a request.
-
-        Args:
-            prefix: the known messages at its beginning.
-            rest: see `_Chat.extend`.
-            size: the size of the whole chat in bytes.
-        """
+        """Keep the chat of a request."""
         if size > self._max_bytes:
             return
         with self._lock:
@@ -260,15 +240,7 @@ class ChatPrefix:
     def render(
         self, conversation: Sequence[dict[str, Any]], contents: Sequence[Sequence[Part]]
     ) -> Continued:
-        """Render the messages that are new.
-
-        Args:
-            conversation: all messages as the template gets them.
-            contents: the parts of the new messages.
-
-        Raises:
-            InexactError: as `mmroute.chat.template.pieces_of`.
-        """
+        """Render the messages that are new."""
         template = self.known.template
         first = template.first_new(self.count)
         cut = self.known.cuts[first] if first else None

@@ -46,15 +46,7 @@ class Chat(Protocol):
         return {}
 
     def with_template(self, source: str, origin: str) -> Chat:
-        """The same renderer with another template for all requests.
-
-        Args:
-            source: the template's text.
-            origin: the file or the option it comes from.
-
-        Raises:
-            ModelError: `malformed_file`: the text is no template.
-        """
+        """The same renderer with another template for all requests."""
         return self
 
     def with_content_format(self, content_format: str) -> Chat:
@@ -62,43 +54,14 @@ class Chat(Protocol):
         return self
 
     def read(self, request: Request, cache: ChatCache | None = None) -> ParsedChat:
-        """Check the messages of a request as the engine's API does, and parse them.
-
-        Args:
-            request: the request, whose messages are not yet checked.
-            cache: the cache of this model's chats; None for no cache.
-
-        Raises:
-            InexactError: the engine refuses the messages.
-        """
+        """Check the messages of a request as the engine's API does, and parse them."""
 
     def render(self, chat: ParsedChat, items: Items, request: Request) -> Rendered:
-        """Render a conversation.
-
-        Args:
-            chat: the result of `read` for the request.
-            items: the items of its media parts.
-            request: the request, with the options for rendering.
-
-        Returns:
-            The text that the chat template writes; or token IDs, if the engine's renderer makes no
-            text (mistral-common, Harmony).
-
-        Raises:
-            InexactError: the engine refuses the chat, or it cannot be rendered exactly.
-        """
+        """Render a conversation."""
 
 
 def check_api_fields(known: frozenset[str], request: Request) -> None:
-    """Refuse fields of the engine's API that a renderer reads, and mmroute does not.
-
-    Args:
-        known: the fields that the renderer reads.
-        request: the request.
-
-    Raises:
-        InexactError: `unsupported_field`.
-    """
+    """Refuse fields of the engine's API that a renderer reads, and mmroute does not."""
     if not request.api_fields:
         return
     found = sorted(known & request.api_fields.keys())

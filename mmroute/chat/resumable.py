@@ -108,22 +108,7 @@ class ResumableTemplate:
         first: int = 0,
         state: State = (),
     ) -> tuple[str, list[Place | None]]:
-        """Render a chat from one of its messages on.
-
-        Args:
-            conversation: all messages, as the template gets them.
-            variables: all other values that the template may read.
-            first: the index of the first message to render; 0 for all.
-            state: the state at the place of this message, from a chat with the same messages
-                before it.
-
-        Returns:
-            The text from there on; and the places of these messages and of the end, None for one
-            at which rendering cannot continue.
-
-        Raises:
-            InexactError: as `mmroute.chat.template.pieces_of`.
-        """
+        """Render a chat from one of its messages on."""
         run = _Run(conversation, first, self.slots, state)
         texts: list[str] = []
         starts: list[int] = []
@@ -200,9 +185,6 @@ class _Proof:
         slots: as in `ResumableTemplate`, in the order in which they were found.
         fewest: as in `ResumableTemplate`.
         ahead: as in `ResumableTemplate`.
-
-    Raises:
-        _UnprovedError: there is no proof.
     """
 
     loop: nodes.For

@@ -25,12 +25,7 @@ _PROBES: Final = (
 
 
 def num_same_messages(known: list[Any], messages: list[Any]) -> int:
-    """The number of leading messages that two chats share.
-
-    Args:
-        known: messages of plain data: the types of JSON, not nested too deeply.
-        messages: the other messages, which may be anything.
-    """
+    """The number of leading messages that two chats share."""
     return _fastest()(known, messages)
 
 
@@ -60,10 +55,6 @@ def _are_same(known: Any, value: Any) -> bool:
 
 
 def dumped(value: Any) -> bytes:
-    """Bytes that tell values apart by their types and the order of their keys.
-
-    Raises:
-        ValueError: the value is no plain data, or nested too deeply.
-    """
+    """Bytes that tell values apart by their types and the order of their keys."""
     # Version 0 writes equal values alike, whether they are one object or several.
     return marshal.dumps(value, 0)

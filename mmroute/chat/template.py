@@ -147,25 +147,12 @@ def _globals() -> dict[str, Any]:
 
 
 def pieces_of(compiled: jinja2.Template, variables: Mapping[str, Any]) -> list[str]:
-    """The text that a template of `environment` writes, in pieces.
-
-    Raises:
-        InexactError: as `written`.
-    """
+    """The text that a template of `environment` writes, in pieces."""
     return written(compiled, {**_globals(), **variables})
 
 
 def written(compiled: jinja2.Template, variables: dict[str, Any]) -> list[str]:
-    """The text that a template writes, in pieces.
-
-    Args:
-        compiled: the template.
-        variables: all values that it may read, with the globals of its environment.
-
-    Raises:
-        InexactError: `chat_template_failed`; `chat_template_not_reproducible` if it asks for the
-            date, which is another one in the engine, draws at random or writes an address.
-    """
+    """The text that a template writes, in pieces."""
     try:
         context = compiled.new_context(variables, shared=True)
         return list(compiled.root_render_func(context))
@@ -208,16 +195,7 @@ class ChatTemplate:
         origin: str,
         content_format_of: Callable[[nodes.Template], str] = lambda _: "string",
     ) -> ChatTemplate:
-        """Make a template from its text.
-
-        Args:
-            source: the template's text.
-            origin: the file (and field) it comes from.
-            content_format_of: the engine's rule that finds `content_format` from the syntax tree.
-
-        Raises:
-            ModelError: `malformed_file` if it is not a jinja2 template.
-        """
+        """Make a template from its text."""
         try:
             tree = environment().parse(source)
             content_format = content_format_of(tree)
@@ -247,17 +225,7 @@ class ChatTemplate:
         add_generation_prompt: bool,
         continue_final_message: bool,
     ) -> str:
-        """The prompt text.
-
-        Args:
-            conversation: the messages as the template gets them.
-            variables: all other values that the template may read.
-            add_generation_prompt: the request's option of this name.
-            continue_final_message: whether to cut the text after the last message's content.
-
-        Raises:
-            InexactError: as `written`.
-        """
+        """The prompt text."""
         final: str | None = None
         if continue_final_message:
             if "content" not in self.source:
@@ -276,11 +244,7 @@ class ChatTemplate:
 
 
 def put_tag(message: dict[str, Any]) -> str:
-    """Put the tag behind the last text of a message, and return that text.
-
-    Raises:
-        InexactError: `chat_template_failed`: the message has no text.
-    """
+    """Put the tag behind the last text of a message, and return that text."""
     content: Any = message["content"]
     if isinstance(content, str):
         message["content"] = content + CONTINUE_TAG
@@ -294,16 +258,7 @@ def put_tag(message: dict[str, Any]) -> str:
 
 
 def cut_at_tag(text: str, final: str, whitespace: str | None = None) -> str:
-    """A rendered chat up to the tag.
-
-    Args:
-        text: the chat.
-        final: the text that the tag is put behind.
-        whitespace: the characters that a template may have trimmed; None for Python's whitespace.
-
-    Raises:
-        InexactError: `chat_template_failed`: the template did not write the final text.
-    """
+    """A rendered chat up to the tag."""
     at = text.rfind(CONTINUE_TAG.strip())
     if at < 0 or final.strip(whitespace) not in text:
         raise _cannot_continue("the final message does not appear in the rendered chat")

@@ -24,20 +24,12 @@ Source: TypeAlias = tuple[str, str]
 
 
 def default_template(files: ModelFiles) -> Source | None:
-    """The template that transformers' processor applies, or else its tokenizer.
-
-    Raises:
-        ModelError: as `processor_templates` and `tokenizer_templates`.
-    """
+    """The template that transformers' processor applies, or else its tokenizer."""
     return processor_templates(files).get(DEFAULT) or tokenizer_templates(files).get(DEFAULT)
 
 
 def check_one_template(files: ModelFiles) -> None:
-    """Refuse a model with named templates, for engines whose choice among them is not known.
-
-    Raises:
-        ModelError: `invalid_config_field`.
-    """
+    """Refuse a model with named templates, for engines whose choice among them is not known."""
     if named := _named_files(files):
         raise ModelError(
             Reason.INVALID_CONFIG_FIELD,
@@ -51,11 +43,7 @@ def _named_files(files: ModelFiles) -> list[str]:
 
 
 def tokenizer_templates(files: ModelFiles) -> dict[str, Source]:
-    """The templates of the tokenizer, by name.
-
-    Raises:
-        ModelError: `malformed_file`; `invalid_config_field` for a value that is no template.
-    """
+    """The templates of the tokenizer, by name."""
     # A tokenizer reads the named files last, a processor first: each may be called `default`.
     named = {Path(name).stem: (files.text(name), name) for name in _named_files(files)}
     sources = _of_jinja(files) | named
@@ -85,12 +73,7 @@ def _of_configuration(files: ModelFiles) -> dict[str, Source]:
 
 
 def processor_templates(files: ModelFiles) -> dict[str, Source]:
-    """The templates of the processor, by name.
-
-    Raises:
-        ModelError: `malformed_file`; `invalid_config_field` for a value that is no template, and
-            for named templates beside a chat_template.json, with which no processor is loaded.
-    """
+    """The templates of the processor, by name."""
     named = _named_files(files)
     if named and files.has(_LEGACY):
         raise ModelError(

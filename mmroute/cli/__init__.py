@@ -141,11 +141,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _parser(command: str | None = None) -> argparse.ArgumentParser:
-    """The parser of one command, because the modules of all take longer to import than most run.
-
-    Args:
-        command: the name of the command; any other text for the parser of all commands.
-    """
+    """The parser of one command, because the modules of all take longer to import than most run."""
     parser = _Parser(
         prog="mmroute",
         description="The token IDs that an inference engine will hold for a request with text, "

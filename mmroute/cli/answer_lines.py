@@ -21,13 +21,7 @@ Answer: TypeAlias = Callable[[Routing], dict[str, Any]]
 def answer_line(
     line: str | bytes, answer_of: Callable[[Request], Routing], answer: Answer
 ) -> dict[str, Any]:
-    """The answer to one line, as values for JSON. A bad line has an inexact answer.
-
-    Args:
-        line: a JSON object.
-        answer_of: answers a request.
-        answer: returns the fields of an exact answer.
-    """
+    """The answer to one line, as values for JSON. A bad line has an inexact answer."""
     line_id: str | int | None = None
     try:
         value = json_object(line)
@@ -44,13 +38,7 @@ def answer_line(
 def answer_line_for_each(
     line: str | bytes, fleet: Mapping[str, Normalizer], answer: Answer
 ) -> dict[str, Any]:
-    """The answers to one line for several kinds of workers, by their names.
-
-    Args:
-        line: a JSON object.
-        fleet: normalizers of one model.
-        answer: returns the fields of an exact answer.
-    """
+    """The answers to one line for several kinds of workers, by their names."""
     first, *others = fleet.values()
     routings: list[Routing] = []
 
@@ -87,11 +75,7 @@ def tokens_answer(routing: Routing) -> dict[str, Any]:
 
 
 def blocks_answer(routing: Routing, form: BlockForm) -> dict[str, Any]:
-    """The fields of an answer of ``mmroute blocks``: block hashes, and the images they cover.
-
-    Raises:
-        InexactError: `image_identity_unknown`, `block_size_unknown`.
-    """
+    """The fields of an answer of ``mmroute blocks``: block hashes, and the images they cover."""
     hashes = form.of(routing)
     identities = [identity for identity in routing.identities if identity is not None]
     return {

@@ -62,11 +62,7 @@ class Architecture:
 
 
 def architectures() -> Iterator[Architecture]:
-    """All multimodal architectures of vLLM, in alphabetical order.
-
-    Raises:
-        SpecError: a family spec is malformed.
-    """
+    """All multimodal architectures of vLLM, in alphabetical order."""
     listed, specs = register(), known_families()
     for name in listed.names:
         families = tuple(

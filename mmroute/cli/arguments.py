@@ -48,11 +48,7 @@ def add_command(
 
 
 def require_extra(extra: str, *modules: str) -> None:
-    """Check that an extra is installed.
-
-    Raises:
-        MissingExtraError: a module is missing.
-    """
+    """Check that an extra is installed."""
     try:
         missing = [name for name in modules if importlib.util.find_spec(name) is None]
     except ModuleNotFoundError:  # the package around it is missing
@@ -93,11 +89,7 @@ def link_arguments(parser: argparse._ActionsContainer) -> None:
 
 
 def image_links(arguments: argparse.Namespace) -> ImageLinks | None:
-    """The permission to follow links; None to follow none.
-
-    Raises:
-        ValueError: a host or network is malformed, or there is a network without a host.
-    """
+    """The permission to follow links; None to follow none."""
     hosts, networks = tuple(arguments.image_host), tuple(arguments.image_network)
     if networks and not hosts:
         raise ValueError("--image-network has no effect without --image-host")

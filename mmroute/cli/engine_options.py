@@ -32,13 +32,7 @@ def model_arguments(
 def engine_arguments(
     parser: argparse.ArgumentParser, *, several: bool = False, asks: bool = True
 ) -> None:
-    """Add the options for the model's engine and its settings.
-
-    Args:
-        parser: the parser of a command.
-        several: whether there may be several engines.
-        asks: whether a running engine can be asked for its settings.
-    """
+    """Add the options for the model's engine and its settings."""
     backends = "; repeatable: each line is answered for every one, by its name" if several else ""
     parser.add_argument(
         "--backend",
@@ -79,10 +73,6 @@ def adopt_engine(arguments: argparse.Namespace) -> None:
     """Adopt the settings of a running engine, below those of the arguments.
 
     The engine becomes the argument `running`.
-
-    Raises:
-        InexactError: as `ask_running`.
-        ModelError: as `ask_running` and `adopted_backend`.
     """
     running, arguments.engine_args = ask_running(
         arguments.engine, arguments.api_key, arguments.engine_args, arguments.engine_config
@@ -99,10 +89,6 @@ def adopted_backend(running: RunningEngine, backend: str) -> str:
 
     The default is replaced by the version that runs. Another value stays, and a line on standard
     error says if it differs from the version that runs.
-
-    Raises:
-        ModelError: `unknown_backend` if `backend` is the default and the version that runs is not
-            known.
     """
     if backend != DEFAULT:
         warning = running.warning(find_engine(backend))
@@ -122,22 +108,7 @@ def adopted_backend(running: RunningEngine, backend: str) -> str:
 def ask_running(
     url: str, api_key: str | None, engine_args: str, config: str | None
 ) -> tuple[RunningEngine, str]:
-    """Ask an engine for its version and options; report those adopted and those not known.
-
-    Args:
-        url: the address of the engine.
-        api_key: the engine's API key; None for no key.
-        engine_args: a command line, which takes precedence over the engine's answers.
-        config: the path of the engine's configuration file; None for no file.
-
-    Returns:
-        The engine, and its command line as far as it is known.
-
-    Raises:
-        InexactError: `remote_unavailable`.
-        ModelError: `invalid_engine_setting` if `url` is not a URL; `unsupported_engine_setting` if
-            it is SGLang's Rust server; as `parse_command`.
-    """
+    """Ask an engine for its version and options; report those adopted and those not known."""
     from mmroute.engines.server_info import ask_engine, ask_options
     from mmroute.engines.vllm.serve_command import joined, parse_command
     from mmroute.engines.vllm.serve_settings import DECIDING
@@ -169,11 +140,7 @@ def ask_running(
 
 
 def engine_settings(arguments: argparse.Namespace) -> EngineSettings:
-    """The engine's settings, from the arguments.
-
-    Raises:
-        ModelError: as `EngineSettings.from_args`.
-    """
+    """The engine's settings, from the arguments."""
     settings = EngineSettings.from_args(arguments.engine_args, config=arguments.engine_config)
     if settings.without_effect:
         listed = ", ".join(settings.without_effect)
@@ -195,16 +162,7 @@ def _warn_of_misspelt(without_effect: Sequence[str]) -> None:
 def load_normalizer(
     arguments: argparse.Namespace, settings: EngineSettings | None = None, **more: Any
 ) -> Normalizer:
-    """Load the model that the arguments name.
-
-    Args:
-        arguments: the arguments of `model_arguments`.
-        settings: the engine's settings; None for those of the arguments.
-        **more: arguments of `Normalizer.from_pretrained`, which replace those from `arguments`.
-
-    Raises:
-        ModelError: as `Normalizer.from_pretrained` and `EngineSettings.from_args`.
-    """
+    """Load the model that the arguments name."""
     options: dict[str, Any] = {
         "backend": arguments.backend,
         "model_id": arguments.model_id,

@@ -34,14 +34,7 @@ def show_progress(text: str) -> None:
 def with_progress(
     items: Iterable[_T], what: str, *, total: int | None = None, watched: bool
 ) -> Iterator[_T]:
-    """The items, which are counted on standard error if `watched`.
-
-    Args:
-        items: the items.
-        what: a noun for them.
-        total: the number of items; None if it is not known, and the time left neither.
-        watched: whether to count them.
-    """
+    """The items, which are counted on standard error if `watched`."""
     started = shown_at = time.monotonic()
     count = 0
     for item in items:
@@ -58,13 +51,7 @@ def with_progress(
 
 
 def failed(arguments: argparse.Namespace, error: object, status: int = EXIT_USAGE) -> int:
-    """Report an error on stderr, or with ``--json`` as an object on stdout.
-
-    Args:
-        arguments: the arguments of the command.
-        error: the error, or a text about wrong arguments.
-        status: the exit status to return.
-    """
+    """Report an error on stderr, or with ``--json`` as an object on stdout."""
     reason = error.reason if isinstance(error, MmrouteError) else "usage"
     if isinstance(error, OSError):
         reason = "os_error"

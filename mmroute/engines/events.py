@@ -173,11 +173,7 @@ def decode_events(payload: bytes) -> EventBatch:
 
 
 def decode_changes(payload: bytes) -> Changes | EventBatch:
-    """The batch in one payload, without the fields that the index does not need.
-
-    Raises:
-        EventsError: as `decode_events`.
-    """
+    """The batch in one payload, without the fields that the index does not need."""
     for decoder in _decoders():
         with contextlib.suppress(ValueError, RecursionError):
             return decoder.changes(payload)

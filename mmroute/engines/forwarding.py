@@ -94,13 +94,7 @@ def with_uuids(request: Mapping[str, Any], *, tenant_key: bytes | None = None) -
 def changed_parts(
     request: Mapping[str, Any], change: Callable[[Mapping[str, Any], int], Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """The request with each part that carries a file changed, which is told by its type.
-
-    Args:
-        request: the client's request.
-        change: returns the part to put in its place. Its second argument is the index of the item
-            among those of its modality.
-    """
+    """The request with each part that carries a file changed, which is told by its type."""
     messages = request.get("messages")
     if not isinstance(messages, list):
         return dict(request)

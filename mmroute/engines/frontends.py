@@ -17,11 +17,7 @@ class Frontend(StrEnum):
 
 
 def of_frontend(engine: Engine, frontend: Frontend) -> Engine:
-    """The same version of an engine behind one of its frontends, by its defaults.
-
-    Raises:
-        ModelError: there is no such frontend, or it is not covered.
-    """
+    """The same version of an engine behind one of its frontends, by its defaults."""
     release = engine.release
     name = release.name if frontend is Frontend.PYTHON else f"{release.name}-{frontend}"
     return find_engine(f"{name}=={release.version}")

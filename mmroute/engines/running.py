@@ -84,11 +84,7 @@ class RunningEngine:
         return "" if self.profile is None else self.profile.release.backend
 
     def warning(self, matched: Engine) -> str:
-        """A warning that the answers of a profile may not be this engine's; empty if they are.
-
-        Args:
-            matched: the profile by which requests are answered.
-        """
+        """A warning that the answers of a profile may not be this engine's; empty if they are."""
         ours = matched.release
         answers = f"answers are those of {ours.label}"
         if self.engine == ours.name and self.frontend != ours.frontend:
@@ -110,10 +106,6 @@ class RunningEngine:
 
 def running_engine(engine: str, reported: str) -> RunningEngine:
     """The engine of a reported version.
-
-    Args:
-        engine: ``vllm`` or ``sglang``.
-        reported: the version as the engine reports it; empty if it reports none.
 
     >>> print(running_engine("vllm", "0.33.0+cu130"))
     vllm 0.33.0+cu130: proved: its own code gives the answers of 'vllm==0.33.0'

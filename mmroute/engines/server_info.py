@@ -86,11 +86,7 @@ class ServedModel:
 
 
 def served_models(transport: Transport) -> Mapping[str, ServedModel]:
-    """The models and adapters of a server by their names, at least one.
-
-    Raises:
-        InexactError: `remote_unavailable` if the server lists none.
-    """
+    """The models and adapters of a server by their names, at least one."""
     reply = transport.request("GET", _MODELS)
     if reply.status == HTTPStatus.UNAUTHORIZED:
         raise InexactError(
@@ -115,11 +111,7 @@ def served_models(transport: Transport) -> Mapping[str, ServedModel]:
 
 
 def ask_engine(transport: Transport) -> RunningEngine:
-    """The engine of a server, as it names itself; an unknown engine if it does not.
-
-    Raises:
-        InexactError: `remote_unavailable` if the server cannot be reached.
-    """
+    """The engine of a server, as it names itself; an unknown engine if it does not."""
     # The first route is one of mmroute serve as well, which names the engine that it matches.
     for route, usual in (("/version", "vllm"), ("/server_info", "sglang")):
         body = transport.request("GET", route).body
@@ -159,11 +151,7 @@ def _is_rust_renderer(transport: Transport) -> bool:
 
 
 def ask_options(transport: Transport) -> ReportedOptions:
-    """The options of a server's command line, as far as the server reports them.
-
-    Raises:
-        InexactError: `remote_unavailable` if the server cannot be reached.
-    """
+    """The options of a server's command line, as far as the server reports them."""
     info = transport.request("GET", "/server_info?config_format=json").body
     info = info if isinstance(info, dict) else {}
     environment = info.get("vllm_env") or {}
@@ -191,11 +179,7 @@ def ask_options(transport: Transport) -> ReportedOptions:
 
 
 def ask_cache(transport: Transport) -> VllmSettings:
-    """The settings of the engine's cache in a server's metrics; empty if the metrics have none.
-
-    Raises:
-        InexactError: `remote_unavailable`.
-    """
+    """The settings of the engine's cache in a server's metrics; empty if the metrics have none."""
     return VllmSettings.read(shlex.join(_words(_metrics_options(transport))), None)
 
 

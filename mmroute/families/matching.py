@@ -21,14 +21,7 @@ _OTHER_LINE: Final = re.compile(r"^(?!family|without|embedded|stands_in)\w+ = .*
 
 
 def spec_files() -> Iterator[tuple[str, Traversable]]:
-    """The files of all family specs: the shipped ones, then those of installed packages.
-
-    Yields:
-        The name of the package, and the file.
-
-    Raises:
-        SpecError: as `mmroute.families.sources.spec_folders`.
-    """
+    """The files of all family specs: the shipped ones, then those of installed packages."""
     for package, folder in spec_folders():
         yield from ((package, file) for file in toml_files(folder))
 
@@ -44,11 +37,7 @@ class _SpecFile:
 
     @cached_property
     def checked(self) -> FamilySpec:
-        """The complete spec.
-
-        Raises:
-            SpecError: it is malformed.
-        """
+        """The complete spec."""
         return self.read(None)
 
     def read(self, files: ModelFiles | None) -> FamilySpec:
@@ -70,11 +59,7 @@ def _read_specs() -> tuple[_SpecFile, ...]:
 
 
 def _head(text: str, name: str) -> FamilyHead:
-    """The head of a spec, which stands before its other tables; those take ten times as long.
-
-    Raises:
-        SpecError: it is malformed.
-    """
+    """The head of a spec, which stands before its other tables; those take ten times as long."""
     try:
         head = _OTHER_LINE.sub("", _OTHER_TABLE.split(text, 1)[0])
         return read_table(FamilyHead, head, name)
@@ -84,28 +69,14 @@ def _head(text: str, name: str) -> FamilyHead:
 
 @cache
 def known_families() -> tuple[FamilySpec, ...]:
-    """All family specs: the shipped ones, then those of installed packages.
-
-    Raises:
-        SpecError: one is malformed, or two have one name.
-    """
+    """All family specs: the shipped ones, then those of installed packages."""
     return tuple(file.checked for file in _read_specs())
 
 
 def match_family(
     files: ModelFiles, why_refused: Callable[[Sequence[object]], str] = lambda _: ""
 ) -> FamilySpec:
-    """The one family spec that matches a model.
-
-    Args:
-        files: the model's files.
-        why_refused: returns why a model of these architectures is not covered, and what to do
-            instead; empty if there is no entry for them.
-
-    Raises:
-        ModelError: `unknown_family`, or `contradictory_config`.
-        SpecError: two match, or the one that does is malformed.
-    """
+    """The one family spec that matches a model."""
     vocabularies = files.names(("tekken.json", "tokenizer.model.v*"))
     if files.has("config.json") and files.has("params.json") and vocabularies:
         raise ModelError(
@@ -141,9 +112,6 @@ def check_generates(files: ModelFiles) -> None:
     With ``--runner generate`` the engine takes transformers' implementation. Source: vLLM
     ``transformers_utils/config.py`` (`get_config`), ``config/model.py``
     (`_get_default_runner_type`), ``model_executor/models/registry.py`` (`inspect_model_cls`).
-
-    Raises:
-        ModelError: `missing_config_field`.
     """
     config = files.object(_CONFIG)
     generating = packaged_table(_ARCHITECTURES)["pooling"].get(str(config.get("model_type")))

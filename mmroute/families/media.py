@@ -130,11 +130,7 @@ class MediaSpec(Strict):
     """What the engine hashes in addition, for each item."""
 
     def metadata_rules(self, model_dtype: str | None) -> Mapping[str, FieldRule] | None:
-        """How the metadata of an item is made.
-
-        Args:
-            model_dtype: the type that the engine computes with; None if it is not known.
-        """
+        """How the metadata of an item is made."""
         if self.metadata is None:
             return None
         dtypes = {"model": model_dtype or "model"}
@@ -153,17 +149,7 @@ class MediaSpec(Strict):
 def media_problems(
     modality: str, media: Mapping[str, Any], tokens: Collection[str], *, placement: str
 ) -> Iterator[tuple[str, str]]:
-    """Find missing values in the table of a modality, and values unknown to its grid or layout.
-
-    Args:
-        modality: the name of the table.
-        media: the parsed table before its own checks, so that one mistake does not hide others.
-        tokens: the names of the spec's tokens.
-        placement: the rule by which items take their places.
-
-    Yields:
-        The place in the table, and the problem there.
-    """
+    """Find missing values in the table of a modality, and values unknown to its grid or layout."""
     grid, values = _name_and_values(media.get("grid"))
     layout, words = _name_and_values(media.get("layout", "fill"))
     unknown = [*_unknown(grid, GRIDS), *_unknown(layout, LAYOUTS)]

@@ -102,11 +102,7 @@ class ProcessorSpec(Strict):
 
 @cache
 def find_processor(name: str) -> ProcessorSpec:
-    """The table of a class of processors.
-
-    Raises:
-        SpecError: there is none, or it is malformed.
-    """
+    """The table of a class of processors."""
     folders = [folder / _FOLDER for _, folder in spec_folders()]
     file = next((found for found in (f / f"{name}.toml" for f in folders) if found.is_file()), None)
     if file is None:
@@ -124,15 +120,7 @@ def find_processor(name: str) -> ProcessorSpec:
 
 
 def with_processors(table: Mapping[str, Any], files: ModelFiles | None = None) -> dict[str, Any]:
-    """A family's table, laid over those of the classes that it was proved with.
-
-    Args:
-        table: the parsed spec of the family.
-        files: a model's files, which may name another than the first class of a modality.
-
-    Raises:
-        SpecError: a class has no table, or its table is malformed.
-    """
+    """A family's table, laid over those of the classes that it was proved with."""
     completed = dict(table)
     for modality in _MODALITIES:
         media = table.get(modality)
@@ -175,13 +163,7 @@ def named_processor(files: ModelFiles, part: Part) -> object:
 
 
 def own_processor(files: ModelFiles, part: Part, *, fallback: bool = True) -> object:
-    """The class of the model's own code that ``auto_map`` names for a part, if it names one.
-
-    Args:
-        files: the model's files.
-        part: the part.
-        fallback: whether it may be named for an older part, or in config.json.
-    """
+    """The class of the model's own code that ``auto_map`` names for a part, if it names one."""
     own, of_older = (f"Auto{_CLASS[one]}" for one in (part, _OLDER.get(part, part)))
     found = _field(files, part, "auto_map", own)
     if found is None and fallback:

@@ -20,11 +20,7 @@ OWN_PACKAGE: Final = "mmroute"
 
 @cache
 def spec_folders() -> tuple[tuple[str, Traversable], ...]:
-    """The packages that hold family specs, and their folders: first that of mmroute.
-
-    Raises:
-        SpecError: an installed package does not have the folder that its entry point names.
-    """
+    """The packages that hold family specs, and their folders: first that of mmroute."""
     packaged = importlib.resources.files(OWN_PACKAGE) / "model_specs"
     # In a source checkout the specs stand beside the package, and a wheel takes them in.
     root = packaged if packaged.is_dir() else Path(__file__).parents[2] / "model_specs"

@@ -284,9 +284,6 @@ class FamilySpec(FamilyHead):
         """The spec for one version of an engine.
 
         Later tables of the spec are laid over earlier ones.
-
-        Raises:
-            ValueError: a table that is laid over the spec does not fit.
         """
         spec = self
         for key, laid in self.engine.items():
@@ -305,9 +302,6 @@ def _engine_versions(key: str) -> tuple[str, str]:
 
     >>> _engine_versions("vllm<0.34")
     ('vllm', '<0.34')
-
-    Raises:
-        ValueError: the key names no engine, or its versions are malformed.
     """
     found = _ENGINE.fullmatch(key)
     if not found:
@@ -326,18 +320,7 @@ def _contain(versions: str, version: str) -> bool:
 
 
 def read_table(kind: type[_Part], text: str, origin: str, files: ModelFiles | None = None) -> _Part:
-    """A family spec, or its head, from TOML.
-
-    Args:
-        kind: what is read.
-        text: the TOML.
-        origin: the name of the file, for messages.
-        files: a model's files, which may name another than the first class of its processors.
-
-    Raises:
-        SpecError: the text is not TOML, or a field is wrong. The message names the file, the field,
-            and what was found.
-    """
+    """A family spec, or its head, from TOML."""
     try:
         return kind.model_validate(with_processors(tomllib.loads(text), files))
     except tomllib.TOMLDecodeError as error:

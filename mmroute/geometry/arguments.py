@@ -136,11 +136,7 @@ class Arguments:
         return self.listed[self.modality]
 
     def applied(self, grid: _Grid, kwargs: Mapping[str, Any]) -> _Grid:
-        """A grid with the numbers that a request changes.
-
-        Raises:
-            InexactError: `unsupported_processor_kwargs`.
-        """
+        """A grid with the numbers that a request changes."""
         changes = self._changes(kwargs)
         if not changes:
             return grid

@@ -63,11 +63,7 @@ class Grid(Protocol[_Size_contra]):
     """
 
     def counts(self, items: Sequence[_Size_contra], context: ModelContext, /) -> Iterable[Count]:
-        """One count for each item, made when it is taken.
-
-        Raises:
-            InexactError: `image_refused`, `item_refused`, `budget_exceeded`.
-        """
+        """One count for each item, made when it is taken."""
 
     def largest_item(self, plan: CachePlan, /) -> Iterable[Any] | int:
         """The item that the engine plans its encoder cache with, by its own estimate.

@@ -37,14 +37,4 @@ class Layout(Protocol):
     def replacement(
         self, count: Count, item: Any, number: int, context: ModelContext, /
     ) -> Replacement:
-        """The replacement of one item.
-
-        Args:
-            count: the count of the item.
-            item: the item, for layouts that write its size.
-            number: the index of the item among those of its modality, from 0.
-            context: the values that all items share, such as the tokenizer.
-
-        Raises:
-            InexactError: `item_too_large`, `special_token_split`, `item_refused`.
-        """
+        """The replacement of one item."""

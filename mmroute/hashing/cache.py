@@ -21,9 +21,6 @@ class HashCache(PrefixCache[BlockHashes]):
     """A prefix cache of block hashes. Safe to share between threads.
 
     Its statistics count bytes of token IDs.
-
-    Args:
-        max_bytes: the most bytes that may be kept.
     """
 
     def hash_blocks(
@@ -33,14 +30,7 @@ class HashCache(PrefixCache[BlockHashes]):
         hasher: Callable[..., BlockHashes],
         settings: Mapping[str, Any],
     ) -> BlockHashes:
-        """Call `hasher` with the hashes of the longest known prefix as its `previous`.
-
-        Args:
-            token_ids: the expanded prompt, shape (n,).
-            extra_keys: the extra keys of its full blocks.
-            hasher: `mmroute.hashing.hash_blocks`, or another one with its arguments.
-            settings: further arguments of `hasher`, by name.
-        """
+        """Call `hasher` with the hashes of the longest known prefix as its `previous`."""
         if len(token_ids) < _MIN_TOKENS:
             return hasher(token_ids, extra_keys, **settings)
         block_size = settings["block_size"]

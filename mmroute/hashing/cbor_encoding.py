@@ -20,11 +20,7 @@ _TWO_BYTES: Final = 0xFFFF
 
 
 def encode_text(text: str) -> bytes:
-    """The CBOR of a string; the parent of the first block is the hash of one.
-
-    Raises:
-        UnicodeEncodeError: not valid Unicode.
-    """
+    """The CBOR of a string; the parent of the first block is the hash of one."""
     encoded = text.encode()
     return _head(_TEXT, len(encoded)) + encoded
 
@@ -32,17 +28,7 @@ def encode_text(text: str) -> bytes:
 def encode_block(
     parent: bytes, token_ids: tuple[int, ...], keys: BlockKeys, ahead: tuple[int, ...] = ()
 ) -> bytes:
-    """The bytes that are hashed for one block, its parent's hash among them.
-
-    Args:
-        parent: the hash of the parent.
-        token_ids: the IDs of the block.
-        keys: its extra keys.
-        ahead: the lookahead tokens behind the block.
-
-    Raises:
-        UnicodeEncodeError: an extra key is not valid Unicode.
-    """
+    """The bytes that are hashed for one block, its parent's hash among them."""
     before = _before_parent(len(parent)) + parent + _head(_ARRAY, len(token_ids))
     # Most IDs have more than one byte. They are written here, as a call for each would take longer.
     written = [
@@ -57,11 +43,7 @@ def encode_block(
 
 
 def layout(keys: ExtraKeys, *, parent_size: int) -> BlockLayout:
-    """The layout for the compiled hasher, which writes token IDs and offsets itself.
-
-    Raises:
-        UnicodeEncodeError: an extra key is not valid Unicode.
-    """
+    """The layout for the compiled hasher, which writes token IDs and offsets itself."""
     alone = _head(_ARRAY, 1)
     runs = [
         (run.first, run.stop, alone + _before_offset(run.identity), b"", run.offset)

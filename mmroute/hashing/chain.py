@@ -40,19 +40,7 @@ _WORD: Final = 8  # bytes
 def hash_chain(
     algorithm: Algorithm, token_ids: TokenIds, keys: ExtraKeys, parent: bytes, lookahead: int = 0
 ) -> tuple[bytes, ...]:
-    """The hashes of one or more consecutive full blocks, each over that of the block before it.
-
-    Args:
-        algorithm: the algorithm that computes the hashes.
-        token_ids: the IDs of the blocks and the lookahead tokens behind them, shape
-            (keys.num_blocks * keys.block_size + lookahead,).
-        keys: the extra keys of the blocks.
-        parent: the hash of the block before the first of them.
-        lookahead: the number of tokens behind a block that its hash covers as well.
-
-    Raises:
-        UnicodeEncodeError: an extra key is not valid Unicode.
-    """
+    """The hashes of one or more consecutive full blocks, each over that of the block before it."""
     arguments = algorithm, token_ids, keys, parent, lookahead
     hashes = _by_extension(*arguments) if compiled(algorithm) else None
     return _by_python(*arguments) if hashes is None else hashes
@@ -75,13 +63,7 @@ def compiled(algorithm: Algorithm) -> bool:
 
 
 def hash_pages(token_ids: TokenIds, page_size: int, parent: bytes) -> tuple[bytes, ...]:
-    """The SHA-256 of each page: of the hash of the page before it, followed by its token IDs.
-
-    Args:
-        token_ids: the token IDs of full pages, shape (n,).
-        page_size: the number of tokens in a page.
-        parent: the hash of the page before the first of them.
-    """
+    """The SHA-256 of each page: of the hash of the page before it, followed by its token IDs."""
     hash_them = _pages_by_extension if _pages_compiled() else _pages_by_python
     return hash_them(token_ids, page_size, parent)
 
@@ -240,16 +222,7 @@ def link_blocks(
     encode: Callable[[bytes, tuple[int, ...], _Keys], bytes],
     digest: Callable[[bytes], bytes],
 ) -> tuple[bytes, ...]:
-    """The hashes of consecutive full blocks, one by one.
-
-    Args:
-        token_ids: token IDs that begin with those of the blocks.
-        keys: the extra keys of each block.
-        parent: the hash of the block before the first of them.
-        block_size: the number of tokens in a block.
-        encode: returns the bytes to hash for a parent, token IDs and extra keys.
-        digest: returns the hash of bytes.
-    """
+    """The hashes of consecutive full blocks, one by one."""
     ids = token_ids.tolist()
     starts = range(0, len(keys) * block_size, block_size)
     return tuple([

@@ -51,18 +51,6 @@ def local_block_hashes(
     where they stand. Dynamo's router gives either `items`, or token IDs that hold pad values
     (`mmroute.hashing.pad_value_ids`) and no items: never both.
 
-    Args:
-        token_ids: the expanded prompt, shape (n,).
-        block_size: the number of tokens in a block.
-        items: the images, which become ``block_mm_infos`` by the `image_hash` of their
-            identities. Their order does not matter. An image that occurs twice counts twice.
-        lora_name: the adapter; an empty name counts as none.
-        namespace: Dynamo's ``cache_namespace``; an empty one counts as none.
-
-    Raises:
-        ValueError: a `block_size` below 1, IDs that are not one row of uint32, or an empty
-            identity.
-
     >>> ids = np.arange(1, 9, dtype=np.uint32)
     >>> cat = HashedItem(f"{7:016x}".ljust(64, "0"), 2, 2)
     >>> local_block_hashes(ids, block_size=4, items=[cat])

@@ -159,19 +159,6 @@ def extra_keys(
 ) -> ExtraKeys:
     """The extra keys of the first blocks of a request.
 
-    Args:
-        items: its images, in any order.
-        num_blocks: the number of blocks.
-        block_size: the number of tokens in a block.
-        lora: the adapter; its key is on every block.
-        cache_salt: its key is on the first block; an empty salt counts as none, as in vLLM.
-        lookahead: the number of tokens behind a block that its hash covers as well. An item that
-            begins there has a key on the block, too.
-
-    Raises:
-        ValueError: a negative `num_blocks` or `lookahead`, a `block_size` below 1, or an item
-            with a negative offset or without a token.
-
     >>> extra_keys([HashedItem("cat", 3, 2)], num_blocks=3, block_size=4, cache_salt="s")
     ((('mm', 'cat', 3), ('cache_salt', 's')), (('mm', 'cat', -1),), None)
     """
@@ -233,11 +220,7 @@ def event_extra_keys(keys: Iterable[BlockKeys]) -> list[EventKeys] | None:
 
 
 def check_block_size(block_size: object, lookahead: object = 0) -> None:
-    """Check a block size, and a number of lookahead tokens.
-
-    Raises:
-        ValueError: one of them is not an integer, `block_size` is below 1 or `lookahead` below 0.
-    """
+    """Check a block size, and a number of lookahead tokens."""
     if isinstance(block_size, bool) or not isinstance(block_size, int) or block_size < 1:
         raise ValueError(f"block_size must be an integer of at least 1, found {quoted(block_size)}")
 
@@ -246,11 +229,7 @@ def check_block_size(block_size: object, lookahead: object = 0) -> None:
 
 
 def check_token_ids(token_ids: object) -> None:
-    """Check that token IDs are one row of uint32.
-
-    Raises:
-        ValueError: they are not; the message names what was found.
-    """
+    """Check that token IDs are one row of uint32."""
     if not isinstance(token_ids, np.ndarray):
         kind = type(token_ids).__name__
     elif token_ids.dtype != np.uint32 or token_ids.ndim != 1:

@@ -91,9 +91,6 @@ class HashSettings:
         """The number of tokens in a block: `block_size`, or the one in the settings if it is None.
 
         Warns (`BlockSizeWarning`) once for each model whose size is guessed.
-
-        Raises:
-            InexactError: `block_size_unknown`: neither is known.
         """
         size = self.block_size if block_size is None else block_size
         if size is None and self.block_size_from:
@@ -166,11 +163,6 @@ class Hashes(Protocol):
         """See `Routing.block_hashes`; None stands for the value in `settings`.
 
         If `previous` is None, the cache `reuse` is looked in.
-
-        Raises:
-            InexactError: `unsupported_engine_setting`, `block_size_unknown`, or an error of
-                `prompt`.
-            ValueError: as for `mmroute.hashing.hash_blocks`.
         """
 
     def extra_keys(

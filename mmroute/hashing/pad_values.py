@@ -33,10 +33,6 @@ def image_hash(identity: str) -> ImageHash:
     The first 16 digits of a 64-digit hexadecimal hash, which is what vLLM's own identities are;
     xxh3_64 of the UTF-8 of any other identity, such as a client's uuid.
 
-    Raises:
-        ValueError: an empty identity, which Dynamo has no number for, or one that is not valid
-            Unicode.
-
     >>> hex(image_hash("00000000deadbeef" + "0" * 48))
     '0xdeadbeef'
     """
@@ -58,13 +54,6 @@ def pad_value(image_hash: int) -> int:
 
 def pad_value_ids(token_ids: TokenIds, ranges: Iterable[tuple[PlaceholderRange, int]]) -> TokenIds:
     """The expanded prompt with `pad_value` at every feature position, shape (n,).
-
-    Args:
-        token_ids: the expanded prompt, shape (n,); not changed.
-        ranges: the range of each image, and the image's hash.
-
-    Raises:
-        ValueError: a range that does not lie within the prompt.
 
     >>> prompt = np.array([1, 10, 10, 12, 4], dtype=np.uint32)
     >>> image = PlaceholderRange(0, 1, 3, ((True, 2), (False, 1)))

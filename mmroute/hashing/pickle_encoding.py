@@ -58,17 +58,7 @@ def encode_text(text: str) -> bytes:
 def encode_block(
     parent: bytes, token_ids: tuple[int, ...], keys: BlockKeys, ahead: tuple[int, ...] = ()
 ) -> bytes:
-    """The bytes that are hashed for one block, its parent's hash among them.
-
-    Args:
-        parent: the hash of the parent.
-        token_ids: the IDs of the block.
-        keys: its extra keys.
-        ahead: the lookahead tokens behind the block.
-
-    Raises:
-        UnicodeEncodeError: an extra key is not valid Unicode.
-    """
+    """The bytes that are hashed for one block, its parent's hash among them."""
     received: tuple[object, ...] | None = keys
     # Most blocks with keys have one item's, whose identity is an object of its own already.
     if keys and (len(keys) > 1 or keys[0][0] != "mm" or keys[0][1] is keys[0][0]):
@@ -82,11 +72,7 @@ def encode_block(
 
 
 def layout(keys: ExtraKeys, *, parent_size: int) -> BlockLayout:
-    """The layout for the compiled hasher, which writes token IDs, offsets and frame sizes itself.
-
-    Raises:
-        UnicodeEncodeError: an extra key is not valid Unicode.
-    """
+    """The layout for the compiled hasher, which writes IDs, offsets and frame sizes itself."""
     short = _SHORT_TUPLES.get(keys.block_size)
     runs = [(run.first, run.stop, *_around_offset(run.identity), run.offset) for run in keys.runs]
     return BlockLayout(
@@ -100,15 +86,7 @@ def layout(keys: ExtraKeys, *, parent_size: int) -> BlockLayout:
 
 
 def endings(keys: ExtraKeys, ahead: Sequence[Sequence[int]]) -> dict[int, bytes] | None:
-    """The endings of blocks with lookahead tokens, for the compiled hasher.
-
-    Args:
-        keys: the extra keys of the blocks.
-        ahead: the lookahead tokens of each block.
-
-    Returns:
-        Each block's ending by its number; None if a token ID does not fit into 31 bits.
-    """
+    """The endings of blocks with lookahead tokens, for the compiled hasher."""
     endings_by_block: dict[int, bytes] = {}
     for block, (extra, tokens) in enumerate(zip(keys, ahead, strict=True)):
         if max(tokens) > _LARGEST:

@@ -99,23 +99,6 @@ def hash_blocks(
 
     With lookahead tokens, a block has no hash until all tokens that its hash covers are there.
 
-    Args:
-        token_ids: the expanded prompt, shape (n,); copied.
-        extra_keys: the result of `extra_keys` for the `num_hashed` blocks; None if no block has
-            extra keys.
-        algorithm: a value of `Algorithm`.
-        block_size: the number of tokens in a block, as the engine hashes them.
-        seed: the engine's PYTHONHASHSEED; None if it is not set.
-        lookahead: the number of tokens behind a block that its hash covers as well, under
-            speculative decoding (`num_hash_lookahead_tokens` of vLLM 0.33).
-        previous: the hashes of an earlier request, such as the chat's last turn. They are reused
-            up to the first block that has other tokens or extra keys.
-
-    Raises:
-        ValueError: an unknown algorithm, a wrong block size or number of extra keys, IDs that are
-            not one row of uint32, or an extra key that is not valid Unicode.
-        RandomSeedError: no `seed` where the engine draws one.
-
     >>> turn = hash_blocks(np.arange(40, dtype=np.uint32))
     >>> [digest[:8] for digest in turn.hex()]
     ['fe8fa5dd', '8be7aaa3']
@@ -172,14 +155,6 @@ def known_hashes(
 @lru_cache(maxsize=128)
 def none_hash(algorithm: str, seed: str | None) -> bytes:
     """The hash that stands in for the parent of the first block.
-
-    Args:
-        algorithm: a value of `Algorithm`.
-        seed: the engine's PYTHONHASHSEED; None if it is not set.
-
-    Raises:
-        RandomSeedError: no seed where the engine draws one at random.
-        ValueError: an unknown algorithm, or a seed that is not text.
 
     >>> none_hash("sha256", None).hex()[:16]
     '066b1e8987e02713'

@@ -64,12 +64,7 @@ def written_image(model: ResolvedModel, number: int) -> str | None:
 
 
 def run_probes(model: ResolvedModel) -> tuple[list[str], list[str], list[str]]:
-    """Answer every probe twice, and check what must hold for the answers.
-
-    Returns:
-        The names of the probes with right answers; the problems in words; and the probes that the
-        model cannot answer in words, which are not problems.
-    """
+    """Answer every probe twice, and check what must hold for the answers."""
     exact: list[str] = []
     problems: list[str] = []
     limits: list[str] = []

@@ -81,11 +81,7 @@ class HealthReport:
         return "; ".join(f"{check.name}: {check.detail}" for check in self.checks if not check.ok)
 
     def verdict(self, *, strict: bool) -> str:
-        """What is not as it must be, in a few words; empty if nothing.
-
-        Args:
-            strict: whether warnings and guesses count.
-        """
+        """What is not as it must be, in a few words; empty if nothing."""
         named = {
             "failed": [check.name for check in self.checks if not check.ok],
             "warnings": [str(len(self.warnings))] if strict and self.warnings else [],
@@ -99,13 +95,7 @@ class HealthReport:
 
 
 def check_model(model: ResolvedModel, *further: ModelCheck) -> HealthReport:
-    """Check a loaded model. Its files are read once more, without use of the network.
-
-    Args:
-        model: the model to check.
-        *further: checks to make after the built-in ones, such as those of recorded answers. Their
-            errors are not caught.
-    """
+    """Check a loaded model. Its files are read once more, without use of the network."""
     files, fingerprints = _fingerprints(model)
     installed = deciding_versions(model)
     versions = ", ".join(f"{name} {version}" for name, version in installed.items())
@@ -141,13 +131,7 @@ def check_model(model: ResolvedModel, *further: ModelCheck) -> HealthReport:
 def load_and_check(
     model: str | os.PathLike[str], *further: ModelCheck, **loading: Any
 ) -> HealthReport:
-    """Load a model and check it. There is a report, too, if the model cannot be loaded.
-
-    Args:
-        model: a directory, a hub name, or the embedded model.
-        *further: further checks, as for `check_model`.
-        **loading: the arguments of `resolve_model`.
-    """
+    """Load a model and check it. There is a report, too, if the model cannot be loaded."""
     try:
         resolved = resolve_model(os.fspath(model), **loading)
     except MmrouteError as error:

@@ -43,11 +43,7 @@ _Opened: TypeAlias = Any
 
 
 def is_decodable(image: _Opened) -> bool:
-    """Whether Pillow decodes pictures of this kind, and converts them to RGB.
-
-    Args:
-        image: the picture, opened and not loaded.
-    """
+    """Whether Pillow decodes pictures of this kind, and converts them to RGB."""
     for tile in image.tile:
         left, top, right, bottom = tile.extents
         if right <= left or bottom <= top:  # the first frame of an animation may be empty
@@ -65,13 +61,7 @@ def _is_convertible(mode: str) -> bool:
 
 
 def is_complete(file: BinaryIO, image: _Opened, size: int) -> bool:
-    """Whether no data of an opened picture is missing.
-
-    Args:
-        file: the seekable file from which `image` was opened.
-        image: the picture, opened and not loaded.
-        size: the size of the file, in bytes.
-    """
+    """Whether no data of an opened picture is missing."""
     check = _CHECKS.get(image.format or "")
     return check is None or check(file, image, size)
 
@@ -86,12 +76,6 @@ def is_complete_jpeg(file: BinaryIO, at: int, size: int, *, several_scans: bool)
     It refuses a file that is cut before its end marker. Of the files of one scan that are cut right
     before the marker or within it, it reads a few in a hundred, by the bits of their last blocks.
     Only decoding the scan could tell which, so all of them are taken for incomplete.
-
-    Args:
-        file: the seekable file.
-        at: the offset of the first scan's data, in bytes.
-        size: the size of the file, in bytes.
-        several_scans: whether the picture has more than one scan.
     """
     if not several_scans:
         file.seek(max(at, size - len(_END_OF_IMAGE)))

@@ -59,16 +59,7 @@ def is_data_url(url: str) -> bool:
 
 
 def decode_data_url(url: str, reason: Reason = Reason.IMAGE_UNREADABLE) -> bytes:
-    """The content of a data URL.
-
-    Args:
-        url: a URL that begins with ``data:``.
-        reason: the reason to give if the URL is malformed.
-
-    Raises:
-        InexactError: the content is not strict base64: in the standard alphabet, padded, without
-            white space or line breaks.
-    """
+    """The content of a data URL."""
     if isinstance(url, DecodedUrl):
         return url.content
     comma = url.find(",")
@@ -92,17 +83,7 @@ def decode_data_url(url: str, reason: Reason = Reason.IMAGE_UNREADABLE) -> bytes
 
 
 def read_source(source: MediaSource, reason: Reason) -> bytes:
-    """The bytes of an image, a video or audio.
-
-    Args:
-        source: the bytes, data URL or path from a caller or a client.
-        reason: the reason to give for a malformed data URL.
-
-    Raises:
-        InexactError: the data URL is malformed; `invalid_request` if `source` is neither bytes,
-            data URL nor path.
-        OSError: the path cannot be opened.
-    """
+    """The bytes of an image, a video or audio."""
     if isinstance(source, str):
         if is_data_url(source):
             return decode_data_url(source, reason)

@@ -68,13 +68,6 @@ def read_header(file: BinaryIO) -> ImageHeader:
     """Read the header of a picture, and check that no data of the picture is missing.
 
     Damage inside compressed data is not found, because only a decoder sees it.
-
-    Args:
-        file: the seekable file, at any position.
-
-    Raises:
-        InexactError: `image_unreadable` if the engine cannot read the picture; `image_refused` if
-            its header has more pixels than the engine decodes.
     """
     try:
         return _read(file)

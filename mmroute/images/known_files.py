@@ -54,17 +54,10 @@ class KnownFiles(RecentCache[int, KnownFile | None]):
 
     A file is kept when it comes for the second time, because most come only once. `stats` counts
     bytes of base64. Its entries include files that came once.
-
-    Args:
-        max_bytes: the limit of the cache's size; 0 for no cache.
     """
 
     def of_url(self, url: str) -> str:
-        """The data URL with its decoded file, if the file is in the cache; else the URL itself.
-
-        Args:
-            url: a URL that begins with ``data:``.
-        """
+        """The data URL with its decoded file, if the file is in the cache; else the URL itself."""
         head, comma, _ = url[:_LONGEST_HEAD].partition(",")
         is_read = comma and head.endswith(_BASE64) and url.isascii()
         if not is_read or isinstance(url, DecodedUrl):
@@ -76,15 +69,7 @@ class KnownFiles(RecentCache[int, KnownFile | None]):
         return url if known is None else DecodedUrl.of(head, known.content, known.images)
 
     def find(self, raw: bytes | str, text: slice) -> KnownFile | None:
-        """A file that came before; None for one that is new, or too small to be kept.
-
-        Args:
-            raw: the bytes or ASCII characters that hold the file's base64 text.
-            text: the position of that text in `raw`.
-
-        Raises:
-            ValueError: the text is not strict base64.
-        """
+        """A file that came before; None for one that is new, or too small to be kept."""
         if text.stop - text.start < _MIN_CACHED_CHARS:
             return None
         sample = _sample(raw, text)

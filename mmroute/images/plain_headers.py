@@ -110,12 +110,7 @@ def plain_png(beginning: bytes) -> PlainHeader | None:
 
 
 def plain_webp(beginning: bytes, size: int) -> PlainHeader | None:
-    """The header of a lossy WebP file of one frame, without alpha, EXIF or profile; else None.
-
-    Args:
-        beginning: the first bytes of the file.
-        size: the size of the file, in bytes, which must be the one in its header.
-    """
+    """The header of a lossy WebP file of one frame, without alpha, EXIF or profile; else None."""
     if len(beginning) < _WEBP.size:
         return None
     riff, rest, kind, length, tag, code, width, height = _WEBP.unpack_from(beginning)

@@ -55,15 +55,7 @@ class PngChunks:
 def read_chunks(
     file: BinaryIO, picture_start: int, size: int, *, num_bits: int, animated: bool
 ) -> PngChunks:
-    """Walk the chunks from the first one that holds data of the picture.
-
-    Args:
-        file: the seekable file.
-        picture_start: the offset of the first chunk's data.
-        size: the size of the file, in bytes.
-        num_bits: the size of the picture before compression, in bits.
-        animated: whether a frame control chunk ends the picture.
-    """
+    """Walk the chunks from the first one that holds data of the picture."""
     late: list[bytes] = []
     idat: list[tuple[int, int]] = []
     at = picture_start - _HEADER.size
@@ -152,12 +144,7 @@ def _bytes_of_rows(file: BinaryIO) -> int | None:
 
 
 def with_late_chunks(head: bytes, late_chunks: tuple[bytes, ...]) -> bytes:
-    """A PNG file without its picture, with the late chunks moved to before the picture.
-
-    Args:
-        head: the file up to the first chunk of the picture.
-        late_chunks: the chunks from `PngChunks.late_chunks`.
-    """
+    """A PNG file without its picture, with the late chunks moved to before the picture."""
     return b"".join([head, *late_chunks, _chunk(b"IDAT", b""), _chunk(b"IEND", b"")])
 
 

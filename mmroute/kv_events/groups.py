@@ -75,16 +75,6 @@ def reused_tokens(
 ) -> npt.NDArray[np.int64] | None:
     """How many leading tokens of a prompt each rank reuses, shape (ranks,).
 
-    Args:
-        held: each group, and for each hash of the prompt whether the group's block that ends with
-            it is held. Only the hashes at the ends of a group's blocks count.
-        num_tokens: tokens of the prompt. The last one is always computed.
-        block_size: tokens under one hash.
-
-    Returns:
-        None where `held` does not tell it: a group is of a kind that is not covered, or recurrent
-        states are kept inside of blocks.
-
     >>> full, window = Group("full_attention", 4, None), Group("sliding_window", 4, 5)
     >>> has = np.array([[True, True, True, False]]), np.array([[False, True, False, True]])
     >>> reused_tokens([(full, has[0]), (window, has[1])], num_tokens=17, block_size=4).tolist()

@@ -43,27 +43,13 @@ class Table(Protocol):
     """Which slots hold a block, and how many copies of it each slot has."""
 
     def store(self, slot: int, hashes: tuple[bytes | int, ...], /) -> None:
-        """Add a copy of each block to a slot.
-
-        Raises:
-            ValueError: the slot is not below `MAX_SLOTS`.
-            MemoryError: some copies were not added.
-        """
+        """Add a copy of each block to a slot."""
 
     def remove(self, slot: int, hashes: tuple[bytes | int, ...], /) -> None:
         """Take a copy of each block from a slot. It is no error if the slot does not hold one."""
 
     def sweep(self, cursor: int, slots: bytes, most: int, /) -> int:
-        """Take all blocks from some slots, a part of the table at a time.
-
-        Args:
-            cursor: 0 at first, and then what the last call returned.
-            slots: the slots, uint16 in the machine's order of bytes.
-            most: the number of entries after which the call returns.
-
-        Returns:
-            The cursor for the next call; 0 if the table is done.
-        """
+        """Take all blocks from some slots, a part of the table at a time."""
 
     def dump(self, slots: bytes, /) -> bytes:
         """Records of the blocks of some slots: low bits (8 bytes), slot (2), copies (4).
@@ -72,11 +58,7 @@ class Table(Protocol):
         """
 
     def load(self, records: bytes, /) -> None:
-        """Add records as `dump` writes them.
-
-        Raises:
-            ValueError: these bytes are no such records.
-        """
+        """Add records as `dump` writes them."""
 
     def num_blocks(self) -> int:
         """The number of blocks that any slot holds, swept or not."""
@@ -174,16 +156,7 @@ def _longest_by_python(
 def longest(
     tables: tuple[Table, ...], hashes: tuple[bytes | int, ...], slots: bytes
 ) -> list[Blocks]:
-    """How many leading blocks each slot holds, each block in any of the tables.
-
-    Args:
-        tables: all of them made by `new_table`.
-        hashes: the hashes of a prompt's blocks, in order.
-        slots: the slots, uint16 in the machine's order of bytes.
-
-    Returns:
-        One number for each slot.
-    """
+    """How many leading blocks each slot holds, each block in any of the tables."""
     find = _holders.longest if compiled() else _longest_by_python
     return find(tables, hashes, slots)
 

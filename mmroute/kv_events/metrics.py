@@ -30,11 +30,6 @@ class HealthCollector(Collector):
 
     Give it to a registry: ``prometheus_client.REGISTRY.register(HealthCollector(index))``. Needs
     the extra ``serve``.
-
-    Args:
-        index: the index.
-        subscribers: the subscriber of each worker, by the worker's name in the index. Workers may
-            be added and removed later.
     """
 
     def __init__(

@@ -37,9 +37,6 @@ class Ranks(dict[WorkerRank, Rank]):
 
     What a rank held is forgotten at once when it gets another slot. The old slot is swept out of
     the tables later, a part at each step, and is free again then.
-
-    Args:
-        tables: all tables in which ranks have slots.
     """
 
     def __init__(self, tables: Mapping[Any, Table]) -> None:
@@ -55,11 +52,7 @@ class Ranks(dict[WorkerRank, Rank]):
         return [rank for rank in self if rank.worker == worker]
 
     def add(self, rank: WorkerRank, slot: int | None = None) -> Rank:
-        """A new rank, in a free slot or in one of those that were taken for it.
-
-        Raises:
-            ValueError: there are as many ranks as there can be.
-        """
+        """A new rank, in a free slot or in one of those that were taken for it."""
         if len(self) == _MOST_RANKS:
             raise ValueError(f"an index has room for {_MOST_RANKS} ranks; take a second one")
         added = self[rank] = Rank(self._new_slot() if slot is None else slot)

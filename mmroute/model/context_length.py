@@ -47,19 +47,7 @@ def longest_context(
     overridden: _Overridden = lambda text, _parents: text,
     whole_window: bool = True,
 ) -> Context:
-    """The longest context of an engine.
-
-    Args:
-        files: the model's files.
-        family: the spec of the model's family.
-        positions: the ``max_position_embeddings`` in the files.
-        overridden: puts the engine's own values into the configuration of the language model, which
-            stands at these places of the engine's.
-        whole_window: whether the context may be longer than a sliding window.
-
-    Raises:
-        ModelError: `invalid_config_field`.
-    """
+    """The longest context of an engine."""
     own_text = {**_text_config(files), "max_position_embeddings": positions}
     text = overridden(own_text, _parents(files, family))
     positions = _number(files, text, "max_position_embeddings") or positions

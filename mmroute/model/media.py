@@ -71,14 +71,7 @@ class MediaResolver:
     tokens: Mapping[str, int]
 
     def resolve(self, max_model_len: int) -> Mapping[Modality, MediaRules]:
-        """The rules of each modality that the model takes.
-
-        Args:
-            max_model_len: the number of tokens of the longest context.
-
-        Raises:
-            ModelError: with the reason, the file and field, and the remedy.
-        """
+        """The rules of each modality that the model takes."""
         if not self.family.media:
             self.values.note("images", "refused", "the engine takes only text for this family")
         self._check_video_class()
@@ -115,12 +108,7 @@ class MediaResolver:
         return self.tokenizer.encode(text, add_special_tokens=False)
 
     def _taken(self, modality: Modality, spec: MediaSpec) -> bool:
-        """Whether a model has what the rules of a modality hold for.
-
-        Raises:
-            ModelError: `invalid_config_field`: the files name a class of processors that the family
-                was not proved with, which may be one of the model's own code.
-        """
+        """Whether a model has what the rules of a modality hold for."""
         needs = self.files.effective(spec.needs) if spec.needs else None
         if needs is not None and self.files.lookup(needs)[1] in (None, False):
             return False
@@ -302,9 +290,6 @@ class MediaResolver:
 
         Source: vLLM ``transformers_utils/processor.py``
         (`get_video_processor_cls_name_from_config`). It reads no other file, and also takes null.
-
-        Raises:
-            ModelError: `invalid_config_field`.
         """
         for ref in _SAMPLED_BY:
             present, named = self.files.lookup(ref)

@@ -50,14 +50,6 @@ def configured_geometry(
     """The geometry of requests without overrides of their own.
 
     Settings that were not observed with videos or audio leave a model that answers without them.
-
-    Args:
-        own: the model's geometry.
-        overridden: the same under the overrides of requests.
-        engine: the engine, under its settings.
-
-    Raises:
-        ModelError: `unsupported_engine_setting`: what they change of images was not observed.
     """
     modality = own.accepts.modality
     media_io = engine.media_io(modality)

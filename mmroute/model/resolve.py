@@ -31,10 +31,6 @@ def resolve_model(
     """Find, read and check a model.
 
     The arguments are those of `mmroute.Normalizer.from_pretrained`.
-
-    Raises:
-        ModelError: with the reason, the file and field, and the remedy.
-        SpecError: the family spec is not usable.
     """
     engine = find_engine(backend)
     engine = engine.under(engine_settings or engine.settings)
@@ -49,18 +45,7 @@ def resolve_model(
 def with_same_prompts(
     model: ResolvedModel, backend: str, model_id: str | None, settings: EngineSettings | None
 ) -> ResolvedModel | None:
-    """The model for other workers whose prompts are the same; None if they may differ.
-
-    Args:
-        model: the loaded model.
-        backend: the name of an engine profile.
-        model_id: the engine's model string; None for the one in the settings, or else the one of
-            `model`.
-        settings: the options with which the engine was started; None for its defaults.
-
-    Raises:
-        ModelError: `unknown_backend`, `unsupported_engine_setting`.
-    """
+    """The model for other workers whose prompts are the same; None if they may differ."""
     engine = find_engine(backend)
     engine = engine.under(settings or engine.settings)
     same = engine.release.prompts == model.engine.release.prompts and _has_one_spec(model, engine)
@@ -96,11 +81,7 @@ def resolve_files(
     *,
     fast_paths: FastPaths | None = None,
 ) -> ResolvedModel:
-    """Work out everything a spec says of a model's files, as `resolve_model` does.
-
-    Raises:
-        ModelError: with the reason, the file and field, and the remedy.
-    """
+    """Work out everything a spec says of a model's files, as `resolve_model` does."""
     files = family.completed(files)
     family = engine.settle(family, files, model_id or files.name)
     values = Values(files, family.family)

@@ -19,11 +19,7 @@ def load_tokenizer(
     fast_paths: FastPaths,
     note: Callable[[str, JsonValue, str], None],
 ) -> Tokenizer:
-    """See `mmroute.engine.Chats`.
-
-    Raises:
-        ModelError: the tokenizer cannot be loaded exactly.
-    """
+    """See `mmroute.engine.Chats`."""
     spec = family.tokenizer
     if not spec.has_chat_encoder:
         tokenizer = load_hf_model(files, spec.pipelines, fast_paths, spec.added(files))

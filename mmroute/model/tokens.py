@@ -13,12 +13,7 @@ from mmroute.tokenizers import Tokenizer
 def resolve_tokens(
     lookups: Mapping[str, TokenLookup], tokenizer: Tokenizer, values: Values
 ) -> dict[str, int]:
-    """The IDs of the spec's tokens, by name.
-
-    Raises:
-        ModelError: `special_token_split` if one is not a single token of the vocabulary, or as
-            `mmroute.model.values.Values`.
-    """
+    """The IDs of the spec's tokens, by name."""
     return {
         name: _token(f"{name}_token", lookup, tokenizer, values) for name, lookup in lookups.items()
     }

@@ -41,10 +41,6 @@ class Values:
         The engine takes its defaults for fields that are not in a preprocessor_config.json, and
         does not start where there is none (``AutoImageProcessor`` and ``AutoFeatureExtractor`` of
         transformers). A default is no value of a model of which that file was not copied.
-
-        Raises:
-            ModelError: `contradictory_config`; `invalid_config_field` if the value has no name, or
-                a size lacks it; `missing_file`.
         """
         places = [self.files.effective(ref) for ref in lookup.sources]
         for ref in places:
@@ -122,11 +118,7 @@ class Values:
         return named
 
     def required(self, name: str, lookup: Lookup) -> JsonValue:
-        """A value that must be there.
-
-        Raises:
-            ModelError: as `find`; `missing_config_field`.
-        """
+        """A value that must be there."""
         value = self.find(name, lookup)
         if value is None:
             places = " or ".join(map(str, lookup.sources))
@@ -138,11 +130,7 @@ class Values:
         return value
 
     def integer(self, name: str, lookup: Lookup, *, default: int | None = None) -> int:
-        """A non-negative integer.
-
-        Raises:
-            ModelError: as `required`; `invalid_config_field`.
-        """
+        """A non-negative integer."""
         value = self.find(name, lookup) if default is not None else self.required(name, lookup)
         if value is None and default is not None:
             return default
@@ -160,16 +148,7 @@ class Values:
         )
 
     def agree(self, stated: str, value: JsonValue, places: Iterable[FieldRef]) -> None:
-        """Check other places of a value.
-
-        Args:
-            stated: the value and its place, for the message.
-            value: the value.
-            places: the places that must hold the same value, where they are present.
-
-        Raises:
-            ModelError: `contradictory_config`.
-        """
+        """Check other places of a value."""
         for ref in map(self.files.effective, places):
             present, other = self.files.lookup(ref)
             if present and other != value:

@@ -28,19 +28,7 @@ _FILL: Final = "fill"
 def resolve_words(
     spec: MediaSpec, tokenizer: Tokenizer, tokens: Mapping[str, int], values: Values, modality: str
 ) -> dict[str, Any]:
-    """The fields of a layout.
-
-    Args:
-        spec: the family's table of one modality.
-        tokenizer: the model's.
-        tokens: the IDs of the spec's tokens, by name; the one named as the modality is the fill
-            where the spec names no other.
-        values: reads the model's files.
-        modality: the name of the table.
-
-    Raises:
-        ModelError: as `mmroute.model.values.Values`.
-    """
+    """The fields of a layout."""
     types = {name: _plain(kind) for name, kind in LAYOUTS.types(spec.layout.name).items()}
     given = spec.layout.values
     words = {name: _word(name, lookup, types.get(name), values) for name, lookup in given.items()}

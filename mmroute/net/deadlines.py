@@ -15,11 +15,7 @@ import httpcore
 
 
 def left_until(deadline: float) -> float:
-    """The seconds until a deadline, which is a time of `time.monotonic`.
-
-    Raises:
-        TimeoutError: the deadline has passed.
-    """
+    """The seconds until a deadline, which is a time of `time.monotonic`."""
     left = deadline - time.monotonic()
     if left <= 0:
         raise TimeoutError
@@ -27,12 +23,7 @@ def left_until(deadline: float) -> float:
 
 
 class DeadlineStream(httpcore.NetworkStream):
-    """A connection whose operations all end by one deadline.
-
-    Args:
-        stream: the connection itself.
-        left: returns the seconds until the deadline, or raises TimeoutError.
-    """
+    """A connection whose operations all end by one deadline."""
 
     def __init__(self, stream: httpcore.NetworkStream, left: Callable[[], float]) -> None:
         self._stream = stream

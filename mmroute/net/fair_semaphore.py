@@ -11,9 +11,6 @@ class FairSemaphore:
 
     `threading.Semaphore` lets a thread that has just released a place take it again before a
     thread that waits for it wakes up: under load some threads then wait until their deadline.
-
-    Args:
-        number: how many places there are.
     """
 
     def __init__(self, number: int) -> None:
@@ -22,14 +19,7 @@ class FairSemaphore:
         self._waiting: deque[threading.Lock] = deque()
 
     def acquire(self, timeout: float) -> bool:
-        """Take a place.
-
-        Args:
-            timeout: the most seconds to wait for one.
-
-        Returns:
-            Whether there was one in time.
-        """
+        """Take a place."""
         with self._lock:
             if self._free:
                 self._free -= 1

@@ -67,43 +67,18 @@ class LinkFetcher:
         self._left = links.max_bytes
 
     def may_follow(self, url: str) -> bool:
-        """Whether a link leads to an allowed host.
-
-        Raises:
-            InexactError: `image_link_refused` if the link is malformed or carries credentials.
-        """
+        """Whether a link leads to an allowed host."""
         return _allowed(_parts(url), self._links)
 
     def fetch(self, url: str) -> bytes:
-        """Fetch the complete file behind a link.
-
-        Args:
-            url: an http or https URL.
-
-        Raises:
-            InexactError: `image_link_refused` if the link or a redirect leads to a host or address
-                that is not allowed; `image_link_failed` if the server does not send the file in
-                time, or the file is too large.
-        """
+        """Fetch the complete file behind a link."""
         part = self._fetch(url, "image/*")
         if not part.is_complete:
             raise _failed(url, "the server sent only a part of the file, or the file is too large")
         return part.data
 
     def open(self, url: str, *, complete: bool, accept: str) -> BinaryIO:
-        """Open the file behind a link, to be read in parts if the server sends parts.
-
-        Args:
-            url: an http or https URL.
-            complete: whether to fetch the complete file if it is not too large.
-            accept: the media type to request, such as ``video/*``.
-
-        Returns:
-            A file; it is an `io.BytesIO` if the complete file was fetched.
-
-        Raises:
-            InexactError: the errors of `fetch`. Reading the file raises them, too.
-        """
+        """Open the file behind a link, to be read in parts if the server sends parts."""
         first = self._fetch(url, accept, 0, FIRST_PART)
         if first.is_complete:
             return io.BytesIO(first.data)

@@ -39,11 +39,7 @@ class ImageLinks:
     max_bytes: int = 1 << 26
 
     def __post_init__(self) -> None:
-        """Check the values, because a wrong one could open the router's own network to clients.
-
-        Raises:
-            ValueError: an attribute does not have the form described; the message names it.
-        """
+        """Check the values, because a wrong one could open the router's own network to clients."""
         for name in ("hosts", "networks"):
             value = getattr(self, name)
             if isinstance(value, str) or not all(isinstance(item, str) for item in value):

@@ -11,13 +11,7 @@ FIRST_PART: Final = 1 << 18
 
 
 class RangeFile(io.RawIOBase):
-    """A seekable file that holds one part of the file behind a link, and fetches others.
-
-    Args:
-        first: the first bytes of the file.
-        size: the size of the complete file, in bytes.
-        fetch: returns the bytes from a first offset up to a second one.
-    """
+    """A seekable file that holds one part of the file behind a link, and fetches others."""
 
     def __init__(self, first: bytes, size: int, fetch: Callable[[int, int], bytes]) -> None:
         self._part = first
@@ -38,11 +32,7 @@ class RangeFile(io.RawIOBase):
         return self._at
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """The next bytes, fewer only at the end of the file.
-
-        Raises:
-            InexactError: the errors of `LinkFetcher.fetch`.
-        """
+        """The next bytes, fewer only at the end of the file."""
         end = self._size if size is None or size < 0 else min(self._at + size, self._size)
         if end <= self._at:
             return b""

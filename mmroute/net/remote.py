@@ -41,11 +41,7 @@ class Remote:
     max_connections: int = 16
 
     def __post_init__(self) -> None:
-        """Check the values.
-
-        Raises:
-            ValueError: an attribute does not have the form described; the message names it.
-        """
+        """Check the values."""
         _split(self.url)
         key = self.api_key
         if key is not None and not (isinstance(key, str) and _KEY.fullmatch(key)):
@@ -71,11 +67,7 @@ class Remote:
 
 
 def _split(url: object) -> tuple[str, str | None]:
-    """The base of all routes, and the path of the Unix socket.
-
-    Raises:
-        ValueError: the URL has none of the accepted forms.
-    """
+    """The base of all routes, and the path of the Unix socket."""
     if not isinstance(url, str):
         raise ValueError(f"the URL must be a text, found {quoted(url)}")
     if "@" in url.partition("://")[2].partition("/")[0]:

@@ -62,9 +62,6 @@ class Reply:
 class Transport:
     """Sends requests to one server. Safe to share between threads; a forked process connects anew.
 
-    Args:
-        remote: the server.
-
     Attributes:
         name: the server's name in messages.
     """
@@ -84,10 +81,6 @@ class Transport:
         A server may close a persistent connection in the moment it is used again. Only then the
         request is sent once more, on a new connection. This is safe, because no request of
         mmroute changes the server.
-
-        Raises:
-            InexactError: `remote_unavailable` if the server cannot be reached, does not respond in
-                time, or sends too much.
         """
         if self._connections.process != os.getpid():
             # On a connection shared with its parent, one process would read the other's responses.
@@ -185,11 +178,7 @@ class _Connections:
 
     @contextlib.contextmanager
     def place(self) -> Iterator[None]:
-        """Wait until another connection is allowed.
-
-        Raises:
-            TimeoutError: the request's deadline has passed.
-        """
+        """Wait until another connection is allowed."""
         if not self._places.acquire(self.clock.left()):
             raise TimeoutError
         try:
@@ -233,11 +222,7 @@ class _Clock(threading.local):
         self.deadline = time.monotonic() + seconds
 
     def left(self) -> float:
-        """The seconds until the deadline.
-
-        Raises:
-            TimeoutError: the deadline has passed.
-        """
+        """The seconds until the deadline."""
         return left_until(self.deadline)
 
 

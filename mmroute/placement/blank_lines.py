@@ -36,9 +36,6 @@ class MergedBlankLines:
     Attributes:
         tokenizer: the model's tokenizer, needed if token IDs show too few placeholders.
         newlines: the IDs of the tokens for one, two, three and four line breaks.
-
-    Raises:
-        ModelError: `special_token_split`: one to four line breaks are not one token each.
     """
 
     keeps_prefix: ClassVar = False

@@ -93,15 +93,7 @@ class Placement(Protocol):
     keeps_prefix: ClassVar[bool]
 
     def expand(self, ids: TokenIds, insertions: Sequence[Insertion]) -> Expansion:
-        """Put every item in its place.
-
-        Args:
-            ids: the un-expanded prompt, shape (n,).
-            insertions: at least one, one per item; grouped by modality, in the request's order.
-
-        Raises:
-            InexactError: `placeholder_count_mismatch`.
-        """
+        """Put every item in its place."""
 
 
 Target = TypeVar("Target", bound=Hashable)
@@ -159,9 +151,6 @@ def find_replacements(
 
     The items of one modality stand in their order. If replacements of two modalities begin at one
     position, it belongs to the modality that comes first in the request.
-
-    Raises:
-        InexactError: `placeholder_count_mismatch` if one of them is not found.
     """
     waiting: dict[Modality, deque[Insertion]] = defaultdict(deque)
     for insertion in insertions:
@@ -191,9 +180,6 @@ def expand_via_text(
 
     The prompt is decoded, its placeholders are replaced as text, and the text is encoded again:
     whole, or each part between placeholders and each replacement for itself.
-
-    Raises:
-        InexactError: `placeholder_count_mismatch` if the text has too few as well.
     """
     text = tokenizer.decode(ids.tolist())
     targets = [tokenizer.decode(insertion.target) for insertion in insertions]
@@ -229,13 +215,7 @@ def too_few(num_placed: int, insertions: Sequence[Insertion]) -> InexactError:
 def _plan(
     targets: Sequence[Target], find: Callable[[Target, int], int], lengths: Sequence[int]
 ) -> list[Match]:
-    """The place of each insertion, in token IDs or in text.
-
-    Args:
-        targets: the target of each insertion.
-        find: returns the index of a target at or after a position; -1 if it does not occur.
-        lengths: the length of each target.
-    """
+    """The place of each insertion, in token IDs or in text."""
     queues: dict[Target, deque[int]] = defaultdict(deque)
     for index, target in enumerate(targets):
         queues[target].append(index)

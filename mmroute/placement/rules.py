@@ -31,17 +31,7 @@ PLACEMENTS: Final = Registry(
 
 
 def placement_of(name: str, tokenizer: Tokenizer, tokens: Mapping[str, int]) -> Placement:
-    """The rule of a name, for one model.
-
-    Args:
-        name: the name in the spec.
-        tokenizer: the model's tokenizer.
-        tokens: the IDs of the tokens that the spec names, by name.
-
-    Raises:
-        ModelError: the model lacks what the rule needs.
-        SpecError: another package's rule cannot be imported, or its name is already in use.
-    """
+    """The rule of a name, for one model."""
     known = {**tokens, "tokenizer": tokenizer}
     fields = PLACEMENTS.fields(name)
     given = {field: known[field] for field, needed in fields.items() if needed or field in known}

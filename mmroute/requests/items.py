@@ -224,11 +224,7 @@ class Identity(NamedTuple):
 
 
 def image_size(width: object, height: object, uuid: object = None) -> ImageSize:
-    """Check a client's numbers of an image.
-
-    Raises:
-        InexactError: `invalid_request` unless they are two positive integers and a text.
-    """
+    """Check a client's numbers of an image."""
     width = _length("image width", width, " of pixels")
     height = _length("image height", height, " of pixels")
     return ImageSize(width, height, checked_uuid(uuid))
@@ -243,12 +239,7 @@ def video_size(
     *,
     frame_list: object = False,
 ) -> VideoSize:
-    """Check a client's numbers of a video.
-
-    Raises:
-        InexactError: `invalid_request` unless they are three positive integers, a number, a text
-            and a boolean.
-    """
+    """Check a client's numbers of a video."""
     width, height = _length("video width", width), _length("video height", height)
     num_frames = _length("video num_frames", num_frames)
     if not isinstance(fps, int | float) or isinstance(fps, bool) or not 0 <= fps <= _LARGEST:
@@ -261,11 +252,7 @@ def video_size(
 def audio_length(
     num_samples: object, sampling_rate: object, uuid: object = None, channels: object = 1
 ) -> AudioLength:
-    """Check a client's numbers of audio.
-
-    Raises:
-        InexactError: `invalid_request` unless they are three positive integers and a text.
-    """
+    """Check a client's numbers of audio."""
     num_samples = _length("audio num_samples", num_samples)
     sampling_rate = _length("audio sampling_rate", sampling_rate)
     channels = _length("audio channels", channels)
@@ -279,11 +266,7 @@ def _length(name: str, value: object, unit: str = "") -> int:
 
 
 def checked_uuid(uuid: object) -> str | None:
-    """Check a client's own name for an item.
-
-    Raises:
-        InexactError: `invalid_request` unless it is a text that can be hashed.
-    """
+    """Check a client's own name for an item."""
     if uuid is None:
         return None
     if not isinstance(uuid, str):
@@ -293,12 +276,7 @@ def checked_uuid(uuid: object) -> str | None:
 
 
 def check_text(name: str, text: str) -> None:
-    """Refuse a text that cannot be hashed, or that is too long to be hashed fast.
-
-    Raises:
-        InexactError: `invalid_request` if it has a lone surrogate, which JSON allows;
-            `unsupported_field` if it has more than 4,096 characters.
-    """
+    """Refuse a text that cannot be hashed, or that is too long to be hashed fast."""
     if len(text) > _MAX_TEXT:
         raise InexactError(
             Reason.UNSUPPORTED_FIELD,
@@ -311,16 +289,7 @@ def check_text(name: str, text: str) -> None:
 
 
 def check_items(name: str, items: object, kinds: tuple[type[Item], ...]) -> None:
-    """Check the items of a request that are not in its messages.
-
-    Args:
-        name: the field of the request.
-        items: the value that the request has in this field.
-        kinds: the classes of items that the field may have.
-
-    Raises:
-        InexactError: `invalid_request` unless it is a sequence of such items.
-    """
+    """Check the items of a request that are not in its messages."""
     if type(items) is not list and not isinstance(items, Sequence):
         raise invalid(f"{name} must be a sequence of {_names(kinds)}, found {json_type(items)}")
     for index, item in enumerate(items):

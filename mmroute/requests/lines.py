@@ -57,11 +57,7 @@ def numbered(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
 
 
 def json_object(line: str | bytes) -> dict[str, Any]:
-    """The JSON object of one line.
-
-    Raises:
-        InexactError: `invalid_request`: the line is not a JSON object.
-    """
+    """The JSON object of one line."""
     try:
         # Some editors begin a file with a byte order mark.
         text = line.decode("utf-8-sig") if isinstance(line, bytes) else line
@@ -76,11 +72,7 @@ def json_object(line: str | bytes) -> dict[str, Any]:
 
 
 def request_of(value: Mapping[str, Any]) -> Request:
-    """The request in a JSON object.
-
-    Raises:
-        InexactError: `unsupported_field`; `invalid_request`, naming the field.
-    """
+    """The request in a JSON object."""
     unsupported = [name for name in _UNSUPPORTED if value.get(name) is not None]
     if unsupported:
         raise InexactError(

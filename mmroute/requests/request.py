@@ -258,22 +258,13 @@ class RequestFields(TypedDict, total=False):
 
 
 def lora_of(loras: Mapping[str, str], name: str | None) -> Lora | None:
-    """The adapter that a request names as its `model`; None if that is no adapter.
-
-    Args:
-        loras: the path of each LoRA adapter, by its name.
-        name: the `model` of the request.
-    """
+    """The adapter that a request names as its `model`; None if that is no adapter."""
     path = loras.get(name or "")
     return None if path is None else Lora(name or "", path)
 
 
 def integers(name: str, values: object) -> list[int]:
-    """The list of ints of any iterable of integers, such as a numpy array.
-
-    Raises:
-        InexactError: `invalid_request`, naming the first value that is not an integer.
-    """
+    """The list of ints of any iterable of integers, such as a numpy array."""
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
         raise invalid(f"{name} must be a list of integers, found {json_type(values)}")
     try:
@@ -308,11 +299,7 @@ def _check_media_io(kwargs_by_modality: Mapping[str, object]) -> None:
 
 
 def check_cache_salt(salt: object) -> None:
-    """Check a cache salt.
-
-    Raises:
-        InexactError: `invalid_request` if the engine's API refuses the salt.
-    """
+    """Check a cache salt."""
     if salt is None:
         return
     if not isinstance(salt, str) or not 1 <= len(salt) <= _MAX_CACHE_SALT:

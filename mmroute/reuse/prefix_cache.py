@@ -63,11 +63,7 @@ class _Slot(Generic[Entry]):
 
 
 class RecentCache(Generic[Key, Value]):
-    """The base of caches that evict the least recently used entry: a size, a lock and counters.
-
-    Args:
-        max_bytes: the limit for the size of all entries together.
-    """
+    """The base of caches that evict the least recently used entry: a size, a lock and counters."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -84,11 +80,7 @@ class RecentCache(Generic[Key, Value]):
             )
 
     def count(self, reused: int) -> None:
-        """Count a lookup, as a hit if a part of the entry was reused.
-
-        Args:
-            reused: the number of reused characters or bytes.
-        """
+        """Count a lookup, as a hit if a part of the entry was reused."""
         with self._lock:
             if reused:
                 self._hits += 1
@@ -117,9 +109,6 @@ if hasattr(os, "register_at_fork"):
 class PrefixCache(RecentCache[_Slot[Entry], None], Generic[Entry]):
     """A bounded cache; the least recently used entries go first. Safe to share between threads.
 
-    Args:
-        max_bytes: the limit for the size of all entries together.
-
     >>> cache = PrefixCache(1 << 20)
     >>> _, hashes = cache.find("a" * 3000)
     >>> cache.put("first", hashes, "a" * 3000, size=3000)
@@ -132,16 +121,7 @@ class PrefixCache(RecentCache[_Slot[Entry], None], Generic[Entry]):
         self._by_hash: dict[int, _Slot[Entry]] = {}
 
     def find(self, data: str | memoryview, *, salt: int = 0) -> tuple[Entry | None, PrefixHashes]:
-        """Look up the entry with the longest prefix that `data` has, too.
-
-        Args:
-            data: the text, or the bytes.
-            salt: a number for the other values on which an entry depends.
-
-        Returns:
-            The entry, or None if no prefix is known; and the hashes with which to `put` the data,
-            which are empty if the data is too short.
-        """
+        """Look up the entry with the longest prefix that `data` has, too."""
         hashes = tuple(_prefix_hashes(data, salt, until=1))
         if not hashes:
             return None, ()
@@ -162,14 +142,7 @@ class PrefixCache(RecentCache[_Slot[Entry], None], Generic[Entry]):
     def put(
         self, value: Entry, hashes: PrefixHashes, data: str | bytes | memoryview, *, size: int
     ) -> None:
-        """Add an entry. It replaces entries whose hashes it has all.
-
-        Args:
-            value: the caller's value.
-            hashes: the hashes that `find` returned for `data`.
-            data: the text or the bytes of the entry.
-            size: the size of the entry in bytes, with that of `data` if it is text.
-        """
+        """Add an entry. It replaces entries whose hashes it has all."""
         size += _OVERHEAD
         if not hashes or size > self._max_bytes:
             return
@@ -214,11 +187,6 @@ def num_shared(ends: Sequence[int], known: str, text: str) -> int:
     """The number of prefixes of a known text that another text has as well.
 
     Most texts share all prefixes or most of them, and comparing is faster than hashing.
-
-    Args:
-        ends: the lengths of prefixes of `known`, from the shortest to the longest.
-        known: the known text.
-        text: the other text.
 
     >>> num_shared((4, 8, 12), "abcdefghijkl", "abcdefghXYZW")
     2

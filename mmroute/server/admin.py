@@ -93,9 +93,6 @@ class AdminRoutes:
         """Begin to load a model, and answer 202 until it is loaded.
 
         A repeated request loads nothing again; its answer has the status of the loading.
-
-        Raises:
-            ApiError: 400 for an invalid request; 409 if another model has one of the names.
         """
         names = tuple(request.names or [request.model])
         blank = ModelSource(request.model, names, backend=self._models.backend_name)
@@ -108,10 +105,6 @@ class AdminRoutes:
         """Begin to load a model that replaces another one, in one step, once it is loaded.
 
         What the body leaves out stays, because other options of the engine give other hashes.
-
-        Raises:
-            ApiError: 400 for an invalid request; 404 for an unknown name; 409 if a third model has
-                one of the names.
         """
         name = path.removeprefix(_ONE_MODEL)
         source = _source(request, self._models.entry(name).source)

@@ -119,11 +119,7 @@ class Route(NamedTuple):
     reply: Callable[[Any, Call[Any]], Reply]
 
     def answer_to(self, request: Any, call: Call[Any]) -> Reply:
-        """The answer to a body that was read.
-
-        Raises:
-            ApiError: the engine refuses the request, or it has no exact answer.
-        """
+        """The answer to a body that was read."""
         try:
             return self.reply(request, call)
         except InexactError as inexact:
@@ -168,11 +164,7 @@ class Schema(Protocol):
 
 
 def read(schema: Schema, body: Any) -> Any:
-    """The request in a body; see `Schema.request`.
-
-    Raises:
-        ApiError: 400: the body is not valid. 422: it is not covered.
-    """
+    """The request in a body; see `Schema.request`."""
     try:
         return schema.request(body)
     except InexactError as inexact:
@@ -189,11 +181,7 @@ class Api(Protocol):
     """Bodies for the first requests to a model, which take long, by the path of their route."""
 
     def schema(self, path: str, backend: str, settings: EngineSettings) -> Schema:
-        """The schema for the bodies of a route of an engine of this version and settings.
-
-        Raises:
-            ModelError: `unknown_backend`.
-        """
+        """The schema for the bodies of a route of an engine of this version and settings."""
 
     def load(self, normalizer: Normalizer, name: str) -> ServedModel:
         """A loaded model, for the routes."""

@@ -45,9 +45,6 @@ LONG_STRUCTURE: Final = 1 << 14
 class Body:
     """The bytes of a body, and the contents of data URLs among them.
 
-    Args:
-        raw: all bytes of the body.
-
     Attributes:
         raw: all bytes of the body.
         contents: the slices of `raw` with contents of data URLs. Parsing does not enlarge them.
@@ -75,15 +72,6 @@ def parse_body(body: Body, files: KnownFiles, frontend: Frontend = Frontend.PYTH
     """The JSON value of a body; None for an empty body.
 
     Data URLs of large images are decoded at once, if possible; see `DecodedUrl`.
-
-    Args:
-        body: the request's body.
-        files: the cache of images in data URLs.
-        frontend: the frontend whose reading of JSON counts.
-
-    Raises:
-        ApiError: 400: the body is not JSON. 422 `unsupported_field`: the Rust frontend may refuse
-            the body, or read it otherwise.
     """
     value = _parsed(body, files, frontend)
     if frontend is Frontend.RUST:
@@ -130,15 +118,7 @@ def _check_unambiguous(body: Body, value: Any) -> None:
 
 
 def check_body(body: Body, settings: ServerSettings) -> int:
-    """Refuse a body with too much text or structure, before it is parsed.
-
-    Returns:
-        The number of commas, colons and brackets outside of data URLs, where a bracket counts as
-        four; 0 for a body that is too short to have many.
-
-    Raises:
-        ApiError: 413: the body is over a limit.
-    """
+    """Refuse a body with too much text or structure, before it is parsed."""
     few = min(LONG_STRUCTURE, settings.max_structure, settings.max_text_bytes)
     if body.text_size <= few:  # then its structure is below every limit, too
         return 0
@@ -157,15 +137,7 @@ def check_body(body: Body, settings: ServerSettings) -> int:
 
 
 def check_text(size: int, settings: ServerSettings) -> None:
-    """Refuse a body with too much text.
-
-    Args:
-        size: the number of bytes of a body without its files and token IDs.
-        settings: the settings, which have the limit.
-
-    Raises:
-        ApiError: 413: the text is over the limit.
-    """
+    """Refuse a body with too much text."""
     if size > settings.max_text_bytes:
         raise too_large(f"{settings.max_text_bytes} bytes beside its pictures", "text")
 
@@ -216,11 +188,7 @@ def _with_decoded_urls(body: Body, files: KnownFiles) -> Any:
 def _decoded(
     raw: bytes, text: slice, files: KnownFiles
 ) -> tuple[bytes, dict[bool, ImageFile] | None]:
-    """The file whose base64 text is `raw[text]`, and the cache of images that were read from it.
-
-    Raises:
-        ValueError: the text is not strict base64.
-    """
+    """The file whose base64 text is `raw[text]`, and the cache of images that were read from it."""
     known = files.find(raw, text)
     if known is not None:
         return known.content, known.images

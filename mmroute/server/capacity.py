@@ -17,12 +17,7 @@ _CLOSE: Final = {"connection": "close"}  # the rest of the body will not be read
 
 
 class Capacity:
-    """Counts the requests that are being answered. Belongs to one event loop.
-
-    Args:
-        settings: the server's settings, which have the limits.
-        metrics: the server's metrics, which count refused requests.
-    """
+    """Counts the requests that are being answered. Belongs to one event loop."""
 
     def __init__(self, settings: ServerSettings, metrics: Metrics) -> None:
         self.settings = settings
@@ -58,20 +53,12 @@ class Reservation:
         self._running: Future[Any] | None = None
 
     def expect(self, size: int) -> None:
-        """Refuse a body by the length that the head announces, before any of it is read.
-
-        Raises:
-            ApiError: 413: the body is too large.
-        """
+        """Refuse a body by the length that the head announces, before any of it is read."""
         if size > self._capacity.settings.max_body_bytes:
             raise self._too_large()
 
     def hold(self, size: int) -> None:
-        """Count more bytes of a body.
-
-        Raises:
-            ApiError: 413: the body is too large; 503: all bodies together are too large.
-        """
+        """Count more bytes of a body."""
         capacity, settings = self._capacity, self._capacity.settings
         if self._bytes + size > settings.max_body_bytes:
             raise self._too_large()
@@ -86,22 +73,14 @@ class Reservation:
         self._capacity.held_bytes += size
 
     def enter(self) -> None:
-        """Count a request whose body is complete.
-
-        Raises:
-            ApiError: 503: too many requests are being answered.
-        """
+        """Count a request whose body is complete."""
         if self._capacity.requests >= self._capacity.settings.max_concurrency:
             raise self._capacity.busy("concurrency", {})
         self._entered = True
         self._capacity.requests += 1
 
     def follow_links(self) -> None:
-        """Count the request among those whose links are followed.
-
-        Raises:
-            ApiError: 503: there are too many of them.
-        """
+        """Count the request among those whose links are followed."""
         capacity = self._capacity
         if capacity.following_links >= capacity.settings.link_workers:
             raise capacity.busy("links", {})

@@ -125,11 +125,7 @@ class Endpoints:
         return functools.partial(self._answer, read)
 
     def ask(self, value: Any, exchange: Exchange, form: AnswerForm) -> Job:
-        """Read a request of the engine's API.
-
-        Raises:
-            ApiError: 400: the value is not a valid request.
-        """
+        """Read a request of the engine's API."""
         path = exchange.route.name
         asked = self._models.asked(value)
         api = default_api() if asked is None else asked.api
@@ -330,11 +326,7 @@ def _frontend(asked: Entry | None) -> Frontend:
 
 
 def _check_content(head: Head) -> None:
-    """Check the headers that describe the body: its type as vLLM does, its coding by RFC 9110, 8.4.
-
-    Raises:
-        ApiError: 400 for another type than JSON; 415 for a compressed body.
-    """
+    """Check the headers of the body: its type as vLLM does, its coding by RFC 9110, 8.4."""
     media_type = head.headers.get(b"content-type", b"")
     if media_type != _JSON and media_type.lower().partition(b";")[0] != _JSON:
         raise invalid_body(
@@ -353,11 +345,7 @@ def _check_content(head: Head) -> None:
 
 
 def _check_seed(blocks: BlockForm, of_engine: str | None) -> None:
-    """Check that the algorithm that a request asks for has its seed.
-
-    Raises:
-        ApiError: 400.
-    """
+    """Check that the algorithm that a request asks for has its seed."""
     try:
         none_hash(str(blocks.algorithm), of_engine if blocks.seed is None else blocks.seed)
     except RandomSeedError as error:

@@ -32,9 +32,6 @@ def query_parameters(query: str, known: Collection[str]) -> dict[str, str]:
 
     An unknown parameter is refused, because a mistyped ``block_sise`` would silently give no block
     hashes.
-
-    Raises:
-        ApiError: 400: a parameter is unknown.
     """
     values = {name: values[-1] for name, values in parse_qs(query, keep_blank_values=True).items()}
     for name in values.keys() - known:

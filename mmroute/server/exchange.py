@@ -45,12 +45,6 @@ def readable(route: Route) -> dict[str, Route]:
 class Exchange:
     """A request while it is received and answered.
 
-    Args:
-        head: the request's head.
-        route: the route that answers it.
-        reservation: the part of the server's capacity that the request takes.
-        client_id: the client's ID of the request; empty if it sent none.
-
     Attributes:
         began: the time of the performance counter when the head was complete.
         client_id: the client's ID of the request; empty if it sent none.
@@ -69,21 +63,13 @@ class Exchange:
         self._body: bytes | io.BytesIO = b""
 
     def expect(self) -> None:
-        """Check the length of the body that the head announces.
-
-        Raises:
-            ApiError: 413: the body will be too large.
-        """
+        """Check the length of the body that the head announces."""
         announced = self.head.headers.get(b"content-length", b"")
         if announced.isdigit():
             self.reservation.expect(int(announced[:_DIGITS]))
 
     def take(self, chunk: bytes | memoryview) -> None:
-        """Copy the next part of the body.
-
-        Raises:
-            ApiError: 413 or 503: the body is over a limit.
-        """
+        """Copy the next part of the body."""
         self.reservation.hold(len(chunk))
         if not self.route.takes_body:
             return

@@ -34,16 +34,8 @@ class Fallback:
     none, and no router reads them. The client's API key is not forwarded. Proxies named in the
     environment are not used. After several failures no request is sent for a few seconds.
 
-    Args:
-        url: the URL of the fallback, with or without ``/v1``.
-        api_key: the key to send as a bearer token; None for no key.
-        timeout: the seconds for one request.
-
     Attributes:
         url: the URL of the fallback, without ``/v1``.
-
-    Raises:
-        ValueError: `url` is not an http or https URL.
     """
 
     def __init__(self, url: str, *, api_key: str | None = None, timeout: float = 30.0) -> None:
@@ -74,16 +66,6 @@ class Fallback:
         """Forward a request, and return the fallback's response, whatever its status.
 
         It has the headers that the client gets.
-
-        Args:
-            path: the request's path, with its query.
-            body: the body as the client sent it.
-            request_id: the client's ID of the request; None if it sent none.
-            reason: the reason why there is no exact answer.
-            keep: a function to call with the size of each part of the response that is held here.
-
-        Raises:
-            ApiError: 502: the fallback did not respond.
         """
         self._check_may_ask(reason)
         if path.partition("?")[0].endswith("/render"):

@@ -26,14 +26,7 @@ async def watch_fallback(
     metrics: Metrics,
     on_failure: Callable[[str], object] | None,
 ) -> None:
-    """Ask the fallback for its version every 30 seconds, and warn if its rules are others.
-
-    Args:
-        settings: the server's settings. A fallback that cannot be reached is asked again.
-        matched: the engine profile by which requests are answered here.
-        metrics: the metrics, which show the last answer.
-        on_failure: a function to call with the warning if the settings are strict; None to go on.
-    """
+    """Ask the fallback for its version every 30 seconds, and warn if its rules are others."""
     if settings.fallback_url is None:
         return
     transport = Transport(

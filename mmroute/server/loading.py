@@ -78,18 +78,7 @@ def load(
     files: KnownFiles,
     watch: Stopwatch,
 ) -> ServedModel:
-    """Load a model, check it, and choose its encoder.
-
-    Args:
-        source: the model's source.
-        links: permission to follow links to images; None if no link is followed.
-        fast_paths: the encoder and the caches of the model; None for the defaults.
-        files: the cache of images in data URLs, which all models share.
-        watch: the stopwatch for the stages of requests.
-
-    Raises:
-        ModelError: the model cannot be loaded, or failed its self-check.
-    """
+    """Load a model, check it, and choose its encoder."""
     if source.workers:
         return _load_from_workers(
             source, lambda own: load(own, links, fast_paths, files=files, watch=watch)

@@ -23,11 +23,7 @@ _FAILURE: Final = 500
 
 
 class LogEntry:
-    """The fields of one request's log line, which are filled in while it is answered.
-
-    Args:
-        client_id: the client's ID of the request; empty if it sent none.
-    """
+    """The fields of one request's log line, which are filled in while it is answered."""
 
     __slots__ = (
         "_id", "bytes", "images", "model", "outcome", "param", "reason", "tokens",

@@ -47,9 +47,6 @@ _TOKENS: Final = (16, 64, 256, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 1310
 class Metrics:
     """All metrics of one server.
 
-    Args:
-        models: the models whose caches are counted.
-
     Attributes:
         pages: the metrics pages of all processes; None for a single process.
     """
@@ -151,14 +148,7 @@ class Metrics:
         items: Mapping[Modality, tuple[int, int]],
         stages: Mapping[Stage, int],
     ) -> None:
-        """Count an exact answer.
-
-        Args:
-            model: the name of the model.
-            tokens: the number of token IDs of all prompts.
-            items: the number of items of each modality, and the number of their tokens.
-            stages: the time of each stage, in nanoseconds.
-        """
+        """Count an exact answer."""
         self._routings.add((model, "exact", ""))
         self._tokens.observe((model,), tokens)
         for stage, nanoseconds in stages.items():

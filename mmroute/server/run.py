@@ -51,13 +51,6 @@ def serve(
     The caller configures the logs.
 
     If a thread is still at work in the end, this ends the process.
-
-    Returns:
-        The error that ended the server; None if a signal ended it.
-
-    Raises:
-        ValueError: as for `Models` and `Service`.
-        KeyboardInterrupt: SIGINT ended the server.
     """
     models = Models(sources, links=settings.links, fast_paths=fast_paths)
     server = Server(models, settings, listen)
@@ -96,11 +89,7 @@ def serve(
 
 
 def check(sources: Sequence[ModelSource], settings: ServerSettings) -> None:
-    """Check the arguments of `serve` without loading a model.
-
-    Raises:
-        ValueError: as for `serve`.
-    """
+    """Check the arguments of `serve` without loading a model."""
     Service(Models(sources, links=settings.links), settings)
 
 
@@ -128,12 +117,6 @@ class Server:
     waits to be accepted when listening ends. So after the signal to stop the server goes on for a
     while, and each answer closes its connection. Then it accepts all connections that wait, stops
     listening, and gives those a moment for their requests. Only idle connections are left.
-
-    Args:
-        models: the models to serve.
-        settings: the settings of the service.
-        listen: the address, and the time that the server may take to end.
-        member: this process among several; None for a single process.
 
     Attributes:
         failure: the error that ended the server; None if there was none.
@@ -216,11 +199,7 @@ class Server:
                 signal.signal(number, handler)
 
     def _join(self, front: Front) -> Callable[[int], bool] | None:
-        """Connect to the other processes: changes of models, metrics, and shares of connections.
-
-        Returns:
-            The argument `has_more` of `Listener`; None for a single process.
-        """
+        """Connect to the other processes: changes of models, metrics, and shares of connections."""
         member = self._member
         if member is None:
             return None

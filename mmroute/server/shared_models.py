@@ -14,11 +14,7 @@ class CannotServeError(Exception):
 
 
 class SharedModels:
-    """Models that all processes answer with. The first process loads them, in threads.
-
-    Args:
-        models: the models to serve.
-    """
+    """Models that all processes answer with. The first process loads them, in threads."""
 
     def __init__(self, models: Models) -> None:
         self._models = models
@@ -34,21 +30,12 @@ class SharedModels:
         return bool(self._loading)
 
     def begin(self, wake: Callable[[], object], tell: Callable[[object], None]) -> None:
-        """Begin to load them.
-
-        Args:
-            wake: called by any thread when its work has ended.
-            tell: sends a message to all processes.
-        """
+        """Begin to load them."""
         self._wake, self._tell = wake, tell
         self._wait_for(self._models.load())
 
     def settle(self) -> bool:
-        """Whether a model was loaded that new processes are needed for.
-
-        Raises:
-            CannotServeError: a model could not be loaded at first.
-        """
+        """Whether a model was loaded that new processes are needed for."""
         if not self._loading or not all(entry.loading.done() for entry in self._loading):
             return False
         entries, self._loading = self._loading, ()

@@ -87,20 +87,7 @@ def supervise(
     listen: Listen,
     serve: Callable[[Member], int],
 ) -> str | None:
-    """Keep a number of processes running until a signal to stop.
-
-    Args:
-        shared: the models with which all processes answer.
-        sockets: the listening sockets.
-        listen: the settings with the number of processes and the time they may take to end.
-        serve: the function that each process runs; it returns the exit status.
-
-    Returns:
-        The error that ended the server; None if a signal ended it.
-
-    Raises:
-        KeyboardInterrupt: SIGINT ended the server.
-    """
+    """Keep a number of processes running until a signal to stop."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # threads do not survive a fork
     with shared_directory() as directory:
         return _Supervisor(shared, sockets, listen, serve, directory).run()

@@ -28,10 +28,6 @@ class Tracing:
 
     OpenTelemetry's own environment variables apply as well (``OTEL_SERVICE_NAME``,
     ``OTEL_TRACES_SAMPLER``, ``OTEL_EXPORTER_OTLP_HEADERS``).
-
-    Args:
-        endpoint: the collector's URL, ``http://HOST:4318/v1/traces``.
-        engine: the engine that is matched, with its version and frontend.
     """
 
     def __init__(self, endpoint: str, engine: str) -> None:

@@ -25,11 +25,7 @@ class FileKind(StrEnum):
 
 
 def kind_of_file(path: Path) -> FileKind | None:
-    """The kind of tokenizer that a file holds; None if it holds none.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """The kind of tokenizer that a file holds; None if it holds none."""
     with path.open("rb") as file:
         start = file.read(_BYTES_READ)
     if start.startswith(b"GGUF"):

@@ -57,11 +57,7 @@ class Tokenizer(Codec, Protocol):
         """The format's own encoder of chats, used in place of a template; None if it has none."""
 
     def encode_cut(self, text: str) -> tuple[TokenIds, list[tuple[int, int]]]:
-        """The IDs of a text, and where it can be cut; see `tokenizers.encoders.Encoder`.
-
-        Raises:
-            ValueError: as `encode`.
-        """
+        """The IDs of a text, and where it can be cut; see `tokenizers.encoders.Encoder`."""
 
     def encoder_stats(self) -> EncoderStats | None:
         """The encoder in use and its counters; None for a format with one encoder and no cache."""

@@ -54,15 +54,7 @@ _NO_PROMPT: Final = _EncodedPrompt("", np.empty(0, np.uint32), (), ())
 
 
 class CachingEncoder:
-    """An encoder that caches prompts, and encodes only what follows a cached beginning.
-
-    Args:
-        encoder: the encoder of texts.
-        boundaries: the boundary tokens, after which a text may be cut: texts by ID.
-        max_bytes: the limit of the cache's size.
-        min_chars: the length of the shortest text that is cached, in characters. Encoding a
-            shorter one takes less time than the cache does.
-    """
+    """An encoder that caches prompts, and encodes only what follows a cached beginning."""
 
     def __init__(
         self, encoder: Encoder, boundaries: Mapping[int, str], *, max_bytes: int, min_chars: int
@@ -136,12 +128,7 @@ class CachingEncoder:
 
 
 def boundary_tokens(backend: tokenizers.Tokenizer, declared: Mapping[str, Any]) -> dict[int, str]:
-    """The boundary tokens, after which a text may be cut: texts by ID.
-
-    Args:
-        backend: the tokenizer, with all its added tokens.
-        declared: the JSON that `backend` was made from.
-    """
+    """The boundary tokens, after which a text may be cut: texts by ID."""
     if _depends_on_position(declared.get("pre_tokenizer")) or declared["model"].get("dropout"):
         return {}
     tokens = backend.get_added_tokens_decoder()

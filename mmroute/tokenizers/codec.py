@@ -29,16 +29,7 @@ class Codec(Protocol):
         """The tokens that `decode` leaves out with `skip_special_tokens`, and their IDs."""
 
     def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
-        """Token IDs of a text, shape (n,), uint32.
-
-        Args:
-            text: the text to encode. In most formats special tokens in it become their IDs.
-            add_special_tokens: if true, add the tokens that the tokenizer puts around a sequence,
-                such as BOS.
-
-        Raises:
-            ValueError: the text is not encodable (a lone surrogate).
-        """
+        """Token IDs of a text, shape (n,), uint32."""
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
         """The text of token IDs that are below `vocab_size`."""

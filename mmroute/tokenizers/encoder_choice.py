@@ -53,14 +53,7 @@ def load_ahead(
     foreseen: Mapping[int, tokenizers.AddedToken],
     fast_paths: FastPaths,
 ) -> Ahead | None:
-    """Begin to load fastokens in a thread, if the encoder is chosen at once.
-
-    Args:
-        declared: the JSON that the reference will be made from.
-        foreseen: the added tokens that the reference will have, by ID. If it has others in the end,
-            fastokens is loaded a second time.
-        fast_paths: the encoder that the caller wants.
-    """
+    """Begin to load fastokens in a thread, if the encoder is chosen at once."""
     if not fast_paths.at_once or fast_paths.encoder == EncoderChoice.TOKENIZERS:
         return None
     tokens = _listed(foreseen)
@@ -76,17 +69,7 @@ def choose_encoder(
     fast_paths: FastPaths,
     ahead: Ahead | None = None,
 ) -> Encoder:
-    """The fastest encoder that has the reference's IDs; until it has proved that, the reference.
-
-    Args:
-        backend: the reference tokenizer, with all its added tokens.
-        declared: the JSON that `backend` was made from, perhaps without some added tokens.
-        fast_paths: the encoder that the caller wants, and the size of the text cache.
-        ahead: the result of `load_ahead`.
-
-    Raises:
-        ModelError: `fast_encoder_unavailable` if nothing but fastokens will do.
-    """
+    """The fastest encoder that has the reference's IDs; until it has proved that, the reference."""
     choose = functools.partial(_choose, backend, declared, fast_paths, ahead)
     if fast_paths.encoder == EncoderChoice.FASTOKENS:
         return choose()
@@ -101,11 +84,6 @@ class PendingEncoder:
 
     The choice takes longer than loading a model, and begins with `begin` or `chosen`, or with more
     text than a process has that ends after a request or two.
-
-    Args:
-        choose: returns the choice. It is called once, in a thread.
-        reference: the encoder to use until then. A process that is forked during the choice keeps
-            it for ever, because the thread that chooses does not run there.
     """
 
     def __init__(self, choose: Callable[[], Encoder], reference: ReferenceEncoder) -> None:

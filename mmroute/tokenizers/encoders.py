@@ -20,25 +20,14 @@ class Encoder(Protocol):
         """See `mmroute.tokenizers.Codec.encode`."""
 
     def encode_cut(self, text: str) -> tuple[TokenIds, list[tuple[int, int]]]:
-        """The IDs of a text without BOS and the like, and the places where it can be cut.
-
-        Returns:
-            The IDs, and a list of cuts. Encoding the texts before and after a cut separately
-            gives the same IDs, whatever text follows. Each cut is the number of characters and
-            the number of IDs before it. The list is empty where this is not proved.
-        """
+        """The IDs of a text without BOS and the like, and the places where it can be cut."""
 
     def stats(self) -> EncoderStats:
         """The encoder in use, and its counters."""
 
 
 class ReferenceEncoder:
-    """The library `tokenizers`, as the engine runs it.
-
-    Args:
-        backend: the tokenizer.
-        why: why no faster encoder is used, in words.
-    """
+    """The library `tokenizers`, as the engine runs it."""
 
     def __init__(self, backend: tokenizers.Tokenizer, why: str) -> None:
         self._backend = backend
@@ -68,15 +57,7 @@ class ReferenceEncoder:
 
 
 class FastEncoder:
-    """fastokens, for a tokenizer on which it gave the reference's IDs for all probe texts.
-
-    Args:
-        backend: a `fastokens.Tokenizer`.
-        reference: the encoder for texts that fastokens declines, such as one beyond the limits of
-            its regular expressions.
-        engine: the name and version of fastokens.
-        why: why fastokens was chosen, in words.
-    """
+    """fastokens, for a tokenizer on which it gave the reference's IDs for all probe texts."""
 
     def __init__(self, backend: Any, reference: ReferenceEncoder, engine: str, why: str) -> None:
         self._encode = backend.encode_batch_flat

@@ -56,10 +56,6 @@ NOTHING_ADDED: Final = AddedTokens()
 def engine_class(model_type: str | None, declared: str | None) -> str | None:
     """The class that the engine builds, or `FILE`; None for a class that mmroute does not rebuild.
 
-    Args:
-        model_type: the field of config.json.
-        declared: the field `tokenizer_class` of tokenizer_config.json, else of config.json.
-
     >>> engine_class("llama", "LlamaTokenizerFast"), engine_class("qwen2", "LlamaTokenizerFast")
     ('LlamaTokenizer', 'Qwen2Tokenizer')
     >>> engine_class("phi3", "LlamaTokenizer"), engine_class("llama", "GPTTokenizer")

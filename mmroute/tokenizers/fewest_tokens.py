@@ -30,11 +30,6 @@ class FewestTokens:
 
     There is one exception, which NFC makes: each character beyond ASCII may be composed with one
     letter or punctuation mark into another character.
-
-    Args:
-        entries: the text of each token, as it is or in the alphabet of byte-level BPE. There the
-            bytes that are counted are the characters of the same number. U+FFFD stands for some
-            bytes of a character.
     """
 
     def __init__(self, entries: Iterable[str]) -> None:

@@ -12,12 +12,6 @@ def fingerprint(files: Mapping[str, Path]) -> str:
 
     It covers, for each name in sorted order: the length of the name in UTF-8 as 4 bytes,
     little-endian; the name in UTF-8; the SHA-256 digest of the file's content.
-
-    Args:
-        files: the paths of the files, by name. The paths themselves are not part of the digest.
-
-    Raises:
-        OSError: a file cannot be read.
     """
     digest = hashlib.sha256()
     for name in sorted(files):

@@ -18,10 +18,6 @@ class KnownTexts(RecentCache[tuple[str, bool, bool], "array[int]"]):
 
     mistral-common encodes each message of a chat by itself. So only the new messages of a
     conversation are encoded.
-
-    Args:
-        encode: the encoder, whose result depends on its arguments alone.
-        max_bytes: the limit for the size of all entries together.
     """
 
     def __init__(self, encode: Callable[[str, bool, bool], list[int]], max_bytes: int) -> None:
@@ -29,13 +25,7 @@ class KnownTexts(RecentCache[tuple[str, bool, bool], "array[int]"]):
         self._encode = encode
 
     def __call__(self, s: str, bos: bool, eos: bool) -> list[int]:
-        """The token IDs of a text, in a list of the caller's own.
-
-        Args:
-            s: the text; the names of the arguments are mistral-common's.
-            bos: whether BOS comes first.
-            eos: whether EOS comes last.
-        """
+        """The token IDs of a text, in a list of the caller's own."""
         if len(s) < _MIN_CHARS:
             return self._encode(s, bos, eos)
         key = (s, bos, eos)

@@ -29,10 +29,6 @@ class Pieces:
     on its neighbours in two ways only: bytes make a character together, and the first token of a
     text may lose a space. Each text is checked by decoding the token between two letters before it
     is kept. Safe to share between threads.
-
-    Args:
-        decode: the tokenizer's function `decode`.
-        max_token_id: the largest ID of the vocabulary.
     """
 
     def __init__(self, decode: _Decode, max_token_id: int) -> None:

@@ -26,11 +26,7 @@ _CHUNK: Final = 40
 
 
 def probe_texts(added: Sequence[str]) -> Iterator[str]:
-    """Texts with all scripts, runs of spaces, numbers, punctuation, byte fallback, added tokens.
-
-    Args:
-        added: the texts of the tokenizer's added tokens.
-    """
+    """Texts with all scripts, runs of spaces, numbers, punctuation, byte fallback, added tokens."""
     yield ""
     yield _WORDS
     yield from _WORDS.splitlines(keepends=True)

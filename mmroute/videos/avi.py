@@ -75,12 +75,7 @@ class _Stream:
 
 
 def read_avi(file: BinaryIO, size: int) -> VideoSize:
-    """The header of the one video stream.
-
-    Args:
-        file: the file. Its header, its index and the heads of its chunks are read.
-        size: the size of the file, in bytes.
-    """
+    """The header of the one video stream."""
     file.seek(0)
     head = file.read(12)
     told = int.from_bytes(head[4:8], "little") + _CHUNK.size

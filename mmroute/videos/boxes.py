@@ -107,12 +107,7 @@ class Layout:
 
 
 def read_layout(file: BinaryIO, size: int) -> Layout:
-    """Walk the boxes at the top level, and read all but the media.
-
-    Raises:
-        InexactError: `video_not_predictable` if the boxes do not fill the file. The last one may
-            be media that are cut.
-    """
+    """Walk the boxes at the top level, and read all but the media."""
     at, movies, media, fragments, indexes = 0, [], [], [], []
     room, cut_at, media_end = _MAX_MOOV, None, size
     for _ in range(_MAX_TOP_LEVEL):

@@ -26,22 +26,14 @@ def shows_cut_jpeg(part: bytes) -> bool:
 
 
 def shows_cut_mpeg4(part: bytes) -> bool:
-    """Whether FFmpeg's decoder shows a frame of MPEG-4 that is cut.
-
-    Raises:
-        InexactError: `video_not_predictable` if the part is short.
-    """
+    """Whether FFmpeg's decoder shows a frame of MPEG-4 that is cut."""
     if len(part) < _MPEG_4_SHOWN:
         raise not_predictable(CUT_WITHIN_A_FRAME)
     return True
 
 
 def start_of_scan(data: bytes) -> int:
-    """The offset at which the coded picture of a JPEG begins; beyond its end if it is cut before.
-
-    Raises:
-        InexactError: `video_not_predictable` if there are bytes between its segments.
-    """
+    """The offset at which the coded picture of a JPEG begins; beyond its end if cut before."""
     at = 2
     while at + 4 <= len(data) and data[at : at + 2] != _SCAN:
         if data[at] != _MARKER:
@@ -56,16 +48,6 @@ def held_at_cut(entry: Box, part: bytes) -> int | None:
     The decoder refuses the frame that is cut, because one of its units is longer than what is left.
 
     Source: FFmpeg 9 ``libavcodec/h2645_parse.c`` (`ff_h2645_packet_split`).
-
-    Args:
-        entry: the description of the video: ``avc1``, ``avc3``, ``hvc1`` or ``hev1``.
-        part: the bytes of the frame that are left.
-
-    Returns:
-        None if the parameter set does not tell it.
-
-    Raises:
-        InexactError: `video_not_predictable` if the decoder may not refuse the frame.
     """
     while len(part) > _UNIT_HEAD:
         end = _UNIT_HEAD + int.from_bytes(part[:_UNIT_HEAD])

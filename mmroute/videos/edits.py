@@ -62,14 +62,7 @@ def delay_of(edits: list[Edit]) -> int:
 
 
 def shown_after(samples: Samples, edits: list[Edit], movie_scale: int, scale: int) -> Integers:
-    """When the frames are shown that the edits leave, in the track's time units, ascending.
-
-    Args:
-        samples: the frames of the track.
-        edits: the edits of the track.
-        movie_scale: the movie's time units per second.
-        scale: the track's time units per second.
-    """
+    """When the frames are shown that the edits leave, in the track's time units, ascending."""
     if not edits:
         return np.sort(samples.shown)
     if sum(edit.start >= 0 for edit in edits) > 1 and samples.has_leading_frames():

@@ -27,14 +27,7 @@ _TOLERANCE: Final = 1  # the engine accepts a difference of so many frames
 
 
 def frames_at_end(samples: Samples, scale: int, fps: float, *, start: int) -> int:
-    """The number of frames that the engine counts in a file whose rate varies.
-
-    Args:
-        samples: all frames.
-        scale: the number of time units per second.
-        fps: the number of frames per second.
-        start: the time at which the first frame is shown, as FFmpeg counts time.
-    """
+    """The number of frames that the engine counts in a file whose rate varies."""
     shown, total = samples.shown, len(samples.shown)
     order = shown.argsort(kind="stable").argsort(kind="stable")
     numbers = _numbers((shown - shown[0]) / scale, fps)
@@ -61,18 +54,7 @@ def frames_wherever_sought(
     claims: Collection[int],
     begins: Integers | None = None,
 ) -> int:
-    """The number of frames that the engine counts, whatever key frame OpenCV seeks to.
-
-    Args:
-        seconds: when each frame is shown, ascending from 0, shape (frames,), float64.
-        fps: the number of frames per second.
-        claims: the numbers of frames that the header may tell.
-        begins: the numbers of the frames that a decoder may show first behind a key frame; None
-            if it may be any.
-
-    Raises:
-        InexactError: `video_not_predictable` if the number depends on the key frame or the claim.
-    """
+    """The number of frames that the engine counts, whatever key frame OpenCV seeks to."""
     total = len(seconds)
     found = _numbers(seconds, fps) - np.arange(total) + total
     positions = set((found if begins is None else found[begins]).tolist())
@@ -89,11 +71,7 @@ def counted(position: int, claimed: int) -> int:
 
 
 def only(counts: set[int]) -> int:
-    """The one number of frames that the engine may use.
-
-    Raises:
-        InexactError: `video_not_predictable` if there are several.
-    """
+    """The one number of frames that the engine may use."""
     if len(counts) != 1:
         raise not_predictable(
             f"its rate varies, and the engine may count from {min(counts)} to {max(counts)} frames"

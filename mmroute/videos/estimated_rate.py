@@ -41,12 +41,7 @@ _CHECKED_EACH: Final = 10
 
 
 def estimated_rate(times: Sequence[int], unit: Fraction) -> float:
-    """Frames per second of a video without a rate.
-
-    Args:
-        times: when the first frames are shown, ascending, at most `ANALYZED_FRAMES`, in time units.
-        unit: seconds of a time unit.
-    """
+    """Frames per second of a video without a rate."""
     durations = [after - before for before, after in pairwise(times)]
     return float(_common(durations, unit) or _usual(times[1:], durations, unit) or 1 / unit)
 

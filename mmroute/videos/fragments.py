@@ -27,13 +27,7 @@ _NO_KEY: Final = 0x01010000  # flags of a sample: it is no sync sample, or depen
 
 
 def read_fragments(layout: Layout, track: int, *, after: int) -> Samples | None:
-    """The samples of one track in all fragments; None if there are none.
-
-    Args:
-        layout: the boxes of the file.
-        track: the ID of the track.
-        after: when the samples in ``moov`` end, in the track's time units.
-    """
+    """The samples of one track in all fragments; None if there are none."""
     runs = list(_runs(layout, track, after))
     if not runs:
         return None
@@ -58,9 +52,6 @@ def first_fragments(layout: Layout) -> Layout:
     """The boxes that FFmpeg reads when it opens the file, from which it takes the rate.
 
     It stops at media once it knows an index of all that follows.
-
-    Raises:
-        InexactError: `video_not_predictable` for an index of indexes.
     """
     for at, index in layout.indexes:
         _, offset, rows = _indexed(index)

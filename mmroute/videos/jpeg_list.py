@@ -18,16 +18,7 @@ _FPS: Final = 1.0
 
 
 def read_frame_list(text: str, most: int) -> tuple[VideoSize, bytes]:
-    """The size of the video that the engine reads from a list of frames, and the list as bytes.
-
-    Args:
-        text: the frames in base64, joined by commas.
-        most: the most frames that the engine reads; -1 for all.
-
-    Raises:
-        InexactError: `item_unreadable` if a frame is not strict base64, or frames differ in size;
-            the reasons of `read_image` for a frame that is unreadable.
-    """
+    """The size of the video that the engine reads from a list of frames, and the list as bytes."""
     frames = text.split(",") if most < 0 else text.split(",", most)[:most]
     sizes = set()
     for frame in frames:

@@ -130,12 +130,6 @@ def _estimated_rate(content: memoryview, number: int, tracks: int, scale: int) -
     """The rate that FFmpeg finds in the first frames.
 
     It reads on until it has heard each track.
-
-    Args:
-        content: the content of the segment.
-        number: the number of the video track.
-        tracks: how many tracks there are.
-        scale: nanoseconds of a time unit.
     """
     times: list[int] = []
     heard, read = set(), 0
@@ -201,10 +195,6 @@ def _flattened(segment: memoryview, *, skip_clusters: bool) -> Iterator[tuple[in
 
     A live stream does not tell the lengths of its segment and clusters. What is cut off at the end
     is left out, as readers leave it out.
-
-    Args:
-        segment: the content of the segment.
-        skip_clusters: whether to leave out what is in clusters that tell their length.
     """
     at = 0
     while at < len(segment):

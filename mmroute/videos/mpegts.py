@@ -250,9 +250,6 @@ def _is_lost_when_sought(video: _Stream, parts: list[set[int]]) -> bool:
 
     FFmpeg seeks to the last frame decoded before a time, key frame or not. The earliest time is
     when the first frame is shown.
-
-    Raises:
-        InexactError: `video_not_predictable` if the decoder may begin with a frame that is none.
     """
     earliest = int(np.searchsorted(video.decoded, video.shown[0], "right")) - 1
     found = set[int]().union(*parts[earliest:])

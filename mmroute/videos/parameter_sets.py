@@ -40,11 +40,7 @@ class Bits:
         self.at = 0
 
     def take(self, width: int) -> int:
-        """An unsigned integer of so many bits.
-
-        Raises:
-            InexactError: `video_not_predictable`: there are not so many.
-        """
+        """An unsigned integer of so many bits."""
         end = self.at + width
         if end > 8 * len(self.data):
             raise not_predictable("a parameter set that is cut")

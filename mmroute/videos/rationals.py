@@ -15,11 +15,6 @@ INT_MAX: Final = 2**31 - 1
 def reduced(numerator: int, denominator: int, limit: int) -> tuple[int, int]:
     """A fraction in lowest terms, or the nearest fraction within the limit.
 
-    Args:
-        numerator: a positive integer.
-        denominator: a positive integer.
-        limit: the largest numerator and denominator that are allowed.
-
     >>> reduced(10**9, 33366666, 30000)
     (30000, 1001)
     """
@@ -46,11 +41,6 @@ def reduced(numerator: int, denominator: int, limit: int) -> tuple[int, int]:
 
 def rescaled(value: int, numerator: int, denominator: int) -> int:
     """A value times a fraction, rounded to the nearest integer; halves are rounded up.
-
-    Args:
-        value: an integer of at least 0.
-        numerator: an integer of at least 0.
-        denominator: a positive integer.
 
     >>> rescaled(1001, 90000, 60000)
     1502

@@ -54,25 +54,13 @@ def read_video(
 
 
 def video_in(file: BinaryIO, uuid: str | None) -> Video:
-    """The video in an open file; its bytes are kept if the file is an `io.BytesIO`.
-
-    Raises:
-        InexactError: `video_not_predictable`, or the error of a file that cannot be fetched.
-    """
+    """The video in an open file; its bytes are kept if the file is an `io.BytesIO`."""
     size = replace(read_video_header(file), uuid=uuid)
     return VideoFile(size, file.getvalue()) if isinstance(file, io.BytesIO) else size
 
 
 def read_video_header(file: BinaryIO) -> VideoSize:
-    """Read the header of a video file.
-
-    Args:
-        file: the seekable file, at any position. Only the header of an MP4 or MOV file is read;
-            of an AVI file the heads of all chunks; other files are read whole.
-
-    Raises:
-        InexactError: `video_not_predictable`.
-    """
+    """Read the header of a video file."""
     size = file.seek(0, io.SEEK_END)
     file.seek(0)
     head = file.read(mpegts.PACKET + 1)

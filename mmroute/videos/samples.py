@@ -74,15 +74,7 @@ class Samples:
 
 
 def read_samples(tables: Box, room: int) -> Samples:
-    """The samples that the tables in ``stbl`` describe.
-
-    Args:
-        tables: the box ``stbl``.
-        room: the bytes of media in the file.
-
-    Raises:
-        InexactError: `video_not_predictable` if the tables do not describe the same samples.
-    """
+    """The samples that the tables in ``stbl`` describe."""
     times = tables.only(b"stts").table(2)
     total = int(times[:, 0].sum())
     constant, count = (box := tables.only(b"stsz")).unpack("II", 4)

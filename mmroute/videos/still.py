@@ -26,12 +26,7 @@ _CONVERTED: Final = frozenset({"CMYK"})  # a mode of JPEG that OpenCV does not c
 
 
 def read_still(data: bytes) -> VideoSize:
-    """A picture as a video of one frame.
-
-    Raises:
-        InexactError: `video_not_predictable` for an animation, and where a picture has bytes behind
-            it; the reasons of `read_image` for a picture that is unreadable.
-    """
+    """A picture as a video of one frame."""
     header = read_header(io.BytesIO(data))
     if data.startswith(PNG):
         end = data.find(_PNG_END) + len(_PNG_END)

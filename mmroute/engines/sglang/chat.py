@@ -40,12 +40,7 @@ _READ: Final = frozenset({"reasoning_effort", "thinking", "tool_choice"})
 
 
 def load_chat(source: ChatSource[Any]) -> SglangChat:
-    """The chat renderer of one model.
-
-    Raises:
-        ModelError: the chat template cannot be loaded; or it knows no items, and the form in which
-            it gets message contents is not covered.
-    """
+    """The chat renderer of one model."""
     files, tokenizer, family = source.files, source.tokenizer, source.family
     check_one_template(files)
     found = default_template(files) or tokenizer_templates(files).get("tool_use")

@@ -44,13 +44,7 @@ def identities_of_request(
 
 
 def item_identity(item: Item, *, form: IdentityForm, **_: Any) -> Identity | None:
-    """The entry in ``mm_hashes`` for an item beside a prompt, as 16 hexadecimal digits, or None.
-
-    Args:
-        item: an image. A uuid of 16 hexadecimal digits is the entry itself. For any other uuid
-            `mmroute.hashing.image_hash` computes the entry.
-        form: the data that the engine hashes for the model.
-    """
+    """The entry in ``mm_hashes`` for an item beside a prompt, as 16 hexadecimal digits, or None."""
     uuid = item.size.uuid
     if not uuid or form is IdentityForm.FEATURES:
         return None

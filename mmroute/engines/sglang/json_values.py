@@ -18,11 +18,7 @@ _UINT64: Final = 1 << 64
 
 
 def check_unicode(name: str, value: object) -> None:
-    """Refuse half of a surrogate pair in a field, as orjson does anywhere in a body.
-
-    Raises:
-        InexactError: `invalid_request`.
-    """
+    """Refuse half of a surrogate pair in a field, as orjson does anywhere in a body."""
     if isinstance(value, str):
         if not value.isascii():
             try:
@@ -39,11 +35,7 @@ def check_unicode(name: str, value: object) -> None:
 
 
 def arguments_of(text: str) -> dict[str, Any]:
-    """The arguments of a tool call.
-
-    Raises:
-        InexactError: `invalid_request` where the engine refuses them.
-    """
+    """The arguments of a tool call."""
     try:
         arguments = json.loads(
             text, parse_constant=_no_constant, parse_int=_integer, parse_float=_finite

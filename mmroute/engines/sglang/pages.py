@@ -43,15 +43,6 @@ def hash_pages(
 ) -> PageHashes:
     """The hashes of a prompt's full pages; tokens after the last full page have none.
 
-    Args:
-        padded_ids: the expanded prompt with pad values, shape (n,), any type of integers; see
-            `wide_pad_value_ids`.
-        page_size: the server's ``--page-size``.
-        cache_salt: the request's cache salt; an empty one is none.
-
-    Raises:
-        ValueError: `page_size` is below 1.
-
     >>> [digest[:8] for digest in hash_pages(np.arange(4), page_size=2).hex()]
     ['01acecb5', 'afb62248']
     """
@@ -75,11 +66,7 @@ def hash_pages(
 
 
 def wide_pad_values(image_hash: int) -> tuple[int, ...]:
-    """The four numbers that take turns at an image's feature positions in SGLang.
-
-    Raises:
-        OverflowError: a hash that is not 64 bits, unsigned.
-    """
+    """The four numbers that take turns at an image's feature positions in SGLang."""
     digest = sha256(_WIDE_TAG + image_hash.to_bytes(_WORD_BYTES, "big")).digest()
     words = (digest[start : start + _WORD_BYTES] for start in range(0, len(digest), _WORD_BYTES))
     return tuple(PAD_SHIFT + (int.from_bytes(word, "big") & _WIDE_MASK) for word in words)
@@ -88,19 +75,7 @@ def wide_pad_values(image_hash: int) -> tuple[int, ...]:
 def wide_pad_value_ids(
     token_ids: TokenIds, ranges: Iterable[tuple[PlaceholderRange, int]]
 ) -> npt.NDArray[np.int64]:
-    """The expanded prompt with `wide_pad_values`, which start again in each run of features.
-
-    Args:
-        token_ids: the expanded prompt, shape (n,); not changed.
-        ranges: the range of each image, and the image's hash.
-
-    Returns:
-        An array of shape (n,).
-
-    Raises:
-        ValueError: a range that does not lie within the prompt.
-        OverflowError: a hash that is not 64 bits, unsigned.
-    """
+    """The expanded prompt with `wide_pad_values`, which start again in each run of features."""
     padded = token_ids.astype(np.int64)
     for placeholder, number in ranges:
         values = np.array(wide_pad_values(number))

@@ -159,11 +159,7 @@ SGLANG: Final = SglangEngine(
 
 
 def find_version(version: str) -> SglangEngine:
-    """The only version that is covered.
-
-    Raises:
-        ModelError: `unknown_backend`: another one is asked for.
-    """
+    """The only version that is covered."""
     known = SGLANG.release
     if version in ("", known.version):
         return SGLANG

@@ -66,12 +66,7 @@ class RefusedChat(VllmChat):
 
 
 def load_chat(source: ChatSource[VllmSettings]) -> Chat:
-    """The chat renderer of one model.
-
-    Raises:
-        ModelError: its chat template cannot be loaded.
-        SpecError: there is no renderer of that name, or it takes no such values.
-    """
+    """The chat renderer of one model."""
     family = source.family
     name, values = family.chat.renderer, family.chat.values
     added = installed(ENTRY_POINTS, _OWN)
@@ -97,18 +92,7 @@ def _template(
     takes_tokenizers: bool = False,
     fallback_template: str | Mapping[str, str] | None = None,
 ) -> Chat:
-    """Renders with the model's template, or with the engine's own for the family.
-
-    Args:
-        source: the parts of the model.
-        processors: the classes of processors that the family was proved with, beside that of the
-            model's type.
-        needs: fields of the files without which these classes do not load.
-        processor_template: the file of the template that they have if the files have none.
-        takes_tokenizers: whether they have all of their tokenizer's if the files have none.
-        fallback_template: the file of the engine's own template for the family; or a part of model
-            strings -> the file for models that have it in theirs, where the first that fits counts.
-    """
+    """Renders with the model's template, or with the engine's own for the family."""
     keeps = keeps_template(source.files, processors, needs)
 
     def with_processor(processor: bool) -> HfChat:

@@ -35,11 +35,7 @@ _OF_TEMPLATES: Final = frozenset("{}\n")
 
 
 def matched(files: ModelFiles, settings: VllmSettings) -> tuple[ModelFiles, FamilySpec]:
-    """The files with the class of the model that overrides name, and the spec of its family.
-
-    Raises:
-        ModelError: as `match_family`; `unsupported_engine_setting`: no spec is of such a class.
-    """
+    """The files with the class of the model that overrides name, and the spec of its family."""
     if settings.from_modelscope and files.commit is not None:
         raise unsupported(
             "VLLM_USE_MODELSCOPE",
@@ -72,11 +68,7 @@ def _why_refused(architectures: Sequence[object]) -> str:
 
 
 def check_tokenizer_mode(settings: VllmSettings, family: FamilySpec) -> None:
-    """Refuse a tokenizer or chat renderer that is not the one the family is read with.
-
-    Raises:
-        ModelError: `unsupported_engine_setting`.
-    """
+    """Refuse a tokenizer or chat renderer that is not the one the family is read with."""
     own = "mistral" if family.tokenizer.has_chat_encoder else family.chat.renderer
     named = ("auto", own if own in OWN_TOKENIZER_MODES else "hf")
     if settings.tokenizer_mode not in named:
@@ -87,11 +79,7 @@ def check_tokenizer_mode(settings: VllmSettings, family: FamilySpec) -> None:
 
 
 def check_template_kwargs(settings: VllmSettings) -> None:
-    """Refuse variables that the engine's own replace, or that make it fail.
-
-    Raises:
-        ModelError: `unsupported_engine_setting`.
-    """
+    """Refuse variables that the engine's own replace, or that make it fail."""
     wrong = [
         name
         for name, value in settings.chat_template_kwargs.items()
@@ -104,12 +92,7 @@ def check_template_kwargs(settings: VllmSettings) -> None:
 
 
 def configured_chat(chat: Chat, settings: VllmSettings, model: str) -> Chat:
-    """The chat renderer with the engine's own template, and form of contents.
-
-    Raises:
-        ModelError: `missing_file`, `malformed_file`; `unsupported_engine_setting` for a model that
-            is rendered without a template.
-    """
+    """The chat renderer with the engine's own template, and form of contents."""
     template = settings.chat_template
     if template is not None:
         if chat.templates is None:
@@ -144,11 +127,7 @@ def configured_context(
     *,
     is_newest: bool,
 ) -> Context:
-    """The longest context of the engine, by the model's files and by its settings.
-
-    Raises:
-        ModelError: `invalid_config_field`; `invalid_engine_setting`: the model has none so long.
-    """
+    """The longest context of the engine, by the model's files and by its settings."""
     overrides, length = settings.hf_overrides, settings.max_model_len
     longest = longest_context(
         files,
@@ -177,19 +156,7 @@ def configured_hashing(
     *,
     guessed: bool,
 ) -> Hashes:
-    """How this engine, started with these settings, hashes this model's prompts.
-
-    Args:
-        default: the engine's hashing by its defaults.
-        settings: the settings that the engine was started with.
-        family: the model's family.
-        target: finds the model's files.
-        model_id: the engine's model string.
-        guessed: whether that is only the path from which the model was loaded here.
-
-    Raises:
-        ModelError: `invalid_engine_setting`.
-    """
+    """How this engine, started with these settings, hashes this model's prompts."""
     known, size = default.settings, settings.hash_block_size
     chosen = family.hybrid or settings.context_parallel
     if size is None and not chosen:

@@ -107,13 +107,7 @@ def _dotted_name(node: nodes.Node) -> str | None:
 
 
 def is_access(node: nodes.Node | None, name: str, key: str | None = None) -> bool:
-    """Whether an expression is ``name`` (or ``name[key]``), filtered, tested or sliced.
-
-    Args:
-        node: the expression.
-        name: the name of a variable, or of an attribute of a namespace (``ns.name``).
-        key: the key or attribute of its value; None for the variable itself.
-    """
+    """Whether an expression is ``name`` (or ``name[key]``), filtered, tested or sliced."""
     if isinstance(node, nodes.Filter | nodes.Test):
         return is_access(node.node, name, key)
     if isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Slice):

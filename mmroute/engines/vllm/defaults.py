@@ -28,17 +28,7 @@ _ALTERNATIVES: Final = {"fps": "num_frames", "num_frames": "fps"}
 
 
 def with_defaults(request: Request, settings: VllmSettings, chat: Chat) -> Request:
-    """A request with the server's defaults for template variables and for reading media.
-
-    Args:
-        request: the request as a client sends it.
-        settings: the options of the server.
-        chat: the renderer of the model's chats.
-
-    Raises:
-        InexactError: `unsupported_processor_kwargs`, `invalid_request`: a server that was started
-            with this whole command line refuses the request.
-    """
+    """A request with the server's defaults for template variables and for reading media."""
     check_client(request, settings, chat)
     if settings.complete:
         _check_accepted(request, settings, chat)
@@ -63,12 +53,7 @@ def with_defaults(request: Request, settings: VllmSettings, chat: Chat) -> Reque
 
 
 def check_client(request: Request, settings: VllmSettings, chat: Chat) -> None:
-    """Refuse what a client may not set. Chats that ignore items read none of it.
-
-    Raises:
-        InexactError: `invalid_request`: the engine refuses it; `unsupported_field`: the engine
-            trusts a template of the client, and mmroute runs none.
-    """
+    """Refuse what a client may not set. Chats that ignore items read none of it."""
     if not isinstance(request, ClientRequest) or chat.ignores_items:
         return
     if not settings.trust_request_mm_kwargs:
@@ -160,11 +145,6 @@ def own_template_kwargs(
 
     A field wins over a kwarg of the same name. An effort also switches thinking on or off, unless
     the kwargs do.
-
-    Args:
-        own: the ``chat_template_kwargs``.
-        effort: the `reasoning_effort`.
-        documents: the documents, for templates that read them.
     """
     if effort is None and documents is None:
         return own

@@ -96,11 +96,7 @@ class VllmEngine:
         return settled
 
     def covered(self, family: FamilySpec) -> FamilySpec:
-        """The family for this era, if it and the settings are covered.
-
-        Raises:
-            ModelError: `unknown_family`, `unsupported_engine_setting`.
-        """
+        """The family for this era, if it and the settings are covered."""
         from mmroute.engines.vllm import configured
 
         family = family.for_engine(self.release.name, self.release.version)

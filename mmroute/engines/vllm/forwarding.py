@@ -224,9 +224,6 @@ def hashes_and_ranges(
     """The hashes and the ranges of the items, each by modality and position.
 
     vLLM's ranges have no key ``is_embed``. Dynamo reads it by this name.
-
-    Raises:
-        InexactError: `image_identity_unknown`, `item_identity_unknown`.
     """
     hashes: dict[str, list[str]] = {}
     ranges: dict[str, list[Any]] = {}

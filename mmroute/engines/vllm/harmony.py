@@ -46,11 +46,7 @@ _KEPT: Final = RenderConversationConfig(auto_drop_analysis=False)
 
 @cache
 def encoding() -> HarmonyEncoding:
-    """Harmony's vocabulary.
-
-    Raises:
-        ModelError: `unsupported_tokenizer`: the installed package does not hold it.
-    """
+    """Harmony's vocabulary."""
     try:
         return load_harmony_encoding(HarmonyEncodingName.HARMONY_GPT_OSS)
     except HarmonyError as error:
@@ -69,11 +65,7 @@ def _mark(text: str) -> int:
 
 
 def _encoded(text: str) -> list[int]:
-    """The token IDs of a text.
-
-    Raises:
-        HarmonyError: a special token stands in it.
-    """
+    """The token IDs of a text."""
     # Looking for special tokens takes milliseconds. All of them begin with these characters.
     ids: list[int] = encoding().encode(text, disallowed_special="all" if "<|" in text else ())
     return ids
@@ -85,14 +77,7 @@ def preamble(
     instructions: str | None,
     functions: Sequence[Mapping[str, Any]],
 ) -> Iterator[Message]:
-    """The messages before a conversation.
-
-    Args:
-        start_date: the date that the engine writes as today's.
-        effort: a member of `EFFORTS`; None for Harmony's default.
-        instructions: the developer's instructions.
-        functions: the functions, each with `name`, `description` and `parameters`.
-    """
+    """The messages before a conversation."""
     content = SystemContent.new().with_conversation_start_date(start_date)
     if effort is not None:
         content = content.with_reasoning_effort(EFFORTS[effort])
@@ -154,16 +139,7 @@ def joined(content: str | Sequence[Any] | None) -> str | None:
 def token_ids(
     messages: Sequence[Message], *, answered: bool = True, legacy_headers: bool = True
 ) -> TokenIds:
-    """The prompt. Special tokens in a text are text.
-
-    Args:
-        messages: the conversation.
-        answered: whether the beginning of the model's answer follows.
-        legacy_headers: whether tool calls have the headers that the model was trained with.
-
-    Raises:
-        InexactError: `chat_template_failed`.
-    """
+    """The prompt. Special tokens in a text are text."""
     conversation = Conversation.from_messages(_without_earlier_analysis(messages))
     try:
         if answered:

@@ -58,11 +58,7 @@ class VllmHashes:
         return replace(self, settings=settings)
 
     def under(self, known: HashSettings, engine: VllmSettings, target: Target) -> Hashes:
-        """The hashes of the same version with the settings of an engine.
-
-        Raises:
-            ModelError: `invalid_engine_setting`.
-        """
+        """The hashes of the same version with the settings of an engine."""
         if engine.hashes_refused:
             why = f"{engine.hashes_refused}: block hashes of such an engine are not covered"
             return RefusedHashes(known, why)

@@ -132,11 +132,7 @@ class HfChat(Chat):
         )
 
     def _template_of(self, request: Request) -> tuple[ChatTemplate, dict[str, Any]]:
-        """The template of a request, and what it may read beside the messages.
-
-        Raises:
-            InexactError: `invalid_request`, `chat_template_missing`.
-        """
+        """The template of a request, and what it may read beside the messages."""
         kwargs = template_kwargs(request)
         tools = tools_of(kwargs, request)
         template = self.template if tools is None else self.tool_template
@@ -156,16 +152,7 @@ class HfChat(Chat):
 
 
 def template_kwargs(request: Request, refused: frozenset[str] = _REFUSED_KWARGS) -> dict[str, Any]:
-    """The variables that a request has for a template, without those that mean "not set".
-
-    Args:
-        request: the client's request.
-        refused: the names that it must not set.
-
-    Raises:
-        InexactError: `invalid_request`: a variable makes the engine fail. `unsupported_field`: it
-            makes the engine encode the text in another place, with other options.
-    """
+    """The variables that a request has for a template, without those that mean "not set"."""
     own = own_template_kwargs(
         request.chat_template_kwargs, request.reasoning_effort, request.documents
     )
@@ -186,32 +173,19 @@ def template_kwargs(request: Request, refused: frozenset[str] = _REFUSED_KWARGS)
 
 
 def check_text_is_handed_on(request: Request) -> None:
-    """Refuse a variable by which the engine encodes the text before it looks at items.
-
-    Raises:
-        InexactError: `unsupported_field`.
-    """
+    """Refuse a variable by which the engine encodes the text before it looks at items."""
     if request.chat_template_kwargs.get("tokenize") not in (*_UNSET, False):
         raise uncovered("chat_template_kwargs.tokenize is not covered for this chat")
 
 
 def tools_of(kwargs: Mapping[str, Any], request: Request) -> list[dict[str, Any]] | None:
-    """The tools that a template gets: those in its variables, or else those of the request.
-
-    Raises:
-        InexactError: `invalid_request`.
-    """
+    """The tools that a template gets: those in its variables, or else those of the request."""
     tools = normalize_tools(request.tools)
     return objects_of(kwargs, "tools") if "tools" in kwargs else tools
 
 
 def objects_of(kwargs: Mapping[str, Any], name: str) -> list[dict[str, Any]] | None:
-    """The tools or documents among the variables of a template.
-
-    Raises:
-        InexactError: `invalid_request`: the value is no list of objects. `unsupported_field`: it
-            is empty, and no list.
-    """
+    """The tools or documents among the variables of a template."""
     objects = kwargs.get(name)
     if objects is None:
         return None

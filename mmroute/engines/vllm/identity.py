@@ -67,10 +67,6 @@ def item_identity(
 
     The identity is known for items with a uuid, and for files of images and videos. For audio
     without a uuid the engine hashes decoded samples.
-
-    Raises:
-        InexactError: `invalid_request` for a text that is not Unicode;
-            `unsupported_processor_kwargs` for a number whose hash is not reproducible.
     """
     uuid, modality = item.size.uuid, item.modality
     if uuid is None and isinstance(item, ImageSize):
@@ -139,9 +135,6 @@ def check_names(
     """Refuse one name for items of two sizes, because the processor cache is keyed by names.
 
     For a model with vision chunks, also refuse a request in which some images have no uuid.
-
-    Raises:
-        InexactError: `unsupported_field` for one name, `invalid_request` for a missing uuid.
     """
     for modality, listed in items.items():
         if forms[modality] is not IdentityForm.VISION_CHUNK:

@@ -61,15 +61,7 @@ Piece: TypeAlias = "str | int"
 
 
 def marks_of(tokenizer: Tokenizer, *, aliases: bool = True) -> Mapping[str, int]:
-    """The IDs of the marks.
-
-    Args:
-        tokenizer: the model's tokenizer.
-        aliases: whether a mark may have its second name. The Rust frontend knows the first alone.
-
-    Raises:
-        InexactError: `chat_renderer_unsupported`: the vocabulary lacks one.
-    """
+    """The IDs of the marks."""
     found = {}
     for mark, names in _MARKS.items():
         known = names if aliases else names[:1]
@@ -166,15 +158,7 @@ class InklingChat(VllmChat):
 def block(
     marks: Mapping[str, int], role: str, kind: str, content: Piece, author: str = ""
 ) -> Iterator[Piece]:
-    """One block of a prompt.
-
-    Args:
-        marks: the IDs of the marks.
-        role: the role of the message.
-        kind: the mark of the content.
-        content: a text, or the ID of a mark.
-        author: the name of the author; empty for none.
-    """
+    """One block of a prompt."""
     yield marks[ROLES[role]]
     if author:
         yield author
@@ -186,14 +170,7 @@ def block(
 def encoded(
     tokenizer: Tokenizer, marks: Mapping[str, int], pieces: Iterable[Piece], *, answered: bool
 ) -> TokenIds:
-    """The token IDs of a prompt, each text encoded for itself.
-
-    Args:
-        tokenizer: the model's.
-        marks: the IDs of the marks.
-        pieces: the prompt.
-        answered: whether the mark of an answer follows.
-    """
+    """The token IDs of a prompt, each text encoded for itself."""
     ids: list[int] = []
     for piece in pieces:
         if isinstance(piece, int):
@@ -228,9 +205,6 @@ def effort_text(effort: object) -> str | None:
     """The text that tells the model how much to think.
 
     None for an effort that is neither a known name nor a number.
-
-    Raises:
-        InexactError: `invalid_request`: it is out of range.
     """
     value = _EFFORTS.get(effort) if isinstance(effort, str) else effort
     if isinstance(value, bool) or not isinstance(value, int | float):

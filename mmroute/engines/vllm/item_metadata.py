@@ -20,11 +20,7 @@ _RAW: Final = 3  # CUSTOM_TYPE_RAW_VIEW
 
 
 def mm_metadata(routing: Answer) -> dict[str, list[str | None]] | None:
-    """The items' metadata by modality, in their order; None if the family has none.
-
-    Raises:
-        InexactError: as `Routing.metadata`.
-    """
+    """The items' metadata by modality, in their order; None if the family has none."""
     found: dict[str, list[str | None]] = {}
     for (placed, identity), item in zip(routing.items, routing.metadata(), strict=True):
         modality = (identity and identity.modality) or placed.modality.value

@@ -22,15 +22,7 @@ _PROTOCOL: Final = 5
 
 
 def untagged_keys(items: Iterable[HashedItem] = (), **arguments: Any) -> tuple[EventKeys, ...]:
-    """The extra keys of blocks as events have them: vLLM 0.19 to 0.30.
-
-    Args:
-        items: the request's items, in any order.
-        **arguments: the other arguments of `mmroute.hashing.extra_keys`.
-
-    Raises:
-        ValueError: as `mmroute.hashing.extra_keys`.
-    """
+    """The extra keys of blocks as events have them: vLLM 0.19 to 0.30."""
     return tuple(event_extra_keys(extra_keys(items, **arguments)) or ())
 
 
@@ -92,11 +84,6 @@ def hash_older_blocks(
     The arguments are those of `hash_blocks`, but `keys` is the result of `untagged_keys` or
     `identity_keys`. With `random_root` the engine draws the seed at random for every algorithm if
     PYTHONHASHSEED is not set.
-
-    Raises:
-        InexactError: `unsupported_engine_setting`: another algorithm, or no seed where the engine
-            draws one.
-        ValueError: as `hash_blocks`.
     """
     chosen = Algorithm(algorithm)
     if seed is None and random_root:

@@ -46,11 +46,7 @@ _REFUSED: Final = frozenset({"auto_map", "is_encoder_decoder", "model_type", "vo
 
 
 def check_overrides(overrides: object) -> None:
-    """Refuse overrides that change the answers to all requests.
-
-    Raises:
-        ModelError: `unsupported_engine_setting`.
-    """
+    """Refuse overrides that change the answers to all requests."""
     if not isinstance(overrides, Mapping):
         raise _unsupported(
             f"{quoted(overrides)} is a function, whose effect cannot be read; give the object of "
@@ -70,13 +66,7 @@ def of_items(overrides: Mapping[str, Any]) -> str:
 def overridden_text(
     text: Mapping[str, Any], overrides: Mapping[str, Any], parents: Sequence[tuple[str, ...]]
 ) -> Mapping[str, Any]:
-    """The configuration of a language model under the overrides.
-
-    Args:
-        text: its configuration in the files.
-        overrides: the overrides.
-        parents: the places of that configuration in the engine's; empty if it is the whole one.
-    """
+    """The configuration of a language model under the overrides."""
     own: Any = overrides
     for path in parents:
         own = overrides

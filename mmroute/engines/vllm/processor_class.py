@@ -28,11 +28,6 @@ def keeps_template(
 
     None where the files name a class of other families. It may fail on this model's files, and the
     engine then takes the tokenizer's template.
-
-    Args:
-        files: the model's files.
-        of_family: the classes that the family was proved with, beside that of the model's type.
-        needs: fields of the files without which these classes do not load.
     """
     classes = _classes()
     of_type = classes["by_type"].get(files.object("config.json").get("model_type"))

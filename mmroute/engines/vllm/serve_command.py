@@ -58,16 +58,7 @@ class ServeCommand:
 
 
 def parse_command(text: str, *, config: str | None = None) -> ServeCommand:
-    """Parse a command line.
-
-    Args:
-        text: ``[NAME=VALUE ...] [vllm serve] [MODEL] [--option ...]``, quoted as for a shell. A
-            `$` that a shell would expand is left as `UNEXPANDED`.
-        config: the path of a configuration file; the command line wins. None for no file.
-
-    Raises:
-        ModelError: `invalid_engine_setting`: there is no such option, or the text cannot be read.
-    """
+    """Parse a command line."""
     environment, command, words = _split(text)
     model, options = _parsed(words)
     if model is not None:
@@ -80,11 +71,7 @@ def parse_command(text: str, *, config: str | None = None) -> ServeCommand:
 
 
 def joined(first: str, second: str) -> str:
-    """Join two command lines; the second takes precedence. The result is complete if the second is.
-
-    Raises:
-        ModelError: as `parse_command`.
-    """
+    """Join two command lines; the second takes precedence, and says whether both are complete."""
     environment, _, words = _split(first)
     own_environment, _, own_words = _split(second)
     own = parse_command(second)
@@ -106,11 +93,7 @@ def is_automatic(context: Value | None) -> bool:
 
 
 def plain_words(text: str) -> list[str]:
-    """The words of a command line that has nothing but variables, `vllm serve` and options.
-
-    Raises:
-        ModelError: as `parse_command`.
-    """
+    """The words of a command line that has nothing but variables, `vllm serve` and options."""
     environment, command, words = _split(text)
     assignments = [f"{name}={value}" for name, value in environment.items()]
     return [*assignments, *(["vllm", "serve"] if command else []), *words]
@@ -173,11 +156,7 @@ def _split(text: str) -> tuple[dict[str, str], bool, list[str]]:
 
 
 def parse_file(path: str) -> ServeCommand:
-    """Read a configuration file of ``vllm serve --config``.
-
-    Raises:
-        ModelError: `missing_file`, `malformed_file`; `invalid_engine_setting`.
-    """
+    """Read a configuration file of ``vllm serve --config``."""
     import yaml  # type: ignore[import-untyped]  # of huggingface_hub; only for such a file
 
     try:

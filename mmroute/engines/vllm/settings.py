@@ -210,11 +210,7 @@ class VllmSettings(EngineSettings):
 
 
 def as_vllm(settings: EngineSettings) -> VllmSettings:
-    """The settings of an engine that is vLLM.
-
-    Raises:
-        ModelError: `unsupported_engine_setting`: it is another one.
-    """
+    """The settings of an engine that is vLLM."""
     if isinstance(settings, VllmSettings):
         return settings
     raise ModelError(

@@ -47,11 +47,7 @@ def wrong(message: str) -> ModelError:
 
 
 def shell_words(text: str) -> list[str]:
-    """The words of a command line; operators such as `;` and comments are words of their own.
-
-    Raises:
-        ModelError: `invalid_engine_setting`: a quote is not closed, or is typographic.
-    """
+    """The words of a command line; operators such as `;` and comments are words of their own."""
     marked = _PARTS.sub(_marked, text.replace("\r\n", "\n"))
     lexer = shlex.shlex(marked, posix=True, punctuation_chars=_OPERATORS)
     lexer.whitespace_split, lexer.commenters = True, ""
@@ -62,11 +58,7 @@ def shell_words(text: str) -> list[str]:
 
 
 def check_words(words: Sequence[str]) -> None:
-    """Check the words behind variables and `vllm serve`: the model, and options.
-
-    Raises:
-        ModelError: `invalid_engine_setting`, with the mistake and the remedy.
-    """
+    """Check the words behind variables and `vllm serve`: the model, and options."""
     if words and _CONTAINERS.fullmatch(words[0]):
         raise wrong(
             f"{quoted(words[0])}: of a container give `vllm serve`, the arguments behind the name "
@@ -85,11 +77,7 @@ def check_words(words: Sequence[str]) -> None:
 
 
 def check_model(model: str) -> None:
-    """Check that a model string is no file in which a command line or options are.
-
-    Raises:
-        ModelError: `invalid_engine_setting`, with the remedy.
-    """
+    """Check that a model string is no file in which a command line or options are."""
     path = Path(model.lstrip("@"))
     try:
         is_file, is_directory = path.is_file(), path.is_dir()
@@ -105,11 +93,7 @@ def check_model(model: str) -> None:
 
 
 def check_object(option: str, value: str) -> None:
-    """Check that a value which looks like a JSON object is one; templates begin alike.
-
-    Raises:
-        ModelError: `invalid_engine_setting`, with the mistake and the remedy.
-    """
+    """Check that a value which looks like a JSON object is one; templates begin alike."""
     if not value.startswith("{") or value.startswith(("{{", "{%", "{#")):
         return
     try:
@@ -130,11 +114,7 @@ def check_object(option: str, value: str) -> None:
 
 
 def check_expanded(name: str, value: str) -> None:
-    """Check that nothing in the value of a setting is left for a shell to expand.
-
-    Raises:
-        ModelError: `invalid_engine_setting`, with the remedy.
-    """
+    """Check that nothing in the value of a setting is left for a shell to expand."""
     if UNEXPANDED in value:
         written = value.replace(UNEXPANDED, "$")
         raise wrong(

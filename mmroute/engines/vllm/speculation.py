@@ -62,16 +62,7 @@ _FIRST_ALONE: Final = frozenset({
 
 
 def hash_lookahead(settings: VllmSettings, target: Target) -> int:
-    """The number of tokens behind a block that its hash covers; 0 without such a drafter.
-
-    Args:
-        settings: the options with which the engine was started.
-        target: returns the files of the served model. It is called if that is the drafter, too.
-
-    Raises:
-        ModelError: `invalid_engine_setting`: there is no such method;
-            `unsupported_engine_setting`: the drafter's configuration decides, and is not here.
-    """
+    """The number of tokens behind a block that its hash covers; 0 without such a drafter."""
     given = settings.speculative
     if (
         not given

@@ -23,11 +23,7 @@ _GIVEN: Final = FieldRef("processor_config.json", ("chat_template",))
 
 
 def compile_template(source: str, origin: str) -> ChatTemplate:
-    """Compile a template, and choose the form in which vLLM gives it message contents.
-
-    Raises:
-        ModelError: `malformed_file` if it is not a jinja2 template.
-    """
+    """Compile a template, and choose the form in which vLLM gives it message contents."""
     return ChatTemplate.compile(source, origin, detect_content_format)
 
 
@@ -44,16 +40,6 @@ def chat_templates(
     For requests without tools the engine takes the processor's template first. It then takes the
     tokenizer's, and then its own. A tokenizer with several templates has ``tool_use`` for tools and
     ``default``; others are never used. The engine fails on requests to a processor with several.
-
-    Args:
-        files: the model's files.
-        fallback: the engine's own template for the family.
-        processor: whether the engine finds a processor that keeps a template.
-        of_processor: the template of the processor's class, which it has if the files have none.
-        takes_tokenizers: whether a processor without a template takes all that its tokenizer has.
-
-    Raises:
-        ModelError: as `processor_templates` and `tokenizer_templates`.
     """
     own = tokenizer_templates(files)
     if not own and fallback is not None:

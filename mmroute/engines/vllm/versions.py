@@ -104,11 +104,7 @@ ERAS: Final = (VLLM, _V0_32, _V0_30, _V0_28, _V0_26, _V0_23, _V0_18, _V0_15)
 
 
 def find_version(version: str) -> VllmEngine:
-    """The era of a release such as ``0.28.0``, or of all releases of ``0.28``; else the newest.
-
-    Raises:
-        ModelError: `unknown_backend`: the release is not known.
-    """
+    """The era of a release such as ``0.28.0``, or of all releases of ``0.28``; else the newest."""
     if not version:
         return VLLM
     for era in ERAS:

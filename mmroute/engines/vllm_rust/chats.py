@@ -32,16 +32,7 @@ _MODES: Final = {"gpt_oss": "harmony", "inkling_mm_model": "inkling"}
 
 
 def load_chat(source: ChatSource[VllmSettings], *, earlier: bool = False) -> Chat:
-    """The chat renderer of one model, whose family matters for its images alone.
-
-    Args:
-        source: the parts of the model.
-        earlier: whether the frontend is that of 0.32.0, whose own renderers of DeepSeek's models
-            are not covered.
-
-    Raises:
-        ModelError: `invalid_config_field`: the frontend does not load the model.
-    """
+    """The chat renderer of one model, whose family matters for its images alone."""
     files, settings, images = source.files, source.settings, source.family.image
     parsers = choose_parsers(replace(settings, model=source.model_string), source.tokenizer)
     mode = settings.tokenizer_mode

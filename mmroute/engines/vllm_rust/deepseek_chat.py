@@ -140,13 +140,7 @@ def _prompt(
 
 
 def _turn(message: Message, *, joined_by: str = "", strict: bool = False) -> Turn:
-    """The turn of one message.
-
-    Args:
-        message: the message, without images.
-        joined_by: the text between the parts of a content. Nothing is between an assistant's.
-        strict: whether arguments of a call that are no JSON object are refused.
-    """
+    """The turn of one message."""
     text = message.text
     if joined_by and message.role != "assistant" and not isinstance(message.content, str):
         text = joined_by.join([part for part in message.content if isinstance(part, str)])

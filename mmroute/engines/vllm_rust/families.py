@@ -147,14 +147,7 @@ _IMAGE_PROCESSOR: Final = "image_processor"  # which 0.32.0 does not read there
 
 
 def as_served(family: FamilySpec, files: ModelFiles, version: str, model: str) -> FamilySpec:
-    """A family as the frontend takes it: with images or without, never with videos and audio.
-
-    Args:
-        family: the family as the engine takes it.
-        files: the model's files.
-        version: the version of vLLM.
-        model: the model string.
-    """
+    """A family as the frontend takes it: with images or without, never with videos and audio."""
     model_type = files.object("config.json").get("model_type")
     spec = next((spec for spec in _SPECS if spec.matches(model.lower(), model_type)), CrateSpec())
     served = family.for_engine(_ENGINE, version)

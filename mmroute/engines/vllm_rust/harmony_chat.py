@@ -76,11 +76,7 @@ class RustHarmonyChat(Chat):
         )
 
     def _effort(self, request: Request) -> str:
-        """The effort that a request or the server asks for.
-
-        Raises:
-            InexactError: `invalid_request`: Harmony has none of that name.
-        """
+        """The effort that a request or the server asks for."""
         enabled, effort = reasoning_of(request, self.default_kwargs)
         if enabled is not False and effort is None:
             effort = _DEFAULT_EFFORT

@@ -14,16 +14,7 @@ from mmroute.requests.items import Identity, IdentitySource, ImageFile, Item
 
 
 def file_identity(item: Item, *, turned: bool = True, **_known: Any) -> Identity | None:
-    """See `mmroute.engine.Identify`: the digest of the file alone, without the model.
-
-    Args:
-        item: the item.
-        turned: whether the frontend applies the orientation of a file.
-        _known: values that other engines hash, without effect here.
-
-    Raises:
-        InexactError: `image_unreadable`: the frontend does not decode the file, or may not.
-    """
+    """See `mmroute.engine.Identify`: the digest of the file alone, without the model."""
     if isinstance(item, ImageFile):
         from mmroute.engines.vllm_rust.image_files import check_file  # takes 20 ms: Pillow
 

@@ -29,15 +29,7 @@ _TURNED: Final = range(5, 9)
 
 
 def check_file(image: ImageFile, *, turned: bool) -> None:
-    """Refuse a file that the frontend refuses, or may read otherwise than Pillow.
-
-    Args:
-        image: the file.
-        turned: whether the frontend applies the orientation of a file.
-
-    Raises:
-        InexactError: `image_unreadable`.
-    """
+    """Refuse a file that the frontend refuses, or may read otherwise than Pillow."""
     data = image.data
     where, box = _BOX
     if data.startswith(_TIFF) or data[where] == box:

@@ -17,12 +17,7 @@ _BEYOND: Final = 1 << 64  # serde_json has 64 bits for a number without a point
 
 
 def tojson(value: Any, **options: Any) -> str:
-    """The filter ``tojson``.
-
-    Raises:
-        TypeError: the filter refuses an option.
-        ValueError: a number has more than 64 bits.
-    """
+    """The filter ``tojson``."""
     if options.keys() - {"ensure_ascii", "indent", "separators", "sort_keys"}:
         raise TypeError("unknown keyword argument of tojson")
     indent = _indent(options.get("indent"))

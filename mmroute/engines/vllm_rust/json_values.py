@@ -22,17 +22,7 @@ _EXACT_POWER: Final = 22
 
 
 def read_json(value: object, where: str, depth: int) -> Any:
-    """A copy of a value, its numbers as serde_json has them.
-
-    Args:
-        value: the client's value, as plain JSON.
-        where: the name of its field.
-        depth: the number of objects and arrays around it.
-
-    Raises:
-        InexactError: `invalid_request`: serde_json refuses it; `chat_template_not_reproducible`: it
-            holds a number that serde_json may read otherwise.
-    """
+    """A copy of a value, its numbers as serde_json has them."""
     if isinstance(value, str):
         if not value.isascii():
             _check_unicode(value, where)
@@ -56,16 +46,7 @@ def read_json(value: object, where: str, depth: int) -> Any:
 
 
 def parse_json(text: str, what: str) -> Any:
-    """The value of a JSON text.
-
-    Args:
-        text: the client's text.
-        what: a name for the text in messages, in the plural.
-
-    Raises:
-        InexactError: `chat_template_failed`: it is no JSON; `invalid_request`: serde_json refuses
-            a value in it; and as `read_json`.
-    """
+    """The value of a JSON text."""
     try:
         parsed = json.loads(text, parse_constant=_no_constant, parse_int=_integer)
     except (ValueError, RecursionError) as error:

@@ -23,18 +23,7 @@ _FORMATS: Final = ("text", "json_object", "json_schema", "structural_tag")
 
 
 def check_options(request: Request, messages: Sequence[Message]) -> bool:
-    """Check the options of a chat.
-
-    Args:
-        request: the request of a client.
-        messages: its messages.
-
-    Returns:
-        Whether its answer may hold calls of tools, for which the frontend wants a parser.
-
-    Raises:
-        InexactError: `invalid_request`.
-    """
+    """Check the options of a chat."""
     if request.continue_final_message:
         if request.add_generation_prompt:
             raise invalid("continue_final_message and add_generation_prompt cannot both be true")
@@ -66,11 +55,7 @@ def hides_tools(request: Request, *, earlier: bool) -> bool:
 
 
 def tools_of_request(request: Request) -> list[dict[str, Any]]:
-    """The tools of a request, as templates get them.
-
-    Raises:
-        InexactError: `invalid_request`.
-    """
+    """The tools of a request, as templates get them."""
     if request.tools is None:
         return []
     tools = read_tools(request.tools, "tools")
@@ -80,15 +65,7 @@ def tools_of_request(request: Request) -> list[dict[str, Any]]:
 
 
 def template_kwargs(request: Request, defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """The variables for a template. An effort also asks for thinking, or against it.
-
-    Args:
-        request: the request, whose options are checked.
-        defaults: the server's defaults.
-
-    Raises:
-        InexactError: as `read_json`.
-    """
+    """The variables for a template. An effort also asks for thinking, or against it."""
     given = request.chat_template_kwargs
     kwargs: dict[str, Any] = read_json({**defaults, **given}, "chat_template_kwargs", 1)
     if request.reasoning_effort is not None:

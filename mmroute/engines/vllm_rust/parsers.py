@@ -76,23 +76,14 @@ class Parsers:
     tool_refusal: str = ""
 
     def check(self, *, with_tools: bool) -> None:
-        """Refuse a chat that the frontend refuses for want of a parser.
-
-        Raises:
-            InexactError: `chat_renderer_unsupported`.
-        """
+        """Refuse a chat that the frontend refuses for want of a parser."""
         why = self.refusal or (self.tool_refusal if with_tools else "")
         if why:
             raise InexactError(Reason.CHAT_RENDERER_UNSUPPORTED, why)
 
 
 def choose_parsers(settings: VllmSettings, tokenizer: Tokenizer) -> Parsers:
-    """The parsers of a model.
-
-    Args:
-        settings: the engine's settings. Where they name no parser, its model string decides.
-        tokenizer: the model's tokenizer. It must have the marks that the parsers look for.
-    """
+    """The parsers of a model."""
     name = str(settings.model).lower()
     unified = _first(name, _UNIFIED)
     pattern = next((pattern for pattern in _TOOLS if pattern in name), None)

@@ -122,11 +122,7 @@ RUST_ERAS: Final = (
 
 
 def find_version(version: str) -> RustEngine:
-    """The frontend of a release of vLLM; the newest for an empty text.
-
-    Raises:
-        ModelError: `unsupported_engine_setting`: it is not covered.
-    """
+    """The frontend of a release of vLLM; the newest for an empty text."""
     for engine in RUST_ERAS:
         own = engine.release.version
         if version in ("", own, own.rpartition(".")[0]):

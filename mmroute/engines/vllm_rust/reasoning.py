@@ -35,11 +35,7 @@ class Reasoning(NamedTuple):
 
 
 def reasoning_of(request: Request, defaults: Mapping[str, Any]) -> Reasoning:
-    """The reasoning that a request asks for, or else that of the server's default variables.
-
-    Raises:
-        InexactError: `invalid_request`.
-    """
+    """The reasoning that a request asks for, or else that of the server's default variables."""
     own = _read(request.chat_template_kwargs, request.reasoning_effort)
     return own.or_else(_read(defaults, None))
 

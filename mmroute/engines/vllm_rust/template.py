@@ -69,16 +69,7 @@ class RustTemplate:
 
     @classmethod
     def compile(cls, source: str, origin: str, *, has_dates: bool = True) -> RustTemplate:
-        """Make a template from its text.
-
-        Args:
-            source: the template's text.
-            origin: the file (and field) it comes from.
-            has_dates: whether templates have the function ``strftime_now``.
-
-        Raises:
-            ModelError: `malformed_file`: the text is no template, or one that is not covered.
-        """
+        """Make a template from its text."""
         try:
             tree = environment().parse(source)
             for node in tree.find_all(_UNCOVERED):
@@ -110,18 +101,7 @@ class RustTemplate:
         *,
         continue_final_message: bool,
     ) -> str:
-        """The prompt text.
-
-        Args:
-            conversation: the messages as the template gets them.
-            variables: all other values that the template may read, as JSON. They may replace the
-                messages.
-            continue_final_message: whether to cut the text after the last message's content.
-
-        Raises:
-            InexactError: `chat_template_failed`; `chat_template_not_reproducible`: minijinja's
-                result for these values is not covered, or the template asks for the date.
-        """
+        """The prompt text."""
         if continue_final_message:
             conversation = deepcopy(conversation)
             final = put_tag(conversation[-1])

@@ -22,12 +22,7 @@ _CONFIG: Final = "tokenizer_config.json"
 
 
 def template_source(files: ModelFiles) -> tuple[str, str] | None:
-    """The text of the template, and where it stands; None if the model has none.
-
-    Raises:
-        ModelError: `invalid_config_field`: the frontend does not load the model, or which of
-            several templates it takes is left to chance.
-    """
+    """The text of the template, and where it stands; None if the model has none."""
     configured = files.object(_CONFIG).get(_FIELD)
     if not isinstance(configured, str | None):
         raise _not_one(files, f"{_CONFIG}:{_FIELD}", configured)

@@ -41,16 +41,7 @@ _UNSURE: Final = frozenset("\u180e\U000113c2\U0001611e\U00016d67")
 
 
 def load_tokenizer(files: ModelFiles, fast_paths: FastPaths) -> HfTokenizer | MistralTokenizer:
-    """Load the tokenizer of a model as the frontend does.
-
-    Args:
-        files: the model.
-        fast_paths: the encoder that the caller wants, and the size of the text cache.
-
-    Raises:
-        ModelError: `missing_file`, `malformed_file`, `tokenizer_unverified`,
-            `special_token_split`, `fast_encoder_unavailable`.
-    """
+    """Load the tokenizer of a model as the frontend does."""
     if files.has(_TEKKEN):
         return _load_tekken(files)
     _check_is_read(files)
@@ -108,11 +99,7 @@ def _pads_batches_alone(padding: object) -> bool:
 
 
 def ordinary_encoder(files: ModelFiles) -> Encoder:
-    """An encoder that knows no added token: each is text as any other.
-
-    Args:
-        files: a model that `load_tokenizer` loads.
-    """
+    """An encoder that knows no added token: each is text as any other."""
     declared = {**files.object(_FORMAT), "padding": None, "added_tokens": []}
     backend = tokenizers.Tokenizer.from_str(msgspec.json.encode(declared).decode())
     return _SureEncoder(ReferenceEncoder(backend, "the only one without added tokens"))

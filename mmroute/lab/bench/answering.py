@@ -30,9 +30,6 @@ def main(import_seconds: float) -> None:
     The first line has ``loading``, the arguments of `Normalizer.from_pretrained`; ``fast_paths``,
     those of `FastPaths`; ``engine``, those of `EngineSettings.from_args`, if there are any;
     ``hashing``, those of `Routing.block_hashes`; and ``core``, if the process is bound to a core.
-
-    Args:
-        import_seconds: the seconds that ``import mmroute`` took.
     """
     imported = rss_bytes()
     setup = json.loads(sys.stdin.readline())
@@ -63,12 +60,7 @@ def _load(setup: Mapping[str, Any]) -> mmroute.Normalizer:
 
 
 class Answering:
-    """A loaded model. Its methods are the commands, whose arguments and results are JSON.
-
-    Args:
-        load: loads the model.
-        hashing: the arguments of `Routing.block_hashes`.
-    """
+    """A loaded model. Its methods are the commands, whose arguments and results are JSON."""
 
     def __init__(self, load: Callable[[], mmroute.Normalizer], hashing: Mapping[str, Any]) -> None:
         self._load = load
@@ -96,15 +88,7 @@ class Answering:
         }
 
     def answer(self, request: Mapping[str, Any], watched: bool) -> dict[str, Any]:
-        """Answer a request, and time it.
-
-        Args:
-            request: the arguments of `Normalizer.normalize`.
-            watched: whether to time the stages, which itself takes time.
-
-        Returns:
-            The measurements, with times in nanoseconds; or the refusal.
-        """
+        """Answer a request, and time it."""
         fields = _fields(request)
         normalizer = self._watched if watched else self._normalizer
         if watched:

@@ -53,13 +53,7 @@ def this_build(fast_paths: Mapping[str, Any], name: str = "") -> Build:
 
 
 class Child:
-    """A process of a build that answers, until the `with` block ends.
-
-    Args:
-        build: the build to run.
-        setup: the first line for `answering.main`, without ``fast_paths``. The first result to
-            `receive` is the time of loading.
-    """
+    """A process of a build that answers, until the `with` block ends."""
 
     def __init__(self, build: Build, setup: Mapping[str, Any]) -> None:
         self.name = build.name
@@ -93,11 +87,7 @@ class Child:
                 self._process.stdin.flush()
 
     def receive(self) -> Any:
-        """The result of the next command.
-
-        Raises:
-            MmrouteError: the process ended.
-        """
+        """The result of the next command."""
         if self._process.stdout is None or not (line := self._process.stdout.readline()):
             raise MmrouteError(
                 Reason.SELF_CHECK_FAILED,
@@ -132,17 +122,6 @@ def in_turns(
     """Have two warm processes answer the same requests in turns, so that load affects both alike.
 
     Yields the number of each request, and both answers, which are equal.
-
-    Args:
-        first: one process.
-        second: the other process.
-        mix: the requests.
-        repeat: the number of requests.
-        watched: flags that say which requests have their stages timed; they are repeated in a
-            cycle.
-
-    Raises:
-        MmrouteError: a process ended, or the two gave different answers.
     """
     for start in range(0, repeat, _IN_A_ROW):
         numbers = range(start, min(start + _IN_A_ROW, repeat))

@@ -110,18 +110,7 @@ class Latency:
 
 
 def measure_latency(timed: Child, reference: Child, mix: Mix, *, repeat: int) -> Latency:
-    """Time a mix.
-
-    Args:
-        timed: the process to time, with caches.
-        reference: a process with the same model and no fast paths, whose answers must be equal.
-        mix: the requests.
-        repeat: the number of requests to time.
-
-    Raises:
-        InexactError: a request has no answer.
-        MmrouteError: an answer differs from the reference's.
-    """
+    """Time a mix."""
     timed.warm_up(mix)
     reference.warm_up(mix)
     before = timed.ask("counters")

@@ -57,14 +57,7 @@ class Mix:
 def chat_request(
     seed: int, *, words: int, images: Sequence[tuple[int, int]] = (), known: bool = True
 ) -> Mapping[str, Any]:
-    """A chat of one user message: each image is followed by its share of the words.
-
-    Args:
-        seed: the seed of the words and of the images' uuids.
-        words: the number of words.
-        images: the width and height of each image, in pixels.
-        known: whether the words are English; otherwise they are words that no encoder has cached.
-    """
+    """A chat of one user message: each image is followed by its share of the words."""
     chooser = random.Random(seed)
     text = english if known else unseen
     if not images:
@@ -81,13 +74,7 @@ def chat_request(
 
 
 def conversation(seed: int, turns: int, *, branch: int | None = None) -> Mapping[str, Any]:
-    """A chat of turns of 2,000 characters, each a question and an answer; then a question.
-
-    Args:
-        seed: the seed of all messages except the last two.
-        turns: the number of questions.
-        branch: the seed of the last answer and question; None for those of a longer chat.
-    """
+    """A chat of turns of 2,000 characters, each a question and an answer; then a question."""
     last = (seed, turns) if branch is None else (seed, turns, branch)
     turned = [_turn(seed, number) for number in range(turns - 1)]
     messages = [message for turn in turned for message in turn]
@@ -139,15 +126,7 @@ MIXES: Final[Mapping[str, Mix]] = {
 
 
 def read_mix(path: Path, reference: Normalizer) -> Mix:
-    """The requests of a file as ``mmroute tokens`` reads it, one in a line.
-
-    Args:
-        path: the path of the file.
-        reference: the normalizer that decides which requests have an answer.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """The requests of a file as ``mmroute tokens`` reads it, one in a line."""
     requests: list[Mapping[str, Any]] = []
     inexact: list[Inexact] = []
     for number, line in numbered(path.read_bytes().splitlines()):

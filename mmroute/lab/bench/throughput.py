@@ -53,20 +53,7 @@ def measure_throughput(
     requests: Mapping[str, int],
     progress: Callable[[str], None],
 ) -> Iterator[Throughput]:
-    """Have processes answer at the same time, one mix after the other.
-
-    Args:
-        timed: the build to time.
-        reference: the build whose answers must be equal; they are compared after timing.
-        mixes: the mixes, whose requests must all have an answer.
-        setup: see `Child`.
-        processes: the number of processes, at least 1; each is bound to a core if possible.
-        requests: the number of requests for each process, by the name of the mix.
-        progress: the function to call with a message before each mix.
-
-    Raises:
-        MmrouteError: a process ended early, or its answers were wrong.
-    """
+    """Have processes answer at the same time, one mix after the other."""
     if not mixes:
         return
     with contextlib.ExitStack() as stack:
@@ -85,16 +72,7 @@ def measure_throughput(
 
 
 def throughput_of(pairs: Sequence[tuple[Child, Child]], mix: Mix, requests: int) -> Throughput:
-    """Have the first process of each pair answer, all at the same time; then the second ones.
-
-    Args:
-        pairs: the processes to time, each with its reference.
-        mix: the requests.
-        requests: the number of requests for each pair.
-
-    Raises:
-        MmrouteError: a process ended early, or its answers were wrong.
-    """
+    """Have the first process of each pair answer, all at the same time; then the second ones."""
     for number, pair in enumerate(pairs):
         # Each process gets requests that no other process gets.
         first = number * (requests + _WARM_UP)

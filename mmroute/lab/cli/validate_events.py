@@ -84,11 +84,7 @@ def wrong_events(arguments: argparse.Namespace) -> str:
 
 
 def events_report(arguments: argparse.Namespace, cases: _Cases) -> Report:
-    """The report of a comparison with the blocks that an engine announced.
-
-    Raises:
-        MmrouteError: the model, the server or the recording is not available.
-    """
+    """The report of a comparison with the blocks that an engine announced."""
     model = resolved(arguments)
     path = Path(arguments.events)
     running: RunningEngine | None = None
@@ -145,15 +141,7 @@ def compared(
     alone: bool = False,
     running: RunningEngine | None = None,
 ) -> Compared:
-    """Compare requests in the order in which they come, until the last one or an interrupt.
-
-    Args:
-        arguments: the arguments of the command, of which `record` is the file to write.
-        model: the model with the settings to check.
-        all_announced: the requests, with the events of each.
-        alone: as for `compare_announced`.
-        running: as for `compare_announced`.
-    """
+    """Compare requests in the order in which they come, until the last one or an interrupt."""
     kept: list[Announced] = []
     if arguments.record is not None:
         all_announced = recorded(arguments.record, all_announced, running)

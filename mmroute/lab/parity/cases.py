@@ -121,11 +121,7 @@ class Oracle(Protocol):
         """The engine that answers, or whose answers are recorded; None if it is no engine."""
 
     def answer(self, case: Case) -> Outcome:
-        """The engine's answer to a request.
-
-        Raises:
-            UndecidedError: this oracle does not know the answer.
-        """
+        """The engine's answer to a request."""
 
 
 def parts_of(messages: object) -> Iterator[Mapping[str, Any]]:
@@ -147,14 +143,7 @@ def merged_runs(runs: Iterable[tuple[bool, int]]) -> EmbedRuns:
 
 
 def json_objects(path: Path) -> Iterator[tuple[int, str, dict[str, Any]]]:
-    """The objects of a file.
-
-    Yields:
-        The line number, the place for messages (path and line number), and the object.
-
-    Raises:
-        MmrouteError: `missing_file`; `malformed_file` if there is no line, or one is not an object.
-    """
+    """The objects of a file."""
     try:
         content = path.read_bytes()
     except OSError as error:

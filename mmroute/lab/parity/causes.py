@@ -126,12 +126,7 @@ class Remedy(NamedTuple):
 
     @staticmethod
     def diagnosis(remedies: Sequence[Remedy], at: int) -> Diagnosis:
-        """The diagnosis from several remedies; the first gives the cause.
-
-        Args:
-            remedies: the remedies, at least one.
-            at: the index of the first token ID that differs.
-        """
+        """The diagnosis from several remedies; the first gives the cause."""
         return Diagnosis(
             remedies[0].cause,
             at,

@@ -27,16 +27,7 @@ def diagnose(
     arguments_found: list[Mapping[str, Any]],
     engine_model: str = "",
 ) -> Diagnosis:
-    """The cause of a difference; `other` if no setting that was tried removes it.
-
-    Args:
-        model: the model that gave our answer.
-        case: the request.
-        ours: our answer.
-        theirs: the oracle's answer, which differs.
-        arguments_found: see `token_remedy`.
-        engine_model: the engine's model string, if the oracle gives it; else empty.
-    """
+    """The cause of a difference; `other` if no setting that was tried removes it."""
     if ours.token_ids is None:
         return Diagnosis(Cause.OTHER, 0, f"mmroute does not answer: {ours.refusal}")
     if theirs.token_ids is None:

@@ -39,13 +39,7 @@ def identities_of(model: ResolvedModel, case: Case) -> tuple[str, ...] | None:
 def identity_remedy(
     model: ResolvedModel, fits: Callable[[ResolvedModel], bool], engine_model: str = ""
 ) -> Remedy:
-    """The setting that gives the items the engine's identities.
-
-    Args:
-        model: the model that predicted the identities.
-        fits: returns true for a model that gives the engine's identities.
-        engine_model: the engine's model string from its server; empty if not known.
-    """
+    """The setting that gives the items the engine's identities."""
     strings = tuple(dict.fromkeys(filter(None, (engine_model, *_spellings_of(model)))))
     used = f"mmroute used the model string {model.model_id!r}"
     for setting, other in _identified_otherwise(model, strings):
@@ -67,11 +61,7 @@ def identity_remedy(
 def _identified_otherwise(
     model: ResolvedModel, strings: Iterable[str]
 ) -> Iterator[tuple[str, ResolvedModel]]:
-    """The model under other settings of identities.
-
-    Yields:
-        The setting by which an engine is started so, and the model.
-    """
+    """The model under other settings of identities."""
     yield from _named_otherwise(model, strings)
     lora_first = not model.engine.naming.lora_first
     yield "--enable-tower-connector-lora", _naming(model, lora_first=lora_first)

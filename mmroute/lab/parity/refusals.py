@@ -29,12 +29,7 @@ _PIXELS: Final = re.compile(r"exceed the maximum of (\d+) pixels\. Set VLLM_MAX_
 
 
 def engine_refuses(model: ResolvedModel, refusal: str) -> Iterator[Remedy]:
-    """The causes by which an engine refuses what mmroute answers.
-
-    Args:
-        model: the model that answered.
-        refusal: the engine's message.
-    """
+    """The causes by which an engine refuses what mmroute answers."""
     if context := _CONTEXT.search(refusal):
         yield _context_remedy(model, int(context[1] or context[2]))
     elif limit := _LIMIT.search(refusal):
@@ -49,14 +44,7 @@ def engine_refuses(model: ResolvedModel, refusal: str) -> Iterator[Remedy]:
 def mmroute_refuses(
     model: ResolvedModel, request: Request, routing: Routing, context: int | None
 ) -> Iterator[Remedy]:
-    """The settings by which mmroute refuses what an engine answers; none if it is another cause.
-
-    Args:
-        model: the model that refused.
-        request: the request.
-        routing: the refusal.
-        context: the number of tokens of the engine's context; None if it is not known.
-    """
+    """The settings by which mmroute refuses what an engine answers; none if it is another cause."""
     if routing.reason is Reason.PROMPT_TOO_LONG and context:
         yield _context_remedy(model, context)
     elif routing.reason is Reason.TOO_MANY_ITEMS:

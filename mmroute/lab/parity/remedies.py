@@ -54,19 +54,7 @@ def token_remedy(
     fits: Callable[[Routing], bool] | None = None,
     frontend_known: bool = False,
 ) -> Remedy:
-    """The cause by which the oracle has other token IDs.
-
-    Args:
-        model: the model that answered.
-        request: the request.
-        routing: mmroute's answer, with token IDs.
-        theirs: the oracle's token IDs, shape (n,), uint32: the whole prompt, or its full blocks.
-        arguments_found: the processor arguments found for earlier requests. They are tried first,
-            and new ones are added.
-        fits: returns true for a routing that begins with these full blocks; None if `theirs` is
-            the whole prompt.
-        frontend_known: whether the oracle's frontend is known to be the model's.
-    """
+    """The cause by which the oracle has other token IDs."""
     whole = fits is None
     fits = fits or functools.partial(_has_ids, theirs)
     others = itertools.chain(_with_less(model, request), _rendered_otherwise(model, request))

@@ -154,9 +154,6 @@ def cases_from_file(path: Path) -> list[Case]:
     """A user's own requests, one in a line as ``mmroute tokens`` reads them; kind ``file``.
 
     A line without ``id`` is named by its number.
-
-    Raises:
-        MmrouteError: `missing_file`; `malformed_file` or `invalid_request`, naming the line.
     """
     cases: dict[str, Case] = {}
     for number, where, request in json_objects(path):

@@ -96,12 +96,7 @@ class SpecReport:
 
 
 def check_spec(file: Path, *, model: str | None = None) -> SpecReport:
-    """Check a spec file, which need not be installed.
-
-    Args:
-        file: the TOML file.
-        model: a model directory or hub name to resolve by the spec; None for no model.
-    """
+    """Check a spec file, which need not be installed."""
     raw = _read(file)
     if isinstance(raw, SpecProblem):
         return SpecReport(str(file), (raw,))
@@ -300,12 +295,7 @@ def _agree(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
 
 
 def resolve_by(spec: FamilySpec, model: str | Path) -> ResolvedModel:
-    """A model resolved by a spec, which need not be installed.
-
-    Raises:
-        SpecError: the spec does not match the model, or an installed one does, too.
-        MmrouteError: the model cannot be resolved by it.
-    """
+    """A model resolved by a spec, which need not be installed."""
     files = find_model(str(model))
     if not spec.matches(files):
         raise SpecError(f"the spec does not match: {_unmatched(spec, files)}")

@@ -81,14 +81,7 @@ class Change:
 
 
 def changes(files: Files, known: Files, seed: int = 0) -> Iterator[Change]:
-    """All changes of a model's files.
-
-    Args:
-        files: those of `READ` that the model has.
-        known: the fields that the model's classes have, with the values in force, by file. Those
-            that the file lacks are added with another value.
-        seed: draws the other values of numbers and classes.
-    """
+    """All changes of a model's files."""
     for file in READ:
         content = files.get(file)
         draw = random.Random(f"{seed} {file}")

@@ -33,14 +33,7 @@ _REMEDY: Final = (
 
 
 def prepare_vllm(modules: Path) -> None:
-    """Import what each directory needs of vLLM once. It has this process for itself from now on.
-
-    Args:
-        modules: an empty directory for the code of models.
-
-    Raises:
-        OracleError: vLLM is not installed here.
-    """
+    """Import what each directory needs of vLLM once. It has this process for itself from now on."""
     if importlib.util.find_spec("vllm") is None:
         raise OracleError(_REMEDY.format("it is not installed"))
     os.environ.update(
@@ -82,19 +75,7 @@ class FieldChecks:
         files: Collection[str] = READ,
         seed: int = 0,
     ) -> None:
-        """Ask about the model as it is.
-
-        Args:
-            base: the model's directory.
-            resolve: loads a directory in mmroute.
-            trust_remote_code: whether vLLM may run code of the model.
-            files: those of `READ` that are changed.
-            seed: draws the other values.
-
-        Raises:
-            OracleError: vLLM does not load the model.
-            MmrouteError: mmroute does not.
-        """
+        """Ask about the model as it is."""
         self._base = base
         self._judge = partial(judged, resolve=resolve, trust_remote_code=trust_remote_code)
         ours = resolve(base)
@@ -112,13 +93,7 @@ class FieldChecks:
     def answers(
         self, wanted: Sequence[Change], *, seconds: int = 30, gibibytes: int = 6
     ) -> Iterator[tuple[Change, dict[str, Any]]]:
-        """What the two say about each change, as `judged`.
-
-        Args:
-            wanted: the changes to ask about.
-            seconds: the time for one directory, after which it is undecided.
-            gibibytes: the memory for one directory.
-        """
+        """What the two say about each change, as `judged`."""
         gc.collect()
         gc.freeze()  # children share what is not written
         with tempfile.TemporaryDirectory() as root:
@@ -132,12 +107,7 @@ class FieldChecks:
 
 
 def in_child(call: Callable[[], Any], limits: tuple[int, int] | None = None) -> Any:
-    """What a function returns in a child process; None if the process did not live to say it.
-
-    Args:
-        call: the function, whose result JSON can hold.
-        limits: seconds and gibibytes, with which the child is also silent; None for no limits.
-    """
+    """What a function returns in a child process; None if the process did not live to say it."""
     readable, writable = os.pipe()
     child = os.fork()
     if child == 0:

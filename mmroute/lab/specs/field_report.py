@@ -37,12 +37,7 @@ class FieldResult:
 def field_results(
     unchanged: Mapping[str, Any], answers: Iterable[tuple[Change, Mapping[str, Any]]]
 ) -> list[FieldResult]:
-    """The results by field, in the order of the files; those that are wrong first.
-
-    Args:
-        unchanged: the answers about the model as it is.
-        answers: those about each change.
-    """
+    """The results by field, in the order of the files; those that are wrong first."""
     found: dict[tuple[str, str], FieldResult] = {}
     for change, answer in answers:
         place = f"{change.file}:{change.field}" if change.field else change.file

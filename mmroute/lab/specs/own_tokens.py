@@ -44,12 +44,7 @@ class OwnTokens:
 
 
 def own_tokens(files: ModelFiles, decided: Iterable[tuple[Case, Outcome]]) -> OwnTokens | None:
-    """The tokens of a model's images; None if no such three stand in every answer.
-
-    Args:
-        files: the model's files, whose `tokenizer.json` has the texts of the tokens.
-        decided: requests, and the engine's answers.
-    """
+    """The tokens of a model's images; None if no such three stand in every answer."""
     frames = {
         _frame(outcome)
         for case, outcome in decided
@@ -85,12 +80,7 @@ def decoder_of(files: ModelFiles) -> tokenizers.Tokenizer | None:
 
 
 def in_words(decoder: tokenizers.Tokenizer | None, ids: Sequence[int]) -> str:
-    """The tokens of an item as text, in which ``TOKEN*64`` stands for 64 times the token.
-
-    Args:
-        decoder: the model's tokenizer; None: the IDs stand for the tokens.
-        ids: the tokens that the engine wrote in the item's place.
-    """
+    """The tokens of an item as text, in which ``TOKEN*64`` stands for 64 times the token."""
 
     def text(some: Sequence[int]) -> str:
         if decoder is None:

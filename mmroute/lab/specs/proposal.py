@@ -198,9 +198,6 @@ def propose(files: ModelFiles, oracle: Oracle, cases: Sequence[Case]) -> Proposa
     """All known families, tried on a model.
 
     A family without images has a `problem` if the model has a vision part.
-
-    Raises:
-        SpecError: a known spec is malformed.
     """
     decided = _decided(oracle, cases)
     own = own_tokens(files, decided)

@@ -19,9 +19,6 @@ def toml_text(data: Mapping[str, Any]) -> str:
 
     A table within a table is written on one line if it has no table in it.
 
-    Args:
-        data: a mapping of strings, numbers, booleans, and lists and mappings of them.
-
     >>> table = {"n": [1, 2], "u": {"from": "y"}, "v": {"w": {}}}
     >>> print(toml_text({"a": "x\n", "t": table}), end="")
     a = "x\n"

@@ -46,9 +46,6 @@ class Refused:
 class Reading:
     """The counts of a trace, made while its chunks are read.
 
-    Args:
-        path: the path of the trace.
-
     Attributes:
         path: the path of the trace.
         chunks: the files of the chunks that were counted.
@@ -139,13 +136,7 @@ class Analysis:
 
 
 def read_trace(path: str, chunks: Iterable[tuple[Path, Chunk]], progress: Progress) -> Reading:
-    """Count the requests of a trace.
-
-    Args:
-        path: the path of the trace.
-        chunks: the answered chunks of the trace, each with its file.
-        progress: the function to call with messages about the progress.
-    """
+    """Count the requests of a trace."""
     reading = Reading(path)
     for chunk_path, chunk in chunks:
         reading.chunks.append(chunk_path)
@@ -157,14 +148,7 @@ def read_trace(path: str, chunks: Iterable[tuple[Path, Chunk]], progress: Progre
 def analyse(
     reading: Reading, fleet: FleetSize, processes: Processes, progress: Progress
 ) -> Analysis:
-    """Simulate the routing of a trace that was read, and explain its losses.
-
-    Args:
-        reading: the counts of the trace.
-        fleet: the workers to simulate.
-        processes: the processes that simulate and explain.
-        progress: the function to call with messages about the progress.
-    """
+    """Simulate the routing of a trace that was read, and explain its losses."""
     # The policies for which the trace has the data.
     without = set() if reading.has_text else {Policy.SESSION, Policy.TEXT_PREFIX}
     without |= set() if reading.items else {Policy.TOKEN_IDS}

@@ -20,9 +20,6 @@ class BlockCache:
 
     Source: vLLM ``v1/core/block_pool.py`` (`get_new_blocks`, `free_blocks`) and
     ``kv_cache_manager.py`` (`get_computed_blocks`), for full attention.
-
-    Args:
-        num_blocks: the number of blocks of the worker.
     """
 
     def __init__(self, num_blocks: int) -> None:
@@ -34,18 +31,7 @@ class BlockCache:
         self._numbers = count()
 
     def serve(self, hashes: Sequence[int], *, lookup: int, ends_in_block: bool) -> int:
-        """Answer a request.
-
-        Args:
-            hashes: the hashes of the full blocks of prompt and output.
-            lookup: the number of first blocks that are looked up: those before the block with the
-                prompt's last token.
-            ends_in_block: whether there are tokens after the last full block.
-
-        Returns:
-            The number of blocks that were cached. A request larger than the cache gives 0 and
-            changes nothing.
-        """
+        """Answer a request."""
         room = self._num_blocks - len(hashes) - ends_in_block
         if room < 0:
             return 0

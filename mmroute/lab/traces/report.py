@@ -25,15 +25,7 @@ def as_dict(
     engine: str | None,
     show_text: bool,
 ) -> dict[str, Any]:
-    """The values of a report.
-
-    Args:
-        analysis: the analysis of a trace.
-        engine: the engine that answered, its version and its frontend; None for none.
-        command: returns the command line that explains a pair of requests.
-        show_text: whether the report may have text of prompts. If not, it also lacks the messages
-            about refused lines, because they quote prompts.
-    """
+    """The values of a report."""
     reading, fleet = analysis.reading, analysis.fleet
     curve = reading.curve
     return {

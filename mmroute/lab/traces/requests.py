@@ -127,13 +127,7 @@ def read_chunk(
     answer_of: Callable[[Request], Routing] | None,
     block_size: int | None = None,
 ) -> Chunk:
-    """Answer some lines of a trace. A line without an exact answer is kept with its reason.
-
-    Args:
-        lines: the request lines, or lines in Mooncake's format, each with its number.
-        answer_of: answers a request; None for a trace in Mooncake's format.
-        block_size: the number of tokens in a block of the engine; None for the engine's default.
-    """
+    """Answer some lines of a trace. A line without an exact answer is kept with its reason."""
     chunk = Chunk()
     for number, line in lines:
         try:
@@ -153,15 +147,7 @@ def read_chunk(
 
 
 def comparable_hashes(routing: Routing, block_size: int | None) -> BlockHashes:
-    """The block hashes of a request, to be compared only with each other.
-
-    Args:
-        routing: the answer to the request.
-        block_size: the number of tokens in a block of the engine; None for the engine's default.
-
-    Raises:
-        InexactError: as `Routing.block_hashes`.
-    """
+    """The block hashes of a request, to be compared only with each other."""
     # Some algorithms need a seed. If the engine's is not known, one serves that no engine can have.
     seed = routing.hashing.settings.seed
     return routing.block_hashes(block_size=block_size, seed=_NO_SEED if seed is None else seed)

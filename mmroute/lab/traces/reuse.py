@@ -66,9 +66,6 @@ class ReuseCurve:
     those at the beginning. Blocks are counted by the request that used them last, so a request
     costs a few steps for each earlier one with which it shares blocks. Blocks beyond the largest
     size are forgotten, which bounds the memory.
-
-    Args:
-        block_size: the number of tokens in a block.
     """
 
     def __init__(self, block_size: int) -> None:
@@ -115,12 +112,7 @@ class ReuseCurve:
         return rates
 
     def _count_hits(self, newer: int, length: int) -> None:
-        """Count the hits of a run of blocks in caches of all sizes.
-
-        Args:
-            newer: the number of blocks that were used after the run.
-            length: the number of blocks in the run.
-        """
+        """Count the hits of a run of blocks in caches of all sizes."""
         if length <= 0:
             return
         at = bisect_left(_CAPACITIES, newer + length)

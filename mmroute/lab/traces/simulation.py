@@ -81,12 +81,7 @@ class Outcome:
 
 
 class Fleet:
-    """Workers that answer one request after the other, behind one router.
-
-    Args:
-        policy: the policy by which the router picks a worker.
-        size: the number of workers, and the sizes of their caches.
-    """
+    """Workers that answer one request after the other, behind one router."""
 
     def __init__(self, policy: Policy, size: FleetSize) -> None:
         self._size = size

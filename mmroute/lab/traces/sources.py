@@ -27,12 +27,7 @@ def is_parquet(path: str) -> bool:
 
 
 def open_file(path: str) -> BinaryIO:
-    """Open a local file, or one in object storage, such as ``s3://bucket/trace.jsonl``.
-
-    Raises:
-        OSError: the file cannot be read.
-        ValueError: pyarrow is needed and not installed, or does not support the storage.
-    """
+    """Open a local file, or one in object storage, such as ``s3://bucket/trace.jsonl``."""
     if "://" not in path:
         return Path(path).open("rb")
     storage, name = _arrow("fs").FileSystem.from_uri(path)
@@ -44,10 +39,6 @@ def numbered_lines(path: str) -> Iterator[tuple[int, bytes]]:
 
     A row of a Parquet file becomes a line. Its fields are the columns, without missing values. A
     text in a column of a nested field, such as ``messages``, is read as JSON.
-
-    Raises:
-        OSError: the file cannot be read.
-        ValueError: as `open_file`; or the file has the name of a Parquet file and is not one.
     """
     with open_file(path) as file:
         lines = _rows(file) if is_parquet(path) else file
@@ -57,16 +48,7 @@ def numbered_lines(path: str) -> Iterator[tuple[int, bytes]]:
 def requests_of(
     path: str, wanted: str | None = None, at_line: int | None = None
 ) -> Iterator[Request]:
-    """The requests of a file.
-
-    Args:
-        path: the path of the file.
-        wanted: the ID of the requests to read; None for all.
-        at_line: the number of the line to read; None for all.
-
-    Raises:
-        ValueError: a line is not a request, or there is no such request.
-    """
+    """The requests of a file."""
     for number, value in objects_of(path, wanted, at_line):
         try:
             yield request_of(value)
@@ -77,11 +59,7 @@ def requests_of(
 def objects_of(
     path: str, wanted: str | None = None, at_line: int | None = None
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The numbers of the lines of requests, and their JSON; the arguments are `requests_of`'s.
-
-    Raises:
-        ValueError: a line is not a JSON object, or there is no such request.
-    """
+    """The numbers of the lines of requests, and their JSON; the arguments are `requests_of`'s."""
     has_any = False
     for number, line in numbered_lines(path):
         if at_line not in (None, number):

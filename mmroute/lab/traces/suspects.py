@@ -41,9 +41,6 @@ class Suspects:
     several, the one with the longest common prefix of text. Candidates are the last requests that
     had one of these pieces. The loss is estimated from the pieces that both have after their first
     difference.
-
-    Args:
-        block_size: the number of tokens in a block.
     """
 
     def __init__(self, block_size: int) -> None:
@@ -57,12 +54,7 @@ class Suspects:
         return len(self._pairs) // 3
 
     def add(self, request: TracedRequest, num_cached: int) -> None:
-        """Examine a request.
-
-        Args:
-            request: the request.
-            num_cached: the number of its leading blocks that were used before.
-        """
+        """Examine a request."""
         if not request.pieces:
             return
         earlier = self._nearest(request)

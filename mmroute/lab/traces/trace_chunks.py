@@ -40,16 +40,6 @@ def chunks_by_ray(
     """The chunks of a trace in their order, while Ray answers the next ones.
 
     Ray is started, or found by RAY_ADDRESS. It repeats the work of a lost worker.
-
-    Args:
-        path: the path of a file that all nodes can read, or an address such as
-            ``s3://bucket/trace.jsonl``.
-        normalizer: the normalizer, which each worker loads again; None for a trace without a
-            model.
-        block_size: the number of tokens in a block of the engine; None for the engine's default.
-
-    Raises:
-        OSError: the file cannot be read.
     """
     if not ray.is_initialized():
         ray.init(log_to_driver=False)

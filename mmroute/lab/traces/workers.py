@@ -30,13 +30,7 @@ _normalizers: Final[list[Normalizer | None]] = []  # this process's normalizer, 
 
 
 class Processes:
-    """Runs functions of a normalizer and one argument in processes; before `start`, in this one.
-
-    Args:
-        most: the number of processes to start.
-        normalizer: the normalizer, which each process loads again; None for a trace without a
-            model.
-    """
+    """Runs functions of a normalizer and one argument in processes; before `start`, in this one."""
 
     def __init__(self, most: int, normalizer: Normalizer | None) -> None:
         self._most = most
@@ -70,11 +64,7 @@ class Processes:
         function: Callable[[Normalizer | None, _Argument], _Result],
         arguments: Iterable[_Argument],
     ) -> Iterator[_Result]:
-        """The results in the order of the arguments; a few arguments are read ahead.
-
-        Raises:
-            concurrent.futures.process.BrokenProcessPool: a process died.
-        """
+        """The results in the order of the arguments; a few arguments are read ahead."""
         if self._pool is None:
             yield from (function(self._normalizer, argument) for argument in arguments)
             return
@@ -115,16 +105,7 @@ def chunks_of(lines: Iterable[tuple[int, bytes]]) -> Iterator[Lines]:
 
 
 class ChunkFiles:
-    """The chunks of one trace in a directory, where a later run finds the finished ones.
-
-    Args:
-        directory: the directory of the chunks.
-        made_of: the values on which the chunks depend, as JSON.
-
-    Raises:
-        ValueError: the directory has chunks that depend on other values.
-        OSError: the directory is not writable.
-    """
+    """The chunks of one trace in a directory, where a later run finds the finished ones."""
 
     def __init__(self, directory: Path, made_of: Mapping[str, Any]) -> None:
         self._directory = directory

@@ -155,11 +155,7 @@ def _meaning_of(error: grpc.RpcError, *, begun: bool) -> Exception:
 
 
 def grpc_address(worker: str) -> str:
-    """A worker's address in gRPC's form.
-
-    Raises:
-        ValueError: the address has none of the forms that `fetch_bundle` accepts.
-    """
+    """A worker's address in gRPC's form."""
     address = worker.removeprefix("grpc://")
     if address.startswith("unix:") and len(address) > len("unix:"):
         return address

@@ -61,11 +61,7 @@ class Limits:
 
 
 def files_of(model: ModelFiles) -> dict[str, Path]:
-    """The files of a model that go into its bundle, by name, sorted.
-
-    Raises:
-        ModelError: `missing_file` if the model has none of these files.
-    """
+    """The files of a model that go into its bundle, by name, sorted."""
     matched = (path for pattern in BUNDLE_PATTERNS for path in model.root.glob(pattern))
     names = {*BUNDLE_FILES, *(path.name for path in matched)}
     paths = {name: model.path(name) for name in sorted(names) if model.has(name)}
@@ -77,11 +73,7 @@ def files_of(model: ModelFiles) -> dict[str, Path]:
 
 
 def check_flat(model: ModelFiles) -> None:
-    """Refuse a model with files outside its directory, because a bundle would lack them.
-
-    Raises:
-        ModelError: `invalid_config_field`; `model_not_found` for a model that is part of a package.
-    """
+    """Refuse a model with files outside its directory, because a bundle would lack them."""
     if model.name == EMBEDDED_MODEL:
         raise ModelError(
             Reason.MODEL_NOT_FOUND,
@@ -98,11 +90,7 @@ def check_flat(model: ModelFiles) -> None:
 
 
 def check_names(names: Iterable[str], limits: Limits) -> None:
-    """Refuse names that no bundle of tokenizer files has.
-
-    Raises:
-        BundleError: a name is refused; the message has it.
-    """
+    """Refuse names that no bundle of tokenizer files has."""
     seen: dict[str, str] = {}
     for count, name in enumerate(names, 1):
         if count > limits.files:

@@ -38,13 +38,7 @@ _Context: TypeAlias = grpc.ServicerContext
 def create_server(
     model: str, snapshot: Snapshot, *, longest_stream: float = _LONGEST_STREAM
 ) -> grpc.Server:
-    """A server that has no port yet and is not started.
-
-    Args:
-        model: the model's name in the metadata.
-        snapshot: the files to send; they must stay on the disk as long as the server runs.
-        longest_stream: the seconds after which a stream is aborted.
-    """
+    """A server that has no port yet and is not started."""
     server = grpc.server(
         ThreadPoolExecutor(_MAX_STREAMS), options=_OPTIONS, maximum_concurrent_rpcs=_MAX_STREAMS
     )
@@ -70,21 +64,7 @@ def create_server(
 def serve(
     model: ModelFiles, address: str, started: Callable[[str, Snapshot], None], grace: float = 30.0
 ) -> None:
-    """Serve a model's files until SIGTERM or SIGINT. Must be called in the main thread.
-
-    Args:
-        model: the model, whose files are read once, now.
-        address: the address to listen on: ``HOST:PORT``, with port 0 for any free one, or
-            ``unix:PATH``.
-        started: the function to call when the server is ready, with the address for clients and
-            the snapshot.
-        grace: the seconds that streams may still take after the signal.
-
-    Raises:
-        ModelError: `missing_file` or `invalid_config_field`, as `files_of` and `check_flat`.
-        BundleError: the files are more or larger than clients accept.
-        OSError: the server cannot listen on the address.
-    """
+    """Serve a model's files until SIGTERM or SIGINT. Must be called in the main thread."""
     if address.startswith("unix:"):
         directory_of_socket = Path(address.removeprefix("unix:")).parent
         if not directory_of_socket.is_dir():

@@ -31,19 +31,7 @@ _M = TypeVar("_M", bound=Message)
 
 
 def receive_zip(messages: Iterable[bytes], spool: BinaryIO, limits: Limits) -> int:
-    """Write a streamed zip to a file, and check its SHA-256.
-
-    Args:
-        messages: the stream's messages, each a serialized `ZipChunk`.
-        spool: the file to which the zip is written; its position is at the end afterwards.
-        limits: the limits; the zip's bytes are counted before they are written.
-
-    Returns:
-        The size of the zip, in bytes.
-
-    Raises:
-        BundleError: the stream is refused.
-    """
+    """Write a streamed zip to a file, and check its SHA-256."""
     digest, total, sha256, empty = hashlib.sha256(), 0, "", False
     for message in messages:
         chunk = _parsed(ZipChunk, message)
@@ -78,19 +66,7 @@ def receive_zip(messages: Iterable[bytes], spool: BinaryIO, limits: Limits) -> i
 
 
 def receive_files(messages: Iterable[bytes], into: Path, limits: Limits) -> dict[str, Path]:
-    """Write streamed files into an empty directory, and check their fingerprint.
-
-    Args:
-        messages: the stream's messages, each a serialized `TokenizerChunk`.
-        into: an empty directory to which nobody else writes.
-        limits: the limits for number and size of the files.
-
-    Returns:
-        The paths of the files, by name.
-
-    Raises:
-        BundleError: the stream is refused. The directory may hold a part of the files; remove it.
-    """
+    """Write streamed files into an empty directory, and check their fingerprint."""
     parsed = (_parsed(TokenizerChunk, message) for message in messages)
     first = next(parsed, None)
     if first is None:

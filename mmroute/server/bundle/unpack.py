@@ -31,20 +31,7 @@ _DAMAGED: Final = (zipfile.BadZipFile, RuntimeError, EOFError, ValueError, Overf
 
 
 def unpack(file: BinaryIO, length: int, into: Path, limits: Limits) -> dict[str, Path]:
-    """Unpack a zip into an empty directory.
-
-    Args:
-        file: the seekable zip.
-        length: the size of the zip, in bytes.
-        into: an empty directory to which nobody else writes.
-        limits: the limits for number and size of the files.
-
-    Returns:
-        The paths of the files, by name.
-
-    Raises:
-        BundleError: the zip is refused. The directory may hold a part of the files; remove it.
-    """
+    """Unpack a zip into an empty directory."""
     count = _check_end(file, length, limits)
     try:
         archive = zipfile.ZipFile(file)

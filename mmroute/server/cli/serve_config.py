@@ -24,9 +24,6 @@ def configured(
     ``--max-body-bytes`` is ``MMROUTE_MAX_BODY_BYTES`` in the environment and ``max-body-bytes`` in
     the file. The variable of a repeatable option has one value on each line. The models are
     ``MMROUTE_MODEL`` and ``models``.
-
-    Raises:
-        ValueError: the file cannot be read, or an entry or a variable is wrong.
     """
     arguments = parser.parse_args(words)
     actions, dests = _options(parser), _dests(parser)

@@ -55,10 +55,6 @@ _IDLE, _HEAD, _BODY, _ANSWER, _WRITE, _LINGERS = _Phase
 class Front:
     """All connections of a service. Belongs to one event loop.
 
-    Args:
-        service: the service that answers requests.
-        limits: the limits of connections.
-
     Attributes:
         connections: the open connections.
         extra: the connections beyond the limit, the oldest one first.
@@ -143,9 +139,6 @@ class Front:
 
 class Connection(asyncio.BufferedProtocol):
     """A connection of a client.
-
-    Args:
-        front: the front to which it belongs.
 
     Attributes:
         deadline: the time at which its wait ends, by the clock of the event loop.

@@ -76,11 +76,7 @@ class Listen:
 
 
 def open_sockets(listen: Listen) -> list[socket.socket]:
-    """Open listening sockets, one for each address of the host.
-
-    Raises:
-        OSError: no socket could be opened; the message names the address.
-    """
+    """Open listening sockets, one for each address of the host."""
     try:
         sockets = [_unix(Path(listen.uds))] if listen.uds is not None else _internet(listen)
     except OSError as error:
@@ -156,9 +152,6 @@ class SocketFile:
 
     A server that is about to end and its successor may share a path. Each removes only its own
     file.
-
-    Args:
-        path: the path at which the socket listens already.
     """
 
     def __init__(self, path: str) -> None:
@@ -181,10 +174,6 @@ class SocketFile:
 
 class Share:
     """The number of connections of each process, in memory that the processes share.
-
-    Args:
-        counts: the number of connections of each process.
-        slot: the index of this process in `counts`.
 
     Attributes:
         slot: the index of this process.
@@ -209,12 +198,6 @@ class Listener:
 
     When an event loop's own server is closed, it drops connections that wait, or that it has just
     accepted. This one serves all of them.
-
-    Args:
-        sockets: open sockets that do not block. `close` closes them.
-        protocol: a function that makes the protocol of a connection.
-        has_more: a function that takes the number of connections about to be accepted, and returns
-            whether another process should accept the next one; None for a single process.
     """
 
     def __init__(

@@ -37,9 +37,6 @@ class SharedPages:
     """A directory with the metrics page of each process, so that each can show all metrics.
 
     The counters of a process stay after it has ended, because counters must not decrease.
-
-    Args:
-        directory: a directory that no other server uses.
     """
 
     def __init__(self, directory: Path) -> None:

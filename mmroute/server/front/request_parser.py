@@ -62,9 +62,6 @@ class RequestParser:
 
     Which bytes came together makes no difference to what it gives, but for where a body is parted.
 
-    Args:
-        head_bytes: the most bytes of one head, from its first one to its empty line.
-
     Attributes:
         complete: whether the body of the last head was given whole.
         keep_alive: whether the sender of the last head may send another one.
@@ -100,12 +97,7 @@ class RequestParser:
         return self._headers.get(b"expect", b"").lower() == b"100-continue"
 
     def receive(self, buffer: bytearray, size: int) -> None:
-        """Take what has arrived: the first bytes of a buffer. It is read where it is, until `keep`.
-
-        Args:
-            buffer: the memory into which the connection reads.
-            size: the number of bytes that have arrived.
-        """
+        """Take what has arrived: the first bytes of a buffer, read in place until `keep`."""
         if self._at == self._end:
             self._data, self._at, self._end = buffer, 0, size
         else:
@@ -122,11 +114,7 @@ class RequestParser:
             self._at, self._end = 0, len(self._data)
 
     def head(self) -> Head | None:
-        """The next head; None if not all of it has arrived.
-
-        Raises:
-            MalformedError: 400, 414, 431, 501 or 505.
-        """
+        """The next head; None if not all of it has arrived."""
         data, at, end = self._data, self._at, self._end
         if not self._read:
             if at < end and data[at] in _LINE_BREAK:  # RFC 9112, section 2.2
@@ -159,11 +147,7 @@ class RequestParser:
         return head
 
     def body(self) -> bytes | memoryview:
-        """The part of the body that has arrived, without its framing. Copy it before `keep`.
-
-        Raises:
-            MalformedError: 400, 431.
-        """
+        """The part of the body that has arrived, without its framing. Copy it before `keep`."""
         if self._size_of is not None:
             return self._chunks(self._size_of)
         at = self._at
@@ -224,11 +208,7 @@ class RequestParser:
             raise MalformedError(HTTPStatus.BAD_REQUEST) from None
 
     def _checked(self, raw: bytes) -> Head:
-        """The head that was read, whose framing is known from now on.
-
-        Args:
-            raw: all of it.
-        """
+        """The head that was read, whose framing is known from now on."""
         line = _REQUEST_LINE.match(raw)
         if line is None:
             raise MalformedError(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
@@ -260,11 +240,7 @@ class RequestParser:
         return Head(method.decode(), path, query, headers)
 
     def _chunks(self, size_of: re.Pattern[bytes]) -> bytes:
-        """As `body`, of chunks.
-
-        Args:
-            size_of: the next chunk.
-        """
+        """As `body`, of chunks."""
         end = min(self._end, self._at + _MOST_FRAMED)
         data, at, left = bytes(memoryview(self._data)[self._at : end]), 0, self._left
         parts = []

@@ -25,9 +25,6 @@ class Drain:
 class EndLimit:
     """The time that a server may take to end after each signal.
 
-    Args:
-        listen: the settings with the seconds for draining and for the last requests.
-
     Attributes:
         stopping: whether a signal has arrived.
     """

@@ -32,11 +32,7 @@ class ModelConfig(AddModelRequest):
     engine_args: str = ""
 
     def source(self) -> ModelSource:
-        """The model to load.
-
-        Raises:
-            ModelError: the command line is not covered.
-        """
+        """The model to load."""
         settings = VllmSettings.from_args(self.engine_args)
         return ModelSource(
             self.model,
@@ -78,11 +74,7 @@ class ApplicationConfig(BaseModel):
 )
 @serve.ingress()
 class MmrouteServer:
-    """One replica: the routes of ``mmroute serve``, for the models of ``user_config``.
-
-    Args:
-        settings: the fields of `ServerSettings`.
-    """
+    """One replica: the routes of ``mmroute serve``, for the models of ``user_config``."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._settings = ServerSettings(**settings)
@@ -104,14 +96,7 @@ class MmrouteServer:
         return application
 
     async def reconfigure(self, user_config: Mapping[str, Any]) -> None:
-        """Serve these models and no others; each answers as soon as it is loaded.
-
-        Raises:
-            ValueError: the configuration is malformed.
-            ModelError: an engine's command line is not covered.
-            RuntimeError: a model cannot be loaded while the replica starts. In a running replica
-                the error is logged, and requests to the model get a 503.
-        """
+        """Serve these models and no others; each answers as soon as it is loaded."""
         wanted = [model.source() for model in UserConfig.model_validate(user_config).models]
         if self._models is not None:
             await _loaded(_changed(self._models, wanted))
@@ -126,11 +111,7 @@ class MmrouteServer:
         self._models, self._service = models, service
 
     async def check_health(self) -> None:
-        """Report the metrics to Ray. Ray Serve calls this every ten seconds.
-
-        Raises:
-            RuntimeError: there are no models.
-        """
+        """Report the metrics to Ray. Ray Serve calls this every ten seconds."""
         if self._service is None:
             raise RuntimeError("no models: give model=NAME, or a user_config with `models`")
         page = self._service.metrics.page().decode()
@@ -147,15 +128,7 @@ class MmrouteServer:
 
 
 def app(arguments: Mapping[str, Any]) -> serve.Application:
-    """The application, for ``serve run`` and the ``import_path`` of a config file.
-
-    Args:
-        arguments: the fields of `ApplicationConfig`. Without ``model``, the file's
-            ``user_config`` names the models.
-
-    Raises:
-        ValueError: an argument is not such a field.
-    """
+    """The application, for ``serve run`` and the ``import_path`` of a config file."""
     config = ApplicationConfig.model_validate(arguments)
     options = dict(config.deployment)
     if config.model is not None:

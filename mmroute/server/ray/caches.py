@@ -65,12 +65,6 @@ class ReplicaCaches:
     A replica announces a prompt's blocks only when they are computed. Until then they are expected
     at the replica to which the prompt was sent, so that another request with the same images goes
     there, too.
-
-    Args:
-        max_staleness: the seconds after which the known blocks of a replica are ignored if its
-            events have not been read.
-        expect_seconds: the seconds for which a sent prompt's blocks are expected at its replica.
-        encoder_cache: the size of each replica's encoder cache, in positions that receive features.
     """
 
     def __init__(
@@ -86,11 +80,7 @@ class ReplicaCaches:
         self._encoders: dict[str, EncoderCache] = {}
 
     def follow(self, replicas: Mapping[str, Endpoints | None]) -> None:
-        """Follow these replicas, and forget all others.
-
-        Args:
-            replicas: the endpoints of all replicas, by name; None for those not known yet.
-        """
+        """Follow these replicas, and forget all others."""
         for name in self._followers.keys() - replicas.keys():
             self._followers.pop(name).ending.set()
         for name in self._encoders.keys() - replicas.keys():
@@ -120,14 +110,7 @@ class ReplicaCaches:
         hashes: Sequence[bytes],
         encoded: Sequence[PromptItem] = (),
     ) -> None:
-        """Expect the blocks of a request at the replica to which it is about to be sent.
-
-        Args:
-            request: the name of the request.
-            replica: the name of the replica.
-            hashes: the hashes of the prompt's blocks.
-            encoded: the items that the replica has to encode.
-        """
+        """Expect the blocks of a request at the replica to which it is about to be sent."""
         self._forget(request)
         expected = _Expected(
             time.monotonic() + self._expect_seconds, replica, tuple(hashes), tuple(encoded)
@@ -162,12 +145,7 @@ class ReplicaCaches:
     def longest_prefixes(
         self, hashes: Sequence[bytes], *, medium: str | None = None
     ) -> Mapping[str, Blocks]:
-        """The number of leading blocks of a prompt that each replica holds, or is about to hold.
-
-        Args:
-            hashes: the hashes of the prompt's blocks, in order.
-            medium: see `BlockIndex.longest_prefixes`. Expected blocks count in every medium.
-        """
+        """The number of leading blocks of a prompt that each replica holds, or is about to hold."""
         self._expire()
         oldest = time.monotonic() - self._max_staleness
         lengths: defaultdict[str, Blocks] = defaultdict(lambda: Blocks(0))

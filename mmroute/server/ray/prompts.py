@@ -50,9 +50,6 @@ class PromptReader:
     """Reads the bodies of chats and completions for one model.
 
     The model is loaded in a thread. Until it is loaded, requests have no routing.
-
-    Args:
-        source: the model to load.
     """
 
     def __init__(self, source: ModelSource) -> None:
@@ -60,20 +57,11 @@ class PromptReader:
         (self._entry,) = self._models.load()
 
     def wait(self) -> None:
-        """Wait until the model is loaded.
-
-        Raises:
-            ModelError: the model cannot be loaded.
-        """
+        """Wait until the model is loaded."""
         self._entry.loading.result()
 
     def routing(self, body: Mapping[str, Any]) -> Routing:
-        """The routing of a body with ``messages``, or with a ``prompt`` that is one text.
-
-        Raises:
-            NoRoutingError: there is no exact routing, because the engine refuses the request, or
-                mmroute does not cover it, or the model is not loaded yet.
-        """
+        """The routing of a body with ``messages``, or with a ``prompt`` that is one text."""
         try:
             loaded = cast("LoadedModel", self._models.find(body.get("model")))
             request = read(body, self._entry.source.backend)

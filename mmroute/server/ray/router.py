@@ -60,30 +60,7 @@ class BlockHashRouter(RequestRouter):  # type: ignore[misc]  # Ray has no types 
         expect_seconds: float = 5.0,
         token_ids_kwarg: str | None = None,
     ) -> None:
-        """Take the keyword arguments of the deployment's ``request_router_kwargs``.
-
-        Args:
-            model: a directory or hub name; None if requests bring their routing (Ray Serve LLM).
-                It is loaded in a thread. Until then requests are routed by load.
-            backend: the engine of the replicas, such as ``vllm==0.29``.
-            engine_args: the engine's command line, with ``PYTHONHASHSEED``; see
-                `VllmSettings.from_args`.
-            served_names: the names by which requests may ask for the model; default: those of
-                `engine_args`, else `model`. Requests with other names have no exact answer.
-            least_share: see `mmroute.kv_events.policy.Weights`.
-            request_tokens: the cost of each request that a replica already has, in tokens of a
-                prompt; None for a part of the prompt (`Weights.request`).
-            encoder_cache: the size of each replica's encoder cache, in positions that receive
-                features. The default is the least size in vLLM.
-            max_staleness: a number of seconds; see `ReplicaCaches`.
-            expect_seconds: a number of seconds; see `ReplicaCaches`.
-            token_ids_kwarg: the name of an argument that is added to the call, with the prompt's
-                token IDs as an array of uint32. They are the IDs before images are expanded, which
-                an engine accepts beside the images. None leaves the call as it is.
-
-        Raises:
-            ModelError: `engine_args` are not covered.
-        """
+        """Take the keyword arguments of the deployment's ``request_router_kwargs``."""
         settings = VllmSettings.from_args(engine_args)
         names = tuple(served_names) or settings.served_names or (model or "",)
         self._reader = None if model is None else PromptReader(
@@ -146,11 +123,7 @@ class BlockHashRouter(RequestRouter):  # type: ignore[misc]  # Ray has no types 
         return [[best], [replica for replica in candidates if replica is not best]]
 
     def look_up(self, routing: Routing, block_size: int) -> tuple[bytes, ...]:
-        """The hashes by which a prompt is looked up.
-
-        Raises:
-            InexactError: the prompt has no block hashes; see `Routing.block_hashes`.
-        """
+        """The hashes by which a prompt is looked up."""
         return tuple(routing.block_hashes(block_size=block_size))
 
     def _prompt(
@@ -186,11 +159,7 @@ class BlockHashRouter(RequestRouter):  # type: ignore[misc]  # Ray has no types 
         return states
 
     def _routing(self, pending: PendingRequest) -> Routing:
-        """The routing from the ingress, or else that of the body.
-
-        Raises:
-            NoRoutingError: there is no routing.
-        """
+        """The routing from the ingress, or else that of the body."""
         ids = pending.kwargs.get(TOKEN_IDS_KWARG)
         if isinstance(ids, PromptIds) and ids.routing is not None:
             return ids.routing

@@ -76,9 +76,6 @@ def source_of(llm_config: Any) -> ModelSource:
 
     The version of the engine is that of the installed vLLM. Its environment is read from the
     configuration before Ray's builder changes it. The replicas have the same environment.
-
-    Raises:
-        ModelError: an option is not covered.
     """
     config = llm_config.get_engine_config()
     environment = (config.runtime_env or {}).get("env_vars") or {}

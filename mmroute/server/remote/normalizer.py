@@ -53,9 +53,6 @@ class RemoteNormalizer:
 
         A warning (`EngineVersionWarning`) is given for a version whose block hashes differ from
         the newest one's, and for an unknown version, whose block hashes are refused.
-
-        Raises:
-            ModelError: `remote_unavailable`, `model_not_found`.
         """
         self.model = model
         self.remote = remote
@@ -135,15 +132,7 @@ class RemoteNormalizer:
     def normalize_many(
         self, requests: Iterable[Mapping[str, Any]], *, threads: int | None = None
     ) -> Iterator[Routing]:
-        """The answers to many requests; see `Normalizer.normalize_many`.
-
-        Args:
-            requests: the arguments of `normalize`, by name.
-            threads: the number of threads that send requests to the server; None for one.
-
-        Raises:
-            ValueError: `threads` is below 1.
-        """
+        """The answers to many requests; see `Normalizer.normalize_many`."""
         return normalize_many(self.normalize, requests, 1 if threads is None else threads)
 
     def stats(self) -> Stats:

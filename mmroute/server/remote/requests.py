@@ -41,13 +41,7 @@ class RenderRequest:
 
 
 def chat_request(model: str, request: Request) -> RenderRequest:
-    """A request to a server, for a chat.
-
-    Raises:
-        InexactError: `invalid_request`, `unsupported_modality`, `unsupported_field`,
-            `image_count_mismatch`; `remote_inexpressible` for an image of which only the size is
-            known.
-    """
+    """A request to a server, for a chat."""
     media = parse_chat(request).media
     others = media.keys() - {Modality.IMAGE}
     if others or request.videos or request.audios or request.media_io_kwargs:
@@ -70,12 +64,7 @@ def chat_request(model: str, request: Request) -> RenderRequest:
 
 
 def prompt_request(model: str, request: Request) -> RenderRequest:
-    """A request to a server, for a prompt of text or token IDs.
-
-    Raises:
-        InexactError: `invalid_request`; `empty_prompt`, `token_out_of_vocabulary`;
-            `remote_inexpressible` if it has items.
-    """
+    """A request to a server, for a prompt of text or token IDs."""
     if request.images or request.videos or request.audios:
         raise _inexpressible("the route for prompts takes no items; send messages")
     body = {"model": model, "add_special_tokens": request.add_special_tokens, **_ALWAYS}

@@ -83,12 +83,7 @@ class Rendered(msgspec.Struct, frozen=True):
 
 
 def read_response(reply: Reply, render: RenderRequest, server: str) -> Rendered:
-    """The prompt in a response.
-
-    Raises:
-        InexactError: there is no prompt, with the server's reason if it gives one;
-            `remote_unavailable` for a response that does not match the request.
-    """
+    """The prompt in a response."""
     if reply.status != HTTPStatus.OK:
         raise _refused(reply, server)
     try:

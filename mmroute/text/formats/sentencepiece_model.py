@@ -33,18 +33,7 @@ _NOTE: Final = (
 
 
 class SentencePieceCodec:
-    """sentencepiece as a `Codec`. Immutable.
-
-    Args:
-        plain: a processor of the model that adds no leading space.
-        prefixed: encodes a text with the model's leading space; None if the model adds none.
-        added: the added tokens, by text.
-        every_piece: whether each piece between added tokens gets the leading space; otherwise
-            only a piece at the beginning of the text does.
-        bos: the IDs put before a sequence.
-        eos: the IDs put after a sequence.
-        hidden: the IDs that decode to no text.
-    """
+    """sentencepiece as a `Codec`. Immutable."""
 
     def __init__(
         self,
@@ -114,15 +103,7 @@ class SentencePieceCodec:
 
 
 def processor(model: bytes, *, described_as: str) -> Any:
-    """A `SentencePieceProcessor` of a serialized model.
-
-    Args:
-        model: the serialized model.
-        described_as: the words for the model in error messages.
-
-    Raises:
-        ModelError: `unsupported_tokenizer` if sentencepiece is not installed; `malformed_file`.
-    """
+    """A `SentencePieceProcessor` of a serialized model."""
     with needs_extra("formats", "sentencepiece", f"{described_as} is a SentencePiece model. It"):
         import sentencepiece
     try:
@@ -135,10 +116,6 @@ def load_sentencepiece(files: ModelFiles) -> Loaded:
     """Load ``tokenizer.model``.
 
     BOS is added unless tokenizer_config.json says otherwise, and EOS only if it says so.
-
-    Raises:
-        ModelError: `unsupported_tokenizer`, `malformed_file`; `special_token_split` if a token of
-            the configuration cannot have its ID.
     """
     path = files.path("tokenizer.model")
     model = path.read_bytes()

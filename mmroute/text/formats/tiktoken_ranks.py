@@ -209,9 +209,6 @@ def load_openai_encoding(name: str) -> Loaded:
     """Load an encoding by its own name.
 
     tiktoken downloads the rank file, or takes it from ``TIKTOKEN_CACHE_DIR``.
-
-    Raises:
-        ModelError: `model_not_found` if the file cannot be downloaded or read.
     """
     try:
         encoding = tiktoken.get_encoding(name)
@@ -228,11 +225,7 @@ def load_openai_encoding(name: str) -> Loaded:
 
 
 def load_rank_file(path: Path, files: ModelFiles) -> Loaded:
-    """Load a rank file, with the configuration in its directory.
-
-    Raises:
-        ModelError: `malformed_file`, `special_token_split`.
-    """
+    """Load a rank file, with the configuration in its directory."""
     content = path.read_bytes()
     ranks = _ranks(content, path)
     config = files.object(_CONFIG)

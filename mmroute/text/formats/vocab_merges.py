@@ -31,10 +31,6 @@ def load_vocab_and_merges(files: ModelFiles) -> Loaded:
     The class is that of tokenizer_config.json, or GPT-2's if the file names none.
     Source: transformers ``models/gpt2/tokenization_gpt2.py`` and
     ``models/qwen2/tokenization_qwen2.py``.
-
-    Raises:
-        ModelError: `missing_file`, `malformed_file`, `special_token_split`;
-            `unsupported_tokenizer` for another class.
     """
     config = files.object(_CONFIG)
     declared = config.get("tokenizer_class")

@@ -33,20 +33,7 @@ class _VocabularyFacts(NamedTuple):
 
 
 class HfTokenizer:
-    """A tokenizer of the library `tokenizers`. Immutable: no token is added to it any more.
-
-    Args:
-        backend: the library's tokenizer, which decodes and has the vocabulary.
-        encoder: the encoder to use; None for the backend itself.
-        bos_token_id: see `Tokenizer`.
-        named_tokens: see `Tokenizer`.
-        template_tokens: see `Tokenizer`.
-        joins_pieces: whether the decoder joins the texts of single tokens.
-        verbatim: the texts of IDs that are not passed through the decoder.
-        vocabulary: the vocabulary of the backend's model without added tokens, as tokenizer.json
-            has it. Anything else than an object is asked of the backend, which takes three times
-            as long.
-    """
+    """A tokenizer of the library `tokenizers`. Immutable: no token is added to it any more."""
 
     reads_special_tokens: Final = True
     chat_encoder: Final = None

@@ -28,13 +28,7 @@ _FRAMING: Final = frozenset(token.value for token in (
 
 
 class MistralTokenizer:
-    """mistral-common's text encoder. Special tokens in a text stay ordinary text. Immutable.
-
-    Args:
-        backend: a tekken or a SentencePiece tokenizer.
-        chat_encoder: mistral-common's encoder of chats; None if only texts are encoded.
-        template_tokens: the special tokens by the names that chat templates give them.
-    """
+    """mistral-common's text encoder. Special tokens in a text stay ordinary text. Immutable."""
 
     reads_special_tokens: Final = False
 
@@ -121,15 +115,7 @@ class MistralTokenizer:
 
 
 def load_mistral_file(path: Path, *, tekken: bool) -> Loaded:
-    """Load one of Mistral's tokenizer files, without an encoder of chats.
-
-    Args:
-        path: the file.
-        tekken: whether the file is a tekken.json; otherwise it is a SentencePiece model.
-
-    Raises:
-        ModelError: `malformed_file`; `unsupported_tokenizer` if a library is missing.
-    """
+    """Load one of Mistral's tokenizer files, without an encoder of chats."""
     tokenizer = MistralTokenizer(load_backend(path, tekken=tekken))
     name = "tekken" if tekken else "mistral sentencepiece"
     return Loaded(name, tokenizer, pieces=tokenizer.pieces)
@@ -145,16 +131,7 @@ def load_backend(path: Path, *, tekken: bool) -> Tokenizer:
 
 
 def load_mistral_model(files: ModelFiles, text_cache_bytes: int) -> MistralTokenizer:
-    """Load ``tekken.json``, or else ``tokenizer.model.vN``, with mistral-common's chat encoder.
-
-    Args:
-        files: the model's files.
-        text_cache_bytes: the size of the cache of encoded texts; 0 for no cache.
-
-    Raises:
-        ModelError: `missing_file`, `contradictory_config`, `malformed_file`,
-            `unsupported_tokenizer`.
-    """
+    """Load ``tekken.json``, or else ``tokenizer.model.vN``, with mistral-common's chat encoder."""
     names = files.names(("tekken.json", "tokenizer.model.v*"))
     if not names:
         raise ModelError(

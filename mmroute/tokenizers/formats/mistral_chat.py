@@ -70,11 +70,7 @@ class _CountedAudioEncoder:
 
 @contextmanager
 def loads_mistral_file(path: Path) -> Iterator[None]:
-    """A context in which mistral-common's errors about a tokenizer file become clear ones.
-
-    Raises:
-        ModelError: `malformed_file`; `unsupported_tokenizer` if a library is missing.
-    """
+    """A context in which mistral-common's errors about a tokenizer file become clear ones."""
     with needs_extra("formats", "sentencepiece", str(path)):
         try:
             yield
@@ -118,15 +114,7 @@ class MistralChatEncoder:
 
     @classmethod
     def load(cls, path: Path, text_cache_bytes: int = 0) -> MistralChatEncoder:
-        """Load one of Mistral's tokenizer files.
-
-        Args:
-            path: the file.
-            text_cache_bytes: the size of the cache of encoded texts; 0 for no cache.
-
-        Raises:
-            ModelError: `malformed_file`, `unsupported_tokenizer`.
-        """
+        """Load one of Mistral's tokenizer files."""
         with loads_mistral_file(path):
             backend = load_chat_tokenizer(path)
         # mistral-common decodes its result for a text that is not used here: half of its time.
@@ -148,12 +136,7 @@ class MistralChatEncoder:
     def with_items(
         self, media: Collection[Modality], tokens_of: Callable[[ImageSize | AudioLength], list[int]]
     ) -> MistralChatEncoder:
-        """The same encoder, for chats with items of these modalities.
-
-        Args:
-            media: the modalities: images, audio or both.
-            tokens_of: computes an item's tokens. The token that begins audio is not among them.
-        """
+        """The same encoder, for chats with items of these modalities."""
         backend = _shallow_copy(self.backend)
         instruct: Any = copy(self.backend.instruct_tokenizer)
         backend.instruct_tokenizer = instruct
@@ -166,12 +149,7 @@ class MistralChatEncoder:
 
     @staticmethod
     def audio_part(audio: AudioLength, *, inline: bool) -> dict[str, Any]:
-        """A message part that `encode` turns into the tokens of audio of this length.
-
-        Args:
-            audio: the number of samples and their rate.
-            inline: whether the client sent base64 and not a URL. System messages take base64 only.
-        """
+        """A message part that `encode` turns into the tokens of audio of this length."""
         numbers = audio.num_samples, audio.sampling_rate, audio.channels, int(audio.needs_ffmpeg)
         url = _SIZE_URL + "x".join(map(str, numbers))
         if inline:
@@ -194,9 +172,6 @@ class MistralChatEncoder:
         """Token IDs of a conversation, shape (n,), uint32.
 
         `reasoning_effort` is passed on to tokenizers of version 15 and later only, as in vLLM.
-
-        Raises:
-            InexactError: `chat_template_failed`, with mistral-common's own message.
         """
         version = int(self.text_tokenizer.version.value.removeprefix("v"))
         try:

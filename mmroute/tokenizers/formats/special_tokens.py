@@ -78,21 +78,13 @@ class SpecialTokens:
         backend.add_tokens(tokens)
 
     def check_ids(self, backend: tokenizers.Tokenizer, files: ModelFiles) -> None:
-        """Refuse a tokenizer in which a token has another ID than in the configuration.
-
-        Raises:
-            ModelError: `special_token_split`.
-        """
+        """Refuse a tokenizer in which a token has another ID than in the configuration."""
         ids = ((token_id, token.content) for token_id, token in self.with_ids)
         check_ids(backend, ids, f"{files.path(_CONFIG)}: {_ADDED}")
 
 
 def check_ids(backend: tokenizers.Tokenizer, ids: Iterable[tuple[object, str]], where: str) -> None:
-    """Refuse a tokenizer in which a token has another ID than the place gives it.
-
-    Raises:
-        ModelError: `special_token_split`.
-    """
+    """Refuse a tokenizer in which a token has another ID than the place gives it."""
     for token_id, text in ids:
         actual = backend.token_to_id(text)
         if actual != token_id:
@@ -110,13 +102,6 @@ def read_special_tokens(
 
     Without an ``added_tokens_decoder`` transformers reads special_tokens_map.json,
     added_tokens.json and the added tokens of tokenizer.json as well.
-
-    Args:
-        files: the model.
-        defaults: the class's own tokens, used for names that the configuration lacks.
-
-    Raises:
-        ModelError: `malformed_file`.
     """
     config = dict(files.object(_CONFIG))
     own: Mapping[str, JsonValue] = {}
@@ -215,11 +200,7 @@ def _of_added_tokens_json(
 
 
 def check_added_token(path: Path, text: str, token_id: int) -> None:
-    """Refuse an empty text or an impossible ID: tiktoken would search for an empty token for ever.
-
-    Raises:
-        ModelError: `malformed_file`.
-    """
+    """Refuse an empty text, for which tiktoken would search for ever, and an impossible ID."""
     if not text:
         what = f"gives an empty text the ID {token_id}; remove that entry"
     elif not 0 <= token_id <= MAX_TOKEN_ID:

@@ -32,19 +32,7 @@ def load_hf_model(
     fast_paths: FastPaths,
     adds: AddedTokens = NOTHING_ADDED,
 ) -> HfTokenizer:
-    """Load the tokenizer of a model as the engine does.
-
-    Args:
-        files: the model.
-        pipelines: the name of the pipeline by tokenizer class, from the family spec; ``*`` is any
-            class. If it is empty, `engine_class` decides.
-        fast_paths: the encoder that the caller wants, and the size of the text cache.
-        adds: the tokens that the engine adds to the vocabulary.
-
-    Raises:
-        ModelError: `missing_file`, `malformed_file`, `tokenizer_unverified`,
-            `special_token_split`, `fast_encoder_unavailable`.
-    """
+    """Load the tokenizer of a model as the engine does."""
     _check_not_another_format(files)
     return _build(files, PIPELINES.get(built_class(files, pipelines)), fast_paths, adds)
 
@@ -52,11 +40,7 @@ def load_hf_model(
 def load_tokenizer_json(
     files: ModelFiles, pipelines: Mapping[str, str], adds: AddedTokens = NOTHING_ADDED
 ) -> Loaded:
-    """Load a tokenizer.json as the engine does; if that is not known, as the file is written.
-
-    Raises:
-        ModelError: `malformed_file`, `special_token_split`.
-    """
+    """Load a tokenizer.json as the engine does; if that is not known, as the file is written."""
     notes = []
     try:
         pipeline = PIPELINES.get(built_class(files, pipelines))
@@ -89,11 +73,7 @@ def _check_not_another_format(files: ModelFiles) -> None:
 
 
 def built_class(files: ModelFiles, pipelines: Mapping[str, str]) -> str:
-    """The class whose pipeline the engine runs, or `FILE`; `pipelines` is as in `load_hf_model`.
-
-    Raises:
-        ModelError: `tokenizer_unverified` if the class is not known.
-    """
+    """The class whose pipeline the engine runs, or `FILE`; `pipelines` is as in `load_hf_model`."""
     config, model = files.object(_CONFIG), files.object("config.json")
     for field in ("split_special_tokens", "fix_mistral_regex"):
         if config.get(field):
@@ -129,11 +109,7 @@ def _unverified(files: ModelFiles, why: str) -> ModelError:
 
 
 def backend_of(files: ModelFiles, declared: Mapping[str, Any]) -> tokenizers.Tokenizer:
-    """The library's tokenizer for the content of ``tokenizer.json``.
-
-    Raises:
-        ModelError: `malformed_file`: the library cannot load it.
-    """
+    """The library's tokenizer for the content of ``tokenizer.json``."""
     try:
         return tokenizers.Tokenizer.from_str(msgspec.json.encode(declared).decode())
     except Exception as error:  # `tokenizers` raises bare Exception

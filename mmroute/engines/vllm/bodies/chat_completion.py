@@ -60,11 +60,7 @@ class ChatCompletionRequest(GenerationRequest):
         return self.prompt_logprobs
 
     def to_request(self, loras: Mapping[str, str]) -> Request:
-        """The request for a normalizer. It has the fields that a server may not trust, too.
-
-        Args:
-            loras: the path of each LoRA adapter, by its name.
-        """
+        """The request for a normalizer. It has the fields that a server may not trust, too."""
         return request_of(
             self,
             loras,

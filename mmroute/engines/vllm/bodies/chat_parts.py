@@ -10,15 +10,7 @@ from mmroute.engines.vllm.message_types import ChatCompletionToolsParam
 
 
 def image_part(url: str | None, **more: Any) -> dict[str, Any]:
-    """The content part of an image.
-
-    Args:
-        url: the image's URL.
-        more: further keys of the part, which reach the template.
-
-    Raises:
-        BodyError: the image has no URL.
-    """
+    """The content part of an image."""
     require(url, "An image has neither data nor a URL.", "multi_modal_uuids")
     return {"type": "image_url", "image_url": {"url": url}, **more}
 

@@ -17,13 +17,7 @@ from mmroute.requests.request import NO_KWARGS, ClientRequest, Request, lora_of
 
 
 def request_of(fields: ChatFields, loras: Mapping[str, str], **more: Any) -> Request:
-    """The request that has these fields.
-
-    Args:
-        fields: the fields of a body.
-        loras: the path of each LoRA adapter, by its name.
-        more: further fields of the request, which only one of the routes has.
-    """
+    """The request that has these fields."""
     media = fields.media_io_kwargs
     return ClientRequest(
         model=fields.model,

@@ -50,12 +50,7 @@ class CompletionRequest(GenerationRequest):
         return self.prompt_logprobs
 
     def to_request(self, prompt: Prompt, loras: Mapping[str, str]) -> Request:
-        """The request for a normalizer.
-
-        Args:
-            prompt: one of `prompts`.
-            loras: the path of each LoRA adapter, by its name.
-        """
+        """The request for a normalizer."""
         request = ClientRequest(
             model=self.model,
             add_special_tokens=self.add_special_tokens,
@@ -68,11 +63,7 @@ class CompletionRequest(GenerationRequest):
         return request._replace(prompt_token_ids=prompt)
 
     def prompts(self) -> list[Prompt]:
-        """The prompts of the body.
-
-        Raises:
-            BodyError: there is no prompt, or vLLM does not render this kind.
-        """
+        """The prompts of the body."""
         if self.suffix is not None:
             raise refused(
                 "suffix is only supported for models with FIM completion rendering", "suffix"

@@ -84,11 +84,7 @@ class AnthropicMessagesRequest(BaseModel):
     _check_first = before_fields(use_mm_kwargs_alias)
 
     def to_chat(self, rules: MessagesRules) -> ChatCompletionRequest:
-        """The chat that vLLM makes of the request.
-
-        Raises:
-            BodyError: vLLM refuses it; `unsupported_field`.
-        """
+        """The chat that vLLM makes of the request."""
         chat = ChatCompletionRequest(
             messages=[*self._system_message(rules), *messages_of(self.messages, rules)],
             max_completion_tokens=self.max_tokens,

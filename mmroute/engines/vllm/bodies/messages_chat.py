@@ -32,11 +32,7 @@ def system_text(content: str | list[AnthropicContentBlock]) -> str:
 def messages_of(
     messages: Iterable[AnthropicMessage], rules: MessagesRules
 ) -> Iterator[dict[str, Any]]:
-    """The messages of the chat, without the system message in front.
-
-    Raises:
-        BodyError: vLLM refuses one; `unsupported_field`.
-    """
+    """The messages of the chat, without the system message in front."""
     for message in messages:
         if message.role == "system":
             text = "" if rules.merges_system else system_text(message.content)
@@ -126,15 +122,7 @@ def _tool_results(block: AnthropicContentBlock) -> Iterator[dict[str, Any]]:
 def tools_after(
     messages: Iterable[AnthropicMessage], declared: list[AnthropicTool] | None
 ) -> list[AnthropicTool] | None:
-    """The tools after all additions and removals in the conversation.
-
-    Args:
-        messages: the messages of the conversation.
-        declared: the tools of the request.
-
-    Raises:
-        BodyError: the conversation names a tool that is not declared.
-    """
+    """The tools after all additions and removals in the conversation."""
     changes = [
         block
         for message in messages

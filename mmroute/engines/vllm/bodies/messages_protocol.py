@@ -88,11 +88,7 @@ Content: TypeAlias = str | list[AnthropicContentBlock]
 
 
 def check_no_tool_changes(content: Content | None) -> Content | None:
-    """A content that is not a system message's, unless one of its blocks changes tools.
-
-    Raises:
-        ValueError: there is such a block.
-    """
+    """A content that is not a system message's, unless one of its blocks changes tools."""
     for block in content if isinstance(content, list) else ():
         if block.changes_tools:
             raise ValueError(f'{block.type} blocks are only allowed in messages with role "system"')

@@ -40,13 +40,7 @@ class MessagesRules:
 def messages_rules(
     chat: Chat, prompt_of: Callable[[Request], bytes | None], without_effect: Iterable[str]
 ) -> MessagesRules:
-    """The rules of a model.
-
-    Args:
-        chat: the renderer of the model's chats.
-        prompt_of: returns the token IDs of a request; None if there are none.
-        without_effect: options of the engine that change the prompt of no other route.
-    """
+    """The rules of a model."""
     effort = None if DISABLED_EFFORT_OPTION in without_effect else _disabled_effort(prompt_of)
     return MessagesRules(_merges_system(chat), effort)
 

@@ -56,16 +56,7 @@ def from_openai(body: Mapping[str, Any], *, backend: str = "vllm") -> Request:
 
 
 def read(body: Mapping[str, Any], backend: str) -> ChatCompletionRequest | CompletionRequest:
-    """Check the fields of a body of ``/v1/chat/completions`` or ``/v1/completions``.
-
-    Args:
-        body: the JSON of the body. It is not changed.
-        backend: the engine whose fields it may have, such as ``vllm==0.28``.
-
-    Raises:
-        BodyError: `invalid_request`: the engine refuses the body. `unsupported_field`.
-        ModelError: `unknown_backend`.
-    """
+    """Check the fields of a body of ``/v1/chat/completions`` or ``/v1/completions``."""
     given = body if isinstance(body, Mapping) else {}
     is_completion = "messages" not in given and not _COMPLETION.isdisjoint(given)
     path = "/v1/completions/render" if is_completion else "/v1/chat/completions/render"

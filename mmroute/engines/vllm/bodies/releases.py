@@ -34,12 +34,7 @@ _OTHERWISE: Final[Mapping[str, Mapping[Release, Mapping[str, Any]]]] = {
 def differences(
     path: str, release: Release
 ) -> tuple[frozenset[str], frozenset[str], dict[str, Any]]:
-    """The differences between the requests of a route in a release and in the newest one.
-
-    Returns:
-        The fields that the release ignores, those that it reads and mmroute does not, and those of
-        another type, with their defaults.
-    """
+    """The differences between the requests of a route in a release and in the newest one."""
     unknown, refused = set[str](), set[str]()
     for name, (first, *end) in _known().get(path, {}).items():
         if end and first <= release < end[0]:
@@ -55,11 +50,7 @@ def differences(
 
 @cache
 def release_of(backend: str) -> Release:
-    """The release that a backend such as ``vllm==0.28`` names.
-
-    Raises:
-        ModelError: `unknown_backend`; the API of another engine is not covered.
-    """
+    """The release that a backend such as ``vllm==0.28`` names."""
     engine = find_engine(backend).release
     if engine.name != VLLM.release.name:
         raise ModelError(

@@ -107,9 +107,6 @@ class ResponsesRequest(BaseModel, defer_build=True):
         """The chat without messages and tools: the fields that both have, and a few others.
 
         Like vLLM, this does not check them a second time.
-
-        Raises:
-            BodyError: vLLM refuses it.
         """
         if self.previous_response_id is not None:
             raise refused(

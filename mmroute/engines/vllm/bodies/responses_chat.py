@@ -33,15 +33,7 @@ _CUSTOM_PARAMETERS: Final = {
 def messages_of(
     instructions: str | None, items: str | Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """The messages of the chat.
-
-    Args:
-        instructions: the `instructions` of the request.
-        items: the `input` of the request.
-
-    Raises:
-        BodyError: vLLM refuses an item; `unsupported_field`.
-    """
+    """The messages of the chat."""
     messages: list[dict[str, Any]] = []
     if instructions:
         messages.append({"role": "system", "content": instructions})

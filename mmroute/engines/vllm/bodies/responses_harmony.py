@@ -45,16 +45,7 @@ class ConversationFields(Protocol):
 def conversation_ids(
     request: ConversationFields, chat: HarmonyChat, *, tool_server: bool
 ) -> TokenIds:
-    """The token IDs of the prompt.
-
-    Args:
-        request: the request, without a `previous_response_id`.
-        chat: the renderer of the model's chats.
-        tool_server: whether the engine has a tool server.
-
-    Raises:
-        BodyError: vLLM refuses it; `unsupported_field`.
-    """
+    """The token IDs of the prompt."""
     effort = None if request.reasoning is None else request.reasoning.effort
     require(
         effort is None or effort in harmony.EFFORTS,

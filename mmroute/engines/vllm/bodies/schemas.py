@@ -39,14 +39,7 @@ _CHECKS_SALTS: Final = (0, 33)
 def schema_of(
     path: str, release: Release, frontend: Frontend = Frontend.PYTHON, kind: Any = None
 ) -> Schema[Any]:
-    """The schema for the bodies of a route.
-
-    Args:
-        path: a key of `BODIES`.
-        release: the release of vLLM whose fields a body may have.
-        frontend: the frontend whose types these fields have.
-        kind: the class of the bodies of a route that vLLM does not have, which begin as these do.
-    """
+    """The schema for the bodies of a route."""
     kind = kind or BODIES[path]
     unknown, refused, changed = differences(path, release)
     lenient = frozenset[str]()

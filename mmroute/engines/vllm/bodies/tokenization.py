@@ -59,11 +59,7 @@ class TokenizeChatRequest(Open):
     _check_first = before_fields(check_generation_prompt)
 
     def to_request(self, loras: Mapping[str, str]) -> Request:
-        """The request for a normalizer.
-
-        Args:
-            loras: the path of each LoRA adapter, by its name.
-        """
+        """The request for a normalizer."""
         return request_of(self, loras)
 
 

@@ -17,14 +17,7 @@ _NO_FIELDS: Final = frozenset[str]()
 
 
 class Schema(Generic[T]):
-    """The schema for the bodies of a route.
-
-    Args:
-        kind: the class of the requests, or a union of several.
-        unknown: the fields that an earlier release ignores.
-        refused: the fields that an earlier release reads, and mmroute does not.
-        lenient: the fields of which the frontend takes values that the newest one refuses.
-    """
+    """The schema for the bodies of a route."""
 
     def __init__(
         self,
@@ -47,15 +40,7 @@ class Schema(Generic[T]):
         self._lenient = lenient
 
     def request(self, body: object) -> T:
-        """Parse a body.
-
-        Args:
-            body: the JSON value of the body; None if the body is empty.
-
-        Raises:
-            BodyError: the body is not valid, or not covered:
-                `unsupported_field`.
-        """
+        """Parse a body."""
         if body is None:
             raise invalid_body("the body is empty", "body")
         if (self._unknown or self._refused) and isinstance(body, dict):

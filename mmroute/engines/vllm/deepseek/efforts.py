@@ -31,14 +31,7 @@ _V41_BUDGETS: Final = {"low": 50, "high": 75, "xhigh": 75, "max": 100}
 
 
 def v41_effort(effort: object) -> str:
-    """The text for V4.1.
-
-    Args:
-        effort: a name, or an integer from 1 to 100.
-
-    Raises:
-        InexactError: `invalid_request`.
-    """
+    """The text for V4.1."""
     budget = _V41_BUDGETS.get(effort) if isinstance(effort, str) else effort
     if type(budget) is not int or not 1 <= budget <= 100:  # noqa: PLR2004 - per cent
         raise invalid(

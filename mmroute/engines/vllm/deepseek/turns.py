@@ -102,11 +102,7 @@ class Dialect:
 
 
 def dialects(json: Callable[[Any], str]) -> tuple[Dialect, Dialect]:
-    """How V4 and V4.1 write turns.
-
-    Args:
-        json: writes JSON, which the two frontends do differently.
-    """
+    """How V4 and V4.1 write turns."""
     return (
         Dialect(Markup(*V4_TAGS, V4_PREAMBLE, json), marks_systems=False),
         Dialect(Markup(*V41_TAGS, V4_PREAMBLE, json), marks_systems=True),
@@ -155,13 +151,7 @@ def _ordered(blocks: Sequence[Block], places: Mapping[str | None, int]) -> list[
 
 
 def with_tools(turns: list[Turn], functions: Sequence[Any], *, role: str) -> list[Turn]:
-    """The first system message brings the tools of the request.
-
-    Args:
-        turns: the conversation.
-        functions: the tools; the turns stay as they are if there are none.
-        role: the role of the turn that brings them where there is no system message.
-    """
+    """The first system message brings the tools of the request."""
     if not functions:
         return turns
     at = next((i for i, turn in enumerate(turns) if turn.role == "system"), None)
@@ -184,17 +174,7 @@ def _drops(turns: Sequence[Turn], thinking: Thinking) -> bool:
 
 
 def write(turns: Sequence[Turn], thinking: Thinking, dialect: Dialect, *, asks: bool = True) -> str:
-    """The prompt.
-
-    Args:
-        turns: the turns that it has. Without any it is a mark alone, however the model is to think.
-        thinking: how the model is to think.
-        dialect: how it is written.
-        asks: whether the last turn asks for an answer.
-
-    Raises:
-        InexactError: `invalid_request`: a turn has no form.
-    """
+    """The prompt."""
     return BOS + "".join(_written(turns, thinking, dialect, asks) if turns else ())
 
 

@@ -35,19 +35,7 @@ def write(
     thinks: bool,
     asks: bool = True,
 ) -> str:
-    """The prompt.
-
-    Args:
-        turns: the turns of the conversation, one for each message; but one for all results of tools
-            in a row, which is open if some are missing.
-        functions: the tools of the request.
-        markup: the markup of tools.
-        thinks: whether the model is to think.
-        asks: whether a user's message at the end asks for an answer.
-
-    Raises:
-        InexactError: `invalid_request`: a turn has no form.
-    """
+    """The prompt."""
     tools = f"\n\n{markup.describe(functions)}" if functions else ""
     return BOS + tools + "".join(_written(turns, markup, thinks, asks))
 

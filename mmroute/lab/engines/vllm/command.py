@@ -66,13 +66,7 @@ class EngineCommand:
 
 
 def engine_command(given: ServeCommand, model: str, copy: Path) -> EngineCommand:
-    """The command line of an engine for a shrunken copy.
-
-    Args:
-        given: the user's command line.
-        model: the user's model string.
-        copy: the copy's directory.
-    """
+    """The command line of an engine for a shrunken copy."""
     options = {
         n: v for n, v in given.options.items() if n in _KEPT and (n, v) != ("tokenizer", model)
     }
@@ -104,13 +98,7 @@ def keeps_string(model: str) -> bool:
 
 
 def machine_options(port: int, events: str, files: ModelFiles) -> dict[str, Value]:
-    """The options that let the engine run on this machine, publish events and count cached tokens.
-
-    Args:
-        port: the port to serve at.
-        events: the endpoint for events.
-        files: the model's files.
-    """
+    """The options that let the engine run here, publish events and count cached tokens."""
     has_config = files.has("config.json")
     config = files.text("config.json") if has_config else ""
     mistral: dict[str, Value] = {"tokenizer-mode": "mistral", "config-format": "mistral"}

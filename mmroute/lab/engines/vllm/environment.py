@@ -52,15 +52,7 @@ def cache_directory() -> Path:
 
 
 def engine_environment(version: str, say: Callable[[str], None]) -> Path:
-    """The Python of an environment with an engine for CPUs, which is made if there is none.
-
-    Args:
-        version: the engine's version.
-        say: a function to call with each step, as text.
-
-    Raises:
-        OracleError: pip cannot install it; the message has pip's own.
-    """
+    """The Python of an environment with an engine for CPUs, which is made if there is none."""
     root = cache_directory() / f"{PACKAGE}-{version}"
     python = root / "bin" / "python"
     if (root / _READY).is_file():
@@ -77,11 +69,7 @@ def engine_environment(version: str, say: Callable[[str], None]) -> Path:
 
 
 def installed_version(python: Path) -> str:
-    """The version of the engine that a Python has.
-
-    Raises:
-        OracleError: there is no such program, or it has no vLLM.
-    """
+    """The version of the engine that a Python has."""
     try:
         found = subprocess.run(  # noqa: S603 - the user's own program
             [python, "-c", _ENGINE_VERSION], capture_output=True, text=True, check=False
@@ -133,11 +121,7 @@ def _name_vllm(root: Path, version: str) -> None:
 
 
 def _check_torch(python: Path, torch: str) -> None:
-    """Stop before anything large is downloaded if pip finds no torch for CPUs.
-
-    Raises:
-        OracleError.
-    """
+    """Stop before anything large is downloaded if pip finds no torch for CPUs."""
     remedy = (
         "Give pip an index with PyTorch's builds for CPUs (PIP_EXTRA_INDEX_URL), or an "
         "environment that has the engine (--python PATH)."

@@ -61,16 +61,7 @@ def free_port() -> int:
 
 
 class Engine:
-    """A running ``vllm serve``; leave the ``with`` statement to end it.
-
-    Args:
-        python: the engine's Python.
-        arguments: the arguments of ``vllm serve``.
-        environment: variables of its own.
-        directory: the directory in which it runs and writes its log.
-        port: the port that `arguments` name.
-        quickly: whether to fork its processes; not for a GPU.
-    """
+    """A running ``vllm serve``; leave the ``with`` statement to end it."""
 
     def __init__(
         self,
@@ -99,15 +90,7 @@ class Engine:
             )
 
     def wait(self, seconds: float, waiting: Callable[[float], None]) -> float:
-        """Wait until the engine answers; returns how long it took.
-
-        Args:
-            seconds: the longest time to wait.
-            waiting: a function to call now and then with the seconds that have passed.
-
-        Raises:
-            OracleError: the engine ended, or is not ready in time; with the end of its log.
-        """
+        """Wait until the engine answers; returns how long it took."""
         transport = Transport(Remote(self.url, timeout=2.0, connect_timeout=2.0))
         with contextlib.closing(transport):
             while True:

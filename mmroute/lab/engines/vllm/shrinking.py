@@ -96,16 +96,7 @@ _CLASS_DEFAULTS: Final[Mapping[str, Mapping[str, int]]] = {
 
 
 def shrink(files: ModelFiles, patterns: tuple[str, ...], into: Path) -> None:
-    """Make a copy of a model; its files are links, but for the configuration.
-
-    Args:
-        files: the model's files.
-        patterns: the files to take of a model that is not a directory of the user's.
-        into: the copy's directory. What stands there is replaced.
-
-    Raises:
-        ModelError: `missing_file`: the model has no configuration.
-    """
+    """Make a copy of a model; its files are links, but for the configuration."""
     shutil.rmtree(into, ignore_errors=True)
     into.mkdir(parents=True)
     own = files.commit is None and not files.renamed

@@ -51,22 +51,7 @@ def start_engine(
     events: str = "",
     say: Callable[[str], None],
 ) -> Started:
-    """Start an engine on a shrunken copy of a model.
-
-    Args:
-        model: a model directory, or a name of the Hugging Face Hub.
-        given: the engine's command line.
-        python: the Python of an environment that has vLLM.
-        directory: an empty directory for the copy, the log and the events' socket.
-        revision: the revision to fetch from the Hub.
-        quickly: whether to fork the engine's processes; not for a GPU.
-        events: the endpoint to which the engine binds its events; empty for a socket in
-            `directory`.
-        say: a function to call with each note before the engine is started.
-
-    Raises:
-        ModelError: the model cannot be had, or has no shrunken copy.
-    """
+    """Start an engine on a shrunken copy of a model."""
     patterns = (*TOKENIZER_FILES, *_PROCESSOR_FILES)
     files = find_model(model, revision=revision, patterns=patterns)
     string = given.model or model

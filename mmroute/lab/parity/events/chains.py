@@ -136,11 +136,7 @@ def stored_in(batches: Iterable[EventBatch]) -> Iterator[BlockStored]:
 
 
 def event_keys(keys: tuple[object, ...] | None) -> EventKeys:
-    """The extra keys of a block, as an event has them.
-
-    Raises:
-        EventsError: `malformed_events`.
-    """
+    """The extra keys of a block, as an event has them."""
     found: list[str | tuple[str, int]] = []
     for key in keys or ():
         match key:

@@ -60,15 +60,7 @@ def compare_announced(
     alone: bool = False,
     running: RunningEngine | None = None,
 ) -> Iterator[Finding]:
-    """Compare request by request.
-
-    Args:
-        model: the model with the settings to check.
-        all_announced: the requests in their order, with the events of each.
-        alone: whether these are all requests that the engine gets. Then every block that it stores
-            must be predicted, and the tokens that it takes from its cache.
-        running: the engine, as its server describes it; None if the server was not asked.
-    """
+    """Compare request by request."""
     comparison = _Comparison(model, alone=alone, running=running)
     yield from map(comparison.finding, all_announced)
 
@@ -133,11 +125,7 @@ class _Comparison:
         chain: Chain | None,
         reused: int | None,
     ) -> Iterator[Remedy]:
-        """The causes by which an answer to a request differs; none if it is the engine's.
-
-        Raises:
-            InexactError: the request has no block hashes.
-        """
+        """The causes by which an answer to a request differs; none if it is the engine's."""
         told = one.served.token_ids
         if told is not None and not np.array_equal(routing.token_ids, told):
             yield self._explainer.of_ids(request, routing, told)

@@ -51,14 +51,7 @@ _UNTOLD: Final = (
 
 
 class Explainer:
-    """Finds causes; those found for one request are tried first for the next one.
-
-    Args:
-        model: the model whose settings are checked.
-        chains: all announced blocks.
-        alone: whether all requests that the engine gets are known.
-        running: the engine, as its server describes it; None if the server was not asked.
-    """
+    """Finds causes; those found for one request are tried first for the next one."""
 
     def __init__(
         self,
@@ -109,13 +102,6 @@ class Explainer:
 
         If nothing was stored, any announced prompt may be the request's whose tokens are the same,
         such as one with another picture of that size: the one is taken that settings explain best.
-
-        Args:
-            request: the request.
-            routing: the answer to it.
-            chain: the announced prompt that is the request's; None if none is known to be.
-            batches: the events that came after the request.
-            told: whether the engine told the token IDs, which then are those of the answer.
         """
         stored = [number for e in stored_in(batches) for number in e.block_hashes]
         if chain is None and stored:
@@ -208,11 +194,7 @@ def _announced(chain: Chain, routing: Routing) -> bool:
 
 
 def _with_predicted_keys(chain: Chain, routing: Routing) -> Chain:
-    """The announced blocks with our extra keys, because the events do not have the engine's.
-
-    Raises:
-        InexactError: the extra keys are not known.
-    """
+    """The announced blocks with our extra keys, because the events do not have the engine's."""
     keys = predicted_keys(routing, chain.block_size)
     length = len(keys) * chain.block_size
     return replace(

@@ -59,11 +59,7 @@ def tagged(hashing: Hashes) -> bool:
 
 
 def predicted_keys(routing: Routing, block_size: int) -> Sequence[EventKeys]:
-    """The extra keys of each full block, as events have them.
-
-    Raises:
-        InexactError: the extra keys are not known.
-    """
+    """The extra keys of each full block, as events have them."""
     hashed = routing.extra_keys(block_size=block_size)
     return (event_extra_keys(hashed) or ()) if tagged(routing.hashing) else hashed
 
@@ -71,13 +67,7 @@ def predicted_keys(routing: Routing, block_size: int) -> Sequence[EventKeys]:
 def hashed_with(
     chain: Chain, first: HashedWith, lora_paths: Sequence[str] = ()
 ) -> HashedWith | None:
-    """The settings that give the hashes of a chain; None if none of those tried do.
-
-    Args:
-        chain: the announced blocks, with their extra keys.
-        first: the expected settings, which are tried first.
-        lora_paths: the possible paths of the chain's adapter.
-    """
+    """The settings that give the hashes of a chain; None if none of those tried do."""
     return next((w for w in _candidates(chain, first, lora_paths) if _makes(w, chain)), None)
 
 

@@ -34,15 +34,7 @@ def announced_by(
     *,
     salted: bool = True,
 ) -> Iterator[Announced]:
-    """Send requests, one after the other, and yield the events of each.
-
-    Args:
-        endpoint: the address of the engine's events.
-        cases: the requests.
-        generate: sends a request for one token.
-        salted: whether a request without a cache salt gets one of its own, so that none of its
-            blocks is cached.
-    """
+    """Send requests, one after the other, and yield the events of each."""
     expected = _Expected()
     with Subscriber(endpoint) as subscriber:
         _received(subscriber, _CONNECTING)

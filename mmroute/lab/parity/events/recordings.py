@@ -62,11 +62,7 @@ class _Meta(BaseModel):
 
 
 def read_recording(path: Path) -> tuple[RunningEngine | None, list[Announced]]:
-    """The engine of a file, if the file tells it, and the requests.
-
-    Raises:
-        MmrouteError: `missing_file`, `malformed_file`, naming the line.
-    """
+    """The engine of a file, if the file tells it, and the requests."""
     found: list[Announced] = []
     running = None
     for _, where, value in json_objects(path):
@@ -86,16 +82,7 @@ def read_recording(path: Path) -> tuple[RunningEngine | None, list[Announced]]:
 def recorded(
     path: Path, all_announced: Iterable[Announced], running: RunningEngine | None
 ) -> Iterator[Announced]:
-    """Write requests and their events to a file, each before it is handed on.
-
-    Args:
-        path: the file.
-        all_announced: the requests with their events.
-        running: the engine as its server told of it; None if it did not.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+    """Write requests and their events to a file, each before it is handed on."""
     with path.open("w", encoding="utf-8") as file:
         if running is not None:
             told = {name: getattr(running, name) for name in _Meta.model_fields}

@@ -22,15 +22,7 @@ _SEED: Final = "PYTHONHASHSEED"
 def key_remedies(
     model: ResolvedModel, request: Request, routing: Routing, chain: Chain, engine_model: str
 ) -> Iterator[Remedy]:
-    """The causes by which the engine's extra keys differ from the predicted ones.
-
-    Args:
-        model: the model that predicted them.
-        request: the request.
-        routing: the answer to it.
-        chain: the announced blocks.
-        engine_model: the engine's model string from its server; empty if not known.
-    """
+    """The causes by which the engine's extra keys differ from the predicted ones."""
     names, salts = items_and_salts(chain)
     lora = None if routing.lora is None else routing.lora.name
     if chain.lora_name != lora:

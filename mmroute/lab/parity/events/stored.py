@@ -67,14 +67,6 @@ class EngineCache:
         """The difference between the blocks stored for a request and those predicted, or empty.
 
         Call it once the request's events were entered.
-
-        Args:
-            routing: the answer to the request.
-            batches: the events that came after the request.
-            alone: whether there were no other requests.
-
-        Raises:
-            InexactError: no hashes are predicted.
         """
         try:
             hashes = routing.block_hashes()

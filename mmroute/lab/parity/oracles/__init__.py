@@ -30,20 +30,7 @@ def find_oracle(
     served_model: str | None = None,
     api_key: str | None = None,
 ) -> Oracle:
-    """An oracle by its name, URL or path.
-
-    Args:
-        against: one of `ORACLES`, the URL of a server, or the path of a vector file.
-        model: a directory, a hub name, or the embedded model.
-        revision: a branch, tag or commit on the hub.
-        trust_remote_code: whether code that comes with the model may run.
-        served_model: the server's name for the model, if it serves several; else None.
-        api_key: the key for a server; None for no key.
-
-    Raises:
-        OracleError: there is no such oracle, or a library that it needs is missing.
-        ModelError: the model cannot be found, or no family spec matches it.
-    """
+    """An oracle by its name, URL or path."""
     if against.startswith(_SCHEMES):
         from mmroute.lab.parity.oracles.http import HttpOracle  # loads httpcore
 

@@ -27,11 +27,7 @@ class OracleError(MmrouteError):
 
 
 def validated(model: type[_Model], value: Mapping[str, Any], where: str) -> _Model:
-    """An object of a file, with its fields checked.
-
-    Raises:
-        OracleError: `malformed_file`, with the place and the fields.
-    """
+    """An object of a file, with its fields checked."""
     try:
         return model.model_validate(value)
     except ValidationError as error:
@@ -44,17 +40,7 @@ def answered(
     ranges: Sequence[Range] | None,
     features: Sequence[EmbedRuns | None] | None = None,
 ) -> Outcome:
-    """The outcome with token IDs, and with ranges by position if they are known.
-
-    Args:
-        token_ids: the expanded prompt.
-        ranges: the offset and length of each item, in any order; None if they are not known.
-        features: the runs of features of each range, in the same order. None for a range of which
-            they are not known, and where no range is.
-
-    Raises:
-        OverflowError: an ID is negative or does not fit into 32 bits.
-    """
+    """The outcome with token IDs, and with ranges by position if they are known."""
     ids = np.fromiter(token_ids, dtype=np.uint32)
     if ranges is None:
         return Outcome(token_ids=ids)
@@ -72,15 +58,7 @@ def refused(message: object) -> Outcome:
 
 
 def ask(call: Callable[[], Outcome], *no_refusals: type[Exception]) -> Outcome:
-    """The outcome of a call of other libraries, in which nearly any exception is a refusal.
-
-    Args:
-        call: the function to call.
-        no_refusals: exceptions that are not refusals, beside those for a lack of resources.
-
-    Raises:
-        UndecidedError: the call raised it, or an exception that is not a refusal.
-    """
+    """The outcome of a call of other libraries, in which nearly any exception is a refusal."""
     try:
         return call()
     except UndecidedError:
@@ -109,11 +87,7 @@ def given(request: Mapping[str, Any], *names: str) -> dict[str, Any]:
 
 
 def prompt_field(request: Mapping[str, Any]) -> str:
-    """The one field of ``messages``, ``prompt`` and ``prompt_token_ids`` that a request has.
-
-    Raises:
-        UndecidedError: the request does not have exactly one of them.
-    """
+    """The one field of ``messages``, ``prompt`` and ``prompt_token_ids`` that a request has."""
     found = given(request, "messages", "prompt", "prompt_token_ids")
     if len(found) != 1:
         raise UndecidedError(

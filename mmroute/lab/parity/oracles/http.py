@@ -74,18 +74,7 @@ class HttpOracle:
         api_key: str | None = None,
         timeout: float = 30.0,
     ) -> None:
-        """Ask a server for its version and model.
-
-        Args:
-            url: the URL of the server, as for `Remote`.
-            checked: the versions on which the family was checked.
-            served_model: the server's name for the model; None for its first model.
-            api_key: the key that is sent as a bearer token; None for no key.
-            timeout: the seconds for one request.
-
-        Raises:
-            OracleError: no server answers at the URL, or it does not serve the model.
-        """
+        """Ask a server for its version and model."""
         try:
             remote = Remote(url, api_key, timeout, connect_timeout=timeout)
         except ValueError as error:
@@ -122,11 +111,7 @@ class HttpOracle:
         raise UndecidedError("vLLM's routes hand token IDs back without the engine's checks")
 
     def generate(self, case: Case) -> Served:
-        """Request one token from the engine.
-
-        Raises:
-            UndecidedError: the request cannot be sent, or the response is not an engine's.
-        """
+        """Request one token from the engine."""
         request = case.request
         match prompt_field(request):
             case "messages":

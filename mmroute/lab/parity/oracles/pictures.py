@@ -43,11 +43,7 @@ def data_url(width: int, height: int) -> str:
 
 
 def pictures(images: object) -> list[Image.Image]:
-    """One picture for every entry of a request's `images`. They are shared, so do not change them.
-
-    Raises:
-        UndecidedError: an entry is not a size, or its picture would be too large or too thin.
-    """
+    """One picture for every entry of a request's `images`. They are shared: do not change them."""
     return [_picture(*size) for size in _sizes(images)]
 
 
@@ -56,10 +52,6 @@ def with_pictures(messages: object, images: object) -> Any:
 
     These are ``{"type": "image"}`` parts and links. A part with a data URL stays as it is. So do
     malformed parts, which the engine is to refuse.
-
-    Raises:
-        UndecidedError: sizes are missing or left over, a part links to audio or video, or
-            `pictures` raises it.
     """
     waiting = iter(_sizes(images))
     result = messages

@@ -82,11 +82,7 @@ class TransformersOracle:
         checked: Sequence[str] = (),
         trust_remote_code: bool = False,
     ) -> None:
-        """Load the processor. If it cannot be loaded, every request is undecided.
-
-        Raises:
-            OracleError: transformers is not installed.
-        """
+        """Load the processor. If it cannot be loaded, every request is undecided."""
         try:
             from transformers import AutoProcessor, ProcessorMixin  # large, and optional
         except ImportError as error:
@@ -207,11 +203,7 @@ class MistralCommonOracle:
     running = None
 
     def __init__(self, files: ModelFiles) -> None:
-        """Load the tokenizer.
-
-        Raises:
-            OracleError: tekken.json cannot be loaded.
-        """
+        """Load the tokenizer."""
         # This import is slow, and only these models need it.
         from mistral_common.protocol.instruct.validator import ValidationMode
         from mistral_common.tokens.tokenizers.mistral import MistralTokenizer

@@ -112,12 +112,7 @@ class VectorsOracle:
     """
 
     def __init__(self, path: Path) -> None:
-        """Read and check a file.
-
-        Raises:
-            MmrouteError: `missing_file`; `malformed_file`: the message names the line and the
-                field.
-        """
+        """Read and check a file."""
         lines = json_objects(path)
         _, where, first = next(lines)
         meta = validated(_Meta, first, where)
@@ -156,17 +151,7 @@ class VectorsOracle:
 def write_vectors(
     path: Path, report: Report, oracle: Oracle, fingerprints: Mapping[str, str]
 ) -> None:
-    """Write every decided case with the oracle's answer, in the format that `VectorsOracle` reads.
-
-    Args:
-        path: the path of the file to write.
-        report: the report of a validation.
-        oracle: the oracle of that validation.
-        fingerprints: the SHA-256 of each file of the model on which the answers depend.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+    """Write every decided case with the oracle's answer, as `VectorsOracle` reads them."""
     meta = {
         "kind": "meta",
         "model": report.model,
@@ -204,15 +189,7 @@ def _expected(answer: Outcome) -> dict[str, Any]:
 
 
 def check_recorded(model: ResolvedModel, path: Path) -> Check:
-    """Compare mmroute's answers with some of those in a file of vectors.
-
-    Args:
-        model: the model of the file.
-        path: the path of the file.
-
-    Raises:
-        MmrouteError: the file cannot be read.
-    """
+    """Compare mmroute's answers with some of those in a file of vectors."""
     oracle = VectorsOracle(path)
     cases = oracle.cases()
     compared = cases[:: max(1, -(-len(cases) // _MAX_CHECKED))]

@@ -104,11 +104,7 @@ class VllmEngine:
         *,
         trust_remote_code: bool = False,
     ) -> None:
-        """Let vLLM load a model's configuration, tokenizer and processor.
-
-        Raises:
-            OracleError: vLLM is not installed, or cannot load the model.
-        """
+        """Let vLLM load a model's configuration, tokenizer and processor."""
         _choose_platform()
         try:
             import vllm  # large, and not a dependency
@@ -150,12 +146,7 @@ class VllmEngine:
         self.input_processor._validate_lora = lambda *_: None  # noqa: SLF001 - adapters are only named here
 
     def enter(self, request: Mapping[str, Any]) -> tuple[Any, list[Any]]:
-        """A request as the scheduler gets it, and vLLM's placeholder ranges of its items.
-
-        Raises:
-            UndecidedError: no picture can be made for an image.
-            Exception: vLLM refuses the request; it uses many types.
-        """
+        """A request as the scheduler gets it, and vLLM's placeholder ranges of its items."""
         from vllm.lora.request import LoRARequest
         from vllm.sampling_params import SamplingParams
 
@@ -187,11 +178,7 @@ class VllmEngine:
         return self.renderer.process_for_engine(tokenized, time.time(), tok_params=parameters)
 
     def chat_prompt(self, request: Mapping[str, Any]) -> tuple[Any, Any]:
-        """The prompt of a chat as vLLM's renderer gives it, and the parameters of its encoding.
-
-        Raises:
-            Exception: vLLM refuses the request.
-        """
+        """The prompt of a chat as vLLM's renderer gives it, and the parameters of its encoding."""
         from vllm.renderers.params import merge_kwargs
         from vllm.utils.mistral import is_mistral_tokenizer
 
@@ -241,11 +228,7 @@ def _choose_platform() -> None:
 
 
 def engine_options(files: ModelFiles) -> dict[str, Any]:
-    """The options for a model that differ from vLLM's defaults.
-
-    Raises:
-        OracleError: vLLM cannot read the model's files.
-    """
+    """The options for a model that differ from vLLM's defaults."""
     model = str(files.root) if files.commit is None else files.name
     options: dict[str, Any] = {
         "model": model,

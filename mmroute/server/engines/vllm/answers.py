@@ -111,16 +111,7 @@ class GenerateRequest(TypedDict):
 
 
 def features_of(routing: Routing, mm_payload: str) -> Features | None:
-    """The hashes and ranges of the items, by modality and position; None if there are no items.
-
-    Args:
-        routing: the prompt.
-        mm_payload: the field of the request: ``tensors`` to have the items' metadata as well, which
-            is None where it is not known.
-
-    Raises:
-        InexactError: `image_identity_unknown`, `item_identity_unknown`.
-    """
+    """The hashes and ranges of the items, by modality and position; None if there are no items."""
     if not routing.placeholders:
         return None
     hashes, ranges = hashes_and_ranges(routing)

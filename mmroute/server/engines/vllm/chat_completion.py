@@ -57,11 +57,7 @@ def check_chat(chat: ChatCompletionRequest, call: Call) -> None:
 
 
 def chat_routing(chat: ChatCompletionRequest, call: Call) -> Routing:
-    """The routing of the prompt, which all fields of the body may change.
-
-    Raises:
-        BodyError: vLLM refuses the request, or it has no exact answer.
-    """
+    """The routing of the prompt, which all fields of the body may change."""
     model = call.model
     forwarded = _forwarded_ids(chat, call)
     if forwarded is not None:
@@ -77,16 +73,7 @@ def chat_routing(chat: ChatCompletionRequest, call: Call) -> Routing:
 def chat_answer(
     chat: ChatCompletionRequest, call: Call, answer_of: Callable[[Routing, Call], GenerateRequest]
 ) -> Reply:
-    """The answer to a chat. With `text_prefix` it may have only the tokens before the first item.
-
-    Args:
-        chat: the chat.
-        call: the model to ask, and the options that the operator set.
-        answer_of: returns the body of the answer for a routing.
-
-    Raises:
-        BodyError: vLLM refuses the request, or it has no exact answer.
-    """
+    """The answer to a chat. With `text_prefix` it may end before the first item."""
     try:
         routing = chat_routing(chat, call)
         answer = answer_of(routing, call)
@@ -149,11 +136,7 @@ def describe_to_parser(answer: GenerateRequest, kwargs: Mapping[str, Any]) -> No
 
 
 def _offsets(chat: ChatCompletionRequest, call: Call) -> list[tuple[int, int]] | None:
-    """The start and end of each token in the rendered text, in characters.
-
-    Returns:
-        None for a chat with items or without a template, and for tokenizers without offsets.
-    """
+    """The start and end of each token in the rendered text, in characters."""
     model = call.model.model
     if model.chat.templates is None:
         return None

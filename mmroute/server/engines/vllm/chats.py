@@ -11,17 +11,7 @@ from mmroute.server.engines.vllm.rendering import exact
 
 
 def exact_chat(chat: ChatFields, call: Call, *, limited: bool) -> Routing:
-    """The exact answer to a chat.
-
-    Args:
-        chat: the chat.
-        call: the model to ask, and the options that the operator set.
-        limited: whether to refuse a prompt longer than the context. One that is only counted
-            (``/tokenize``), or cut afterwards, is not refused.
-
-    Raises:
-        ApiError: vLLM refuses the request, or it has no exact answer.
-    """
+    """The exact answer to a chat."""
     rules = call.model.chats
     if not rules.harmony:
         rules.check_template(chat)

@@ -27,11 +27,6 @@ def cost_beside_files(size: int, urls: Iterable[object], base64: Iterable[object
     """The cost of a body in which some texts are the contents of files or links to files.
 
     Base64 has ASCII characters only. Any other content is not decoded, and counts as text.
-
-    Args:
-        size: the size of the body, in bytes.
-        urls: the links and data URLs.
-        base64: the contents of files without the head of a data URL.
     """
     links, contents = 0, [*base64]
     for url in urls:

@@ -29,11 +29,7 @@ _MAY_THINK: Final = {
 
 
 def tagged(structured: Mapping[str, Any]) -> dict[str, Any]:
-    """The `structured_outputs` of sampling parameters, with every constraint made a structural tag.
-
-    Raises:
-        ApiError: 400; 422 `unsupported_field`: a structural tag, or a grammar that is not EBNF.
-    """
+    """The `structured_outputs` of sampling parameters, each constraint a structural tag."""
     if structured["json_object"] is False:  # a constraint by its presence, and yet none
         return {**structured}
     content = _content(structured)

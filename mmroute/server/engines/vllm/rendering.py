@@ -25,9 +25,6 @@ def rendered(
     """The answer for one prompt, without the fields that only chats or only completions have.
 
     With `Call.tokens_only` it has the keys `token_ids` and `features`, and those of hashes.
-
-    Raises:
-        ApiError: a value of sampling parameters is refused; hashes or identities are not known.
     """
     model, ids = call.model, routing.token_ids
     try:
@@ -82,22 +79,14 @@ def request_id_of(prefix: str, request: GenerationRequest, call: Call) -> str:
 
 
 def exact(routing: Routing, options: ApiOptions) -> Routing:
-    """Check that a routing is exact, and return it.
-
-    Raises:
-        ApiError: the routing is inexact.
-    """
+    """Check that a routing is exact, and return it."""
     if routing.reason is not None:
         raise of_reason(routing.reason, options.advice.get(routing.reason, routing.message))
     return routing
 
 
 def route_ids(model: LoadedModel, request: GenerationRequest, ids: list[int] | TokenIds) -> Routing:
-    """The routing of a prompt that consists of these token IDs.
-
-    Raises:
-        ApiError: 400: there are more IDs than the context holds.
-    """
+    """The routing of a prompt that consists of these token IDs."""
     if len(ids) > model.max_model_len:
         message = f"{len(ids)} tokens do not fit the context of {model.max_model_len}"
         raise of_reason(Reason.PROMPT_TOO_LONG, message)

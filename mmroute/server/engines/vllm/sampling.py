@@ -66,13 +66,7 @@ def sampling_defaults(config: Mapping[str, Any]) -> SamplingDefaults:
 def sampling_params(
     request: GenerationRequest, defaults: SamplingDefaults, left: int
 ) -> dict[str, Any]:
-    """The `sampling_params` of an answer, in vLLM's order of fields.
-
-    Args:
-        request: the validated request.
-        defaults: the model's defaults.
-        left: the number of tokens that the context has room for behind the prompt.
-    """
+    """The `sampling_params` of an answer, in vLLM's order of fields."""
     plain = _plain(request, defaults, left)
     if plain is not None:
         return {**plain, "max_tokens": left}

@@ -20,9 +20,6 @@ def text_prefix(model: ResolvedModel, request: Request) -> TokenIds | None:
     first placeholder stay as they are. That holds where a placeholder is one token (other rules
     change the text around it), and where every item has a placeholder (otherwise the engine
     encodes the prompt again).
-
-    Returns:
-        The IDs; None if they are not known.
     """
     if not model.placement.keeps_prefix:
         return None
@@ -45,11 +42,7 @@ def text_prefix(model: ResolvedModel, request: Request) -> TokenIds | None:
 
 
 def rendered_chat(model: ResolvedModel, request: Request) -> tuple[ParsedChat, Rendered]:
-    """A parsed chat, and the prompt that the engine renders from it before it places items.
-
-    Raises:
-        InexactError: the engine refuses the chat, or it is not covered.
-    """
+    """A parsed chat, and the prompt that the engine renders from it before it places items."""
     request = model.engine.accept(request, model.chat)
     chat = model.chat.read(request)
     return chat, model.chat.render(chat, {}, request)

@@ -73,9 +73,6 @@ def _copied(message: CountedMessage) -> CountedMessage:
     """A message as Harmony gets it, without the nulls that the API's schema takes.
 
     Source: vLLM ``entrypoints/serve/tokenize/protocol.py`` (`to_chat_completion_request`).
-
-    Raises:
-        ApiError: 422 `unsupported_field`: vLLM loses parts that are to be read later.
     """
     if message.get("content") is None:
         return message

@@ -30,11 +30,7 @@ _Ids = TypeVar("_Ids", list[int], TokenIds)
 
 
 def truncated_ids(request: GenerationRequest, ids: _Ids, max_model_len: int) -> _Ids:
-    """Token IDs, cut on the left unless the request asks for the right.
-
-    Raises:
-        ApiError: 400: the request asks to keep more than the context holds.
-    """
+    """Token IDs, cut on the left unless the request asks for the right."""
     if request.truncate_prompt_tokens is None:
         return ids
     limit = _limit(request.truncate_prompt_tokens, max_model_len)
@@ -46,18 +42,7 @@ def truncated_ids(request: GenerationRequest, ids: _Ids, max_model_len: int) -> 
 def truncated_text(
     request: GenerationRequest, routing: Routing, loaded: LoadedModel, *, special_tokens: bool
 ) -> Routing:
-    """The prompt of a text, cut as the tokenizer cuts it if the request asks for a cut.
-
-    Args:
-        request: the request.
-        routing: the routing of the prompt before the cut.
-        loaded: the model.
-        special_tokens: whether the prompt has the special tokens that the tokenizer adds.
-
-    Raises:
-        ApiError: 400: the request asks to keep no tokens, or more than the context holds; 422
-            `unsupported_field`.
-    """
+    """The prompt of a text, cut as the tokenizer cuts it if the request asks for a cut."""
     length = request.truncate_prompt_tokens
     if length is None:
         return routing
