@@ -46,7 +46,7 @@ class PageHashes(Digests):
     """The hashes of a prompt's full pages, in their order. Immutable.
 
     Attributes:
-        hashes: one for each page, 32 bytes.
+        hashes: one for each page, of 8 bytes or more.
         page_size: the number of tokens in a page.
     """
 

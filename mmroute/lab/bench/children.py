@@ -49,7 +49,7 @@ class Build:
 
 def this_build(fast_paths: Mapping[str, Any], name: str = "") -> Build:
     """The build that is running, with other settings."""
-    return Build(name, sys.executable, str(Path(__file__).parents[2]), fast_paths)
+    return Build(name, sys.executable, str(Path(__file__).parents[3]), fast_paths)
 
 
 class Child:
