@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final
 from mmroute.cli.arguments import EVENT_ENDPOINTS, Commands, add_command, image_links, require_extra
 from mmroute.cli.engine_options import adopted_backend, ask_running
 from mmroute.cli.output import EXIT_FAILURE, failed, say
-from mmroute.engines.vllm.settings import VllmSettings
+from mmroute.engine import EngineSettings
+from mmroute.engines.vllm.settings import as_vllm
 from mmroute.reuse.fast_paths import FastPaths
 from mmroute.server.cli.serve_config import configured, misspelt
 from mmroute.server.cli.serve_options import serve_arguments
@@ -112,9 +113,9 @@ def _sources(arguments: argparse.Namespace) -> list[ModelSource]:
                 engine, arguments.engine_api_key, engine_args, own(arguments.engine_config)
             )
             backend = adopted_backend(running, backend)
-        settings = VllmSettings.from_args(engine_args, config=own(arguments.engine_config))
+        settings = EngineSettings.from_args(engine_args, config=own(arguments.engine_config))
         if arguments.hash_seed is not None:
-            settings = dataclasses.replace(settings, hash_seed=arguments.hash_seed)
+            settings = dataclasses.replace(as_vllm(settings), hash_seed=arguments.hash_seed)
         if one and settings.served_names and names == (argument,):
             names = settings.served_names
         model_id, events = own(arguments.model_id), own(arguments.events)
