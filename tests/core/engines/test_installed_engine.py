@@ -7,7 +7,6 @@ import io
 import json
 import re
 import sys
-import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from hashlib import sha256
@@ -17,6 +16,7 @@ from typing import Any, Final, TypeAlias
 
 import pytest
 from command_line import run
+from installed import describe_project
 from paths import ROOT
 from PIL import Image
 from toy_engine.settings import ToySettings
@@ -70,18 +70,7 @@ def add_site(site: str) -> None:
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
     """Calls a function in a process in which the toy is installed, as pip would do it."""
     site = tmp_path_factory.mktemp("site")
-    info = site / "toy_engine-1.0.dist-info"
-    info.mkdir()
-    project = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]
-    (info / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
-    )
-    points = [
-        line
-        for group, entries in project["entry-points"].items()
-        for line in (f"[{group}]", *(f"{name} = {at}" for name, at in entries.items()))
-    ]
-    (info / "entry_points.txt").write_text("\n".join(points) + "\n")
+    describe_project(site, PROJECT)
     pool = ProcessPoolExecutor(1, get_context("spawn"), initializer=add_site, initargs=(str(site),))
     with pool:
         yield lambda function, *arguments: pool.submit(function, *arguments).result()

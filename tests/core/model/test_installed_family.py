@@ -7,11 +7,11 @@ import os
 import shutil
 import subprocess
 import sys
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from installed import describe, describe_project
 from paths import ROOT
 from small_models import Files
 
@@ -23,18 +23,7 @@ EXAMPLE = ROOT / "examples" / "acme_family"
 def install(site: Path) -> None:
     """What pip does with the example: the package, and what its metadata says."""
     shutil.copytree(EXAMPLE / "acme_family", site / "acme_family")
-    project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    info = site / "acme_family-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: 1.0\n"
-    )
-    lines = [
-        line
-        for group, points in project["entry-points"].items()
-        for line in (f"[{group}]", *(f"{name} = {value}" for name, value in points.items()))
-    ]
-    (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
+    describe_project(site, EXAMPLE / "pyproject.toml")
 
 
 def mmroute(site: Path, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
@@ -77,13 +66,11 @@ def test_an_installed_family_answers(tmp_path: Path, acme: Path) -> None:
 def test_a_family_of_a_known_grid_and_layout_is_one_spec_file(tmp_path: Path, acme: Path) -> None:
     """Tiles in the text of Idefics 3, with other words: no line of code."""
     site = tmp_path / "site"
-    package, info = site / "one_spec", site / "one_spec-1.0.dist-info"
-    for directory in (package, info):
-        directory.mkdir(parents=True)
+    package = site / "one_spec"
+    package.mkdir(parents=True)
     (package / "__init__.py").write_text("")
     (package / "one.toml").write_text(_ONE_SPEC)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: one-spec\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[mmroute.specs]\none = one_spec\n")
+    describe(site, "one-spec", {"mmroute.specs": {"one": "one_spec"}})
     line = {
         "prompt": "<|image_pad|>",
         "images": [{"width": 200, "height": 100}],
@@ -98,17 +85,17 @@ def test_a_family_of_a_known_grid_and_layout_is_one_spec_file(tmp_path: Path, ac
 
 def test_an_installed_chat_renderer(tmp_path: Path, acme: Path) -> None:
     site = tmp_path / "site"
-    package, info = site / "one_chat", site / "one_chat-1.0.dist-info"
-    for directory in (package, info):
-        directory.mkdir(parents=True)
+    package = site / "one_chat"
+    package.mkdir(parents=True)
     (package / "__init__.py").write_text(_ONE_CHAT)
     spec = _ONE_SPEC.replace(
         "[image]", '[chat]\nrenderer = "shout"\nvalues.mark = "!"\n\n[image]', 1
     )
     (package / "one.toml").write_text(spec)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: one-chat\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(
-        "[mmroute.specs]\none = one_chat\n[mmroute.chats]\nshout = one_chat:shout\n"
+    describe(
+        site,
+        "one-chat",
+        {"mmroute.specs": {"one": "one_chat"}, "mmroute.chats": {"shout": "one_chat:shout"}},
     )
     lines = [{"messages": [{"role": "user", "content": "a b"}]}, {"prompt": "A B!"}]
     done = mmroute(site, "tokens", str(acme), stdin="\n".join(map(json.dumps, lines)))
