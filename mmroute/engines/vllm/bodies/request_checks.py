@@ -17,6 +17,7 @@ from mmroute.requests.request import check_cache_salt
 
 _Body: TypeAlias = dict[str, Any]
 
+_MOST_PROMPTS: Final = 1024  # each costs an answer, so this bounds what a body may cost as well
 _COMPLETION_TOKENS: Final = 16
 
 
@@ -43,8 +44,17 @@ def check_chat(body: _Body) -> None:
 
 def check_completion(body: _Body) -> None:
     """Check a completion, and fill in the defaults that depend on other fields."""
+    prompt, embeds = body.get("prompt"), body.get("prompt_embeds")
+    for name, value in (("prompt", prompt), ("prompt_embeds", embeds)):
+        if isinstance(value, list) and value and not isinstance(value[0], int):
+            require(
+                len(value) <= _MOST_PROMPTS,
+                f"{name} list length {len(value)} exceeds the maximum allowed count of "
+                f"{_MOST_PROMPTS}.",
+                name,
+            )
     require(
-        body.get("prompt") not in (None, "") or body.get("prompt_embeds") not in (None, []),
+        prompt not in (None, "") or embeds not in (None, []),
         "Either prompt or prompt_embeds must be provided and non-empty.",
         "prompt",
     )
