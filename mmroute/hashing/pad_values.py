@@ -55,6 +55,7 @@ def pad_value(image_hash: int) -> int:
 def pad_value_ids(token_ids: TokenIds, ranges: Iterable[tuple[PlaceholderRange, int]]) -> TokenIds:
     """The expanded prompt with `pad_value` at every feature position, shape (n,).
 
+    >>> import numpy as np
     >>> prompt = np.array([1, 10, 10, 12, 4], dtype=np.uint32)
     >>> image = PlaceholderRange(0, 1, 3, ((True, 2), (False, 1)))
     >>> pad_value_ids(prompt, [(image, 5)]).tolist()
