@@ -117,12 +117,12 @@ class MediaResolver:
             if (found := self.values.find(name, lookup)) != token_id:
                 self.values.note(f"{modality}s", "refused", f"the ID of {name} is {found}")
                 return False
-        if not spec.processors or spec.whatever_named:
-            return True
         self._check_class(spec)
         return True
 
     def _check_class(self, spec: MediaSpec) -> None:
+        if not spec.processors or spec.whatever_named:
+            return
         part = find_processor(spec.processors[0]).part
         named = named_processor(self.files, part)
         untyped = self.files.object("config.json").get("model_type") in spec.untyped
@@ -141,9 +141,7 @@ class MediaResolver:
         """Refuse a class that transformers does not have: the engine does not start with it."""
         named = named_processor(self.files, "video_processor")
         video = self.family.video
-        if video is None or not video.processors or video.whatever_named:
-            return
-        if named is not None and not is_video_processor(named):
+        if video is not None and named is not None and not is_video_processor(named):
             self._check_class(video)
 
     def _media_rules(self, modality: Modality, spec: MediaSpec, plan: CachePlan) -> MediaRules:
