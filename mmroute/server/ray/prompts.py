@@ -23,7 +23,7 @@ class NoRoutingError(Exception):
     """A request has no exact routing.
 
     Attributes:
-        reason: a `Reason`, or the kind of the error if the engine's schema refuses the body.
+        reason: a `Reason`, or the kind of the server's error, such as for an unknown model.
     """
 
     def __init__(self, reason: str, message: str) -> None:

@@ -74,8 +74,8 @@ def test_the_engines_own_token_ids(small_model: Callable[[str], Path]) -> None:
     [
         ({"messages": [{"role": "user", "content": [LINK]}]}, "image_size_unknown", False),
         ({"prompt": "Hi", "model": "m:lora"}, "NotFoundError", True),
-        ({"messages": HI, "chat_template": "x"}, "BadRequestError", True),
-        ({"messages": 7}, "BadRequestError", True),
+        ({"messages": HI, "chat_template": "x"}, "invalid_request", True),
+        ({"messages": 7}, "invalid_request", True),
         ({"prompt": "Hi", "suffix": "x"}, "unsupported_field", True),
     ],
 )  # fmt: skip

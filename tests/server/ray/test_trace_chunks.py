@@ -17,7 +17,7 @@ from command_line import run
 from compare_routers import cluster
 from traces.make_trace import Parameters, make_trace
 
-from mmroute.server.ray import trace_chunks
+from mmroute.lab.traces import trace_chunks
 
 pytestmark = [pytest.mark.process, pytest.mark.filterwarnings("ignore")]  # those of Ray
 
