@@ -15,21 +15,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from mmroute.errors import item_refused
-from mmroute.geometry.grid import CachePlan, Count, MergedFrames, MergedPatches, OneByOne
+from mmroute.geometry.grid import CachePlan, Count, MergedFrames, MergedPatches
 from mmroute.requests.items import ImageSize, VideoSize
 
 
 @dataclass(frozen=True, slots=True)
-class AspectPatches(OneByOne[ImageSize]):
+class AspectPatches(MergedPatches):
     """Resizes an image to the patch grid that is closest to its aspect ratio."""
 
-    patch_size: int
-    merge_size: int
-    counted_merge_size: int
-    max_image_tokens: int
+    max_tokens: int
+    counted_merge_size: int | None = None
+    searches_nearest: bool = False
+    sorts_ties: bool = False
 
     def largest_item(self, _: CachePlan) -> int:
-        return self.max_image_tokens
+        return self.max_tokens
 
     def patches(self, image: ImageSize) -> tuple[int, int, int]:
         rows, columns = self._best(image)
@@ -37,28 +37,15 @@ class AspectPatches(OneByOne[ImageSize]):
 
     def count(self, image: ImageSize) -> Count:
         patches = math.prod(self.patches(image))
-        return Count(whole=patches // self.counted_merge_size**2)
+        return Count(whole=patches // (self.counted_merge_size or self.merge_size) ** 2)
 
     def _best(self, image: ImageSize) -> tuple[int, int]:
-        side = self.patch_size * self.merge_size
-        exact = _within(image.height / side, image.width / side, self.max_image_tokens)
-        best = _least_distorted(*exact, image.height / image.width, self.max_image_tokens)
+        side, most = self.factor, self.max_tokens
+        if self.searches_nearest:
+            return _nearest(image.height, image.width, side, most, sorts_ties=self.sorts_ties)
+        exact = _within(image.height / side, image.width / side, most)
+        best = _least_distorted(*exact, image.height / image.width, most)
         return best or (max(1, round(exact[0])), max(1, round(exact[1])))
-
-
-@dataclass(frozen=True, slots=True)
-class NearestPatches(MergedPatches):
-    """Counts the patch grid closest to an image's aspect ratio, or the nearest within the limit."""
-
-    max_tokens: int
-    sorts_ties: bool = False
-
-    def largest_item(self, _: CachePlan) -> int:
-        return self.max_tokens
-
-    def count(self, image: ImageSize) -> Count:
-        tokens = _nearest(image.height, image.width, self.factor, self.max_tokens, self.sorts_ties)
-        return Count(whole=tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +73,7 @@ class NearestFrames(MergedFrames):
             taken = [taken[at] for at in np.linspace(0, held - 1, count, dtype=int)]
         times = [index / frames.fps for index in taken[::group]]
         groups = max(1, len(taken) // group)
-        tokens = _nearest(video.height, video.width, self.factor, self.max_tokens)
+        tokens = math.prod(_nearest(video.height, video.width, self.factor, self.max_tokens))
         return Count(groups, 1, tokens, times=tuple(times[:groups]))
 
 
@@ -115,19 +102,21 @@ def _least_distorted(
     return min(grids, key=lambda grid: abs(grid[0] / grid[1] - aspect), default=None)
 
 
-def _nearest(height: int, width: int, side: int, most: int, sorts_ties: bool = False) -> int:
-    """Tokens of the grid of the closest aspect, or else of the nearest one within the limit."""
+def _nearest(
+    height: int, width: int, side: int, most: int, *, sorts_ties: bool = False
+) -> tuple[int, int]:
+    """The grid of the closest aspect, or else the nearest one within the limit."""
     rows, columns = _within(height / side, width / side, most)
     if rows * columns < 1:
         rows, columns = _of_area(rows, columns, 1)
     best = _least_distorted(rows, columns, height / width, most, sorts_ties=sorts_ties)
     if best is not None:
-        return best[0] * best[1]
+        return best
     all_rows = np.arange(1, most + 1)
     all_columns = np.clip(round(columns), 1, most // all_rows)
     distances = ((all_rows - rows) * side) ** 2 + ((all_columns - columns) * side) ** 2
     nearest = int(np.argmin(distances))
-    return int(all_rows[nearest] * all_columns[nearest])
+    return int(all_rows[nearest]), int(all_columns[nearest])
 
 
 def _around(length: float) -> tuple[int, int]:

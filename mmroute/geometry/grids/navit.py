@@ -9,15 +9,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final
 
 from mmroute.errors import image_refused
 from mmroute.geometry.grid import CachePlan, Count, MergedPatches
 from mmroute.requests.items import ImageSize
-
-_LARGEST: Final = ImageSize(3000, 3000)
-_PLANNED: Final = ImageSize(1024, 1024)
-_MOST_PER_SIDE: Final = 511
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +23,12 @@ class Navit(MergedPatches):
     max_patches_per_side: int
     fixed_tokens: int | None = None
     planned_by_sides: bool = False
+    planned_side: int = 3000
+    refuses_long_sides: bool = False
 
     def largest_item(self, _: CachePlan) -> int:
         if not self.planned_by_sides:
-            return self._tokens(_LARGEST)
+            return self._tokens(ImageSize(self.planned_side, self.planned_side))
         patch, most = self.patch_size, self.max_patches_per_side
         sides = [min((patches + 1) * patch - 1, most * patch) for patches in range(most + 1)]
         return max(
@@ -45,44 +42,24 @@ class Navit(MergedPatches):
         return 1, rows * self.merge_size, columns * self.merge_size
 
     def count(self, image: ImageSize) -> Count:
-        return Count(whole=self._tokens(image))
+        return Count(whole=self.fixed_tokens) if self.fixed_tokens else Count(*self._grid(image))
 
     def _tokens(self, image: ImageSize) -> int:
-        return self.fixed_tokens or math.prod(self._grid(image))
+        return self.count(image).total
 
     def _grid(self, image: ImageSize) -> tuple[int, int]:
         """Rows and columns of padded tokens."""
         patch, longest = self.patch_size, self.max_patches_per_side * self.patch_size
-        patches = max(1.0, image.width // patch) * max(1.0, image.height // patch)
-        scale = min(
-            1.0,
-            math.sqrt(self.max_patches / patches),
-            longest / image.width,
-            longest / image.height,
-        )
-        width = min(max(1, int(image.width * scale)), longest)
-        height = min(max(1, int(image.height * scale)), longest)
+        least = 0 if self.refuses_long_sides else 1
+        patches = max(least, image.width // patch) * max(least, image.height // patch)
+        scale = math.sqrt(self.max_patches / patches) if patches > self.max_patches else 1.0
+        if not self.refuses_long_sides:
+            scale = min(scale, longest / image.width, longest / image.height)
+        width, height = (max(least, int(side * scale)) for side in (image.width, image.height))
         factor = self.factor
+        if not self.refuses_long_sides:
+            width, height = min(width, longest), min(height, longest)
+        elif math.ceil(max(width, height) / factor) * self.merge_size > self.max_patches_per_side:
+            why = f"it has more than {self.max_patches_per_side} patches along a side"
+            raise image_refused(image, why)
         return math.ceil(height / factor), math.ceil(width / factor)
-
-
-@dataclass(frozen=True, slots=True)
-class ScaledPatches(MergedPatches):
-    """Shrinks an image to a number of patches, and pads it up to whole tokens: Kimi-VL."""
-
-    max_patches: int
-
-    def largest_item(self, _: CachePlan) -> list[ImageSize]:
-        return [_PLANNED]
-
-    def count(self, image: ImageSize) -> Count:
-        width, height = image.width, image.height
-        patches = (width // self.patch_size) * (height // self.patch_size)
-        if patches > self.max_patches:
-            scale = math.sqrt(self.max_patches / patches)
-            width, height = int(width * scale), int(height * scale)
-        factor = self.factor
-        columns, rows = -(-width // factor), -(-height // factor)
-        if max(columns, rows) * self.merge_size > _MOST_PER_SIDE:
-            raise image_refused(image, f"it has more than {_MOST_PER_SIDE} patches along a side")
-        return Count(rows, columns)

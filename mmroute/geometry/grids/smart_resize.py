@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final, Literal, Protocol, TypeAlias
 
 from mmroute.errors import InexactError, Reason, image_refused
@@ -28,7 +28,6 @@ ShortSides: TypeAlias = Literal["kept", "enlarged", "enlarged_in_turn", "clipped
 MAX_ASPECT: Final = 200
 """One side of an image is at most so many times the other."""
 _CODE: Final = 8  # pixels along one side of a code of Emu3
-_LEAST_PART: Final = 4  # of a token's side that a side of Dots3 Note's images has at least
 _MOST_PIXELS: Final = 1 << 28  # 3 GB of numbers; Pillow reads no file of so many
 
 
@@ -64,8 +63,11 @@ class SmartResize(MergedPatches):
     counted_resized: bool = False
     row_ends: bool = False
     frame: bool = False
-    planned: Literal["area", "rectangle", "square", "squares", "request"] = "area"
+    shrinks_again: bool = False
+    refused_part: int = 0
+    planned: Literal["area", "pixels", "rectangle", "square", "squares", "request"] = "area"
     planned_side: int = 0
+    planned_pixels: int = 0
     refused_heights: tuple[int, ...] = ()
 
     def largest_item(self, _: CachePlan) -> Iterable[ImageSize] | int:
@@ -75,6 +77,8 @@ class SmartResize(MergedPatches):
         match self.planned:
             case "request":
                 return images
+            case "pixels":
+                return self.planned_pixels // factor**2
             case "area":
                 rows, columns = largest_rectangle(most)
                 images = [ImageSize(columns * factor, rows * factor)]
@@ -108,10 +112,16 @@ class SmartResize(MergedPatches):
     def _tokens(self, image: ImageSize) -> tuple[int, int]:
         """Rows and columns of tokens."""
         rows = columns = 0
+        least = self.factor // self.refused_part if self.refused_part else 0
+        if min(image.height, image.width) < least:
+            raise image_refused(image, f"a side is shorter than {least} pixels")
         if not self.resize:
             rows, columns = unresized(image, self.factor)
         if self.resize or self.counted_resized:
-            rows, columns = resized(image.height, image.width, self, frames=self.frames)
+            rows, columns = resized(
+                image.height, image.width, self,
+                frames=self.frames, shrinks_again=self.shrinks_again,
+            )  # fmt: skip
         return rows, columns
 
 
@@ -137,29 +147,6 @@ class CodedRows(SmartResize):
             height, width = rows * self.factor, columns * self.factor
         rows, columns = height // _CODE, width // _CODE
         return Count(rows, columns, whole=rows)
-
-
-@dataclass(frozen=True, slots=True)
-class RegrownResize(SmartResize):
-    """Resizes an image, and shrinks one again that was enlarged too far: Dots3 Note."""
-
-    least_rounded: int = 1
-    planned_pixels: int = field(kw_only=True)
-
-    def largest_item(self, _: CachePlan) -> int:
-        return self.planned_pixels // self.factor**2
-
-    def _tokens(self, image: ImageSize) -> tuple[int, int]:
-        factor = self.factor
-        if min(image.height, image.width) < factor // _LEAST_PART:
-            raise image_refused(image, f"a side is shorter than {factor // _LEAST_PART} pixels")
-        rows, columns = resized(image.height, image.width, self)
-        rounded = math.prod(max(1, round(side / factor)) for side in (image.height, image.width))
-        if rounded * factor**2 <= self.max_pixels < rows * columns * factor**2:
-            shrink = math.sqrt(rows * factor * columns * factor / self.max_pixels)
-            rows = max(1, math.floor(rows * factor / shrink / factor))
-            columns = max(1, math.floor(columns * factor / shrink / factor))
-        return rows, columns
 
 
 def largest_rectangle(most: int) -> tuple[int, int]:
@@ -222,6 +209,7 @@ def resized(
     frames: int = 1,
     counted: int = 0,
     as_they_are: bool = False,
+    shrinks_again: bool = False,
 ) -> tuple[int, int]:
     """Rows and columns of tokens of an image or a frame, by the numbers of a grid.
 
@@ -249,6 +237,7 @@ def resized(
         counted_frames=counted,
         least_rounded=by.least_rounded,
         least_shrunk=by.least_shrunk,
+        shrinks_again=shrinks_again,
     )
 
 
@@ -263,6 +252,7 @@ def smart_resize(
     counted_frames: int = 0,
     least_rounded: int = 0,
     least_shrunk: int = 1,
+    shrinks_again: bool = False,
 ) -> tuple[int, int]:
     """Rows and columns of tokens after the resize.
 
@@ -283,6 +273,10 @@ def smart_resize(
     elif volume < min_pixels:
         grow = math.sqrt(min_pixels / (frames * height * width))
         rows, columns = math.ceil(height * grow / factor), math.ceil(width * grow / factor)
+        if shrinks_again and (grown := rows * columns * unit) > max_pixels:
+            shrink = math.sqrt(grown / max_pixels)
+            rows = max(1, math.floor(rows * factor / shrink / factor))
+            columns = max(1, math.floor(columns * factor / shrink / factor))
     area = rows * columns * unit
     if not area:
         raise image_refused(f"{width}x{height}", "a side becomes 0")

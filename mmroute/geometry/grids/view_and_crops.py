@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Final
 
-from mmroute.geometry.grid import CachePlan, Count, OneByOne
+from mmroute.geometry.grid import CachePlan, Count
 from mmroute.geometry.grids.anyres import best_resolution
 from mmroute.geometry.grids.closest_tiles import closest_of, grids
 from mmroute.geometry.replacement import ModelContext
@@ -22,49 +22,41 @@ _MOST_CUT: Final = 2  # images of a request of DeepSeek-VL2
 
 
 @dataclass(frozen=True, slots=True)
-class ViewAndCrops(OneByOne[ImageSize]):
+class ViewAndCrops:
     """Counts a view of the whole image, its crops and a separator together."""
 
-    _most_crops: ClassVar = 6
     base_tokens: int
     crop_tokens: int
     crop_size: int
+    max_crops: int
+    planned_crops: tuple[int, int]
     row_ends: bool = True
+    cropped: bool = True
+    crops_alone: bool = False
 
-    def largest_item(self, _: CachePlan) -> list[ImageSize] | int:
-        """An image of four crops."""
-        return [ImageSize(2 * self.crop_size, 2 * self.crop_size)]
+    def largest_item(self, _: CachePlan) -> int:
+        columns, rows = self.planned_crops
+        return self._cut(ImageSize(self.crop_size * columns, self.crop_size * rows)).total
+
+    def counts(self, items: Sequence[ImageSize], _: ModelContext) -> Iterable[Count]:
+        cut = self.cropped and (len(items) == 1 or not self.crops_alone)
+        return map(self._cut, items) if cut else [self._view] * len(items)
 
     @property
-    def view(self) -> Count:
+    def _view(self) -> Count:
         """The count of an image that is not cut."""
         return Count(whole=self.base_tokens * (self.base_tokens + self.row_ends) + 1)
 
-    def count(self, image: ImageSize) -> Count:
+    def _cut(self, image: ImageSize) -> Count:
         if max(image.width, image.height) <= self.crop_size:
-            return self.view
-        columns, rows = closest_of(image, grids(_MIN_CROPS, self._most_crops), self.crop_size)
+            return self._view
+        columns, rows = closest_of(image, grids(_MIN_CROPS, self.max_crops), self.crop_size)
         across, down = columns * self.crop_tokens, rows * self.crop_tokens
-        return Count(down, across + self.row_ends, whole=self.view.whole)
+        return Count(down, across + self.row_ends, whole=self._view.whole)
 
     def crops(self, _: ImageSize, count: Count) -> tuple[int, int]:
         side = self.crop_tokens
         return max(1, count.rows // side), max(1, (count.columns - self.row_ends) // side)
-
-
-@dataclass(frozen=True, slots=True)
-class CropsOfOne(ViewAndCrops):
-    """Cuts an image into crops if it is alone in its request: Unlimited-OCR."""
-
-    _most_crops: ClassVar = 32
-    cropped: bool = True
-
-    def largest_item(self, _: CachePlan) -> int:
-        return self.count(ImageSize(self.crop_size, self.crop_size * self._most_crops)).total
-
-    def counts(self, items: Sequence[ImageSize], _: ModelContext) -> Iterable[Count]:
-        cut = self.cropped and len(items) == 1
-        return map(self.count, items) if cut else [self.view] * len(items)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mmroute import ImageSize
-from mmroute.geometry.grids.smart_resize import RegrownResize
+from mmroute.geometry.grids.smart_resize import SmartResize
 
 
 def test_only_an_image_that_was_enlarged_is_shrunk_a_second_time() -> None:
@@ -11,6 +11,6 @@ def test_only_an_image_that_was_enlarged_is_shrunk_a_second_time() -> None:
 
     vLLM 0.33.0 was asked of 187x7. The other follows from its code: a small square is enlarged.
     """
-    grid = RegrownResize(14, 2, min_pixels=12544, max_pixels=3136, planned_pixels=3136)
+    grid = SmartResize(14, 2, 12544, 3136, least_rounded=1, shrinks_again=True)
     assert grid.count(ImageSize(187, 7))[:2] == (1, 10)
     assert grid.count(ImageSize(30, 30))[:2] == (2, 2)
