@@ -118,6 +118,8 @@ class MediaResolver:
                 self.values.note(f"{modality}s", "refused", f"the ID of {name} is {found}")
                 return False
         self._check_class(spec)
+        if modality is Modality.VIDEO and self.family.image is not None:
+            self._check_class(self.family.image)  # of whose patches some videos are counted
         return True
 
     def _check_class(self, spec: MediaSpec) -> None:
