@@ -64,7 +64,7 @@ class BlockForm:
         if self.form is HashForm.DYNAMO:
             local, sequence = routing.dynamo_hashes(self.block_size)
             return {"local_hashes": local, "sequence_hashes": sequence}
-        hashes = routing.hashing.announced(routing, self.algorithm, self.block_size, self.seed)
+        hashes = routing.hashes(self.algorithm, block_size=self.block_size, seed=self.seed)
         written = hashes.event_ints() if self.form is HashForm.INT else hashes.hex()
         published = routing.hashing.settings.num_published(len(hashes))
         if published == len(hashes):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from mmroute.answering.placed_items import PlacedItem, nameless
 from mmroute.errors import InexactError, NoTokenIdsError, Reason
@@ -162,14 +162,10 @@ class Routing:
                 its seed at random (`RandomSeedError`, which is a ValueError as well).
             ValueError: there is no such algorithm, or `block_size` is no positive integer.
         """
-        return self.hashing.block_hashes(
-            self,
-            algorithm,
-            block_size=block_size,
-            seed=seed,
-            previous=previous,
-            reuse=self._hash_cache,
+        hashes = self.hashes(
+            algorithm, kind=BlockHashes, block_size=block_size, seed=seed, previous=previous
         )
+        return cast("BlockHashes", hashes)
 
     def page_hashes(self, page_size: int) -> PageHashes:
         """The hashes of the full pages of this prompt, as an engine with pages publishes them.
@@ -183,7 +179,38 @@ class Routing:
                 `unsupported_engine_setting` for an engine that has blocks in place of pages.
             ValueError: `page_size` is no positive integer.
         """
-        return self.hashing.page_hashes(self, page_size)
+        return cast("PageHashes", self.hashes(kind=PageHashes, block_size=page_size))
+
+    def hashes(
+        self,
+        algorithm: str | None = None,
+        *,
+        kind: type[BlockHashes | PageHashes] | None = None,
+        block_size: int | None = None,
+        seed: str | None = None,
+        previous: BlockHashes | None = None,
+    ) -> BlockHashes | PageHashes:
+        """The hashes that the engine publishes, of blocks or pages: see `block_hashes`.
+
+        `kind` refuses an engine that publishes others.
+        """
+        own = self.hashing.of_kind
+        if kind is not None and own is not None and own is not kind:
+            pages = own is PageHashes
+            raise InexactError(
+                Reason.UNSUPPORTED_ENGINE_SETTING,
+                f"the engine hashes {'pages' if pages else 'blocks'}: "
+                f"Routing.{'page_hashes' if pages else 'block_hashes'}. For the hashes of another "
+                "engine, name it as backend",
+            )
+        return self.hashing.of(
+            self,
+            algorithm=algorithm,
+            block_size=block_size,
+            seed=seed,
+            previous=previous,
+            cache=self._hash_cache,
+        )
 
     def dynamo_hashes(self, block_size: int | None = None) -> DynamoHashes:
         """The hashes by which Dynamo's router looks this prompt up; they cover `pad_value_ids`.

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol
 
 from mmroute.errors import BlockSizeWarning, InexactError, ModelIdWarning, Reason
 from mmroute.hashing.algorithms import Algorithm
@@ -40,11 +40,6 @@ class HashedPrompt(Protocol):
 
     def hashed_items(self) -> list[HashedItem]:
         """The items, as block hashes cover them."""
-
-    def block_hashes(
-        self, algorithm: str | None, *, block_size: int | None, seed: str | None
-    ) -> BlockHashes:
-        """The hashes of its full blocks."""
 
     def placed_hashes(self) -> list[tuple[PlaceholderRange, ImageHash]]:
         """The range and the image hash of each item."""
@@ -144,39 +139,35 @@ class Hashes(Protocol):
     """The functions by which one version of an engine hashes prompts. Immutable."""
 
     @property
+    def of_kind(self) -> type[BlockHashes | PageHashes] | None:
+        """Whether the engine hashes blocks or pages; None if it refuses both."""
+
+    @property
     def settings(self) -> HashSettings:
         """The values on which the hashes depend besides the request."""
 
     def with_settings(self, settings: HashSettings) -> Hashes:
         """The same hashes with other values of `settings`."""
 
-    def block_hashes(
+    def of(
         self,
         prompt: HashedPrompt,
-        algorithm: str | None,
         *,
+        algorithm: str | None,
         block_size: int | None,
         seed: str | None,
         previous: BlockHashes | None,
-        reuse: HashCache | None,
-    ) -> BlockHashes:
-        """See `Routing.block_hashes`; None stands for the value in `settings`.
+        cache: HashCache | None,
+    ) -> BlockHashes | PageHashes:
+        """The hashes that the engine publishes; see `Routing.block_hashes`. They are `of_kind`.
 
-        If `previous` is None, the cache `reuse` is looked in.
+        None stands for the value in `settings`. If `previous` is None, the cache is looked in.
         """
 
     def extra_keys(
         self, prompt: HashedPrompt, block_size: int | None
     ) -> tuple[tuple[Any, ...] | None, ...]:
-        """See `Routing.extra_keys`. The errors are those of `block_hashes`."""
-
-    def page_hashes(self, prompt: HashedPrompt, page_size: int) -> PageHashes:
-        """See `Routing.page_hashes`."""
-
-    def announced(
-        self, prompt: HashedPrompt, algorithm: str | None, block_size: int | None, seed: str | None
-    ) -> BlockHashes | PageHashes:
-        """The hashes that the engine publishes: of blocks, or of pages of `block_size` tokens."""
+        """See `Routing.extra_keys`. The errors are those of `of`."""
 
     def item_hash(self, identity: str) -> ImageHash:
         """The number by which routers know an item of this identity."""
@@ -193,17 +184,18 @@ class RefusedHashes:
 
     settings: HashSettings
     why: str
+    of_kind: ClassVar = None
     item_hash = staticmethod(image_hash)
 
     def with_settings(self, settings: HashSettings) -> Hashes:
         return replace(self, settings=settings)
 
-    def block_hashes(self, prompt: HashedPrompt, *_args: object, **_kwargs: object) -> NoReturn:
+    def of(self, prompt: HashedPrompt, *_args: object, **_how: object) -> NoReturn:
         """Raise `unsupported_engine_setting`, or the reason why the prompt is inexact."""
         _ = prompt.token_ids  # raises for an inexact one
         raise InexactError(Reason.UNSUPPORTED_ENGINE_SETTING, self.why)
 
-    extra_keys = page_hashes = announced = block_hashes
+    extra_keys = of
 
 
 @lru_cache(maxsize=1024)

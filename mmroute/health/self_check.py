@@ -158,7 +158,7 @@ def _not_hashed(model: ResolvedModel, token_ids: TokenIds) -> Iterator[str]:
         return  # the probes say why
     size = model.hashing.settings.block_size or 1  # `guesses` says that there is none
     try:
-        model.hashing.announced(routing, None, size, None)
+        routing.hashes(block_size=size)
     except (InexactError, ValueError) as error:
         yield f"none: {error}"
 

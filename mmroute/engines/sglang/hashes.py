@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final, NoReturn
+from typing import ClassVar, Final, NoReturn
 
 from mmroute.engines.sglang.pages import hash_pages, wide_pad_value_ids
 from mmroute.errors import InexactError, Reason
@@ -23,25 +23,18 @@ class SglangHashes:
 
     settings: HashSettings = _DEFAULTS
 
+    of_kind: ClassVar = PageHashes
+
     def with_settings(self, settings: HashSettings) -> SglangHashes:
         return replace(self, settings=settings)
 
-    def block_hashes(self, *_prompt: object, **_how: object) -> NoReturn:
-        """See `Hashes`; raises `unsupported_engine_setting`."""
+    def extra_keys(self, *_prompt: object) -> NoReturn:
+        """See `Hashes`."""
         raise InexactError(
-            Reason.UNSUPPORTED_ENGINE_SETTING,
-            "SGLang has no block hashes, but hashes of pages: Routing.page_hashes",
+            Reason.UNSUPPORTED_ENGINE_SETTING, "SGLang's hashes of pages have no extra keys"
         )
 
-    extra_keys = block_hashes
-
-    def announced(
-        self,
-        prompt: HashedPrompt,
-        _algorithm: str | None,
-        block_size: int | None,
-        _seed: str | None,
-    ) -> PageHashes:
+    def of(self, prompt: HashedPrompt, *, block_size: int | None, **_how: object) -> PageHashes:
         size = self.settings.block_size if block_size is None else block_size
         if size is None:
             raise InexactError(
@@ -49,9 +42,6 @@ class SglangHashes:
                 "the engine chooses the size of its pages by its attention backend; give the "
                 "worker's (its --page-size, or block_size of its BlockStored events)",
             )
-        return self.page_hashes(prompt, size)
-
-    def page_hashes(self, prompt: HashedPrompt, page_size: int) -> PageHashes:
         if prompt.lora is not None:
             raise InexactError(
                 Reason.UNSUPPORTED_FIELD,
@@ -67,7 +57,7 @@ class SglangHashes:
                 "request with images are not known",
             )
         padded = wide_pad_value_ids(ids, prompt.placed_hashes()) if prompt.identities else ids
-        return hash_pages(padded, page_size=page_size, cache_salt=prompt.cache_salt)
+        return hash_pages(padded, page_size=size, cache_salt=prompt.cache_salt)
 
     def item_hash(self, identity: str) -> ImageHash:
         """See `Hashes`: identities are hexadecimal numbers."""

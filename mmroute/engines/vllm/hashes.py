@@ -5,16 +5,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from mmroute.engines.vllm.speculation import Target, hash_lookahead
-from mmroute.errors import (
-    InexactError,
-    ModelError,
-    RandomSeedError,
-    RandomSeedWarning,
-    Reason,
-)
+from mmroute.errors import ModelError, RandomSeedError, RandomSeedWarning, Reason
 from mmroute.hashing import (
     BlockHashes,
     extra_keys,
@@ -52,6 +46,7 @@ class VllmHashes:
     hash: Callable[..., BlockHashes] = hash_blocks
     covers_lookahead: bool = field(default=False, compare=False)
     lookahead: int = 0
+    of_kind: ClassVar = BlockHashes
     item_hash = staticmethod(image_hash)
 
     def with_settings(self, settings: HashSettings) -> Hashes:
@@ -75,15 +70,15 @@ class VllmHashes:
                 warnings.warn(f"no block hashes: {error}", RandomSeedWarning, stacklevel=2)
         return replace(self, settings=known, lookahead=lookahead)
 
-    def block_hashes(
+    def of(
         self,
         prompt: HashedPrompt,
-        algorithm: str | None,
         *,
+        algorithm: str | None,
         block_size: int | None,
         seed: str | None,
         previous: BlockHashes | None,
-        reuse: HashCache | None,
+        cache: HashCache | None,
     ) -> BlockHashes:
         known = self.settings
         size = known.size(block_size)
@@ -96,22 +91,9 @@ class VllmHashes:
             "seed": known.seed if seed is None else seed,
         }
         how |= self._given_lookahead()
-        if previous is None and reuse is not None:
-            return reuse.hash_blocks(token_ids, keys, self.hash, how)
+        if previous is None and cache is not None:
+            return cache.hash_blocks(token_ids, keys, self.hash, how)
         return self.hash(token_ids, keys, previous=previous, **how)
-
-    def page_hashes(self, *_prompt: object) -> NoReturn:
-        """See `Hashes`; raises `unsupported_engine_setting`."""
-        raise InexactError(
-            Reason.UNSUPPORTED_ENGINE_SETTING,
-            "vLLM has no hashes of pages, but of blocks: Routing.block_hashes. For SGLang's, load "
-            "the model with backend='sglang'",
-        )
-
-    def announced(
-        self, prompt: HashedPrompt, algorithm: str | None, block_size: int | None, seed: str | None
-    ) -> BlockHashes:
-        return prompt.block_hashes(algorithm, block_size=block_size, seed=seed)
 
     def extra_keys(
         self, prompt: HashedPrompt, block_size: int | None

@@ -109,7 +109,7 @@ def test_its_hashes_cover_tokens_and_pictures(installed: Installed, model: Path)
     assert hashes[0] == xxh3_64_digest(ids[:PAGE].astype("<u4").tobytes())
     assert hashes[:first] == others[:first]
     assert set(hashes[first:]).isdisjoint(others[first:])
-    assert hashes == red.hashing.announced(red, None, None, None)
+    assert hashes == red.hashes()
     with pytest.raises(InexactError, match=r"Routing\.page_hashes"):
         red.block_hashes()
 

@@ -39,7 +39,7 @@ def asked(name: str) -> dict[str, Any]:
 
 def hashes_of(routing: Routing) -> list[str] | str:
     try:
-        return routing.hashing.announced(routing, None, 16, "0").hex()
+        return routing.hashes(block_size=16, seed="0").hex()
     except InexactError as inexact:
         return inexact.reason
 

@@ -199,7 +199,7 @@ def test_a_command_line_of_sglang_gives_its_settings(
         str(small_model(QWEN)), backend="sglang", engine_settings=settings
     )
     routing = sglang.normalize(prompt="a b " * 128)
-    assert routing.hashing.announced(routing, None, None, None) == routing.page_hashes(64)
+    assert routing.hashes() == routing.page_hashes(64)
     with pytest.raises(ModelError, match="those of sglang"):
         Normalizer.from_pretrained(str(small_model(QWEN)), engine_settings=settings)
     with pytest.raises(ModelError, match="starts sglang"):

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import Any, NoReturn, Self
+from typing import Any, ClassVar, NoReturn, Self
 
 from xxhash import xxh3_64_digest
 
@@ -22,23 +22,17 @@ def identify(item: Item, **_: Any) -> Identity | None:
 @dataclass(frozen=True, slots=True)
 class ToyHashes:
     settings: HashSettings
+    of_kind: ClassVar = PageHashes
     item_hash = staticmethod(image_hash)
 
     def with_settings(self, settings: HashSettings) -> Self:
         return replace(self, settings=settings)
 
-    def block_hashes(self, *_prompt: object, **_how: object) -> NoReturn:
-        message = "the toy has no block hashes, but hashes of pages: Routing.page_hashes"
-        raise InexactError(Reason.UNSUPPORTED_ENGINE_SETTING, message)
+    def extra_keys(self, *_prompt: object) -> NoReturn:
+        raise InexactError(Reason.UNSUPPORTED_ENGINE_SETTING, "the toy's pages have no extra keys")
 
-    extra_keys = block_hashes
-
-    def announced(
-        self, prompt: HashedPrompt, _algorithm: str | None, size: int | None, _seed: str | None
-    ) -> PageHashes:
-        return self.page_hashes(prompt, self.settings.size(size))
-
-    def page_hashes(self, prompt: HashedPrompt, page_size: int) -> PageHashes:
+    def of(self, prompt: HashedPrompt, *, block_size: int | None, **_how: object) -> PageHashes:
+        page_size = self.settings.size(block_size)
         check_block_size(page_size)
         ids, pictures = prompt.token_ids.astype("<u4"), prompt.hashed_items()
         hashes: list[bytes] = []
