@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import partial
 
 from mmroute.answering.caches import Caches
-from mmroute.answering.pipeline import answer, prepare, with_adapter
+from mmroute.answering.pipeline import complete, prepare, refused, with_adapter
 from mmroute.answering.prepared import Prepared
 from mmroute.answering.routing import Routing
 from mmroute.model.resolved import ResolvedModel
@@ -24,22 +23,20 @@ def answer_for(
 ) -> list[Routing]:
     """The answer of each kind of workers to one request."""
     known: list[tuple[ResolvedModel, Prepared]] = []
-
-    def prepare_once(model: ResolvedModel, links: ImageLinks | None, caches: Caches) -> Prepared:
-        for first, prepared in known:
-            if _same_prompt(first, model, prepared):
-                own = prepared.request._replace(lora=with_adapter(model, request).lora)
-                return prepared._replace(request=own)
-        prepared = prepare(model, with_adapter(model, request), links=links, caches=caches)
-        known.append((model, prepared))
-        return prepared
-
-    return [
-        answer(
-            model, request, caches=caches, first_half=partial(prepare_once, model, links, caches)
-        )
-        for model, links, caches in workers
-    ]
+    routings = []
+    for model, links, caches in workers:
+        try:
+            same = (own for first, own in known if _same_prompt(first, model, own))
+            if (shared := next(same, None)) is None:
+                prepared = prepare(model, request, links=links, caches=caches)
+                known.append((model, prepared))
+            else:
+                lora = with_adapter(model, request).lora
+                prepared = shared._replace(request=shared.request._replace(lora=lora))
+            routings.append(complete(model, prepared, caches))
+        except Exception as error:  # noqa: BLE001 - what is no refusal is raised again
+            routings.append(refused(request, error))
+    return routings
 
 
 def _same_prompt(first: ResolvedModel, second: ResolvedModel, prepared: Prepared) -> bool:

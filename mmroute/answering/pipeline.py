@@ -6,7 +6,6 @@ only looked up here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from mmroute.answering.caches import NO_CACHES, Caches
@@ -55,6 +54,7 @@ def prepare(
     watch: Stopwatch | None = None,
 ) -> Prepared:
     """The first half of the way: everything before items are placed."""
+    request = with_adapter(model, request)
     request.check()
     request = model.engine.accept(request, model.chat)
     if request.messages is None:
@@ -85,34 +85,28 @@ def answer(
     links: ImageLinks | None = None,
     caches: Caches = NO_CACHES,
     watch: Stopwatch | None = None,
-    first_half: Callable[[], Prepared] | None = None,
 ) -> Routing:
     """The token IDs of a request, or why there are none. A request that is JSON never raises."""
     if watch is not None:
         watch.resume()
-    request = with_adapter(model, request)
     try:
-        if first_half is None:
-            prepared = prepare(model, request, links=links, caches=caches, watch=watch)
-        else:
-            prepared = first_half()
-        expansion = expand(model, prepared)
-        if watch is not None:
-            watch.lap(Stage.PLACE)
-        identities = identities_of(model, prepared, expansion.placeholders)
-        if watch is not None:
-            watch.lap(Stage.IDENTIFY)
-    except InexactError as inexact:
-        return Routing(reason=inexact.reason, message=str(inexact))
-    except RecursionError:  # messages, tools and kwargs are JSON of any depth
-        return Routing(reason=Reason.INVALID_REQUEST, message="the request is nested too deeply")
-    except Exception:
-        # No stage checks that each value is JSON. A value such as a numpy array may raise anything.
-        try:
-            request.check_json()
-        except InexactError as inexact:
-            return Routing(reason=inexact.reason, message=str(inexact))
-        raise
+        prepared = prepare(model, request, links=links, caches=caches, watch=watch)
+        return complete(model, prepared, caches, watch)
+    except Exception as error:  # noqa: BLE001 - what is no refusal is raised again
+        return refused(request, error)
+
+
+def complete(
+    model: ResolvedModel, prepared: Prepared, caches: Caches, watch: Stopwatch | None = None
+) -> Routing:
+    """The second half of the way: the items placed and named."""
+    expansion = expand(model, prepared)
+    if watch is not None:
+        watch.lap(Stage.PLACE)
+    identities = identities_of(model, prepared, expansion.placeholders)
+    if watch is not None:
+        watch.lap(Stage.IDENTIFY)
+    request = prepared.request
     sized: SizedItems | None = None
     if prepared.items and model.engine.limits.takes_metadata:
         listed = [
@@ -136,6 +130,20 @@ def answer(
     )
 
 
+def refused(request: Request, error: Exception) -> Routing:
+    """The answer where `prepare` or `complete` raised. Raises what is no refusal: a bug."""
+    if isinstance(error, RecursionError):  # messages, tools and kwargs are JSON of any depth
+        return Routing(reason=Reason.INVALID_REQUEST, message="the request is nested too deeply")
+    if not isinstance(error, InexactError):
+        # No stage checks that each value is JSON: one such as a numpy array may raise anything.
+        try:
+            request.check_json()
+        except InexactError as inexact:
+            return refused(request, inexact)
+        raise error
+    return Routing(reason=error.reason, message=str(error))
+
+
 def with_adapter(model: ResolvedModel, request: Request) -> Request:
     """The request with the adapter that it names as its model, if it names one."""
     loras = model.engine.naming.loras
@@ -150,7 +158,7 @@ def _hashing(model: ResolvedModel, request: Request) -> Hashes:
 
 
 def expand(model: ResolvedModel, prepared: Prepared) -> Expansion:
-    """The second half: every item in its place, in a prompt that fits the context."""
+    """Every item in its place, in a prompt that fits the context."""
     if prepared.insertions:
         expansion = model.placement.expand(prepared.ids, prepared.insertions)
     else:
