@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from mmroute.geometry.frame_sampling import Frames
     from mmroute.hashing.hashes import Hashes
     from mmroute.model_directory import JsonValue, ModelFiles
+    from mmroute.net.transport import Transport
     from mmroute.plugins import Registry
     from mmroute.requests.items import Identity, IdentityForm, Item, Items
     from mmroute.requests.request import Request
@@ -46,14 +47,24 @@ PYTHON: Final = "python"
 """The usual API server in front of an engine."""
 
 
+class AdoptedLine(NamedTuple):
+    """The command line that a server reports, that with the given one, and what neither tells."""
+
+    reported: str
+    line: str
+    assumed: Sequence[str]
+
+
 @runtime_checkable
 class EngineSettings(Protocol):
     """The settings with which an engine was started: a frozen class of the engine's own."""
 
     engine: ClassVar[str]
     """The name by which `find_engine` finds what was started."""
-    frontend: ClassVar[str]
+    frontend: ClassVar[str] = PYTHON
     """The API server in front of the engine."""
+    strict_json: ClassVar[bool] = False
+    """Whether that server refuses bodies that most readers of JSON take."""
 
     @property
     def loras(self) -> Mapping[str, str]:
@@ -85,6 +96,18 @@ class EngineSettings(Protocol):
     @classmethod
     def read(cls, arguments: str, config: str | None) -> EngineSettings:
         """See `from_args`, for a line of this engine."""
+
+    @classmethod
+    def deciding(cls) -> frozenset[str]:
+        """The options and variables that change anything here, of which others may be misspelt."""
+        return frozenset()
+
+    @classmethod
+    def adopted(
+        cls, _transport: Transport, _frontend: str, _given: str, _config: str | None
+    ) -> AdoptedLine | None:
+        """What a running server reports, below a given line; None if such servers report none."""
+        return None
 
     @staticmethod
     def from_args(

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from collections.abc import Sequence
 from typing import Any
 
 from mmroute.cli.output import say
 from mmroute.engine import DEFAULT, EngineSettings, engine_names, find_engine
-from mmroute.engines.frontends import Frontend
 from mmroute.engines.running import RunningEngine
 from mmroute.errors import ModelError, Reason, did_you_mean
 from mmroute.model.garbage import not_searched
@@ -109,9 +107,7 @@ def ask_running(
     url: str, api_key: str | None, engine_args: str, config: str | None
 ) -> tuple[RunningEngine, str]:
     """Ask an engine for its version and options; report those adopted and those not known."""
-    from mmroute.engines.server_info import ask_engine, ask_options
-    from mmroute.engines.vllm.serve_command import joined, parse_command
-    from mmroute.engines.vllm.serve_settings import DECIDING
+    from mmroute.engines.running import ask_engine
     from mmroute.net.remote import Remote
     from mmroute.net.transport import Transport  # loads httpcore
 
@@ -122,21 +118,18 @@ def ask_running(
     with contextlib.closing(Transport(remote)) as transport:
         running = ask_engine(transport)
         say(f"{url} is {running}")
-        if running.engine != DEFAULT:  # the options of another engine are not read
-            if running.frontend is Frontend.RUST:
-                from mmroute.engines.sglang.settings import RUST_REFUSED
-
-                raise ModelError(Reason.UNSUPPORTED_ENGINE_SETTING, RUST_REFUSED)
+        if running.engine not in engine_names():
             return running, engine_args
-        reported = ask_options(transport)
-    say(f"adopted from it: {reported.line}")
-    command = parse_command(engine_args, config=config)
-    known = {*reported.names, *(f"--{name}" for name in command.options), *command.environment}
+        settings = type(find_engine(running.engine).settings)
+        adopted = settings.adopted(transport, running.frontend, engine_args, config)
+    if adopted is None:
+        return running, engine_args
+    say(f"adopted from it: {adopted.reported}")
     say(
         "neither reported by it nor given in --engine-args, so the engine's default is assumed: "
-        f"{', '.join(sorted(DECIDING - known))}"
+        f"{', '.join(adopted.assumed)}"
     )
-    return running, joined(reported.line, engine_args)
+    return running, adopted.line
 
 
 def engine_settings(arguments: argparse.Namespace) -> EngineSettings:
@@ -145,17 +138,11 @@ def engine_settings(arguments: argparse.Namespace) -> EngineSettings:
     if settings.without_effect:
         listed = ", ".join(settings.without_effect)
         say(f"without effect on token IDs and hashes: {listed}")
-        _warn_of_misspelt(settings.without_effect)
-    return settings
-
-
-def _warn_of_misspelt(without_effect: Sequence[str]) -> None:
-    from mmroute.engines.vllm.serve_settings import DECIDING
-
-    for name in without_effect:
-        hint = did_you_mean(name, DECIDING, cutoff=0.85)
+    for name in settings.without_effect:
+        hint = did_you_mean(name, settings.deciding(), cutoff=0.85)
         if hint and not name.startswith("--"):
             say(f"warning: {name} is no variable that mmroute knows{hint}")
+    return settings
 
 
 @not_searched()

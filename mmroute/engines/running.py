@@ -1,17 +1,23 @@
-"""The version of a running engine, and whether its answers are those of a profile."""
+"""The engine of a running server, and whether its answers are those of a profile."""
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
 
-from mmroute.engine import Engine, engine_names, find_engine
-from mmroute.engines.frontends import Frontend, of_frontend
-from mmroute.errors import ModelError, shortened
+from mmroute.engine import PYTHON, Engine, engine_names, find_engine
+from mmroute.errors import InexactError, ModelError, Reason, shortened
 
+if TYPE_CHECKING:
+    from mmroute.net.transport import Transport
+
+_MODELS: Final = "/v1/models"
 _MOST_SHOWN: Final = 40
+_RUST: Final = "rust"
 
 
 class Evidence(StrEnum):
@@ -47,16 +53,18 @@ class RunningEngine:
     mmroute: str = ""
     model_string: str = ""
     max_model_len: int | None = None
-    frontend: Frontend = Frontend.PYTHON
+    frontend: str = PYTHON
 
-    def behind(self, frontend: Frontend) -> RunningEngine:
+    def behind(self, frontend: str) -> RunningEngine:
         """The same engine behind another frontend."""
-        if frontend is self.frontend:
+        if frontend == self.frontend:
             return self
         profile = None
         if self.profile is not None:
             with contextlib.suppress(ModelError):
-                profile = of_frontend(self.profile, frontend)
+                release = self.profile.release
+                name = release.name if frontend == PYTHON else f"{release.name}-{frontend}"
+                profile = find_engine(f"{name}=={release.version}")
         evidence = Evidence.UNKNOWN if profile is None else self.evidence
         return replace(self, frontend=frontend, profile=profile, evidence=evidence)
 
@@ -68,7 +76,7 @@ class RunningEngine:
                 f"mmroute {shortened(self.mmroute[:_MOST_SHOWN])} in the place of {self.engine} "
                 f"{version}: the answers are mmroute's own, and prove nothing of the engine"
             )
-        frontend = f", {self.frontend} frontend" if self.frontend is not Frontend.PYTHON else ""
+        frontend = f", {self.frontend} frontend" if self.frontend != PYTHON else ""
         line = f"{self.engine} {version}{frontend}: {self.evidence}"
         match self.evidence:
             case Evidence.PROVED:
@@ -88,8 +96,8 @@ class RunningEngine:
         ours = matched.release
         answers = f"answers are those of {ours.label}"
         if self.engine == ours.name and self.frontend != ours.frontend:
-            rust = int(self.frontend is Frontend.RUST)
-            has_both = f"{self.engine}-{Frontend.RUST}" in engine_names()
+            rust = int(self.frontend == _RUST)
+            has_both = f"{self.engine}-{_RUST}" in engine_names()
             remedy = f"; load the model with --engine-args VLLM_USE_RUST_FRONTEND={rust}"
             return f"{self}, but {answers}: token IDs differ{remedy if has_both else ''}"
         if self.profile is None:
@@ -122,3 +130,84 @@ def running_engine(engine: str, reported: str) -> RunningEngine:
         if version in profile.release.read:
             return RunningEngine(engine, reported, Evidence.READ, profile)
     return RunningEngine(engine, reported, Evidence.UNKNOWN, None)
+
+
+def ask_engine(transport: Transport) -> RunningEngine:
+    """The engine of a server, as it names itself; an unknown engine if it does not."""
+    # The first route is one of mmroute serve as well, which names the engine that it matches.
+    for route, usual in (("/version", "vllm"), ("/server_info", "sglang")):
+        body = transport.request("GET", route).body
+        if isinstance(body, dict) and isinstance(body.get("version"), str):
+            running = running_engine(str(body.get("engine", usual)), body["version"])
+            running = running.behind(_frontend(body))
+            if body.get("mmroute"):
+                return replace(running, mmroute=str(body["mmroute"]), evidence=Evidence.UNKNOWN)
+            return running
+    if _is_rust_renderer(transport):
+        return running_engine("vllm", "").behind(_RUST)
+    return running_engine("engine", "")
+
+
+def _frontend(version: Mapping[str, Any]) -> str:
+    """The frontend that answers the route of its version.
+
+    Source: vLLM ``rust/src/server/src/routes/version.rs``; SGLang 0.5.23
+    ``srt/managers/scheduler_components/internal_state.py`` (`_add_rust_server`).
+    """
+    states = version.get("internal_states") or ()
+    rust = (
+        "rust_frontend_version" in version
+        or version.get("frontend") == _RUST
+        or any("rust_server_startup_time" in state for state in states if isinstance(state, dict))
+    )
+    return _RUST if rust else PYTHON
+
+
+def _is_rust_renderer(transport: Transport) -> bool:
+    """Whether the server is ``vllm-rs render``, which does not report its version.
+
+    It refuses a wrong method with an empty body, where the Python server answers in JSON.
+    """
+    reply = transport.request("GET", "/v1/chat/completions/render")
+    return reply.status == HTTPStatus.METHOD_NOT_ALLOWED and not reply.raw
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """A model or an adapter, as its server lists it.
+
+    Attributes:
+        parent: the model to which an adapter belongs; None for a model.
+        root: the engine's model string, or the adapter's path; empty if the server gives none.
+            Source: vLLM ``entrypoints/openai/models/serving.py``.
+        max_model_len: the longest context; None if the server does not give it.
+    """
+
+    parent: str | None
+    root: str
+    max_model_len: int | None
+
+
+def served_models(transport: Transport) -> Mapping[str, ServedModel]:
+    """The models and adapters of a server by their names, at least one."""
+    reply = transport.request("GET", _MODELS)
+    if reply.status == HTTPStatus.UNAUTHORIZED:
+        raise InexactError(
+            Reason.REMOTE_UNAVAILABLE, f"{transport.name} refuses the API key, or requires one"
+        )
+    body = reply.body
+    cards = body.get("data") if isinstance(body, dict) else None
+    names = {
+        str(card.get("id")): ServedModel(
+            card.get("parent") or None, str(card.get("root") or ""), card.get("max_model_len")
+        )
+        for card in (cards if isinstance(cards, list) else ())
+        if isinstance(card, dict)
+    }
+    if reply.status != HTTPStatus.OK or not names:
+        raise InexactError(
+            Reason.REMOTE_UNAVAILABLE,
+            f"{transport.name}{_MODELS} answered with status {reply.status} and names no model; is "
+            "it a vLLM server, or mmroute serve?",
+        )
+    return names

@@ -16,7 +16,6 @@ import numpy as np
 import pybase64
 
 from mmroute.chat.cache import ChatCache
-from mmroute.engines.frontends import Frontend
 from mmroute.errors import Reason
 from mmroute.images.data_url import DecodedUrl
 from mmroute.images.known_files import KnownFiles
@@ -68,18 +67,18 @@ class Body:
         self.rest.append(raw[end:])
 
 
-def parse_body(body: Body, files: KnownFiles, frontend: Frontend = Frontend.PYTHON) -> Any:
+def parse_body(body: Body, files: KnownFiles, strict: bool = False) -> Any:
     """The JSON value of a body; None for an empty body.
 
     Data URLs of large images are decoded at once, if possible; see `DecodedUrl`.
     """
-    value = _parsed(body, files, frontend)
-    if frontend is Frontend.RUST:
+    value = _parsed(body, files, strict)
+    if strict:
         _check_unambiguous(body, value)
     return value
 
 
-def _parsed(body: Body, files: KnownFiles, frontend: Frontend) -> Any:
+def _parsed(body: Body, files: KnownFiles, strict: bool) -> Any:
     if not body.raw:
         return None
     try:
@@ -88,7 +87,7 @@ def _parsed(body: Body, files: KnownFiles, frontend: Frontend) -> Any:
         return msgspec.json.decode(body.raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         value = _parse_leniently(body.raw)
-        if frontend is Frontend.RUST:
+        if strict:
             raise invalid_body(
                 "The body is not strict JSON: NaN, half a surrogate pair, a byte order mark or a "
                 "number out of range", "body"
@@ -97,7 +96,7 @@ def _parsed(body: Body, files: KnownFiles, frontend: Frontend) -> Any:
 
 
 def _check_unambiguous(body: Body, value: Any) -> None:
-    """Refuse what the Rust frontend refuses in some fields, or reads otherwise.
+    """Refuse what a strict frontend refuses in some fields, or reads otherwise.
 
     vLLM's own fields must be given once. Of equal keys the last is kept, so only they leave fewer
     colons in the value than in the body. The number -0 is a float to serde_json, and loses its sign

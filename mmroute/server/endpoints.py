@@ -15,8 +15,6 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from mmroute.answering.hash_forms import BlockForm, HashForm
 from mmroute.answering.stages import Stage
-from mmroute.engine import PYTHON
-from mmroute.engines.frontends import Frontend
 from mmroute.errors import RandomSeedError, Reason, quoted
 from mmroute.hashing import Algorithm, none_hash
 from mmroute.requests.items import Modality
@@ -30,7 +28,6 @@ from mmroute.server.api_errors import (
 )
 from mmroute.server.bodies import LONG_STRUCTURE, Body, check_body, check_text, parse_body
 from mmroute.server.capacity import Capacity
-from mmroute.server.entry import Entry
 from mmroute.server.errors import error_response, query_parameters
 from mmroute.server.exchange import Answer, Deferred, Exchange
 from mmroute.server.fallback import Fallback
@@ -187,10 +184,11 @@ class Endpoints:
         form: AnswerForm,
     ) -> tuple[ThreadPoolExecutor | None, Callable[[], Done]]:
         models = self._models
-        one = len(models.frontends) == 1
-        value = parse_body(body, models.files, models.frontend if one else Frontend.PYTHON)
-        if not one and _frontend(models.asked(value)) is Frontend.RUST:  # which is stricter
-            value = parse_body(body, models.files, Frontend.RUST)
+        value = parse_body(body, models.files, models.strict_json or False)
+        if models.strict_json is None:
+            asked = models.asked(value)
+            if asked is not None and asked.source.engine_settings.strict_json:
+                value = parse_body(body, models.files, strict=True)
         cost, run = read(value, exchange, form)
         check_text(cost.text, self._settings)
         return self._pool_for(cost, form.blocks), run
@@ -319,10 +317,6 @@ class Endpoints:
             return error_response(failed, said)
         self._metrics.fallback(reason.value, str(upstream.status))
         return Response(upstream.status, upstream.body, {**upstream.headers, **said})
-
-
-def _frontend(asked: Entry | None) -> Frontend:
-    return Frontend(PYTHON if asked is None else asked.source.engine_settings.frontend)
 
 
 def _check_content(head: Head) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from mmroute.engine import Engine
-from mmroute.engines.server_info import ask_engine
+from mmroute.engines.running import ask_engine
 from mmroute.errors import InexactError
 from mmroute.net.remote import Remote
 from mmroute.net.transport import Transport

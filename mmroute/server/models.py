@@ -17,7 +17,6 @@ from typing import Final, Literal
 
 from mmroute.answering.stages import Stopwatch
 from mmroute.engine import DEFAULT, Engine, find_engine
-from mmroute.engines.frontends import Frontend, of_frontend
 from mmroute.images.known_files import KnownFiles
 from mmroute.net.links import ImageLinks
 from mmroute.reuse.fast_paths import FastPaths
@@ -65,8 +64,6 @@ class Models:
     Attributes:
         created: the time at which this object was made, in seconds since 1970.
         backend_name: the name of the engine that is matched, as the operator wrote it.
-        frontend: the frontend of that engine.
-        frontends: the frontends of all models that there were so far.
         tell: a function to call with each change, for the other processes; None for no others.
         loads: whether this process loads models. If not, another process loads them, and replaces
             this one by a process that has them.
@@ -90,12 +87,12 @@ class Models:
         self._by_name: dict[str, Entry] = {}
         self._by_files: dict[tuple[object, ...], Future[ServedModel]] = {}
         self._pool = _pool()
-        self.frontends: Final[set[Frontend]] = set()
+        self._strict: Final[set[bool]] = set()
         self._first = [self._enter(source) for source in dict.fromkeys(sources)]
         if not self._first:
             raise ValueError("at least one model must be served")
         self.backend_name: Final = sources[0].backend
-        self.frontend: Final = Frontend(sources[0].engine_settings.frontend)
+        self._settings: Final = sources[0].engine_settings
         self._default = sources[0].names[0]
         self.created: Final = int(time.time())
         self.tell: Callable[[Change], object] | None = None
@@ -115,7 +112,12 @@ class Models:
         Raises:
             ModelError: `unknown_backend`.
         """
-        return of_frontend(find_engine(self.backend_name), self.frontend)
+        return find_engine(self.backend_name).under(self._settings)
+
+    @property
+    def strict_json(self) -> bool | None:
+        """Whether bodies must be strict JSON; None if that depends on the model."""
+        return None if len(self._strict) > 1 else True in self._strict
 
     def load(self) -> Sequence[Entry]:
         """Begin to load the models that the server was started with."""
@@ -187,7 +189,7 @@ class Models:
         with self._lock:
             current = self.entry(name)
             self._check_free(source, current)
-            self.frontends.add(Frontend(source.engine_settings.frontend))
+            self._strict.add(source.engine_settings.strict_json)
             new = current.replacement = Entry(source)
             loading = self._load(source)
             new.wait_for(loading)
@@ -314,7 +316,7 @@ class Models:
         if not source.names:
             raise ValueError(f"{source.model} must be served by at least one name")
         self._check_free(source, None)
-        self.frontends.add(Frontend(source.engine_settings.frontend))
+        self._strict.add(source.engine_settings.strict_json)
         entry = Entry(source)
         self._by_name = {**self._by_name, **dict.fromkeys(source.served, entry)}
         return entry

@@ -16,7 +16,6 @@ from PIL import Image
 from server_helpers import serving
 
 from mmroute import Normalizer
-from mmroute.engines.frontends import Frontend
 from mmroute.images.data_url import DecodedUrl
 from mmroute.images.known_files import KnownFiles
 from mmroute.server.api_errors import ApiError
@@ -134,7 +133,7 @@ def test_an_error_is_told_as_of_the_whole_body(end: bytes) -> None:
 def test_the_rust_frontend_reads_strict_json(raw: bytes, status: int) -> None:
     parse_body(Body(raw), KnownFiles(0))
     with pytest.raises(ApiError) as refused:
-        parse_body(Body(raw), KnownFiles(0), Frontend.RUST)
+        parse_body(Body(raw), KnownFiles(0), strict=True)
     assert refused.value.status == status
 
 
@@ -148,7 +147,7 @@ def test_the_rust_frontend_reads_strict_json(raw: bytes, status: int) -> None:
     ],
 )
 def test_the_rust_frontend_reads_what_is_unambiguous(raw: bytes) -> None:
-    parsed = parse_body(Body(raw), KnownFiles(0), Frontend.RUST)
+    parsed = parse_body(Body(raw), KnownFiles(0), strict=True)
     assert whole(parsed) == (json.loads(raw) if raw else None)
 
 

@@ -50,7 +50,6 @@ class SglangSettings(EngineSettings):
     """
 
     engine: ClassVar[str] = "sglang"
-    frontend: ClassVar[str] = PYTHON
     loras: ClassVar[Mapping[str, str]] = {}
     model: str | None = None
     served_names: tuple[str, ...] = ()
@@ -65,6 +64,12 @@ class SglangSettings(EngineSettings):
     def prompt_settings(self) -> Self:
         """None of them changes prompts, once the files are chosen."""
         return type(self)()
+
+    @classmethod
+    def adopted(cls, _transport: object, frontend: str, _given: str, _config: object) -> None:
+        """See `EngineSettings`: the options of a running server are not read."""
+        if frontend != PYTHON:
+            raise _unsupported(RUST_REFUSED)
 
     @classmethod
     def is_started_by(cls, arguments: str) -> bool:

@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from mmroute.engines.frontends import Frontend
 from mmroute.engines.vllm.identity import HASHERS
 from mmroute.engines.vllm.overrides import check_overrides
 from mmroute.engines.vllm.serve_command import ServeCommand, Value, is_automatic, parse_command
@@ -164,9 +163,9 @@ def _hash_seed(name: str, value: Value) -> str:
     return text
 
 
-def _frontend(name: str, value: Value) -> Frontend:
+def _is_rust(name: str, value: Value) -> bool:
     try:
-        return Frontend.RUST if int(_string(name, value)) else Frontend.PYTHON
+        return bool(int(_string(name, value)))
     except ValueError:
         raise wrong(f"{name} must be 0 or 1, found {quoted(value)}") from None
 
@@ -338,7 +337,7 @@ _READ_ENVIRONMENT: Final[Mapping[str, tuple[str, Callable[[str, Value], Any]]]] 
     "VLLM_MAX_IMAGE_PIXELS": ("max_image_pixels", _integer),
     "VLLM_MAX_MEDIA_REQUEST_DECODE_BYTES": ("max_decoded_bytes", _integer),
     "VLLM_SYSTEM_START_DATE": ("start_date", _string),
-    "VLLM_USE_RUST_FRONTEND": ("frontend", _frontend),
+    "VLLM_USE_RUST_FRONTEND": ("rust", _is_rust),
 }
 OPTIONS: Final[Mapping[str, str]] = {
     **{name: f"--{option}" for option, (name, _) in _READ.items()},

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar, Final, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
-from mmroute.engine import EngineSettings, find_engine
-from mmroute.engines.frontends import Frontend
+from mmroute.engine import AdoptedLine, EngineSettings, find_engine
 from mmroute.errors import ModelError, Reason, quoted
 from mmroute.requests.items import Modality
+
+if TYPE_CHECKING:
+    from mmroute.net.transport import Transport
 
 _POSITIVE: Final = ("max_model_len", "max_num_batched_tokens", "block_size", "max_image_pixels",
              "max_decoded_bytes")  # fmt: skip
@@ -101,7 +103,6 @@ class VllmSettings(EngineSettings):
     """
 
     engine: ClassVar[str] = "vllm"
-    frontend: ClassVar[str] = Frontend.PYTHON
     not_of_prompts: ClassVar[tuple[str, ...]] = (*OF_HASHES, *_OF_ANSWERS)
     model: str | None = None
     served_names: tuple[str, ...] = ()
@@ -197,12 +198,26 @@ class VllmSettings(EngineSettings):
 
         found = read_settings(arguments, config=config)
         own: type[VllmSettings] = cls
-        if found.pop("frontend", Frontend.PYTHON) is Frontend.RUST:
+        if found.pop("rust", False):
             own = type(as_vllm(find_engine("vllm-rust").settings))
         try:
             return own(**found)
         except ValueError as error:
             raise wrong(str(error)) from None
+
+    @classmethod
+    def deciding(cls) -> frozenset[str]:
+        from mmroute.engines.vllm.serve_settings import DECIDING  # rarely needed
+
+        return DECIDING
+
+    @classmethod
+    def adopted(
+        cls, transport: Transport, _frontend: str, given: str, config: str | None
+    ) -> AdoptedLine:
+        from mmroute.engines.vllm.reported import adopted_line  # loads httpcore
+
+        return adopted_line(transport, given, config)
 
     def prompt_settings(self) -> Self:
         plain = VllmSettings()

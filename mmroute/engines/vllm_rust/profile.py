@@ -11,7 +11,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from mmroute.engine import ChatSource
-from mmroute.engines.frontends import Frontend
 from mmroute.engines.vllm import versions
 from mmroute.engines.vllm.configured import configured_chat, unsupported
 from mmroute.engines.vllm.defaults import check_client
@@ -104,7 +103,7 @@ _LIMITS: Final[dict[str, Any]] = {
 }
 _V0_32: Final = versions.find_version("0.32.0")
 VLLM_RUST: Final = RustEngine(
-    replace(VLLM.release, prompts="vllm-rust", frontend=Frontend.RUST),
+    replace(VLLM.release, prompts="vllm-rust", frontend=RustSettings.frontend),
     replace(VLLM.limits, **_LIMITS),
     replace(VLLM.naming, identify=file_identity),
     VLLM.hashes,
@@ -112,7 +111,7 @@ VLLM_RUST: Final = RustEngine(
 RUST_ERAS: Final = (
     VLLM_RUST,
     RustEngine(
-        replace(_V0_32.release, prompts="vllm-rust-0.32", frontend=Frontend.RUST),
+        replace(_V0_32.release, prompts="vllm-rust-0.32", frontend=RustSettings.frontend),
         replace(_V0_32.limits, **_LIMITS, applies_exif_orientation=False),
         replace(_V0_32.naming, identify=partial(file_identity, turned=False)),
         _V0_32.hashes,

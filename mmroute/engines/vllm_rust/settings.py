@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mmroute.engines.frontends import Frontend
 from mmroute.engines.vllm.settings import OF_HASHES, VllmSettings
 
 
@@ -14,5 +13,6 @@ class RustSettings(VllmSettings):
     """The options of vLLM with VLLM_USE_RUST_FRONTEND=1. Its chats depend on the parsers, too."""
 
     engine: ClassVar[str] = "vllm-rust"
-    frontend: ClassVar[str] = Frontend.RUST
+    frontend: ClassVar[str] = "rust"
+    strict_json: ClassVar[bool] = True
     not_of_prompts: ClassVar[tuple[str, ...]] = OF_HASHES

@@ -194,7 +194,7 @@ def _compared(arguments: argparse.Namespace, prover: Prover, started: Any) -> Re
 
 def _adopted(prover: Prover, command: Any, url: str) -> str:
     """The engine's command line, with the block size that it chose."""
-    from mmroute.engines.server_info import ask_options
+    from mmroute.engines.vllm.reported import ask_options
 
     with contextlib.closing(Transport(Remote(url, timeout=10.0))) as transport:
         reported = prover.parse_command(ask_options(transport).line)

@@ -15,7 +15,7 @@ import numpy as np
 
 from mmroute.answering.pipeline import answer, geometry_of, prepare
 from mmroute.answering.routing import Routing
-from mmroute.engines.frontends import Frontend
+from mmroute.engine import PYTHON
 from mmroute.engines.vllm.settings import VllmSettings, as_vllm
 from mmroute.engines.vllm_rust.settings import RustSettings
 from mmroute.errors import InexactError, MmrouteError
@@ -90,7 +90,7 @@ def _has_ids(theirs: TokenIds, routing: Routing) -> bool:
 def _behind_other_frontend(
     model: ResolvedModel, request: Request
 ) -> Iterator[tuple[Remedy, ResolvedModel, Request]]:
-    rust = int(model.engine.release.frontend is not Frontend.RUST)
+    rust = int(model.engine.release.frontend == PYTHON)
     own = as_vllm(model.settings)
     kind = RustSettings if rust else VllmSettings
     settings = kind(**{field.name: getattr(own, field.name) for field in fields(own)})

@@ -9,11 +9,11 @@ from typing import Any, Self, Unpack
 
 from mmroute.answering.batch import normalize_many
 from mmroute.answering.routing import Routing
-from mmroute.engines.running import RunningEngine
-from mmroute.engines.server_info import ask_cache, ask_engine, served_models
+from mmroute.engines.running import RunningEngine, ask_engine, served_models
 from mmroute.engines.vllm.engine import VllmEngine
 from mmroute.engines.vllm.hashes import VllmHashes
 from mmroute.engines.vllm.profile import VLLM
+from mmroute.engines.vllm.reported import ask_cache
 from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.errors import (
     EngineVersionWarning,
@@ -62,7 +62,9 @@ class RemoteNormalizer:
             self.engine = ask_engine(self._transport)
             profile = self.engine.profile
             self._hashing = (
-                _with_cache(profile.hashes, model, ask_cache(self._transport))
+                _with_cache(
+                    profile.hashes, model, VllmSettings.read(ask_cache(self._transport), None)
+                )
                 if isinstance(profile, VllmEngine)
                 else _unknown(self.engine)
             )

@@ -11,7 +11,6 @@ import pytest
 from command_line import run
 
 from mmroute import EngineSettings, ImageSize, ModelError, Normalizer, Reason
-from mmroute.engines.frontends import Frontend
 from mmroute.engines.sglang.settings import SglangSettings
 from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.engines.vllm_rust.settings import RustSettings
@@ -117,12 +116,12 @@ def test_the_rust_frontend_is_another_profile(
 ) -> None:
     line, model = f"VLLM_USE_RUST_FRONTEND='{value}' vllm serve org/m", str(small_model(QWEN))
     settings = VllmSettings.from_args(line)
-    assert settings.frontend is Frontend.RUST
+    assert settings.frontend == "rust"
     rust = Normalizer.from_pretrained(model, engine_settings=settings)
-    assert rust.model.engine.release.frontend is Frontend.RUST
+    assert rust.model.engine.release.frontend == "rust"
     plain = Normalizer.from_pretrained(model)
     matching = plain.matching("vllm", engine_settings=settings)
-    assert matching.model.engine.release.frontend is Frontend.RUST
+    assert matching.model.engine.release.frontend == "rust"
     # The texts of several parts are joined by nothing there, and by a line break here.
     parts = [{"type": "text", "text": text} for text in ("one", "two")]
     joined = [{"role": "system", "content": "onetwo"}]

@@ -5,14 +5,13 @@ from argparse import ArgumentError, ArgumentParser
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
-from mmroute.engine import PYTHON, EngineSettings
+from mmroute.engine import EngineSettings
 from mmroute.errors import ModelError, Reason, quoted
 
 
 @dataclass(frozen=True, slots=True)
 class ToySettings(EngineSettings):
     engine: ClassVar[str] = "toy"
-    frontend: ClassVar[str] = PYTHON
     loras: ClassVar[dict[str, str]] = {}
     model_string: str | None = None
     served_names: tuple[str, ...] = ()

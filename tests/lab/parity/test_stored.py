@@ -16,7 +16,6 @@ from comparison import read_vectors
 from paths import VECTORS
 
 from mmroute.answering.pipeline import answer
-from mmroute.engines.frontends import Frontend
 from mmroute.engines.running import running_engine
 from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.kv_events import BlockStored, EventBatch, decode_events
@@ -227,7 +226,7 @@ def test_blocks_of_other_requests_count_only_where_there_are_none(model: Resolve
 def test_a_recording_keeps_what_was_told(model: ResolvedModel, tmp_path: Path) -> None:
     first = one(LONG, told(model, 0))
     path = tmp_path / "recording.jsonl"
-    rust = running_engine("vllm", "0.32.0").behind(Frontend.RUST)
+    rust = running_engine("vllm", "0.32.0").behind("rust")
     running = dataclasses.replace(rust, model_string="org/name", max_model_len=4096)
     all_announced = [first, Announced(Case("b", "own", {}), (), Served("no"))]
     writing = recorded(path, iter(all_announced), running)

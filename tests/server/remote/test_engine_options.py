@@ -15,10 +15,9 @@ from small_models import as_qwen3_5
 
 from mmroute.cli import main
 from mmroute.engine import find_engine
-from mmroute.engines.frontends import Frontend
-from mmroute.engines.running import Evidence
-from mmroute.engines.server_info import ask_engine, ask_options
+from mmroute.engines.running import Evidence, ask_engine
 from mmroute.engines.vllm.profile import VLLM
+from mmroute.engines.vllm.reported import ask_options
 from mmroute.engines.vllm.serve_command import is_automatic, joined, parse_command
 from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.engines.vllm_rust.profile import VLLM_RUST
@@ -75,9 +74,9 @@ def test_a_server_that_tells_its_configuration_tells_nearly_all(server: Scripted
 # Source: vLLM 0.33.0 rust/src/server/src/routes/version.rs, and an answer of its own.
 def test_the_rust_frontend_tells_itself(server: ScriptedServer) -> None:
     del server.routes[INFO]
-    assert told(server).frontend is Frontend.PYTHON
+    assert told(server).frontend == "python"
     server.routes["/version"] = 200, {"version": "0.33.0", "rust_frontend_version": "0.33.0"}
-    assert told(server).frontend is Frontend.RUST
+    assert told(server).frontend == "rust"
     running = ask_engine(Transport(Remote(server.url)))
     assert "rust frontend: proved" in str(running)
     assert "VLLM_USE_RUST_FRONTEND=1" in running.warning(VLLM)
@@ -106,11 +105,9 @@ def test_sglangs_rust_server_tells_itself(
 # `vllm-rs render` has no route of its version, and says nothing to a wrong method.
 @pytest.mark.parametrize(
     ("reply", "frontend"),
-    [((405, b""), Frontend.RUST), ((405, {"detail": "Method Not Allowed"}), Frontend.PYTHON)],
+    [((405, b""), "rust"), ((405, {"detail": "Method Not Allowed"}), "python")],
 )
-def test_the_rust_renderer_tells_itself(
-    server: ScriptedServer, reply: Any, frontend: Frontend
-) -> None:
+def test_the_rust_renderer_tells_itself(server: ScriptedServer, reply: Any, frontend: str) -> None:
     for route in (INFO, "/version", "/server_info"):
         server.routes.pop(route, None)
     server.routes["/v1/chat/completions/render"] = reply
@@ -120,7 +117,7 @@ def test_the_rust_renderer_tells_itself(
 def test_mmroute_tells_the_frontend_that_it_matches(server: ScriptedServer) -> None:
     version = {"version": "0.33.0", "engine": "vllm", "frontend": "rust", "mmroute": "0.1.0"}
     server.routes["/version"] = 200, version
-    assert told(server).frontend is Frontend.RUST
+    assert told(server).frontend == "rust"
 
 
 def test_any_server_tells_its_model_string_and_adapters(server: ScriptedServer) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from pydantic import create_model
 
-from mmroute.engines.frontends import Frontend
+from mmroute.engine import PYTHON
 from mmroute.engines.vllm.bodies.chat_completion import ChatCompletionRequest
 from mmroute.engines.vllm.bodies.completion import CompletionRequest
 from mmroute.engines.vllm.bodies.messages import (
@@ -36,14 +36,12 @@ _CHECKS_SALTS: Final = (0, 33)
 
 
 @cache
-def schema_of(
-    path: str, release: Release, frontend: Frontend = Frontend.PYTHON, kind: Any = None
-) -> Schema[Any]:
+def schema_of(path: str, release: Release, frontend: str = PYTHON, kind: Any = None) -> Schema[Any]:
     """The schema for the bodies of a route."""
     kind = kind or BODIES[path]
     unknown, refused, changed = differences(path, release)
     lenient = frozenset[str]()
-    if frontend is Frontend.RUST:
+    if frontend != PYTHON:
         # An empty text may have a token; earlier releases look at no character of a salt.
         lenient = frozenset({"prompt"} if release >= _CHECKS_SALTS else {"prompt", "cache_salt"})
         for name, given in RUST_FIELDS.get(path, {}).items():

@@ -21,7 +21,7 @@ import msgspec
 import numpy as np
 from pydantic import Base64Bytes, BaseModel
 
-from mmroute.engines.frontends import Frontend
+from mmroute.engine import PYTHON
 from mmroute.engines.running import RunningEngine, running_engine
 from mmroute.errors import EventsError, Reason
 from mmroute.kv_events import decode_events
@@ -50,7 +50,7 @@ class _Meta(BaseModel):
 
     engine: str = ""
     version: str = ""
-    frontend: Frontend = Frontend.PYTHON
+    frontend: str = PYTHON
     model_string: str = ""
     max_model_len: int | None = None
 

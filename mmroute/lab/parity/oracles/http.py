@@ -16,8 +16,8 @@ from typing import Any, Final
 import numpy as np
 from pydantic import BaseModel
 
-from mmroute.engines.frontends import Frontend
-from mmroute.engines.server_info import ServedModel, ask_engine, served_models
+from mmroute.engine import PYTHON
+from mmroute.engines.running import ServedModel, ask_engine, served_models
 from mmroute.errors import InexactError
 from mmroute.geometry import EmbedRuns
 from mmroute.lab.parity.cases import Case, Outcome, Range, Served, UndecidedError, merged_runs
@@ -96,7 +96,7 @@ class HttpOracle:
 
     def answer(self, case: Case) -> Outcome:
         request = case.request
-        renders_alone = self.running.frontend is Frontend.RUST and not self.running.version
+        renders_alone = self.running.frontend != PYTHON and not self.running.version
         match prompt_field(request):
             case "messages" if renders_alone and has_media(request["messages"]):
                 raise UndecidedError("vllm-rs render takes no media: start it with an engine")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Final, Self, TypeAlias
 
-from mmroute.engines.frontends import Frontend
+from mmroute.engine import PYTHON
 from mmroute.engines.vllm.bodies.messages_rules import MessagesRules, messages_rules
 from mmroute.engines.vllm.bodies.rules import ChatRules
 from mmroute.engines.vllm.settings import as_vllm
@@ -82,7 +82,7 @@ class LoadedModel:
             chats=ChatRules.of(
                 settings,
                 harmony=model.family.chat.renderer == "harmony",
-                rust=model.engine.release.frontend is Frontend.RUST,
+                rust=model.engine.release.frontend != PYTHON,
                 templated=model.chat.templates is not None,
             ),
             messages_rules=cache(

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from mmroute.engine import EngineSettings
-from mmroute.engines.frontends import Frontend
 from mmroute.engines.vllm.bodies.chat_completion import ChatCompletionRequest
 from mmroute.engines.vllm.bodies.completion import CompletionRequest
 from mmroute.engines.vllm.bodies.messages import (
@@ -109,8 +108,8 @@ class VllmApi:
 
     def schema(self, path: str, backend: str, settings: EngineSettings) -> Schema[Any]:
         known = self.own.get(path, path)
-        frontend = Frontend(settings.frontend)
-        return schema_of(known, release_of(backend), frontend, self.routes[path].request)
+        body = self.routes[path].request
+        return schema_of(known, release_of(backend), settings.frontend, body)
 
     def load(self, normalizer: Normalizer, name: str) -> LoadedModel:
         return LoadedModel.of(normalizer, name)

@@ -1,11 +1,8 @@
-"""Asks a running server for its engine, its models and its options.
+"""Asks a running vLLM for its options.
 
-Every server has routes for its model string, names, adapters and longest context, and metrics with
-the block size and the hash algorithm. A server started with ``VLLM_SERVER_DEV_MODE=1`` has a route
-for its complete configuration. No server gives PYTHONHASHSEED or its chat template. ``vllm launch
-render`` has no cache, so it has no metrics of one, and shows the defaults of its configuration.
-Source: vLLM ``entrypoints/serve/dev/server_info/api_router.py``,
-``entrypoints/openai/models/serving.py``, ``config/cache.py`` (`metrics_info`).
+Every server tells its model string, names, adapters and longest context, and by its metrics the
+block size and the hash algorithm; with ``VLLM_SERVER_DEV_MODE=1`` its complete configuration. None
+tells PYTHONHASHSEED or its chat template.
 """
 
 from __future__ import annotations
@@ -14,17 +11,15 @@ import json
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
-from mmroute.engines.frontends import Frontend
-from mmroute.engines.running import Evidence, RunningEngine, running_engine
-from mmroute.engines.vllm.settings import VllmSettings
-from mmroute.errors import InexactError, Reason
+from mmroute.engine import PYTHON, AdoptedLine
+from mmroute.engines.running import ServedModel, ask_engine, served_models
+from mmroute.engines.vllm.serve_command import joined, parse_command
+from mmroute.engines.vllm.serve_settings import DECIDING
 from mmroute.net.transport import Transport
 
-_MODELS: Final = "/v1/models"
 _RUST: Final = "VLLM_USE_RUST_FRONTEND"
 _CACHE_METRIC: Final = "vllm:cache_config_info{"  # a line for each engine of the server
 _LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
@@ -56,102 +51,27 @@ _Options: TypeAlias = dict[str, list[str] | None]
 """The values by the option's name; None if the option has its default."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReportedOptions:
-    """The options that a server reports.
-
-    Attributes:
-        line: a command line with the options that are not the default, variables in front.
-        names: all options and variables that the server reports, also those with their default.
-    """
+class ReportedOptions(NamedTuple):
+    """The options that are not the default as a command line, and the names of all reported."""
 
     line: str
     names: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class ServedModel:
-    """A model or an adapter, as its server lists it.
-
-    Attributes:
-        parent: the model to which an adapter belongs; None for a model.
-        root: the engine's model string, or the adapter's path; empty if the server gives none.
-            Source: vLLM ``entrypoints/openai/models/serving.py``.
-        max_model_len: the longest context; None if the server does not give it.
-    """
-
-    parent: str | None
-    root: str
-    max_model_len: int | None
-
-
-def served_models(transport: Transport) -> Mapping[str, ServedModel]:
-    """The models and adapters of a server by their names, at least one."""
-    reply = transport.request("GET", _MODELS)
-    if reply.status == HTTPStatus.UNAUTHORIZED:
-        raise InexactError(
-            Reason.REMOTE_UNAVAILABLE, f"{transport.name} refuses the API key, or requires one"
-        )
-    body = reply.body
-    cards = body.get("data") if isinstance(body, dict) else None
-    names = {
-        str(card.get("id")): ServedModel(
-            card.get("parent") or None, str(card.get("root") or ""), card.get("max_model_len")
-        )
-        for card in (cards if isinstance(cards, list) else ())
-        if isinstance(card, dict)
-    }
-    if reply.status != HTTPStatus.OK or not names:
-        raise InexactError(
-            Reason.REMOTE_UNAVAILABLE,
-            f"{transport.name}{_MODELS} answered with status {reply.status} and names no model; is "
-            "it a vLLM server, or mmroute serve?",
-        )
-    return names
-
-
-def ask_engine(transport: Transport) -> RunningEngine:
-    """The engine of a server, as it names itself; an unknown engine if it does not."""
-    # The first route is one of mmroute serve as well, which names the engine that it matches.
-    for route, usual in (("/version", "vllm"), ("/server_info", "sglang")):
-        body = transport.request("GET", route).body
-        if isinstance(body, dict) and isinstance(body.get("version"), str):
-            running = running_engine(str(body.get("engine", usual)), body["version"])
-            running = running.behind(_frontend(body))
-            if body.get("mmroute"):
-                return replace(running, mmroute=str(body["mmroute"]), evidence=Evidence.UNKNOWN)
-            return running
-    if _is_rust_renderer(transport):
-        return running_engine("vllm", "").behind(Frontend.RUST)
-    return running_engine("engine", "")
-
-
-def _frontend(version: Mapping[str, Any]) -> Frontend:
-    """The frontend that answers the route of its version.
-
-    Source: vLLM ``rust/src/server/src/routes/version.rs``; SGLang 0.5.23
-    ``srt/managers/scheduler_components/internal_state.py`` (`_add_rust_server`).
-    """
-    states = version.get("internal_states") or ()
-    rust = (
-        "rust_frontend_version" in version
-        or version.get("frontend") == Frontend.RUST
-        or any("rust_server_startup_time" in state for state in states if isinstance(state, dict))
-    )
-    return Frontend.RUST if rust else Frontend.PYTHON
-
-
-def _is_rust_renderer(transport: Transport) -> bool:
-    """Whether the server is ``vllm-rs render``, which does not report its version.
-
-    It refuses a wrong method with an empty body, where the Python server answers in JSON.
-    """
-    reply = transport.request("GET", "/v1/chat/completions/render")
-    return reply.status == HTTPStatus.METHOD_NOT_ALLOWED and not reply.raw
+def adopted_line(transport: Transport, given: str, config: str | None) -> AdoptedLine:
+    """See `EngineSettings.adopted`."""
+    reported = ask_options(transport)
+    command = parse_command(given, config=config)
+    known = {*reported.names, *(f"--{name}" for name in command.options), *command.environment}
+    return AdoptedLine(reported.line, joined(reported.line, given), sorted(DECIDING - known))
 
 
 def ask_options(transport: Transport) -> ReportedOptions:
-    """The options of a server's command line, as far as the server reports them."""
+    """The options of a server's command line, as far as the server reports them.
+
+    Source: vLLM ``entrypoints/serve/dev/server_info/api_router.py``, ``config/cache.py``
+    (`metrics_info`).
+    """
     info = transport.request("GET", "/server_info?config_format=json").body
     info = info if isinstance(info, dict) else {}
     environment = info.get("vllm_env") or {}
@@ -161,7 +81,7 @@ def ask_options(transport: Transport) -> ReportedOptions:
         for name, value in variables.items()
         if value is not None
     ]
-    if _RUST not in variables and ask_engine(transport).frontend is Frontend.RUST:
+    if _RUST not in variables and ask_engine(transport).frontend != PYTHON:
         variables[_RUST] = "1"
         words.append(f"{_RUST}=1")
     options = _model_options(served_models(transport))
@@ -178,9 +98,9 @@ def ask_options(transport: Transport) -> ReportedOptions:
     )
 
 
-def ask_cache(transport: Transport) -> VllmSettings:
-    """The settings of the engine's cache in a server's metrics; empty if the metrics have none."""
-    return VllmSettings.read(shlex.join(_words(_metrics_options(transport))), None)
+def ask_cache(transport: Transport) -> str:
+    """The options of the engine's cache in a server's metrics; empty if the metrics have none."""
+    return shlex.join(_words(_metrics_options(transport)))
 
 
 def _words(options: _Options) -> list[str]:
