@@ -61,10 +61,8 @@ class EngineSettings(Protocol):
 
     engine: ClassVar[str]
     """The name by which `find_engine` finds what was started."""
-    frontend: ClassVar[str] = PYTHON
-    """The API server in front of the engine."""
     strict_json: ClassVar[bool] = False
-    """Whether that server refuses bodies that most readers of JSON take."""
+    """Whether the API server refuses bodies that most readers of JSON take."""
 
     @property
     def loras(self) -> Mapping[str, str]:
@@ -134,25 +132,16 @@ class EngineSettings(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """One engine in one range of versions.
+    """One engine in one range of versions."""
 
-    Attributes:
-        name: the engine's name, as in ``backend``.
-        version: the version on which the answers were checked.
-        era: the versions between which nothing observable changed.
-        prompts: releases with the same text here make the same token IDs of texts and chats.
-        proved: the versions whose own code gave these answers.
-        read: the other releases of the era, whose code was read and not run.
-        frontend: the API server in front of the engine.
-    """
-
-    name: str
-    version: str
-    era: str
-    prompts: str
-    proved: frozenset[str]
+    name: str  # the engine's name, as in `backend`
+    version: str  # the version on which the answers were checked
+    era: str  # the versions between which nothing observable changed
+    prompts: str  # releases with the same text here make the same token IDs of texts and chats
+    proved: frozenset[str]  # the versions whose own code gave these answers
+    # The other releases of the era, whose code was read and not run.
     read: frozenset[str] = frozenset()
-    frontend: str = PYTHON
+    frontend: str = PYTHON  # the API server in front of the engine
 
     @property
     def backend(self) -> str:
@@ -168,54 +157,27 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What an engine takes, under its settings.
+    """What an engine takes, under its settings."""
 
-    Attributes:
-        max_items: the most items of one modality in one prompt.
-        max_image_pixels: the most pixels of one image or frame.
-        max_decoded_bytes: the most bytes that all items of a request may take when decoded.
-        bytes_per_unit: the decoded bytes of one pixel of an image or frame, and of one sample of
-            audio, by modality.
-        max_audio_seconds: the most seconds of one recording.
-        max_audio_bytes: the most bytes of one recording, with all channels decoded.
-        min_encoder_cache: the number of features of one item that the engine's encoder cache holds
-            for every model.
-        applies_exif_orientation: whether an image is counted as it is shown, and not as it is
-            stored in its file.
-        takes_metadata: whether the engine takes metadata of items in place of pixels.
-        items: the most items of a modality in one prompt, where it differs from `max_items`.
-        plans_largest: whether the encoder cache holds the largest item of each modality.
-        media_domains: the hosts of links that the engine follows; empty for all.
-        local_media_path: the directory below which the engine reads files of ``file:`` links; empty
-            if it refuses such links, None if it is not known what it does.
-        processor_cache_off: whether the engine keeps no processed items.
-        fits_memory: whether the engine lowers its longest context to what its memory holds.
-        string_items: why items in contents that become one text are refused; empty if they are not.
-        uncovered: why the engine refuses media for which a family has no rules; empty if the
-            family's files say why.
-    """
-
-    max_items: int
-    max_image_pixels: int
-    max_decoded_bytes: int
+    max_items: Mapping[Modality, int]  # the most items of each modality in one prompt
+    max_image_pixels: int  # the most pixels of one image or frame
+    max_decoded_bytes: int  # the most bytes of a request's items, decoded
+    # The decoded bytes of a pixel, or of a sample of audio, by modality.
     bytes_per_unit: Mapping[Modality, int]
-    max_audio_seconds: int
-    max_audio_bytes: int
-    min_encoder_cache: int
+    max_audio_seconds: int  # the most seconds of one recording
+    max_audio_bytes: int  # the most bytes of one recording, with all channels decoded
+    min_encoder_cache: int  # the features of one item that its encoder cache holds for every model
+    # Whether an image is counted as it is shown, not as it is stored.
     applies_exif_orientation: bool
-    takes_metadata: bool = False
-    items: Mapping[Modality, int] = field(default_factory=dict)
-    plans_largest: bool = True
-    media_domains: frozenset[str] = frozenset()
+    takes_metadata: bool = False  # whether it takes metadata of items in place of pixels
+    plans_largest: bool = True  # whether the encoder cache holds the largest item of each modality
+    media_domains: frozenset[str] = frozenset()  # the hosts of links that it follows; empty for all
+    # Where it reads files of `file:` links; empty if it refuses such links, None if it is not known
+    # what it does.
     local_media_path: str | None = None
-    processor_cache_off: bool = False
-    fits_memory: bool = False
+    processor_cache_off: bool = False  # whether it keeps no processed items
+    # Why items in contents that become one text are refused; empty if they are not.
     string_items: str = ""
-    uncovered: str = ""
-
-    def most(self, modality: Modality) -> int:
-        """The most items of a modality in one prompt."""
-        return self.items.get(modality, self.max_items)
 
 
 class Identify(Protocol):
@@ -242,41 +204,30 @@ class Identify(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """How an engine tells items and adapters apart.
+    """How an engine tells items and adapters apart."""
 
-    Attributes:
-        identify: computes the identity of an item.
-        check: raises `InexactError` for uuids that the engine refuses or mixes up, of items with
-            their identities, of all items, and of the form by modality.
-        of_request: the identities by a field of the request, and the form of each item; None if it
-            has none.
-        loras: the path of each adapter, by the name that a request may give as its model.
-        lora_first: whether identities of requests to an adapter begin with its name.
-        why_unhashed: why a request has no block hashes, whatever its prompt; empty if it has.
-    """
-
-    identify: Identify
+    identify: Identify  # computes the identity of an item
+    # Raises `InexactError` for uuids that the engine refuses or mixes up, of items with their
+    # identities, of all items, and of the form by modality.
     check: Callable[
         [Sequence[tuple[Item, Identity]], Items, Mapping[Modality, IdentityForm]], None
     ] = lambda _named, _items, _forms: None
+    # The identities by a field of the request, and the form of each item; None if it has none.
     of_request: Callable[[Request, Sequence[IdentityForm]], tuple[Identity | None, ...] | None] = (
         lambda _request, _forms: None
     )
+    # The path of each adapter, by the name that a request may give as its model.
     loras: Mapping[str, str] = field(default_factory=dict)
-    lora_first: bool = False
+    lora_first: bool = False  # whether identities of requests to an adapter begin with its name
+    # Why a request has no block hashes, whatever its prompt; empty if it has.
     why_unhashed: Callable[[Request], str] = lambda _request: ""
 
 
 class Context(NamedTuple):
-    """The numbers of tokens of the longest context.
-
-    Attributes:
-        own: of the model.
-        configured: of the engine's settings; None if they leave the model's own.
-    """
+    """The numbers of tokens of the longest context."""
 
     own: int
-    configured: int | None
+    configured: int | None  # of the engine's settings; None if they leave the model's own
 
 
 class Models(Protocol):

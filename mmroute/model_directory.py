@@ -88,18 +88,12 @@ _EXTRA_TOKENS = FieldRef("tokenizer_config.json", ("extra_special_tokens",))
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """The paths of a model's files, and the values that were read from them.
+    """The paths of a model's files, and the values that were read from them."""
 
-    Attributes:
-        name: the model's name, as the caller gave it.
-        root: the model directory.
-        commit: the hub commit of the files; None for a plain directory.
-        renamed: the paths of files that are not at ``root / name``, by name.
-    """
-
-    name: str
-    root: Path
-    commit: str | None = None
+    name: str  # the model's name, as the caller gave it
+    root: Path  # the model directory
+    commit: str | None = None  # the hub commit of the files; None for a plain directory
+    # The paths of files that are not at `root / name`, by name.
     renamed: Mapping[str, Path] = field(default_factory=dict)
     _json: dict[str, JsonValue] = field(default_factory=dict, repr=False)
 

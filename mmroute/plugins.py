@@ -63,18 +63,12 @@ class Registry:
     """Dataclasses that a spec names: those of one of our packages, and of installed ones.
 
     One is imported when the first model needs it.
-
-    Attributes:
-        kind: what they are, in one word such as ``grid``.
-        package: the package that holds ours.
-        own: name in a spec -> ``module:Class`` of this package.
-        group: the group of entry points, if its name is not that of the kind.
     """
 
-    kind: str
-    package: str
-    own: Mapping[str, str]
-    group: str = ""
+    kind: str  # what they are, in one word such as `grid`
+    package: str  # the package that holds ours
+    own: Mapping[str, str]  # name in a spec -> `module:Class` of this package
+    group: str = ""  # the group of entry points, if its name is not that of the kind
 
     @property
     def entry_points(self) -> str:

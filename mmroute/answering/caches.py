@@ -13,17 +13,11 @@ if TYPE_CHECKING:
 
 
 class Caches(NamedTuple):
-    """The caches of a normalizer; None for a cache that is switched off.
+    """The caches of a normalizer; None for a cache that is switched off."""
 
-    Attributes:
-        hashes: the cache of block hashes.
-        chats: the cache of rendered chats, all of one model.
-        images: the cache of images in data URLs.
-    """
-
-    hashes: HashCache | None = None
-    chats: ChatCache | None = None
-    images: KnownFiles | None = None
+    hashes: HashCache | None = None  # the cache of block hashes
+    chats: ChatCache | None = None  # the cache of rendered chats, all of one model
+    images: KnownFiles | None = None  # the cache of images in data URLs
 
     @classmethod
     def of(cls, options: FastPaths) -> Caches:

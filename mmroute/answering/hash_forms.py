@@ -39,19 +39,13 @@ class HashFields(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class BlockForm:
-    """The block hashes that a request asks for.
+    """The block hashes that a request asks for."""
 
-    Attributes:
-        algorithm: the engine's ``--prefix-caching-hash-algo``; None for the engine's default.
-        block_size: the number of tokens in a block; None for the engine's default.
-        seed: the engine's PYTHONHASHSEED.
-        form: the form of the hashes in the answer.
-    """
-
+    # The engine's `--prefix-caching-hash-algo`; None for the engine's default.
     algorithm: str | None
-    block_size: int | None
-    seed: str | None
-    form: HashForm = HashForm.HEX
+    block_size: int | None  # the number of tokens in a block; None for the engine's default
+    seed: str | None  # the engine's PYTHONHASHSEED
+    form: HashForm = HashForm.HEX  # the form of the hashes in the answer
 
     def of(self, routing: Routing) -> HashFields:
         """The hashes of an answer."""

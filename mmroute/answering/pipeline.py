@@ -231,11 +231,14 @@ def rules_of(model: ResolvedModel, modality: Modality, count: int) -> MediaRules
     """The rules of a modality, if the engine takes `count` items of it."""
     rules = model.media.get(modality)
     if rules is None:
-        of_model = f"{modality}s are not covered for this model of the family {model.family.family}"
+        of_model = (
+            f"{modality}s are not covered for this model of the family {model.family.family} on "
+            f"{model.engine.release.label}"
+        )
         why = model.uncovered.get(modality)
         raise InexactError(
             Reason.UNSUPPORTED_MODALITY,
-            model.engine.limits.uncovered or (f"{of_model}: {why}" if why else of_model),
+            f"{of_model}: {why}" if why else of_model,
         )
     if rules.refused:
         raise InexactError(
@@ -292,12 +295,6 @@ def _check_uncut(model: ResolvedModel, kept: int, longest: int) -> None:
     if kept > model.max_model_len:
         raise invalid(
             f"truncate_prompt_tokens={kept} is above the context of {model.max_model_len} tokens"
-        )
-    if kept == -1 and model.engine.limits.fits_memory:
-        raise InexactError(
-            Reason.UNSUPPORTED_ENGINE_SETTING,
-            "truncate_prompt_tokens=-1 keeps as many tokens as fit the context, which the engine "
-            "chooses by its memory (--max-model-len auto); give the number that it logs",
         )
     if -1 < kept < longest:
         raise InexactError(

@@ -21,20 +21,11 @@ Sizes: TypeAlias = Mapping[Modality, Sequence[Any]]
 
 
 class Prepared(NamedTuple):
-    """A request whose items are counted, and not yet placed.
+    """A request whose items are counted, and not yet placed."""
 
-    Attributes:
-        request: the request, with the defaults from the engine's settings.
-        ids: the un-expanded prompt, shape (n,).
-        items: the items by modality, in the order of the request.
-        geometries: the geometries of the same modalities, under the request's overrides.
-        sizes: the numbers of each of these items, likewise.
-        insertions: the replacement of each item, modality by modality.
-    """
-
-    request: Request
-    ids: TokenIds
-    items: Items
-    geometries: Geometries
-    sizes: Sizes
-    insertions: Sequence[Insertion]
+    request: Request  # the request, with the defaults from the engine's settings
+    ids: TokenIds  # the un-expanded prompt, shape (n,)
+    items: Items  # the items by modality, in the order of the request
+    geometries: Geometries  # the geometries of the same modalities, under the request's overrides
+    sizes: Sizes  # the numbers of each of these items, likewise
+    insertions: Sequence[Insertion]  # the replacement of each item, modality by modality

@@ -27,14 +27,10 @@ class Stage(StrEnum):
 
 
 class Stopwatch(threading.local):
-    """Adds up the time of each stage of one request, in nanoseconds, for each thread apart.
-
-    Attributes:
-        runs: whether the request is timed.
-    """
+    """Adds up the time of each stage of one request, in nanoseconds, for each thread apart."""
 
     def __init__(self) -> None:
-        self.runs = True
+        self.runs = True  # whether the request is timed
         self._spent: dict[Stage, int] = {}
         self._last = 0
 

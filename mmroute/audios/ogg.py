@@ -28,42 +28,26 @@ _OPUS: Final = struct.Struct("<8xBBHI")
 
 @dataclass(frozen=True, slots=True)
 class _Page:
-    """One page.
+    """One page."""
 
-    Attributes:
-        flags: bits that mark the first and the last page of a stream.
-        position: the number of samples up to the page's end; -1 if no packet ends on it.
-        serial: the serial number of the stream.
-        packets: the number of packets that end on the page.
-        start: the offset in the file at which the page's content begins.
-        end: the offset in the file at which the page ends.
-    """
-
-    flags: int
-    position: int
-    serial: int
-    packets: int
-    start: int
-    end: int
+    flags: int  # bits that mark the first and the last page of a stream
+    position: int  # the number of samples up to the page's end; -1 if no packet ends on it
+    serial: int  # the serial number of the stream
+    packets: int  # the number of packets that end on the page
+    start: int  # the offset in the file at which the page's content begins
+    end: int  # the offset in the file at which the page ends
 
 
 @dataclass(frozen=True, slots=True)
 class _Codec:
-    """The facts in the first packet.
+    """The facts in the first packet."""
 
-    Attributes:
-        rate: the number of samples per second.
-        channels: the number of channels.
-        skipped: the number of samples at the beginning that decoders leave out.
-        largest: the most samples that one packet holds.
-        step: the number of samples of the stream for each sample that libsndfile returns, which
-            restores the original rate.
-    """
-
-    rate: int
-    channels: int
-    skipped: int
-    largest: int
+    rate: int  # the number of samples per second
+    channels: int  # the number of channels
+    skipped: int  # the number of samples at the beginning that decoders leave out
+    largest: int  # the most samples that one packet holds
+    # The number of samples of the stream for each sample that libsndfile returns, which restores
+    # the original rate.
     step: int
 
 

@@ -40,19 +40,12 @@ _SCALARS: Final = frozenset({str, int, float, bool, type(None)})
 
 
 class _Cut(NamedTuple):
-    """A point at which the prompt of a chat can be continued: the beginning of a message.
+    """A point at which the prompt of a chat can be continued: the beginning of a message."""
 
-    Attributes:
-        state: the template's state at this point.
-        ids: the number of leading token IDs that any continuation has.
-        characters: the number of characters of the text that these IDs stand for.
-        overlap: the text between these characters and this point.
-    """
-
-    state: State
-    ids: int
-    characters: int
-    overlap: str
+    state: State  # the template's state at this point
+    ids: int  # the number of leading token IDs that any continuation has
+    characters: int  # the number of characters of the text that these IDs stand for
+    overlap: str  # the text between these characters and this point
 
 
 _START: Final = _Cut((), 0, 0, "")
@@ -63,28 +56,21 @@ class _Chat:
     """A chat that was rendered and encoded; or one without messages, for a chat requested once.
 
     It grows while other threads read it, and nothing in it changes that stands for a message.
-
-    Attributes:
-        template: the template that rendered it.
-        variables: all values beside the messages on which its text depends, as bytes.
-        keys: the keys under which the cache may find it.
-        messages: a copy of the messages.
-        sizes: the sizes of all messages up to each of them, in bytes.
-        conversation: the messages as the template got them.
-        media: the parts that stand for an item, each after the number of its message.
-        cuts: one for each message, and for the end; None where the prompt cannot be continued.
-        ids: the prompt's token IDs.
     """
 
-    template: ResumableTemplate
-    variables: bytes
-    keys: list[int]
-    messages: list[Any] = field(default_factory=list)
+    template: ResumableTemplate  # the template that rendered it
+    variables: bytes  # all values beside the messages on which its text depends, as bytes
+    keys: list[int]  # the keys under which the cache may find it
+    messages: list[Any] = field(default_factory=list)  # a copy of the messages
+    # The sizes of all messages up to each of them, in bytes.
     sizes: list[int] = field(default_factory=list)
+    # The messages as the template got them.
     conversation: list[dict[str, Any]] = field(default_factory=list)
+    # The parts that stand for an item, each after the number of its message.
     media: list[tuple[int, MediaPart]] = field(default_factory=list)
+    # One for each message, and for the end; None where the prompt cannot be continued.
     cuts: list[_Cut | None] = field(default_factory=list)
-    ids: TokenIds = field(default_factory=lambda: np.empty(0, np.uint32))
+    ids: TokenIds = field(default_factory=lambda: np.empty(0, np.uint32))  # the prompt's token IDs
 
     def branch(self, count: int) -> _Chat:
         """A copy with so many of the messages, which no key leads to."""
@@ -205,21 +191,15 @@ class ChatCache(RecentCache[_Chat, int]):
 
 @dataclass(slots=True, eq=False)
 class ChatPrefix:
-    """The known messages at the beginning of one request, until its prompt is made.
+    """The known messages at the beginning of one request, until its prompt is made."""
 
-    Attributes:
-        count: the number of known messages.
-        known: the chat that they were compared with.
-        first: the first message that is rendered.
-    """
-
-    count: int
-    known: _Chat
+    count: int  # the number of known messages
+    known: _Chat  # the chat that they were compared with
     _cache: ChatCache
     _salt: int
     _variables: Mapping[str, Any]
     _messages: list[Any]
-    first: int = 0
+    first: int = 0  # the first message that is rendered
     _cut: _Cut = _START
     _places: Sequence[Place | None] = ()
     _conversation: Sequence[dict[str, Any]] = ()

@@ -13,16 +13,12 @@ if TYPE_CHECKING:
 
 
 class ParsedChat(NamedTuple):
-    """The messages of a request.
+    """The messages of a request."""
 
-    Attributes:
-        messages: the messages as the engine's API accepts them, without those of `prefix`.
-        contents: the parts of each of these messages, in the same order.
-        media: the parts of all messages that stand for an item, by modality, in their order.
-        prefix: the leading messages that the cache knows; None if the cache was not used.
-    """
-
+    # The messages as the engine's API accepts them, without those of `prefix`.
     messages: Sequence[dict[str, Any]]
-    contents: Sequence[Sequence[Part]]
+    contents: Sequence[Sequence[Part]]  # the parts of each of these messages, in the same order
+    # The parts of all messages that stand for an item, by modality, in their order.
     media: Mapping[Modality, Sequence[MediaPart]]
+    # The leading messages that the cache knows; None if the cache was not used.
     prefix: ChatPrefix | None = None

@@ -9,35 +9,21 @@ from mmroute.requests.items import Modality
 
 
 class TextPart(NamedTuple):
-    """A text.
+    """A text."""
 
-    Attributes:
-        text: the text as it stands in the message.
-        extra: the keys of the part that reach the template as they are.
-    """
-
-    text: str
-    extra: Mapping[str, Any]
+    text: str  # the text as it stands in the message
+    extra: Mapping[str, Any]  # the keys of the part that reach the template as they are
 
 
 class MediaPart(NamedTuple):
-    """An image, a video or audio.
-
-    Attributes:
-        modality: the modality of the item.
-        number: its number among the items of its modality in this request, counted from 1.
-        url: its link or data URL; None if it has neither.
-        uuid: the client's own name for it; None if it sent none.
-        extra: the keys of the part that reach the template as they are.
-        source: the part as the client sent it.
-    """
+    """An image, a video or audio."""
 
     modality: Modality
-    number: int
-    url: str | None
-    uuid: str | None
-    extra: Mapping[str, Any]
-    source: Mapping[str, Any]
+    number: int  # its number among the items of its modality in this request, counted from 1
+    url: str | None  # its link or data URL; None if it has neither
+    uuid: str | None  # the client's own name for it; None if it sent none
+    extra: Mapping[str, Any]  # the keys of the part that reach the template as they are
+    source: Mapping[str, Any]  # the part as the client sent it
 
 
 class ToolReference(NamedTuple):

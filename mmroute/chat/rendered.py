@@ -9,18 +9,12 @@ from mmroute.token_ids import TokenIds
 
 
 class Continued(NamedTuple):
-    """The text of a chat after a prefix whose token IDs are known.
+    """The text of a chat after a prefix whose token IDs are known."""
 
-    Attributes:
-        text: the text to encode.
-        characters: the length of the text before it.
-        prompt: returns the token IDs of the whole chat. Its arguments are the IDs of `text` and
-            the places where `text` can be cut; see
-            `mmroute.tokenizers.encoders.Encoder.encode_cut`.
-    """
-
-    text: str
-    characters: int
+    text: str  # the text to encode
+    characters: int  # the length of the text before it
+    # Returns the token IDs of the whole chat. Its arguments are the IDs of `text` and the places
+    # where `text` can be cut; see `mmroute.tokenizers.encoders.Encoder.encode_cut`.
     prompt: Callable[[TokenIds, Sequence[tuple[int, int]]], TokenIds]
 
 

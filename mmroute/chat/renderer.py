@@ -20,12 +20,10 @@ class Chat(Protocol):
     """Renders conversations of one model. Immutable and safe to share.
 
     The methods about templates have defaults for an engine that uses no template for this model.
-
-    Attributes:
-        ignores_items: whether the engine drops the items of a chat, and renders only its texts.
     """
 
     __slots__ = ()
+    # Whether the engine drops the items of a chat, and renders only its texts.
     ignores_items: ClassVar[bool] = False
 
     @property

@@ -52,30 +52,19 @@ _Slot: TypeAlias = tuple[str, str]
 
 
 class Place(NamedTuple):
-    """The beginning of a message, or the end of the last one.
+    """The beginning of a message, or the end of the last one."""
 
-    Attributes:
-        at: the offset in the text, in characters.
-        state: the template's state at this place.
-    """
-
-    at: int
-    state: State
+    at: int  # the offset in the text, in characters
+    state: State  # the template's state at this place
 
 
 @dataclass(frozen=True, slots=True)
 class ResumableTemplate:
-    """A chat template that can continue after messages whose text is known.
+    """A chat template that can continue after messages whose text is known."""
 
-    Attributes:
-        fewest: the number of messages that must be known.
-        ahead: the number of later messages on which the text of a message depends.
-        slots: the attributes of namespaces that the loop over messages sets.
-    """
-
-    fewest: int
-    ahead: int
-    slots: tuple[_Slot, ...]
+    fewest: int  # the number of messages that must be known
+    ahead: int  # the number of later messages on which the text of a message depends
+    slots: tuple[_Slot, ...]  # the attributes of namespaces that the loop over messages sets
     _compiled: jinja2.Template
 
     @classmethod
@@ -129,19 +118,15 @@ class ResumableTemplate:
 
 
 class _Run:
-    """The state of rendering one chat by the second template, which calls its methods.
-
-    Attributes:
-        states: the states at the place of each message that is rendered, and at the end.
-        left_out: the number of messages before the first one of the loop.
-        marked: the piece of text with which the template marks a place.
-    """
+    """The state of rendering one chat by the second template, which calls its methods."""
 
     def __init__(
         self, conversation: Sequence[Any], first: int, slots: Sequence[_Slot], state: State
     ) -> None:
+        # The states at the place of each message that is rendered, and at the end.
         self.states: list[State] = []
-        self.left_out = 0
+        self.left_out = 0  # the number of messages before the first one of the loop
+        # The piece of text with which the template marks a place.
         self.marked = f"\0{first}"  # an object of its own, known by its identity
         self._conversation = conversation
         self._first = first
@@ -181,21 +166,19 @@ class _Proof:
     """The proof that a message's text depends on no later messages but the next `ahead` ones.
 
     Attributes:
-        loop: the loop over the messages.
-        slots: as in `ResumableTemplate`, in the order in which they were found.
-        fewest: as in `ResumableTemplate`.
-        ahead: as in `ResumableTemplate`.
+        ahead: as in `ResumableTemplate`
     """
 
-    loop: nodes.For
+    loop: nodes.For  # the loop over the messages
 
     def __init__(self, tree: nodes.Template) -> None:
         for node in tree.find_all(nodes.Node):
             _require(type(node) in _NODES)
             _require(not (isinstance(node, nodes.Name) and node.name in _REFUSED_NAMES))
             _require(not (isinstance(node, nodes.For) and node.recursive))
+        # As in `ResumableTemplate`, in the order in which they were found.
         self.slots: dict[_Slot, None] = {}
-        self.fewest = self.ahead = 0
+        self.fewest = self.ahead = 0  # as in `ResumableTemplate`
         self._lists = {"messages"}  # and every variable that is set to it, or to its end
         self._left_out = 0  # at most so many messages are missing in these
         self._namespaces: set[str] = set()

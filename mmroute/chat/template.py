@@ -170,22 +170,14 @@ def written(compiled: jinja2.Template, variables: dict[str, Any]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class ChatTemplate:
-    """One compiled chat template. Immutable and safe to share.
+    """One compiled chat template. Immutable and safe to share."""
 
-    Attributes:
-        source: the template's text.
-        origin: the file (and field) it comes from.
-        content_format: the form in which the engine gives it message contents: ``openai``, their
-            parts, or ``string``.
-        variables: the names that the template reads and does not set.
-        knows_developer: whether it treats the role "developer" apart from others.
-    """
-
-    source: str
-    origin: str
+    source: str  # the template's text
+    origin: str  # the file (and field) it comes from
+    # The form in which the engine gives it message contents: `openai`, their parts, or `string`.
     content_format: str
-    variables: frozenset[str]
-    knows_developer: bool
+    variables: frozenset[str]  # the names that the template reads and does not set
+    knows_developer: bool  # whether it treats the role "developer" apart from others
     _compiled: jinja2.Template = field(repr=False)
 
     @classmethod

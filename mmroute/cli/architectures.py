@@ -25,17 +25,11 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """One architecture.
+    """One architecture."""
 
-    Attributes:
-        name: the name in a model's ``config.json``.
-        families: the family specs for its models; none if it is refused.
-        refusal: the reason why it is refused; None if it is not.
-    """
-
-    name: str
-    families: tuple[FamilySpec, ...]
-    refusal: Refusal | None = None
+    name: str  # the name in a model's `config.json`
+    families: tuple[FamilySpec, ...]  # the family specs for its models; none if it is refused
+    refusal: Refusal | None = None  # the reason why it is refused; None if it is not
 
     @property
     def state(self) -> State:

@@ -6,10 +6,10 @@ import hashlib
 import hmac
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from mmroute.chat import MediaPart
-from mmroute.engines.vllm.messages import parse_chat
+from mmroute.chat.conversation import ParsedChat
 from mmroute.geometry.metadata import ItemMetadata
 from mmroute.hashing.hashes import Hashes
 from mmroute.images.data_url import is_data_url
@@ -20,6 +20,10 @@ from mmroute.token_ids import TokenIds
 
 # These change how the engine reads or counts images, and generate routes have no place for them.
 _PROCESSOR_FIELDS: Final = ("mm_processor_kwargs", "media_io_kwargs")
+
+
+Parser: TypeAlias = Callable[[Request], ParsedChat]
+"""The function by which an engine parses messages."""
 
 
 class Answer(Protocol):
@@ -51,15 +55,10 @@ class Answer(Protocol):
 
 
 class _Carrier(NamedTuple):
-    """A type of parts that may hold a file.
-
-    Attributes:
-        modality: the modality of the item.
-        key: the key of the file within the value of the part's type.
-    """
+    """A type of parts that may hold a file."""
 
     modality: Modality
-    key: str = "url"
+    key: str = "url"  # the key of the file within the value of the part's type
 
 
 CARRIERS: Final[Mapping[str, _Carrier]] = {
@@ -148,19 +147,21 @@ def check_processor(request: Mapping[str, Any]) -> None:
         raise ValueError(f"the route has no place for {', '.join(refused)}")
 
 
-def text_ids(routing: Answer, request: Mapping[str, Any], with_images: str) -> list[int]:
+def text_ids(
+    routing: Answer, request: Mapping[str, Any], parse: Parser, with_images: str
+) -> list[int]:
     """The token IDs of a request without media; `with_images` says why media are refused."""
     token_ids: list[int] = routing.token_ids.tolist()
-    if media_parts(routing, request):
+    if media_parts(routing, request, parse):
         raise ValueError(f"{with_images}; forward it unchanged, or to its generate route")
     return token_ids
 
 
-def media_parts(routing: Answer, request: Mapping[str, Any]) -> Sequence[MediaPart]:
+def media_parts(routing: Answer, request: Mapping[str, Any], parse: Parser) -> Sequence[MediaPart]:
     """The parts of the messages that stand for an item, by modality; completions have none."""
     media: Mapping[Modality, Sequence[MediaPart]] = {}
     if "messages" in request:
-        media = parse_chat(Request(messages=request["messages"])).media
+        media = parse(Request(messages=request["messages"])).media
     counts = {modality: len(parts) for modality, parts in media.items()}
     if counts != Counter(placed.modality for placed in routing.placeholders):
         raise ValueError(

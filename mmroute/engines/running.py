@@ -33,27 +33,17 @@ class Evidence(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunningEngine:
-    """An engine as it reports itself.
+    """An engine as it reports itself."""
 
-    Attributes:
-        engine: ``vllm`` or ``sglang``.
-        version: the version that it reports; empty if it reports none.
-        evidence: the evidence for the answers of this version.
-        profile: the profile for its answers; None if the version is unknown.
-        mmroute: the version of mmroute that answers in the engine's place; empty if none does.
-        model_string: the engine's model string; empty if it is not known.
-        max_model_len: the number of tokens of its context; None if it is not known.
-        frontend: the API server in front of the engine.
-    """
-
-    engine: str
-    version: str
-    evidence: Evidence
-    profile: Engine | None
+    engine: str  # `vllm` or `sglang`
+    version: str  # the version that it reports; empty if it reports none
+    evidence: Evidence  # the evidence for the answers of this version
+    profile: Engine | None  # the profile for its answers; None if the version is unknown
+    # The version of mmroute that answers in the engine's place; empty if none does.
     mmroute: str = ""
-    model_string: str = ""
-    max_model_len: int | None = None
-    frontend: str = PYTHON
+    model_string: str = ""  # the engine's model string; empty if it is not known
+    max_model_len: int | None = None  # the number of tokens of its context; None if it is not known
+    frontend: str = PYTHON  # the API server in front of the engine
 
     def behind(self, frontend: str) -> RunningEngine:
         """The same engine behind another frontend."""
@@ -177,15 +167,13 @@ class ServedModel:
     """A model or an adapter, as its server lists it.
 
     Attributes:
-        parent: the model to which an adapter belongs; None for a model.
         root: the engine's model string, or the adapter's path; empty if the server gives none.
-            Source: vLLM ``entrypoints/openai/models/serving.py``.
-        max_model_len: the longest context; None if the server does not give it.
+            Source: vLLM `entrypoints/openai/models/serving.py`.
     """
 
-    parent: str | None
+    parent: str | None  # the model to which an adapter belongs; None for a model
     root: str
-    max_model_len: int | None
+    max_model_len: int | None  # the longest context; None if the server does not give it
 
 
 def served_models(transport: Transport) -> Mapping[str, ServedModel]:

@@ -53,19 +53,12 @@ class _Encoding(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """The parts of an algorithm: an encoding of blocks, and a digest.
+    """The parts of an algorithm: an encoding of blocks, and a digest."""
 
-    Attributes:
-        encoding: the functions that write the bytes to hash.
-        digest: returns the hash of bytes.
-        digest_size: the number of bytes of a hash.
-        secret_seed: whether the engine draws the seed at random if PYTHONHASHSEED is not set.
-    """
-
-    encoding: _Encoding
-    digest: Callable[[bytes], bytes]
-    digest_size: int
-    secret_seed: bool
+    encoding: _Encoding  # the functions that write the bytes to hash
+    digest: Callable[[bytes], bytes]  # returns the hash of bytes
+    digest_size: int  # the number of bytes of a hash
+    secret_seed: bool  # whether the engine draws the seed at random if PYTHONHASHSEED is not set
 
 
 def _sha256(data: bytes) -> bytes:

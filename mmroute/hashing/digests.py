@@ -11,11 +11,7 @@ _EVENT_BYTES: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Digests(Sequence[bytes]):
-    """The hashes of a prompt's full blocks or pages, in their order. Immutable.
-
-    Attributes:
-        hashes: one for each.
-    """
+    """The hashes of a prompt's full blocks or pages, in their order. Immutable."""
 
     hashes: tuple[bytes, ...]
 
@@ -46,11 +42,10 @@ class PageHashes(Digests):
     """The hashes of a prompt's full pages, in their order. Immutable.
 
     Attributes:
-        hashes: one for each page, of 8 bytes or more.
-        page_size: the number of tokens in a page.
+        hashes: one for each page, of 8 bytes or more
     """
 
-    page_size: int
+    page_size: int  # the number of tokens in a page
 
     def event_ints(self) -> list[int]:
         """The hashes as events carry them: the first 64 bits, signed."""

@@ -26,15 +26,10 @@ _WORD: Final = 1 << 64
 
 
 class DynamoHashes(NamedTuple):
-    """The hashes of a prompt's full blocks, as Dynamo's router makes them: unsigned, 64 bits.
+    """The hashes of a prompt's full blocks, as Dynamo's router makes them: unsigned, 64 bits."""
 
-    Attributes:
-        local: the hash of each block by itself.
-        sequence: the hash of each block with all blocks before it.
-    """
-
-    local: list[int]
-    sequence: list[int]
+    local: list[int]  # the hash of each block by itself
+    sequence: list[int]  # the hash of each block with all blocks before it
 
 
 def local_block_hashes(

@@ -32,17 +32,11 @@ EventKeys: TypeAlias = tuple[str | tuple[str, int], ...] | None
 
 @dataclass(frozen=True, slots=True)
 class HashedItem:
-    """An item of a request, as block hashes cover it.
+    """An item of a request, as block hashes cover it."""
 
-    Attributes:
-        identity: the string by which the engine tells items apart: the client's uuid, or a hash.
-        offset: the index of its first token in the expanded prompt.
-        length: the number of its tokens, features or not.
-    """
-
-    identity: str
-    offset: int
-    length: int
+    identity: str  # the string by which the engine tells items apart: the client's uuid, or a hash
+    offset: int  # the index of its first token in the expanded prompt
+    length: int  # the number of its tokens, features or not
 
     @property
     def stop(self) -> int:
@@ -52,35 +46,23 @@ class HashedItem:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Consecutive blocks whose only extra key is that of one item.
+    """Consecutive blocks whose only extra key is that of one item."""
 
-    Attributes:
-        first: the first of the blocks.
-        stop: the block after the last.
-        identity: the item's identity.
-        offset: the item's offset from the start of the first block.
-    """
-
-    first: int
-    stop: int
+    first: int  # the first of the blocks
+    stop: int  # the block after the last
     identity: str
-    offset: int
+    offset: int  # the item's offset from the start of the first block
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExtraKeys(Sequence[BlockKeys]):
-    """The extra keys of the first blocks of a request, one entry for each block.
+    """The extra keys of the first blocks of a request, one entry for each block."""
 
-    Attributes:
-        block_size: the number of tokens in a block.
-        num_blocks: the number of blocks.
-        runs: the runs of blocks in which one item's key is the only one, in order.
-        others: the other blocks that have keys, by their numbers.
-    """
-
-    block_size: int
-    num_blocks: int
+    block_size: int  # the number of tokens in a block
+    num_blocks: int  # the number of blocks
+    # The runs of blocks in which one item's key is the only one, in order.
     runs: tuple[Run, ...] = ()
+    # The other blocks that have keys, by their numbers.
     others: Mapping[int, tuple[ExtraKey, ...]] = field(default_factory=dict)
 
     @classmethod

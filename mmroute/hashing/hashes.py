@@ -47,40 +47,32 @@ class HashedPrompt(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HashSettings:
-    """The values on which hashes depend besides the request.
+    """The values on which hashes depend besides the request."""
 
-    Attributes:
-        algorithm: a value of `Algorithm`.
-        block_size: the number of tokens under one hash; None if there is no default.
-        block_size_guessed: whether `block_size` is only the commonest default, which differs on
-            CPUs and with some attention backends.
-        block_size_from: the address of the KV events that tell `block_size`; empty if none do.
-        prefix_step: the engine keeps prefixes only in steps of this many blocks; a shorter rest is
-            published with the next full step.
-        of_units: whether `block_size` is of units, of which a block has several.
-        chosen_by_engine: whether the engine chooses `block_size`: for hybrid models, and under
-            context parallelism.
-        seed: the engine's PYTHONHASHSEED; None if it is not set.
-        model_id: the engine's model string, which identities of files cover; empty if a server
-            computes the identities, or if identities do not cover it.
-        model_id_guessed: whether `model_id` is only the path from which the model was loaded here.
-        unnamed_in: the engines whose prefix cache tells images of this model apart by their
-            features, and ignores the caller's uuids.
-        keeps_blocks: whether the engine keeps blocks for later requests.
-    """
-
-    algorithm: str = Algorithm.SHA256
+    algorithm: str = Algorithm.SHA256  # a value of `Algorithm`
+    # The number of tokens under one hash; None if there is no default.
     block_size: int | None = None
+    # Whether `block_size` is only the commonest default, which differs on CPUs and with some
+    # attention backends.
     block_size_guessed: bool = False
+    # The address of the KV events that tell `block_size`; empty if none do.
     block_size_from: str = ""
+    # The engine keeps prefixes only in steps of this many blocks; a shorter rest is published with
+    # the next full step.
     prefix_step: int = 1
-    of_units: bool = False
+    of_units: bool = False  # whether `block_size` is of units, of which a block has several
+    # Whether the engine chooses `block_size`: for hybrid models, and under context parallelism.
     chosen_by_engine: bool = False
-    seed: str | None = None
+    seed: str | None = None  # the engine's PYTHONHASHSEED; None if it is not set
+    # The engine's model string, which identities of files cover; empty if a server computes the
+    # identities, or if identities do not cover it.
     model_id: str = ""
+    # Whether `model_id` is only the path from which the model was loaded here.
     model_id_guessed: bool = False
+    # The engines whose prefix cache tells images of this model apart by their features, and ignores
+    # the caller's uuids.
     unnamed_in: frozenset[str] = frozenset()
-    keeps_blocks: bool = True
+    keeps_blocks: bool = True  # whether the engine keeps blocks for later requests
 
     def size(self, block_size: int | None) -> int:
         """The number of tokens in a block: `block_size`, or the one in the settings if it is None.
@@ -175,15 +167,10 @@ class Hashes(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RefusedHashes:
-    """The hashes of an engine for which they are refused. See `Hashes`.
+    """The hashes of an engine for which they are refused. See `Hashes`."""
 
-    Attributes:
-        settings: the known settings of the engine.
-        why: the message of the refusal.
-    """
-
-    settings: HashSettings
-    why: str
+    settings: HashSettings  # the known settings of the engine
+    why: str  # the message of the refusal
     of_kind: ClassVar = None
     item_hash = staticmethod(image_hash)
 

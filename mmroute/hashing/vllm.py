@@ -45,21 +45,13 @@ def event_int(block_hash: bytes) -> int:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class BlockHashes(Digests):
-    """The hashes of a request's full blocks, in their order. Immutable.
+    """The hashes of a request's full blocks, in their order. Immutable."""
 
-    Attributes:
-        hashes: one for each block.
-        algorithm: the algorithm that computed them.
-        block_size: the number of tokens in a block.
-        seed: the engine's PYTHONHASHSEED; None if it is not set.
-        lookahead: the number of tokens behind a block that its hash covers as well.
-        reused: the number of hashes that were reused from an earlier prompt.
-    """
-
-    algorithm: Algorithm
-    block_size: int
-    seed: str | None
-    lookahead: int
+    algorithm: Algorithm  # the algorithm that computed them
+    block_size: int  # the number of tokens in a block
+    seed: str | None  # the engine's PYTHONHASHSEED; None if it is not set
+    lookahead: int  # the number of tokens behind a block that its hash covers as well
+    # The number of hashes that were reused from an earlier prompt.
     reused: int = field(compare=False)
     _token_ids: TokenIds = field(compare=False)
     _extra_keys: ExtraKeys | Sequence[EventKeys] = field(compare=False)

@@ -29,17 +29,11 @@ _MISTRAL_FILES: Final = ("params.json", "tekken.json", "tokenizer.model.v")
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The result of one check.
+    """The result of one check."""
 
-    Attributes:
-        name: the name of the check, which is stable.
-        ok: whether the check passed.
-        detail: the value that was found, in words.
-    """
-
-    name: str
-    ok: bool
-    detail: str
+    name: str  # the name of the check, which is stable
+    ok: bool  # whether the check passed
+    detail: str  # the value that was found, in words
 
 
 ModelCheck: TypeAlias = Callable[[ResolvedModel], Check]
@@ -47,27 +41,19 @@ ModelCheck: TypeAlias = Callable[[ResolvedModel], Check]
 
 @dataclass(frozen=True, slots=True)
 class HealthReport:
-    """The result of a self-check.
+    """The result of a self-check."""
 
-    Attributes:
-        model: the model's name, as the caller gave it.
-        family: the model's family; None if the model could not be loaded.
-        backend: the engine that is matched, and its version.
-        checks: the checks in the order in which they were made.
-        warnings: sentences about versions that were not tested and requests without an answer.
-            They are no sign of a wrong answer.
-        guesses: sentences about settings of the engine on which block hashes depend. They are
-            only guessed, or there are no hashes without them.
-        fingerprints: the SHA-256 of each file on which token IDs may depend, by its name in a
-            model directory.
-    """
-
-    model: str
-    family: str | None
-    backend: str
-    checks: tuple[Check, ...]
+    model: str  # the model's name, as the caller gave it
+    family: str | None  # the model's family; None if the model could not be loaded
+    backend: str  # the engine that is matched, and its version
+    checks: tuple[Check, ...]  # the checks in the order in which they were made
+    # Sentences about versions that were not tested and requests without an answer. They are no sign
+    # of a wrong answer.
     warnings: tuple[str, ...] = ()
+    # Sentences about settings of the engine on which block hashes depend. They are only guessed, or
+    # there are no hashes without them.
     guesses: tuple[str, ...] = ()
+    # The SHA-256 of each file on which token IDs may depend, by its name in a model directory.
     fingerprints: Mapping[str, str] = field(default_factory=dict)
 
     @property

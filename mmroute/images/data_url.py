@@ -28,14 +28,11 @@ class DecodedUrl(str):
 
     Its text has three dots in place of the content. They are not base64, so they cannot be mistaken
     for a picture.
-
-    Attributes:
-        content: the bytes, decoded from strict base64.
-        images: the cache of images read from the content, as in `KnownFile`; None for no cache.
     """
 
     __slots__ = ("content", "images")
-    content: bytes
+    content: bytes  # the bytes, decoded from strict base64
+    # The cache of images read from the content, as in `KnownFile`; None for no cache.
     images: dict[bool, ImageFile] | None
 
     @classmethod

@@ -45,23 +45,16 @@ _ORIENTATION_KEYS: Final = ("exif", "Raw profile type exif", "XML:com.adobe.xmp"
 
 @dataclass(frozen=True, slots=True)
 class ImageHeader:
-    """The facts about a picture that a file's header holds.
+    """The facts about a picture that a file's header holds."""
 
-    Attributes:
-        stored: the width and height in the header, in pixels.
-        unturned: the width and height for an engine that applies no orientation. They differ from
-            `stored` only for TIFF, which Pillow turns while it decodes.
-        upright: the width and height as shown, after any orientation is applied.
-        converted: whether the engine converts the picture to RGB. Its image identity depends on
-            that.
-        mode: the mode of the picture in Pillow's words: ``RGB``, ``RGBA``, ``P`` and so on.
-    """
-
-    stored: tuple[int, int]
+    stored: tuple[int, int]  # the width and height in the header, in pixels
+    # The width and height for an engine that applies no orientation. They differ from `stored` only
+    # for TIFF, which Pillow turns while it decodes.
     unturned: tuple[int, int]
-    upright: tuple[int, int]
+    upright: tuple[int, int]  # the width and height as shown, after any orientation is applied
+    # Whether the engine converts the picture to RGB. Its image identity depends on that.
     converted: bool
-    mode: str
+    mode: str  # the mode of the picture in Pillow's words: `RGB`, `RGBA`, `P` and so on
 
 
 def read_header(file: BinaryIO) -> ImageHeader:

@@ -26,17 +26,12 @@ _OVERHEAD: Final = 512  # the bytes that an entry takes beside its text and cont
 
 
 class KnownFile(NamedTuple):
-    """A file, with the images that were read from it.
+    """A file, with the images that were read from it."""
 
-    Attributes:
-        text: the file in base64, of the type in which it came when it was kept.
-        content: the file's bytes.
-        images: the image of the file, with its orientation applied (True) and not applied (False),
-            as far as it has been read.
-    """
-
-    text: bytes | str
+    text: bytes | str  # the file in base64, of the type in which it came when it was kept
     content: bytes
+    # The image of the file, with its orientation applied (True) and not applied (False), as far as
+    # it has been read.
     images: dict[bool, ImageFile]
 
     def is_at(self, raw: bytes | str, text: slice) -> bool:

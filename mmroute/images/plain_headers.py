@@ -51,21 +51,13 @@ _MANY_MARKERS: Final = 1024
 
 
 class PlainHeader(NamedTuple):
-    """The facts in the header of such a file.
+    """The facts in the header of such a file."""
 
-    Attributes:
-        width: the picture's width in pixels.
-        height: the picture's height in pixels.
-        transparent: whether the picture has an alpha channel.
-        picture: the offset of the picture's data in the file, in bytes.
-        several_scans: whether a JPEG file has more than one scan of its picture.
-    """
-
-    width: int
-    height: int
-    transparent: bool
-    picture: int
-    several_scans: bool = False
+    width: int  # the picture's width in pixels
+    height: int  # the picture's height in pixels
+    transparent: bool  # whether the picture has an alpha channel
+    picture: int  # the offset of the picture's data in the file, in bytes
+    several_scans: bool = False  # whether a JPEG file has more than one scan of its picture
 
 
 def plain_jpeg(beginning: bytes) -> PlainHeader | None:

@@ -35,20 +35,16 @@ _ORIENTATION_OR_ALPHA: Final = frozenset({b"eXIf", b"iTXt", b"tEXt", b"tRNS", b"
 
 @dataclass(frozen=True, slots=True)
 class PngChunks:
-    """The chunks after the header of a PNG file.
+    """The chunks after the header of a PNG file."""
 
-    Attributes:
-        picture_complete: whether no byte of the compressed picture is missing.
-        readable: whether the chunks after the picture can be read. If not, the engine keeps the
-            picture and ignores its orientation.
-        idat: the offset and length of the data of each IDAT chunk, in bytes.
-        late_chunks: the chunks after the picture that can set orientation or transparency, each
-            with its header and checksum.
-    """
-
-    picture_complete: bool
+    picture_complete: bool  # whether no byte of the compressed picture is missing
+    # Whether the chunks after the picture can be read. If not, the engine keeps the picture and
+    # ignores its orientation.
     readable: bool
+    # The offset and length of the data of each IDAT chunk, in bytes.
     idat: tuple[tuple[int, int], ...]
+    # The chunks after the picture that can set orientation or transparency, each with its header
+    # and checksum.
     late_chunks: tuple[bytes, ...]
 
 

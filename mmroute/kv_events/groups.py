@@ -27,18 +27,12 @@ Held: TypeAlias = "npt.NDArray[np.bool_]"
 
 
 class Group(NamedTuple):
-    """Layers that share a KV cache layout, as the events of their blocks tell it.
+    """Layers that share a KV cache layout, as the events of their blocks tell it."""
 
-    Attributes:
-        kind: ``full_attention``, ``sliding_window``, ``mamba`` or another ``kv_cache_spec_kind``.
-        block_size: tokens in one of its blocks.
-        sliding_window: tokens that a layer sees, if they are limited.
-        part: tokens in a part of a block that has a hash of its own; 0 if no event named such one.
-    """
-
-    kind: str | None
-    block_size: int
-    sliding_window: int | None
+    kind: str | None  # `full_attention`, `sliding_window`, `mamba` or another `kv_cache_spec_kind`
+    block_size: int  # tokens in one of its blocks
+    sliding_window: int | None  # tokens that a layer sees, if they are limited
+    # Tokens in a part of a block that has a hash of its own; 0 if no event named such one.
     part: int = 0
 
     def with_size(self, size: int) -> Group:

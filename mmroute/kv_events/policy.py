@@ -29,34 +29,21 @@ _Worker = TypeVar("_Worker")
 
 
 class PromptItem(NamedTuple):
-    """An image, video or audio of a prompt.
+    """An image, video or audio of a prompt."""
 
-    Attributes:
-        identity: the engine's name for it.
-        end: the position behind its placeholder.
-        features: positions that receive features.
-    """
-
-    identity: str
-    end: Tokens
-    features: int
+    identity: str  # the engine's name for it
+    end: Tokens  # the position behind its placeholder
+    features: int  # positions that receive features
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """The parts of a prompt that cost computation.
+    """The parts of a prompt that cost computation."""
 
-    Attributes:
-        tokens: its length.
-        block_size: tokens in a block.
-        items: its images, videos and audios.
-        reads_cache: whether the engine looks it up in its prefix cache; see `Routing`.
-    """
-
-    tokens: Tokens
+    tokens: Tokens  # its length
     block_size: Tokens
-    items: tuple[PromptItem, ...] = ()
-    reads_cache: bool = True
+    items: tuple[PromptItem, ...] = ()  # its images, videos and audios
+    reads_cache: bool = True  # whether the engine looks it up in its prefix cache; see `Routing`
 
     @classmethod
     def of(cls, routing: Routing, block_size: int) -> Prompt:
@@ -120,41 +107,30 @@ class EncoderCache:
 
 
 class WorkerState(NamedTuple):
-    """The state of a worker when a prompt arrives.
+    """The state of a worker when a prompt arrives."""
 
-    Attributes:
-        held: the number of leading blocks of the prompt that it holds in any medium.
-        at_hand: how many of these are in the GPU's memory and need no fetching.
-        requests: the number of requests that it is working on.
-        encoded: the identities of items whose features are in its encoder cache.
-    """
-
-    held: Blocks = _NONE
-    at_hand: Blocks = _NONE
-    requests: float = 0
+    held: Blocks = _NONE  # the number of leading blocks of the prompt that it holds in any medium
+    at_hand: Blocks = _NONE  # how many of these are in the GPU's memory and need no fetching
+    requests: float = 0  # the number of requests that it is working on
+    # The identities of items whose features are in its encoder cache.
     encoded: Container[Hashable] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The costs of each kind of work, in computed tokens of a prompt.
+    """The costs of each kind of work, in computed tokens of a prompt."""
 
-    Attributes:
-        fetched_token: the cost of a cached token in another medium than the GPU's memory. The
-            default follows llm-d's scorer, which counts a token in CPU memory as 0.8 of a token in
-            GPU memory.
-        feature: the cost of encoding one position of an item.
-        request: each request that the worker has already. None takes a quarter of what the prompt
-            costs without any cache, and 256 at most. Then a worker that holds all of a short
-            prompt is preferred until it has four requests more than another.
-        least_share: a worker that holds less than this part of a prompt's blocks counts as one
-            that holds nothing. A prefix that all prompts share, such as a system prompt, would
-            otherwise gather all of them at one worker.
-    """
-
+    # The cost of a cached token in another medium than the GPU's memory. The default follows
+    # llm-d's scorer, which counts a token in CPU memory as 0.8 of a token in GPU memory.
     fetched_token: float = 0.2
-    feature: float = 1.0
+    feature: float = 1.0  # the cost of encoding one position of an item
+    # Each request that the worker has already. None takes a quarter of what the prompt costs
+    # without any cache, and 256 at most. Then a worker that holds all of a short prompt is
+    # preferred until it has four requests more than another.
     request: float | None = None
+    # A worker that holds less than this part of a prompt's blocks counts as one that holds nothing.
+    # A prefix that all prompts share, such as a system prompt, would otherwise gather all of them
+    # at one worker.
     least_share: float = 0.5
 
 
@@ -164,20 +140,13 @@ _MOST_PER_REQUEST: Final = 256.0
 
 
 class Cost(NamedTuple):
-    """The cost of a prompt at a worker, in computed tokens.
+    """The cost of a prompt at a worker, in computed tokens."""
 
-    Attributes:
-        compute: the cost of tokens that are not cached.
-        fetch: the cost of cached tokens that come from another medium.
-        encode: the cost of items whose features are neither in cached blocks nor in the encoder
-            cache.
-        wait: the cost of the requests that are there already.
-    """
-
-    compute: float
-    fetch: float
+    compute: float  # the cost of tokens that are not cached
+    fetch: float  # the cost of cached tokens that come from another medium
+    # The cost of items whose features are neither in cached blocks nor in the encoder cache.
     encode: float
-    wait: float
+    wait: float  # the cost of the requests that are there already
 
     @property
     def total(self) -> float:
@@ -212,17 +181,11 @@ def cost(prompt: Prompt, worker: WorkerState, weights: Weights = DEFAULT_WEIGHTS
 
 
 class Choice(NamedTuple, Generic[_Worker]):
-    """The worker for a prompt.
+    """The worker for a prompt."""
 
-    Attributes:
-        worker: its name.
-        cost: the cost of the prompt at this worker.
-        follows: whether the worker was chosen for its caches: they make the prompt cheaper.
-    """
-
-    worker: _Worker
-    cost: Cost
-    follows: bool
+    worker: _Worker  # its name
+    cost: Cost  # the cost of the prompt at this worker
+    follows: bool  # whether the worker was chosen for its caches: they make the prompt cheaper
 
 
 def pick(

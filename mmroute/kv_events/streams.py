@@ -126,21 +126,16 @@ class _Stream:
 
 @dataclass(slots=True)
 class Streams:
-    """All publishers that one subscriber hears, or the one that it can ask for replays.
+    """All publishers that one subscriber hears, or the one that it can ask for replays."""
 
-    Attributes:
-        replays: whether the only publisher answers replays.
-        most_waiting: the number of bytes of messages that are kept while a replay runs. Further
-            messages are dropped, and asked for again.
-        taken: for each publisher the place up to which another subscriber took its batches.
-        endpoint: the address of the events, for messages.
-        is_replaying: whether a replay was asked for, and has not ended.
-    """
-
-    replays: bool = False
+    replays: bool = False  # whether the only publisher answers replays
+    # The number of bytes of messages that are kept while a replay runs. Further messages are
+    # dropped, and asked for again.
     most_waiting: int = 64 << 20
+    # For each publisher the place up to which another subscriber took its batches.
     taken: Mapping[Source, Position] = field(default_factory=dict)
-    endpoint: str = ""
+    endpoint: str = ""  # the address of the events, for messages
+    # Whether a replay was asked for, and has not ended.
     is_replaying: bool = field(default=False, init=False)
     _streams: dict[Source, _Stream] = field(default_factory=dict)
     _waiting: list[Received] = field(default_factory=list)

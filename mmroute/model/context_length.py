@@ -28,15 +28,10 @@ _Overridden: TypeAlias = Callable[[Mapping[str, Any], Sequence[tuple[str, ...]]]
 
 
 class Context(NamedTuple):
-    """The numbers of tokens of the longest context.
+    """The numbers of tokens of the longest context."""
 
-    Attributes:
-        default: of an engine without ``--max-model-len``.
-        most: the largest that this option may have.
-    """
-
-    default: int
-    most: int
+    default: int  # of an engine without `--max-model-len`
+    most: int  # the largest that this option may have
 
 
 def longest_context(

@@ -52,23 +52,14 @@ _OF_ITEMS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MediaResolver:
-    """Works out how the items of a model are counted, written and named.
-
-    Attributes:
-        files: the model's files.
-        family: the spec of the model's family.
-        engine: the engine, under its settings.
-        values: reads the values of the spec, and notes the origin of each.
-        tokenizer: the model's tokenizer.
-        tokens: the IDs of the tokens that the spec names.
-    """
+    """Works out how the items of a model are counted, written and named."""
 
     files: ModelFiles
     family: FamilySpec
-    engine: Engine
-    values: Values
+    engine: Engine  # the engine, under its settings
+    values: Values  # reads the values of the spec, and notes the origin of each
     tokenizer: Tokenizer
-    tokens: Mapping[str, int]
+    tokens: Mapping[str, int]  # the IDs of the tokens that the spec names
 
     def resolve(self, max_model_len: int) -> Mapping[Modality, MediaRules]:
         """The rules of each modality that the model takes."""
@@ -101,8 +92,8 @@ class MediaResolver:
         specs = self.family.media.items()
         read = {one for one, spec in specs if spec.processors or spec.ids or why[one]}
         taken = {*self.family.uncovered, *read}
-        most = self.engine.limits.most
-        return {one: why[one] for one in sorted(taken - media.keys()) if most(one)}
+        most = self.engine.limits.max_items
+        return {one: why[one] for one in sorted(taken - media.keys()) if most[one]}
 
     def _encode(self, text: str) -> TokenIds:
         return self.tokenizer.encode(text, add_special_tokens=False)
@@ -155,7 +146,7 @@ class MediaResolver:
         geometry = configured_geometry(own, overridden, self.engine)
         most_embeds = self._max_embeds(modality, self._planned(spec, own, geometry), plan)
         self.values.within = ""
-        most = self.engine.limits.most(modality)
+        most = self.engine.limits.max_items[modality]
         return MediaRules(
             geometry,
             overridden,

@@ -23,86 +23,55 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """One resolved value and its source.
+    """One resolved value and its source."""
 
-    Attributes:
-        name: the name of the value.
-        value: the value, as JSON.
-        source: ``FILE:FIELD``, or a description of another source.
-    """
-
-    name: str
+    name: str  # the name of the value
     value: JsonValue
-    source: str
+    source: str  # `FILE:FIELD`, or a description of another source
 
 
 @dataclass(frozen=True, slots=True)
 class MediaRules:
-    """The rules of one modality: counts, placeholders and limits.
+    """The rules of one modality: counts, placeholders and limits."""
 
-    Attributes:
-        geometry: the geometry, which makes the replacements of items.
-        overridden: returns the geometry under a request's overrides.
-        target: the token IDs of the placeholder, unless a replacement has a target of its own.
-        max_embeds: the number of features of the largest item with which the engine plans its
-            encoder cache.
-        max_items: the most items in one prompt.
-        only_in_chats: whether the engine refuses items beside a prompt.
-        identity: the data that the engine hashes for an item without a uuid.
-        identity_flag: a further value that the engine hashes with every item; None for none.
-        refused: the reason why no item is covered under the engine's settings; empty if they are.
-    """
-
-    geometry: Geometry
-    overridden: Callable[[Overrides], Geometry]
+    geometry: Geometry  # the geometry, which makes the replacements of items
+    overridden: Callable[[Overrides], Geometry]  # returns the geometry under a request's overrides
+    # The token IDs of the placeholder, unless a replacement has a target of its own.
     target: tuple[int, ...]
+    # The number of features of the largest item with which the engine plans its encoder cache.
     max_embeds: int
-    max_items: int
-    only_in_chats: bool
-    identity: IdentityForm
+    max_items: int  # the most items in one prompt
+    only_in_chats: bool  # whether the engine refuses items beside a prompt
+    identity: IdentityForm  # the data that the engine hashes for an item without a uuid
+    # A further value that the engine hashes with every item; None for none.
     identity_flag: IdentityFlag | None
+    # The reason why no item is covered under the engine's settings; empty if they are.
     refused: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedModel:
-    """A model with everything that is computed before the first request. Immutable.
+    """A model with everything that is computed before the first request. Immutable."""
 
-    Attributes:
-        name: the model as the caller named it.
-        model_id: the engine's model string, which its image identities cover.
-        commit: the hub commit of the files; None for a directory.
-        family: the matching spec.
-        engine: the engine that is matched.
-        tokenizer: the tokenizer, loaded and checked.
-        chat: the chat renderer.
-        media: the rules of each modality that the engine takes for this family.
-        uncovered: the modalities that the engine takes, or may take, and that have no rules; each
-            with what in the files is not covered, or an empty text.
-        placement: the rule that puts replacements into the prompt.
-        hashing: the functions by which the engine hashes prompts, with its settings.
-        encoder_cache: the number of features of the largest item that the engine is sure to take.
-        max_model_len: the number of tokens of the longest context.
-        vocab_size: the number of token IDs that the engine's model has; 0 if the spec has none.
-        values: the values that were read, and their sources.
-        context: the values that a geometry may use besides a request's items.
-    """
-
-    name: str
-    model_id: str
-    commit: str | None
-    family: FamilySpec
-    engine: Engine
-    tokenizer: Tokenizer
-    chat: Chat
+    name: str  # the model as the caller named it
+    model_id: str  # the engine's model string, which its image identities cover
+    commit: str | None  # the hub commit of the files; None for a directory
+    family: FamilySpec  # the matching spec
+    engine: Engine  # the engine that is matched
+    tokenizer: Tokenizer  # the tokenizer, loaded and checked
+    chat: Chat  # the chat renderer
+    # The rules of each modality that the engine takes for this family.
     media: Mapping[Modality, MediaRules]
+    # The modalities that the engine takes, or may take, and that have no rules; each with what in
+    # the files is not covered, or an empty text.
     uncovered: Mapping[Modality, str]
-    placement: Placement
-    hashing: Hashes
-    encoder_cache: int
-    max_model_len: int
-    vocab_size: int
-    values: tuple[Origin, ...]
+    placement: Placement  # the rule that puts replacements into the prompt
+    hashing: Hashes  # the functions by which the engine hashes prompts, with its settings
+    encoder_cache: int  # the number of features of the largest item that the engine is sure to take
+    max_model_len: int  # the number of tokens of the longest context
+    vocab_size: int  # the number of token IDs that the engine's model has; 0 if the spec has none
+    values: tuple[Origin, ...]  # the values that were read, and their sources
+    # The values that a geometry may use besides a request's items.
     context: ModelContext = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

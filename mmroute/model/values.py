@@ -16,19 +16,13 @@ _PREPROCESSOR: Final = "preprocessor_config.json"
 
 
 class Values:
-    """Reads the values of one model, and notes each with its place.
-
-    Attributes:
-        files: the model's files.
-        family: name of its family, for messages.
-        origins: the values that were noted so far.
-        within: the prefix of the names of values; empty for those of images and of the model.
-    """
+    """Reads the values of one model, and notes each with its place."""
 
     def __init__(self, files: ModelFiles, family: str) -> None:
         self.files = files
-        self.family = family
-        self.origins: list[Origin] = []
+        self.family = family  # name of its family, for messages
+        self.origins: list[Origin] = []  # the values that were noted so far
+        # The prefix of the names of values; empty for those of images and of the model.
         self.within = ""
 
     def note(self, name: str, value: Any, source: str) -> None:

@@ -40,17 +40,11 @@ _MAX_WAITING: Final = 32  # the most name resolutions that run on after their re
 
 
 class _Part(NamedTuple):
-    """The part of a file that a server sent.
-
-    Attributes:
-        data: the bytes of the part.
-        size: the size of the complete file, in bytes.
-        tag: the entity tag, by which the server names this version of the file.
-    """
+    """The part of a file that a server sent."""
 
     data: bytes
-    size: int
-    tag: bytes | None
+    size: int  # the size of the complete file, in bytes
+    tag: bytes | None  # the entity tag, by which the server names this version of the file
 
     @property
     def is_complete(self) -> bool:

@@ -60,15 +60,12 @@ class Reply:
 
 
 class Transport:
-    """Sends requests to one server. Safe to share between threads; a forked process connects anew.
-
-    Attributes:
-        name: the server's name in messages.
-    """
+    """Sends requests to one server, from any thread; a forked process connects anew."""
 
     def __init__(self, remote: Remote) -> None:
         self._remote = remote
         self._base = remote.base
+        # The server's name in messages.
         self.name: Final = remote.base if remote.socket_path is None else remote.url
         self._headers = [("Content-Type", "application/json"), ("Accept", "application/json")]
         if remote.api_key is not None:

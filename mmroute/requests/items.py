@@ -180,17 +180,11 @@ class IdentityForm(StrEnum):
 
 
 class IdentityFlag(NamedTuple):
-    """A flag that an engine hashes with an identity: whether a request has few items.
+    """A flag that an engine hashes with an identity: whether a request has few items."""
 
-    Attributes:
-        name: the engine's name for it.
-        most_items: the most items of the modality with which it is true.
-        number: the number of the grid without which it is never true; empty for none.
-    """
-
-    name: str
-    most_items: int
-    number: str = ""
+    name: str  # the engine's name for it
+    most_items: int  # the most items of the modality with which it is true
+    number: str = ""  # the number of the grid without which it is never true; empty for none
 
 
 class IdentitySource(StrEnum):

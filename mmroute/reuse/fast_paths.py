@@ -70,49 +70,33 @@ REFERENCE_ONLY: Final = FastPaths(EncoderChoice.TOKENIZERS, 0, 0, 0, 0)
 
 
 class CacheStats(NamedTuple):
-    """The counters of a prefix cache, or of the cache of images.
+    """The counters of a prefix cache, or of the cache of images."""
 
-    Attributes:
-        hits: the number of lookups that found a prefix, or an image.
-        misses: the number of other lookups of values that are long enough to be cached.
-        reused: the amount that all hits together did not have to compute: characters of text, or
-            bytes of token IDs, messages or base64.
-        entries: the number of entries in the cache now.
-        kept_bytes: the memory that the entries take, in bytes.
-    """
-
-    hits: int = 0
-    misses: int = 0
+    hits: int = 0  # the number of lookups that found a prefix, or an image
+    misses: int = 0  # the number of other lookups of values that are long enough to be cached
+    # The amount that all hits together did not have to compute: characters of text, or bytes of
+    # token IDs, messages or base64.
     reused: int = 0
-    entries: int = 0
-    kept_bytes: int = 0
+    entries: int = 0  # the number of entries in the cache now
+    kept_bytes: int = 0  # the memory that the entries take, in bytes
 
 
 class EncoderStats(NamedTuple):
-    """The library that encodes text, and the cache of encoded texts.
+    """The library that encodes text, and the cache of encoded texts."""
 
-    Attributes:
-        engine: the name and version of the library.
-        why: the reason for the choice, in words.
-        reuse: the counters of the cache; None if there is no cache.
-    """
-
-    engine: str
-    why: str
-    reuse: CacheStats | None = None
+    engine: str  # the name and version of the library
+    why: str  # the reason for the choice, in words
+    reuse: CacheStats | None = None  # the counters of the cache; None if there is no cache
 
 
 class Stats(NamedTuple):
-    """Counters of a normalizer, since it was loaded.
+    """Counters of a normalizer, since it was loaded."""
 
-    Attributes:
-        encoder: the encoder of text; None if the model's own chat encoder encodes all texts.
-        hashes: the counters of the cache of block hashes; None if there is no cache.
-        chats: the counters of the cache of rendered chats; None if there is no cache.
-        images: the counters of the cache of images; None if there is no cache.
-    """
-
+    # The encoder of text; None if the model's own chat encoder encodes all texts.
     encoder: EncoderStats | None
+    # The counters of the cache of block hashes; None if there is no cache.
     hashes: CacheStats | None
+    # The counters of the cache of rendered chats; None if there is no cache.
     chats: CacheStats | None = None
+    # The counters of the cache of images; None if there is no cache.
     images: CacheStats | None = None

@@ -44,21 +44,14 @@ Value = TypeVar("Value")
 
 @dataclass(slots=True, eq=False)
 class _Slot(Generic[Entry]):
-    """An entry as the cache holds it.
+    """An entry as the cache holds it."""
 
-    Attributes:
-        value: the caller's value.
-        text: the text of the entry; None if it was put for bytes.
-        hashes: the hashes of the prefixes of that text, or of these bytes.
-        size: the size that is counted for the entry, in bytes.
-        leading: the number of hashes that lead to this entry. A newer entry takes over the hashes
-            that both have.
-    """
-
-    value: Entry
-    text: str | None
-    hashes: PrefixHashes
-    size: int
+    value: Entry  # the caller's value
+    text: str | None  # the text of the entry; None if it was put for bytes
+    hashes: PrefixHashes  # the hashes of the prefixes of that text, or of these bytes
+    size: int  # the size that is counted for the entry, in bytes
+    # The number of hashes that lead to this entry. A newer entry takes over the hashes that both
+    # have.
     leading: int
 
 

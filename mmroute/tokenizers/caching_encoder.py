@@ -35,19 +35,12 @@ _BYTES_PER_END: Final = 80  # two Python integers and their places in tuples
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _EncodedPrompt:
-    """A prompt that was encoded.
+    """A prompt that was encoded."""
 
-    Attributes:
-        text: the whole prompt.
-        token_ids: the prompt's IDs up to and with its last boundary token, shape (n,).
-        text_ends: the position after each boundary token, in characters.
-        id_ends: the position after each boundary token, in IDs.
-    """
-
-    text: str
-    token_ids: TokenIds
-    text_ends: tuple[int, ...]
-    id_ends: tuple[int, ...]
+    text: str  # the whole prompt
+    token_ids: TokenIds  # the prompt's IDs up to and with its last boundary token, shape (n,)
+    text_ends: tuple[int, ...]  # the position after each boundary token, in characters
+    id_ends: tuple[int, ...]  # the position after each boundary token, in IDs
 
 
 _NO_PROMPT: Final = _EncodedPrompt("", np.empty(0, np.uint32), (), ())

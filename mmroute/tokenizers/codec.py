@@ -46,13 +46,9 @@ class Codec(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OwnCodec:
-    """A caller's own tokenizer as a `Codec`. Members that it lacks answer None or a default.
+    """A caller's own tokenizer as a `Codec`. Members that it lacks answer None or a default."""
 
-    Attributes:
-        own: the caller's object. Its ``encode(text)`` returns IDs, its ``decode(ids)`` a text.
-    """
-
-    own: Any
+    own: Any  # the caller's object. Its `encode(text)` returns IDs, its `decode(ids)` a text.
 
     @property
     def vocab_size(self) -> int:
@@ -95,19 +91,13 @@ def _accepted(function: Callable[..., Any], **options: bool) -> dict[str, bool]:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A tokenizer that one of the formats has loaded from its files.
+    """A tokenizer that one of the formats has loaded from its files."""
 
-    Attributes:
-        format: the name of the format.
-        codec: the tokenizer.
-        notes: sentences that say which engine has these IDs, and what is not promised.
-        chat_template: the chat template in the tokenizer's own file; None if it has none.
-        pieces: the texts of single tokens, for decoding streams; None if the decoder does not
-            join them.
-    """
-
-    format: str
-    codec: Codec
+    format: str  # the name of the format
+    codec: Codec  # the tokenizer
+    # Sentences that say which engine has these IDs, and what is not promised.
     notes: tuple[str, ...] = ()
+    # The chat template in the tokenizer's own file; None if it has none.
     chat_template: str | None = None
+    # The texts of single tokens, for decoding streams; None if the decoder does not join them.
     pieces: Pieces | None = None

@@ -37,15 +37,10 @@ class _UnfitError(Exception):
 
 
 class Ahead(NamedTuple):
-    """fastokens, which is being loaded while the reference is.
+    """fastokens, which is being loaded while the reference is."""
 
-    Attributes:
-        tokens: the added tokens that it is loaded with, as in ``tokenizer.json``.
-        loading: the `fastokens.Tokenizer`, when it is loaded.
-    """
-
-    tokens: list[dict[str, Any]]
-    loading: Future[Any]
+    tokens: list[dict[str, Any]]  # the added tokens that it is loaded with, as in `tokenizer.json`
+    loading: Future[Any]  # the `fastokens.Tokenizer`, when it is loaded
 
 
 def load_ahead(

@@ -39,15 +39,10 @@ _CLASSES: Final = frozenset(_LISTS["classes"])
 
 
 class AddedTokens(NamedTuple):
-    """Tokens that an engine adds to a vocabulary that lacks them, in this order.
+    """Tokens that an engine adds to a vocabulary that lacks them, in this order."""
 
-    Attributes:
-        ordinary: those that are no special tokens.
-        special: those that are.
-    """
-
-    ordinary: Sequence[str] = ()
-    special: Sequence[str] = ()
+    ordinary: Sequence[str] = ()  # those that are no special tokens
+    special: Sequence[str] = ()  # those that are
 
 
 NOTHING_ADDED: Final = AddedTokens()

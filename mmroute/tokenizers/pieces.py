@@ -57,9 +57,6 @@ class PieceTexts(dict[int, "str | PieceTexts | None"]):
     be decoded.
 
     It is a dictionary so that looking up a known ID costs no more than in a dictionary.
-
-    Attributes:
-        letter: the ID and the text of a token that stands for all text before.
     """
 
     __slots__ = ("_held", "_vocabulary", "letter")
@@ -68,7 +65,7 @@ class PieceTexts(dict[int, "str | PieceTexts | None"]):
         self, vocabulary: _Vocabulary, letter: tuple[int, str], held: tuple[int, ...]
     ) -> None:
         super().__init__()
-        self.letter = letter
+        self.letter = letter  # the ID and the text of a token that stands for all text before
         self._vocabulary = vocabulary
         self._held = held
 

@@ -34,26 +34,20 @@ _MARK: Final = "▁"
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """The parts that one class puts in place of the file's own.
+    """The parts that one class puts in place of the file's own."""
 
-    Attributes:
-        parts: makes normalizer, pre-tokenizer and decoder from the fields of
-            tokenizer_config.json.
-        model: the options of the BPE model that differ from the library's defaults.
-        defaults: the class's own special tokens, used for names that tokenizer_config.json lacks.
-        unknown: the name of the special token that is the BPE model's unknown token.
-        keeps_post_processor: whether the class keeps the file's post-processor.
-        resets_flags: whether the class drops the flags that a file gives to special tokens.
-        not_null: fields of tokenizer_config.json that must not be null.
-    """
-
+    # Makes normalizer, pre-tokenizer and decoder from the fields of tokenizer_config.json.
     parts: Callable[[_Config], _Parts]
+    # The options of the BPE model that differ from the library's defaults.
     model: Mapping[str, JsonValue] = field(default_factory=dict)
+    # The class's own special tokens, used for names that tokenizer_config.json lacks.
     defaults: Mapping[str, str] = field(default_factory=dict)
+    # The name of the special token that is the BPE model's unknown token.
     unknown: str | None = None
-    keeps_post_processor: bool = True
+    keeps_post_processor: bool = True  # whether the class keeps the file's post-processor
+    # Whether the class drops the flags that a file gives to special tokens.
     resets_flags: bool = False
-    not_null: tuple[str, ...] = ()
+    not_null: tuple[str, ...] = ()  # fields of tokenizer_config.json that must not be null
 
 
 def _byte_level(config: _Config, *, use_regex: bool) -> _Parts:

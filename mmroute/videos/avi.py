@@ -49,25 +49,15 @@ _USUAL_FPS: Final = (5, 100)  # FFmpeg takes 41 frames to check other rates, and
 
 @dataclass(frozen=True, slots=True)
 class _Stream:
-    """The header of the video stream.
+    """The header of the video stream."""
 
-    Attributes:
-        name: the stream's number, as it begins the names of chunks.
-        streams: the number of streams in the file.
-        frames: the number of frames that the header tells.
-        fps: the number of frames per second.
-        width: the width in pixels.
-        height: the height in pixels.
-        codec: the four letters of the codec.
-    """
-
-    name: bytes
-    streams: int
-    frames: int
-    fps: float
-    width: int
-    height: int
-    codec: bytes
+    name: bytes  # the stream's number, as it begins the names of chunks
+    streams: int  # the number of streams in the file
+    frames: int  # the number of frames that the header tells
+    fps: float  # the number of frames per second
+    width: int  # the width in pixels
+    height: int  # the height in pixels
+    codec: bytes  # the four letters of the codec
 
     def has_frame(self, chunk: bytes) -> bool:
         """Whether a chunk of that name is a frame."""

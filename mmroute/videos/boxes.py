@@ -87,22 +87,16 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The boxes at the top level.
+    """The boxes at the top level."""
 
-    Attributes:
-        movie: the ``moov`` box.
-        media: the start and end of each ``mdat`` box's content in the file, in bytes.
-        fragments: the offset in the file, and the content, of each ``moof`` box.
-        indexes: the offset at which each ``sidx`` box ends in the file, and its content.
-        end: the size of the file in bytes, but for an ``mfra`` box behind the media.
-        cut_at: the size of the file in bytes if it ends within its last ``mdat`` box; else None.
-    """
-
-    movie: Box
+    movie: Box  # the `moov` box
+    # The start and end of each `mdat` box's content in the file, in bytes.
     media: list[tuple[int, int]]
-    fragments: list[tuple[int, Box]]
+    fragments: list[tuple[int, Box]]  # the offset in the file, and the content, of each `moof` box
+    # The offset at which each `sidx` box ends in the file, and its content.
     indexes: list[tuple[int, Box]]
-    end: int
+    end: int  # the size of the file in bytes, but for an `mfra` box behind the media
+    # The size of the file in bytes if it ends within its last `mdat` box; else None.
     cut_at: int | None
 
 

@@ -21,15 +21,10 @@ _ONE: Final = 1 << 16  # 1 in 16.16 fixed point
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """A part of a track that is shown, or a pause.
+    """A part of a track that is shown, or a pause."""
 
-    Attributes:
-        duration: how long it lasts, in the movie's time units.
-        start: when it begins, in the track's time units; -1 for a pause.
-    """
-
-    duration: int
-    start: int
+    duration: int  # how long it lasts, in the movie's time units
+    start: int  # when it begins, in the track's time units; -1 for a pause
 
 
 def read_edits(track: Box) -> list[Edit]:

@@ -52,22 +52,15 @@ _START_CODE: Final = re.compile(rb"\x00\x00\x01")
 
 @dataclass(frozen=True, slots=True)
 class _Codec:
-    """A video codec, by the kinds of parts that its packets have.
+    """A video codec, by the kinds of parts that its packets have."""
 
-    Attributes:
-        kind: the kind of a part, by its first byte.
-        frame: the mark that begins a frame.
-        header: the part with the size of the frames.
-        keys: the parts that only key frames have.
-        pictures: the parts of a frame that is cut of which the decoder makes a picture.
-        size: width and height, by a header, and what else it tells.
-    """
-
-    kind: Callable[[int], int]
-    frame: int
-    header: int
-    keys: frozenset[int]
+    kind: Callable[[int], int]  # the kind of a part, by its first byte
+    frame: int  # the mark that begins a frame
+    header: int  # the part with the size of the frames
+    keys: frozenset[int]  # the parts that only key frames have
+    # The parts of a frame that is cut of which the decoder makes a picture.
     pictures: frozenset[int]
+    # Width and height, by a header, and what else it tells.
     size: Callable[[bytes], tuple[int, int] | Pictures]
 
 

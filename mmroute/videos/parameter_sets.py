@@ -18,17 +18,12 @@ _OWN_ASPECT: Final = 255  # a ratio of sides that follows, and is in no table
 
 
 class Pictures(NamedTuple):
-    """What a sequence parameter set says of all pictures.
+    """What a sequence parameter set says of all pictures."""
 
-    Attributes:
-        width: the width in pixels.
-        height: the height in pixels.
-        held: the number of pictures that a decoder holds back, to put them in order; None if the
-            set does not tell it.
-    """
-
-    width: int
-    height: int
+    width: int  # the width in pixels
+    height: int  # the height in pixels
+    # The number of pictures that a decoder holds back, to put them in order; None if the set does
+    # not tell it.
     held: int | None
 
 

@@ -12,23 +12,16 @@ from mmroute.videos.header import not_predictable
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """The frames of one track, in the order of the file and in the track's time units.
+    """The frames of one track, in the order of the file and in the track's time units."""
 
-    Attributes:
-        durations: how long each frame lasts, shape (frames,), int64.
-        decoded: when each frame is decoded, ascending, shape (frames,), int64.
-        shown: when each frame is shown, shape (frames,), int64.
-        starts: the offset at which each frame begins in the file, in bytes, shape (frames,), int64.
-        ends: the offset at which each frame ends in the file, in bytes, shape (frames,), int64.
-        keys: the indices of the key frames, ascending, shape (keys,), int64.
-    """
-
-    durations: Integers
-    decoded: Integers
-    shown: Integers
+    durations: Integers  # how long each frame lasts, shape (frames,), int64
+    decoded: Integers  # when each frame is decoded, ascending, shape (frames,), int64
+    shown: Integers  # when each frame is shown, shape (frames,), int64
+    # The offset at which each frame begins in the file, in bytes, shape (frames,), int64.
     starts: Integers
+    # The offset at which each frame ends in the file, in bytes, shape (frames,), int64.
     ends: Integers
-    keys: Integers
+    keys: Integers  # the indices of the key frames, ascending, shape (keys,), int64
 
     def check(self, media: list[tuple[int, int]]) -> None:
         """Check that a decoder can begin with the first frame, and that all are in the file."""

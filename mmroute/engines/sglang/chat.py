@@ -56,16 +56,11 @@ def load_chat(source: ChatSource[Any]) -> SglangChat:
 
 @dataclass(frozen=True, slots=True)
 class SglangChat(Chat):
-    """Renders chats with the model's template, as SGLang does.
+    """Renders chats with the model's template, as SGLang does."""
 
-    Attributes:
-        template: the template for all requests; None if the model has none.
-        tokenizer: the model's tokenizer.
-        special_tokens: the texts of ``bos_token`` and the like, which templates may write.
-    """
-
-    template: ChatTemplate | None
+    template: ChatTemplate | None  # the template for all requests; None if the model has none
     tokenizer: Tokenizer
+    # The texts of `bos_token` and the like, which templates may write.
     special_tokens: Mapping[str, str]
 
     @property

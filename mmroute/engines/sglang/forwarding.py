@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from mmroute.engines.forwarding import Answer, check_processor, media_parts, text_ids
+from mmroute.engines.sglang.messages import parse_messages
 from mmroute.requests.items import Modality
 
 _FIELDS: Final = ("rid", "stream", "lora_path", "cache_salt", "extra_key", "priority")
@@ -43,7 +44,7 @@ def sglang_generate(
         "sampling_params": dict(sampling_params),
         **{name: request[name] for name in _FIELDS if name in request},
     }
-    if parts := media_parts(routing, request):
+    if parts := media_parts(routing, request, parse_messages):
         if any(part.modality is not Modality.IMAGE for part in parts):
             raise ValueError("only images are forwarded to SGLang; forward the request unchanged")
         _check_fill(routing)
@@ -69,7 +70,9 @@ def sglang_chat(routing: Answer, request: Mapping[str, Any]) -> dict[str, Any]:
         InexactError: the routing is inexact.
         ValueError: the request has images.
     """
-    token_ids = text_ids(routing, request, "SGLang drops the images of a chat with token IDs")
+    token_ids = text_ids(
+        routing, request, parse_messages, "SGLang drops the images of a chat with token IDs"
+    )
     return {**request, "input_ids": token_ids}
 
 

@@ -15,13 +15,9 @@ _DEFAULTS: Final = HashSettings()
 
 @dataclass(frozen=True, slots=True)
 class SglangHashes:
-    """See `mmroute.hashing.hashes.Hashes`.
+    """See `mmroute.hashing.hashes.Hashes`."""
 
-    Attributes:
-        settings: the values on which the hashes depend beside the request.
-    """
-
-    settings: HashSettings = _DEFAULTS
+    settings: HashSettings = _DEFAULTS  # the values on which the hashes depend beside the request
 
     of_kind: ClassVar = PageHashes
 

@@ -145,7 +145,7 @@ class SglangEngine:
 SGLANG: Final = SglangEngine(
     Release("sglang", "0.5.23", "0.5.23", "sglang", proved=frozenset({"0.5.23"})),
     Limits(
-        max_items=_NO_LIMIT,
+        max_items=dict.fromkeys(Modality, _NO_LIMIT),
         max_image_pixels=178_956_970,  # Pillow's own
         max_decoded_bytes=_NO_LIMIT,
         bytes_per_unit=dict.fromkeys(Modality, 0),

@@ -14,42 +14,29 @@ from mmroute.requests.items import Modality
 
 
 class Refusal(BaseModel):
-    """The refusal of models of some architectures.
-
-    Attributes:
-        why: the reason, as the end of a sentence that begins with the model.
-        remedy: what to do instead.
-        architectures: the names of the architectures, as ``config.json`` declares them.
-    """
+    """The refusal of models of some architectures."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    why: str
-    remedy: str
-    architectures: tuple[str, ...]
+    why: str  # the reason, as the end of a sentence that begins with the model
+    remedy: str  # what to do instead
+    architectures: tuple[str, ...]  # the names of the architectures, as `config.json` declares them
 
 
 class Register(BaseModel):
-    """The multimodal architectures of one engine.
-
-    Attributes:
-        engine: its name and version.
-        names: all architectures, in alphabetical order. A family spec matches each that is not
-            refused.
-        hybrid: the architectures whose layers have several kinds of state, as far as the engine's
-            classes could be imported.
-        modalities: architecture -> the modalities that the engine takes of some of its models, as
-            far as its class could be read.
-        covered_by: the family of each architecture that its models do not declare.
-        refused: the refusals, by the kind of reason.
-    """
+    """The multimodal architectures of one engine."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    engine: str
+    engine: str  # its name and version
+    # All architectures, in alphabetical order. A family spec matches each that is not refused.
     names: tuple[str, ...]
+    # The architectures whose layers have several kinds of state, as far as the engine's classes
+    # could be imported.
     hybrid: frozenset[str]
+    # Architecture -> the modalities that the engine takes of some of its models, as far as its
+    # class could be read.
     modalities: Mapping[str, frozenset[Modality]]
-    covered_by: Mapping[str, str]
-    refused: Mapping[str, Refusal]
+    covered_by: Mapping[str, str]  # the family of each architecture that its models do not declare
+    refused: Mapping[str, Refusal]  # the refusals, by the kind of reason
 
     def refusal(self, names: Sequence[object]) -> Refusal | None:
         """The refusal of the first of these architectures that is refused; None if none is."""

@@ -49,13 +49,9 @@ The function gets a `ChatSource` and the spec's ``chat.values``, and gives a `Ch
 
 @dataclass(frozen=True, slots=True)
 class RefusedChat(VllmChat):
-    """Refuses every chat, because the engine renders chats in a way that is not covered.
+    """Refuses every chat, because the engine renders chats in a way that is not covered."""
 
-    Attributes:
-        why: the message of the refusal.
-    """
-
-    why: str
+    why: str  # the message of the refusal
 
     @property
     def origins(self) -> Mapping[str, str]:

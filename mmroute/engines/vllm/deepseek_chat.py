@@ -51,13 +51,10 @@ class DeepSeekChat(VllmChat):
     """Renders chats of one of DeepSeek's models.
 
     `add_generation_prompt` and `continue_final_message` have no effect, and a template has none.
-
-    Attributes:
-        mode: the engine's name for the renderer.
-        prompt: returns the prompt for a chat, its variables, and the functions that it may call.
     """
 
-    mode: str
+    mode: str  # the engine's name for the renderer
+    # Returns the prompt for a chat, its variables, and the functions that it may call.
     prompt: Callable[[ParsedChat, Mapping[str, Any], Sequence[Any]], str]
 
     @property

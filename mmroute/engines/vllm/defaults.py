@@ -54,6 +54,12 @@ def with_defaults(request: Request, settings: VllmSettings, chat: Chat) -> Reque
 
 def check_client(request: Request, settings: VllmSettings, chat: Chat) -> None:
     """Refuse what a client may not set. Chats that ignore items read none of it."""
+    if settings.fits_memory and request.truncate_prompt_tokens == -1:
+        raise InexactError(
+            Reason.UNSUPPORTED_ENGINE_SETTING,
+            "truncate_prompt_tokens=-1 keeps as many tokens as fit the context, which the engine "
+            "chooses by its memory (--max-model-len auto); give the number that it logs",
+        )
     if not isinstance(request, ClientRequest) or chat.ignores_items:
         return
     if not settings.trust_request_mm_kwargs:

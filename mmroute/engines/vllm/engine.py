@@ -40,21 +40,13 @@ _INTERLEAVED = "--interleave-mm-strings: chats with items of such an engine are 
 
 @dataclass(frozen=True, slots=True)
 class VllmEngine:
-    """See `mmroute.engine.Engine`. Another era is a `replace` of its neighbour.
+    """See `mmroute.engine.Engine`. Another era is a `replace` of its neighbour."""
 
-    Attributes:
-        release: the version and the era.
-        limits: what the engine takes.
-        naming: how it tells items apart.
-        hashes: how it hashes prompts.
-        settings: the options with which it was started.
-    """
-
-    release: Release
-    limits: Limits
-    naming: Naming
-    hashes: VllmHashes
-    settings: VllmSettings = _DEFAULTS
+    release: Release  # the version and the era
+    limits: Limits  # what the engine takes
+    naming: Naming  # how it tells items apart
+    hashes: VllmHashes  # how it hashes prompts
+    settings: VllmSettings = _DEFAULTS  # the options with which it was started
 
     def under(self, settings: EngineSettings) -> Engine:
         own = own_settings(self, settings, type(self.settings))
@@ -63,11 +55,10 @@ class VllmEngine:
             "min_encoder_cache": own.max_num_batched_tokens,
             "max_image_pixels": own.max_image_pixels,
             "max_decoded_bytes": own.max_decoded_bytes,
-            "items": {Modality(name): count for name, count in own.limits.items()},
+            "max_items": {**plain.limits.max_items, **own.limits},
             "media_domains": own.media_domains,
             "local_media_path": plain.limits.local_media_path is not None and own.local_media_path,
             "processor_cache_off": own.processor_cache_off,
-            "fits_memory": own.fits_memory,
             "string_items": own.interleaves_items and _INTERLEAVED,
         }
         naming = replace(plain.naming, loras=own.loras, lora_first=own.lora_in_identities)

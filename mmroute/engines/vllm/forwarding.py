@@ -22,6 +22,7 @@ from mmroute.engines.forwarding import (
     text_ids,
 )
 from mmroute.engines.vllm.item_metadata import mm_metadata
+from mmroute.engines.vllm.messages import parse_chat
 from mmroute.errors import did_you_mean, quoted
 from mmroute.requests.items import Modality
 
@@ -38,18 +39,14 @@ _VLLM_FIELDS: Final = (
 
 
 class GenerateFields(TypedDict):
-    """The fields of vLLM's generate route that a client's request does not have.
+    """The fields of vLLM's generate route that a client's request does not have."""
 
-    Attributes:
-        sampling_params: the fields of vLLM's `SamplingParams`, as the render routes return them.
-            The engine adds none of the model's defaults except `max_tokens`.
-        output_mode: see `OutputMode`; ``tokens`` if it is left out.
-        parse_context: the render route's field of this name. ``derender`` needs it if the engine
-            has a tool or reasoning parser.
-    """
-
+    # The fields of vLLM's `SamplingParams`, as the render routes return them. The engine adds none
+    # of the model's defaults except `max_tokens`.
     sampling_params: Mapping[str, Any]
-    output_mode: NotRequired[OutputMode]
+    output_mode: NotRequired[OutputMode]  # see `OutputMode`; `tokens` if it is left out
+    # The render route's field of this name. `derender` needs it if the engine has a tool or
+    # reasoning parser.
     parse_context: NotRequired[Mapping[str, Any] | None]
 
 
@@ -76,7 +73,7 @@ def vllm_generate(
         **_vllm_body(routing, request, **fields),
     }
     check_processor(request)
-    if parts := media_parts(routing, request):
+    if parts := media_parts(routing, request, parse_chat):
         body["content_parts"] = [_content_part(part) for part in parts]
     return body
 
@@ -133,7 +130,9 @@ def vllm_chat(routing: Answer, request: Mapping[str, Any]) -> dict[str, Any]:
         InexactError: the routing is inexact.
         ValueError: the request has media, or another field beside which vLLM ignores the IDs.
     """
-    token_ids = text_ids(routing, request, "vLLM ignores the token IDs of a chat with images")
+    token_ids = text_ids(
+        routing, request, parse_chat, "vLLM ignores the token IDs of a chat with images"
+    )
     if request.get("echo"):
         raise ValueError("vLLM ignores the token IDs of a chat with `echo`")
     _check_salt(routing, request)
@@ -211,7 +210,7 @@ def _expanded(
         "token_ids": routing.token_ids.tolist(),
         **_vllm_body(routing, request, **fields),
     }
-    if not media_parts(routing, request):
+    if not media_parts(routing, request, parse_chat):
         return body, {}
     _check_ranges(routing)
     hashes, ranges = hashes_and_ranges(routing)
@@ -329,5 +328,5 @@ def _with_parts(
     """`changed_parts` of a request that the routing answers."""
     _check_salt(routing, request)
     routing.token_ids  # noqa: B018 - raises if the routing is inexact
-    media_parts(routing, request)
+    media_parts(routing, request, parse_chat)
     return changed_parts(request, change)

@@ -32,13 +32,10 @@ class HarmonyChat(VllmChat):
 
     Template, template variables, `add_generation_prompt` and `continue_final_message` have no
     effect. Special tokens in a text are text.
-
-    Attributes:
-        start_date: the date that the engine writes as today's.
     """
 
     ignores_items: ClassVar[bool] = True  # Harmony's messages have only texts
-    start_date: str
+    start_date: str  # the date that the engine writes as today's
 
     @property
     def origins(self) -> Mapping[str, str]:

@@ -30,22 +30,17 @@ _DEFAULTS: Final = HashSettings(block_size=16, block_size_guessed=True)
 
 @dataclass(frozen=True, slots=True)
 class VllmHashes:
-    """See `mmroute.hashing.hashes.Hashes`.
+    """See `mmroute.hashing.hashes.Hashes`."""
 
-    Attributes:
-        settings: the values on which the hashes depend beside the request.
-        keys: returns the extra keys of blocks for the arguments of `mmroute.hashing.extra_keys`.
-        hash: hashes blocks with these keys. It has the arguments of `mmroute.hashing.hash_blocks`.
-        covers_lookahead: whether hashes cover tokens behind their block under speculative
-            decoding. It does not count in comparisons, because without that it has no effect.
-        lookahead: the number of lookahead tokens, under the engine's settings.
-    """
-
-    settings: HashSettings = _DEFAULTS
+    settings: HashSettings = _DEFAULTS  # the values on which the hashes depend beside the request
+    # Returns the extra keys of blocks for the arguments of `mmroute.hashing.extra_keys`.
     keys: Callable[..., Sequence[Any]] = extra_keys
+    # Hashes blocks with these keys. It has the arguments of `mmroute.hashing.hash_blocks`.
     hash: Callable[..., BlockHashes] = hash_blocks
+    # Whether hashes cover tokens behind their block under speculative decoding. It does not count
+    # in comparisons, because without that it has no effect.
     covers_lookahead: bool = field(default=False, compare=False)
-    lookahead: int = 0
+    lookahead: int = 0  # the number of lookahead tokens, under the engine's settings
     of_kind: ClassVar = BlockHashes
     item_hash = staticmethod(image_hash)
 

@@ -42,18 +42,15 @@ OWN_PARAMETERS: Final = template_parameters.TRANSFORMERS - _REFUSED_KWARGS
 
 @dataclass(frozen=True, slots=True)
 class HfChat(Chat):
-    """Renders chats with the model's template, as vLLM does.
+    """Renders chats with the model's template, as vLLM does."""
 
-    Attributes:
-        template: the template for requests without tools; None if the model has none.
-        tool_template: the template for requests with tools. It is never the processor's.
-        special_tokens: the texts of ``bos_token`` and the like, which templates may write.
-        placeholders: the text that a "string" template gets in front for one item, by modality.
-    """
-
+    # The template for requests without tools; None if the model has none.
     template: ChatTemplate | None
+    # The template for requests with tools. It is never the processor's.
     tool_template: ChatTemplate | None
+    # The texts of `bos_token` and the like, which templates may write.
     special_tokens: Mapping[str, str]
+    # The text that a "string" template gets in front for one item, by modality.
     placeholders: Mapping[Modality, str]
 
     @property

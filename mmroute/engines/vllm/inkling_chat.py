@@ -77,17 +77,11 @@ def marks_of(tokenizer: Tokenizer, *, aliases: bool = True) -> Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class InklingChat(VllmChat):
-    """Renders chats of Inkling. A mark in a text counts as the token of that name.
+    """Renders chats of Inkling. A mark in a text counts as the token of that name."""
 
-    Attributes:
-        tokenizer: encodes each text for itself.
-        marks: the IDs of the marks.
-        placeholders: the text that stands for one item, by modality.
-    """
-
-    tokenizer: Tokenizer
-    marks: Mapping[str, int]
-    placeholders: Mapping[Modality, str]
+    tokenizer: Tokenizer  # encodes each text for itself
+    marks: Mapping[str, int]  # the IDs of the marks
+    placeholders: Mapping[Modality, str]  # the text that stands for one item, by modality
 
     @property
     def origins(self) -> Mapping[str, str]:

@@ -39,17 +39,12 @@ _HANDED_ON: Final = frozenset({"response_format", "tool_choice"})  # to the temp
 
 @dataclass(frozen=True, slots=True)
 class KimiK3Chat(VllmChat):
-    """Renders chats of Kimi-K3 as vLLM does. The template always gets texts.
+    """Renders chats of Kimi-K3 as vLLM does. The template always gets texts."""
 
-    Attributes:
-        template: the tokenizer's template.
-        special_tokens: the texts of ``bos_token`` and the like, which templates may write.
-        placeholders: the text that is put in front for one item, by modality.
-    """
-
-    template: ChatTemplate
+    template: ChatTemplate  # the tokenizer's template
+    # The texts of `bos_token` and the like, which templates may write.
     special_tokens: Mapping[str, str]
-    placeholders: Mapping[Modality, str]
+    placeholders: Mapping[Modality, str]  # the text that is put in front for one item, by modality
 
     @property
     def origins(self) -> Mapping[str, str]:

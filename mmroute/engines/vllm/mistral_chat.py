@@ -42,15 +42,10 @@ _ENCODER_PARAMETERS: Final = (TRANSFORMERS_MISTRAL | VLLM_MISTRAL | {"chat_templ
 
 @dataclass(frozen=True, slots=True)
 class MistralChat(VllmChat):
-    """Renders chats with mistral-common, from the numbers of items alone.
+    """Renders chats with mistral-common, from the numbers of items alone."""
 
-    Attributes:
-        encoder: mistral-common's encoder of chats.
-        as_server: whether chat_template_kwargs are refused, as by the server. `LLM.chat` takes
-            them.
-    """
-
-    encoder: MistralChatEncoder
+    encoder: MistralChatEncoder  # mistral-common's encoder of chats
+    # Whether chat_template_kwargs are refused, as by the server. `LLM.chat` takes them.
     as_server: bool
 
     @property

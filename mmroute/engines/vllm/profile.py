@@ -17,7 +17,7 @@ from mmroute.requests.items import Modality
 VLLM: Final = VllmEngine(
     Release("vllm", "0.33.0", "0.33", "vllm", proved=frozenset({"0.33.0"})),
     Limits(
-        max_items=999,
+        max_items=dict.fromkeys(Modality, 999),
         max_image_pixels=178_956_970,
         max_decoded_bytes=715_827_880,
         bytes_per_unit={Modality.IMAGE: 4, Modality.VIDEO: 3, Modality.AUDIO: 4},

@@ -42,19 +42,13 @@ _ALL: Final = FLAGS | VALUES | LISTS
 
 @dataclass(frozen=True, slots=True)
 class ServeCommand:
-    """The command with which a server was started, each value as it was written.
+    """The command with which a server was started, each value as it was written."""
 
-    Attributes:
-        model: the positional argument, or ``--model``.
-        options: the options by their long names.
-        environment: the variables that are set in front of the command.
-        complete: whether it is a complete command with its model.
-    """
-
-    model: str | None = None
-    options: Mapping[str, Value] = field(default_factory=dict)
+    model: str | None = None  # the positional argument, or `--model`
+    options: Mapping[str, Value] = field(default_factory=dict)  # the options by their long names
+    # The variables that are set in front of the command.
     environment: Mapping[str, str] = field(default_factory=dict)
-    complete: bool = False
+    complete: bool = False  # whether it is a complete command with its model
 
 
 def parse_command(text: str, *, config: str | None = None) -> ServeCommand:
@@ -101,15 +95,10 @@ def plain_words(text: str) -> list[str]:
 
 @dataclass(slots=True)
 class _Front:
-    """The words in front of a model and its options.
+    """The words in front of a model and its options."""
 
-    Attributes:
-        environment: the variables that the engine sees.
-        command: whether a server is started.
-    """
-
-    environment: dict[str, str] = field(default_factory=dict)
-    command: bool = False
+    environment: dict[str, str] = field(default_factory=dict)  # the variables that the engine sees
+    command: bool = False  # whether a server is started
     _started: bool = False
     _exported: bool = False
     _unexported: str = ""

@@ -96,14 +96,10 @@ _LIMITS: Final[dict[str, Any]] = {
     "takes_metadata": False,  # its processor was not compared
     "local_media_path": None,
     "max_image_pixels": 1 << 26,  # eight bytes each fill what its decoder may take
-    "uncovered": (
-        "the Rust frontend takes no such media for a model of this string and family, or it was "
-        "not compared; docs/frontends.md lists what is covered"
-    ),
 }
 _V0_32: Final = versions.find_version("0.32.0")
 VLLM_RUST: Final = RustEngine(
-    replace(VLLM.release, prompts="vllm-rust", frontend=RustSettings.frontend),
+    replace(VLLM.release, prompts="vllm-rust", frontend="rust"),
     replace(VLLM.limits, **_LIMITS),
     replace(VLLM.naming, identify=file_identity),
     VLLM.hashes,
@@ -111,7 +107,7 @@ VLLM_RUST: Final = RustEngine(
 RUST_ERAS: Final = (
     VLLM_RUST,
     RustEngine(
-        replace(_V0_32.release, prompts="vllm-rust-0.32", frontend=RustSettings.frontend),
+        replace(_V0_32.release, prompts="vllm-rust-0.32", frontend="rust"),
         replace(_V0_32.limits, **_LIMITS, applies_exif_orientation=False),
         replace(_V0_32.naming, identify=partial(file_identity, turned=False)),
         _V0_32.hashes,

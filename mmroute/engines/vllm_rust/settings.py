@@ -13,6 +13,5 @@ class RustSettings(VllmSettings):
     """The options of vLLM with VLLM_USE_RUST_FRONTEND=1. Its chats depend on the parsers, too."""
 
     engine: ClassVar[str] = "vllm-rust"
-    frontend: ClassVar[str] = "rust"
     strict_json: ClassVar[bool] = True
     not_of_prompts: ClassVar[tuple[str, ...]] = OF_HASHES

@@ -49,7 +49,7 @@ def mmroute_refuses(
         yield _context_remedy(model, context)
     elif routing.reason is Reason.TOO_MANY_ITEMS:
         for modality, items in _prepared(model, request).items.items():
-            if len(items) > model.engine.limits.most(modality):
+            if len(items) > model.engine.limits.max_items[modality]:
                 yield _limit_remedy(model, modality, len(items))
 
 
@@ -71,6 +71,6 @@ def _limit_remedy(model: ResolvedModel, modality: Modality, count: int) -> Remed
     return Remedy(
         Cause.LIMIT,
         f"The engine takes {count} {modality}s in one prompt, and mmroute used "
-        f"{model.engine.limits.most(modality)} as the most.",
+        f"{model.engine.limits.max_items[modality]} as the most.",
         merged("limit-mm-per-prompt", as_vllm(model.settings).limits, {modality.value: count}),
     )

@@ -96,7 +96,7 @@ def _behind_other_frontend(
     settings = kind(**{field.name: getattr(own, field.name) for field in fields(own)})
     behind = _resolved(model.name, model.engine.release.backend, model.model_id, settings)
     if behind is not None:
-        why = f"The oracle is the engine's {settings.frontend} frontend."
+        why = f"The oracle is the engine's {behind.engine.release.frontend} frontend."
         setting = f"VLLM_USE_RUST_FRONTEND={rust}"
         yield Remedy(Cause.FRONTEND, why, setting), behind, request
 

@@ -15,19 +15,12 @@ _SPACE: Final = r"[^\S\x1c-\x1f]*"  # Unicode's White_Space, which Python's \s g
 
 @dataclass(frozen=True, slots=True)
 class AddedToken:
-    """One added token.
-
-    Attributes:
-        token_id: the token's ID.
-        special: whether decoding with `skip_special_tokens` leaves the token out.
-        lstrip: whether the token swallows the white space before it.
-        rstrip: whether the token swallows the white space after it.
-    """
+    """One added token."""
 
     token_id: int
-    special: bool = True
-    lstrip: bool = False
-    rstrip: bool = False
+    special: bool = True  # whether decoding with `skip_special_tokens` leaves the token out
+    lstrip: bool = False  # whether the token swallows the white space before it
+    rstrip: bool = False  # whether the token swallows the white space after it
 
 
 class AddedTokenSplitter:

@@ -28,17 +28,13 @@ _ADDITIONAL: Final = "additional_special_tokens"  # its older name
 
 @dataclass(frozen=True, slots=True)
 class SpecialTokens:
-    """The tokens of one configuration.
+    """The tokens of one configuration."""
 
-    Attributes:
-        with_ids: the tokens to which the configuration gives an ID, by ID; not all are special.
-        named: the tokens with a name, such as ``bos_token``, the standard names first.
-        extra: the special tokens without a name.
-    """
-
+    # The tokens to which the configuration gives an ID, by ID; not all are special.
     with_ids: tuple[tuple[int, tokenizers.AddedToken], ...]
+    # The tokens with a name, such as `bos_token`, the standard names first.
     named: Mapping[str, tokenizers.AddedToken]
-    extra: tuple[tokenizers.AddedToken, ...]
+    extra: tuple[tokenizers.AddedToken, ...]  # the special tokens without a name
 
     @property
     def names(self) -> dict[str, str]:

@@ -116,7 +116,7 @@ def test_the_rust_frontend_is_another_profile(
 ) -> None:
     line, model = f"VLLM_USE_RUST_FRONTEND='{value}' vllm serve org/m", str(small_model(QWEN))
     settings = VllmSettings.from_args(line)
-    assert settings.frontend == "rust"
+    assert settings.engine == "vllm-rust"
     rust = Normalizer.from_pretrained(model, engine_settings=settings)
     assert rust.model.engine.release.frontend == "rust"
     plain = Normalizer.from_pretrained(model)

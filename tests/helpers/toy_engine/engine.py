@@ -77,7 +77,7 @@ class ToyEngine:
 _TOY: Final[core.Engine] = ToyEngine(
     core.Release("toy", "1.0", era="1.0", prompts="toy", proved=frozenset({"1.0"})),
     core.Limits(
-        max_items=4,
+        max_items=dict.fromkeys(Modality, 4),
         max_image_pixels=1 << 24,
         max_decoded_bytes=1 << 30,
         bytes_per_unit=dict.fromkeys(Modality, 3),

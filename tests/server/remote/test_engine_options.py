@@ -74,9 +74,9 @@ def test_a_server_that_tells_its_configuration_tells_nearly_all(server: Scripted
 # Source: vLLM 0.33.0 rust/src/server/src/routes/version.rs, and an answer of its own.
 def test_the_rust_frontend_tells_itself(server: ScriptedServer) -> None:
     del server.routes[INFO]
-    assert told(server).frontend == "python"
+    assert told(server).engine == "vllm"
     server.routes["/version"] = 200, {"version": "0.33.0", "rust_frontend_version": "0.33.0"}
-    assert told(server).frontend == "rust"
+    assert told(server).engine == "vllm-rust"
     running = ask_engine(Transport(Remote(server.url)))
     assert "rust frontend: proved" in str(running)
     assert "VLLM_USE_RUST_FRONTEND=1" in running.warning(VLLM)
@@ -111,13 +111,13 @@ def test_the_rust_renderer_tells_itself(server: ScriptedServer, reply: Any, fron
     for route in (INFO, "/version", "/server_info"):
         server.routes.pop(route, None)
     server.routes["/v1/chat/completions/render"] = reply
-    assert told(server).frontend is frontend
+    assert (told(server).engine == "vllm-rust") is (frontend == "rust")
 
 
 def test_mmroute_tells_the_frontend_that_it_matches(server: ScriptedServer) -> None:
     version = {"version": "0.33.0", "engine": "vllm", "frontend": "rust", "mmroute": "0.1.0"}
     server.routes["/version"] = 200, version
-    assert told(server).frontend == "rust"
+    assert told(server).engine == "vllm-rust"
 
 
 def test_any_server_tells_its_model_string_and_adapters(server: ScriptedServer) -> None:

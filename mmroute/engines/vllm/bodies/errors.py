@@ -6,15 +6,12 @@ from mmroute.errors import InexactError, Reason
 
 
 class BodyError(InexactError):
-    """A body has no exact answer, whatever the model is.
-
-    Attributes:
-        param: the field with the error, which begins with ``body`` if the engine's schema refuses
-            it; None if there is none.
-    """
+    """A body has no exact answer, whatever the model is."""
 
     def __init__(self, reason: Reason, message: str, param: str | None = None) -> None:
         super().__init__(reason, message)
+        # The field with the error, which begins with `body` if the engine's schema refuses it; None
+        # if there is none.
         self.param = param
 
 

@@ -24,16 +24,12 @@ DISABLED_EFFORT_OPTION: Final = "--anthropic-disabled-thinking-effort"
 
 @dataclass(frozen=True, slots=True)
 class MessagesRules:
-    """The rules for a model, which vLLM finds by rendering chats when it starts.
+    """The rules for a model, which vLLM finds by rendering chats when it starts."""
 
-    Attributes:
-        merges_system: whether all system messages become one at the beginning, because the
-            template refuses others.
-        disabled_effort: the reasoning effort of ``thinking: {"type": "disabled"}``; None where an
-            option of the engine sets one, which is not covered.
-    """
-
+    # Whether all system messages become one at the beginning, because the template refuses others.
     merges_system: bool
+    # The reasoning effort of `thinking: {"type": "disabled"}`; None where an option of the engine
+    # sets one, which is not covered.
     disabled_effort: Literal["none", "low"] | None
 
 

@@ -45,23 +45,15 @@ class ChatFields(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ChatRules:
-    """What of a model and its engine decides how a client's chat is read.
+    """What of a model and its engine decides how a client's chat is read."""
 
-    Attributes:
-        harmony: whether Harmony renders the chats, which reads only some of their fields.
-        rust: whether vLLM's Rust frontend reads them.
-        templated: whether a template renders them, and not the tokenizer.
-        excludes_tools: the engine's option of that name.
-        tool_parser: the parser of tool calls in answers; None if it is not known.
-        trusts_template: whether clients may bring a chat template.
-    """
-
+    # Whether Harmony renders the chats, which reads only some of their fields.
     harmony: bool = False
-    rust: bool = False
-    templated: bool = True
-    excludes_tools: bool = False
-    tool_parser: str | None = None
-    trusts_template: bool = False
+    rust: bool = False  # whether vLLM's Rust frontend reads them
+    templated: bool = True  # whether a template renders them, and not the tokenizer
+    excludes_tools: bool = False  # the engine's option of that name
+    tool_parser: str | None = None  # the parser of tool calls in answers; None if it is not known
+    trusts_template: bool = False  # whether clients may bring a chat template
 
     @classmethod
     def of(cls, settings: VllmSettings, *, harmony: bool, rust: bool, templated: bool) -> Self:

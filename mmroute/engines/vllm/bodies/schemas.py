@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from pydantic import create_model
 
-from mmroute.engine import PYTHON
 from mmroute.engines.vllm.bodies.chat_completion import ChatCompletionRequest
 from mmroute.engines.vllm.bodies.completion import CompletionRequest
 from mmroute.engines.vllm.bodies.messages import (
@@ -36,12 +35,12 @@ _CHECKS_SALTS: Final = (0, 33)
 
 
 @cache
-def schema_of(path: str, release: Release, frontend: str = PYTHON, kind: Any = None) -> Schema[Any]:
-    """The schema for the bodies of a route."""
+def schema_of(path: str, release: Release, strict: bool = False, kind: Any = None) -> Schema[Any]:
+    """The schema for the bodies of a route; `strict` is of the Rust frontend."""
     kind = kind or BODIES[path]
     unknown, refused, changed = differences(path, release)
     lenient = frozenset[str]()
-    if frontend != PYTHON:
+    if strict:
         # An empty text may have a token; earlier releases look at no character of a salt.
         lenient = frozenset({"prompt"} if release >= _CHECKS_SALTS else {"prompt", "cache_salt"})
         for name, given in RUST_FIELDS.get(path, {}).items():

@@ -29,36 +29,22 @@ V41_TAGS: Final = (" calls", " invoke", " parameter")
 
 
 class Call(NamedTuple):
-    """A call of a tool.
+    """A call of a tool."""
 
-    Attributes:
-        id: the ID by which a result names the call; None if none can.
-        name: the tool's name.
-        arguments: the arguments by their names.
-    """
-
-    id: str | None
-    name: str
-    arguments: Mapping[str, Any]
+    id: str | None  # the ID by which a result names the call; None if none can
+    name: str  # the tool's name
+    arguments: Mapping[str, Any]  # the arguments by their names
 
 
 @dataclass(frozen=True, slots=True)
 class Markup:
-    """The markup of one model, as one frontend writes it.
+    """The markup of one model, as one frontend writes it."""
 
-    Attributes:
-        calls: the tag around all calls of a message.
-        invoke: the tag around one call.
-        parameter: the tag around one argument.
-        preamble: the text that describes the tools, with ``{schemas}`` in it.
-        json: writes JSON.
-    """
-
-    calls: str
-    invoke: str
-    parameter: str
-    preamble: str
-    json: Callable[[Any], str]
+    calls: str  # the tag around all calls of a message
+    invoke: str  # the tag around one call
+    parameter: str  # the tag around one argument
+    preamble: str  # the text that describes the tools, with `{schemas}` in it
+    json: Callable[[Any], str]  # writes JSON
 
     def describe(self, functions: Sequence[Any]) -> str:
         """The text by which a model is told its tools."""

@@ -38,45 +38,28 @@ _KEPT: Final = frozenset({"system", "user", "assistant", _REMINDER, "direct_sear
 
 
 class Block(NamedTuple):
-    """A piece of a turn: a text, or the result of a tool.
+    """A piece of a turn: a text, or the result of a tool."""
 
-    Attributes:
-        text: the text of the piece.
-        is_result: whether it is the result of a tool.
-        call_id: the call that the result answers.
-        images: the images in the text, by their numbers in the request.
-    """
-
-    text: str
-    is_result: bool = False
-    call_id: str | None = None
-    images: Sequence[int] = ()
+    text: str  # the text of the piece
+    is_result: bool = False  # whether it is the result of a tool
+    call_id: str | None = None  # the call that the result answers
+    images: Sequence[int] = ()  # the images in the text, by their numbers in the request
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A message, or all messages of a user and of tools that follow one another.
+    """A message, or all messages of a user and of tools that follow one another."""
 
-    Attributes:
-        role: the role; ``tool`` until `merged` has made a user's turn of it; ``tools`` for tools
-            alone, which ask for no answer.
-        blocks: the pieces of its content.
-        reasoning: the assistant's reasoning.
-        calls: the assistant's calls of tools.
-        functions: the tools that it brings.
-        response_format: the schema of answers that it asks for.
-        task: the task that is to follow it.
-        is_open: whether the assistant is to go on with it.
-    """
-
+    # The role; `tool` until `merged` has made a user's turn of it; `tools` for tools alone, which
+    # ask for no answer.
     role: str
-    blocks: Sequence[Block] = ()
-    reasoning: str = ""
-    calls: Sequence[Call] = ()
-    functions: Sequence[Any] = ()
-    response_format: Any = None
-    task: str | None = None
-    is_open: bool = False
+    blocks: Sequence[Block] = ()  # the pieces of its content
+    reasoning: str = ""  # the assistant's reasoning
+    calls: Sequence[Call] = ()  # the assistant's calls of tools
+    functions: Sequence[Any] = ()  # the tools that it brings
+    response_format: Any = None  # the schema of answers that it asks for
+    task: str | None = None  # the task that is to follow it
+    is_open: bool = False  # whether the assistant is to go on with it
 
     @property
     def text(self) -> str:
@@ -89,15 +72,11 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How one of the models writes turns.
+    """How one of the models writes turns."""
 
-    Attributes:
-        markup: the markup of tools.
-        marks_systems: whether a system message has a mark. One in the middle of a conversation then
-            asks for an answer as a user does, and results of tools alone do not.
-    """
-
-    markup: Markup
+    markup: Markup  # the markup of tools
+    # Whether a system message has a mark. One in the middle of a conversation then asks for an
+    # answer as a user does, and results of tools alone do not.
     marks_systems: bool
 
 
@@ -110,15 +89,10 @@ def dialects(json: Callable[[Any], str]) -> tuple[Dialect, Dialect]:
 
 
 class Thinking(NamedTuple):
-    """How the model is to think.
+    """How the model is to think."""
 
-    Attributes:
-        effort: the text that asks for an effort; None if it is not to think.
-        drops_earlier: whether earlier reasoning is dropped, where there are no tools.
-    """
-
-    effort: str | None
-    drops_earlier: bool = True
+    effort: str | None  # the text that asks for an effort; None if it is not to think
+    drops_earlier: bool = True  # whether earlier reasoning is dropped, where there are no tools
 
 
 def merged(turns: Iterable[Turn]) -> list[Turn]:

@@ -109,7 +109,7 @@ class VllmApi:
     def schema(self, path: str, backend: str, settings: EngineSettings) -> Schema[Any]:
         known = self.own.get(path, path)
         body = self.routes[path].request
-        return schema_of(known, release_of(backend), settings.frontend, body)
+        return schema_of(known, release_of(backend), settings.strict_json, body)
 
     def load(self, normalizer: Normalizer, name: str) -> LoadedModel:
         return LoadedModel.of(normalizer, name)
