@@ -1,8 +1,4 @@
-"""What the core knows of an engine: its parts, and where engines are found.
-
-An engine is a frozen value that has the attributes and methods of `Engine`. Another version of one
-is a `dataclasses.replace` of its neighbour.
-"""
+"""What the core knows of an engine: its parts, and where engines are found."""
 
 from __future__ import annotations
 

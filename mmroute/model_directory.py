@@ -122,11 +122,7 @@ class ModelFiles:
         return text
 
     def json(self, file: str) -> JsonValue:
-        """A file's JSON value, parsed at most once.
-
-        In tokenizer.json ``model.vocab`` and ``model.merges`` may be a `msgspec.Raw`, as written;
-        in tekken.json ``vocab`` may.
-        """
+        """A file's JSON value, parsed once; long tables of a tokenizer may be a `msgspec.Raw`."""
         if file not in self._json:
             try:
                 # It takes two thirds of the time of `json`, gives the same values, and is stricter.
@@ -221,11 +217,7 @@ def find_model(
     token: str | None = None,
     patterns: Sequence[str] = MODEL_FILES,
 ) -> ModelFiles:
-    """Find a model's files: a directory, the embedded model, or a name on the hub.
-
-    Only configuration and tokenizer files are fetched from the hub. huggingface_hub follows
-    ``HF_HOME``, ``HF_TOKEN``, ``HF_ENDPOINT`` and ``HF_HUB_OFFLINE``.
-    """
+    """Find a model's files: a directory, the embedded model, or a name on the hub."""
     if not model:
         raise ModelError(Reason.MODEL_NOT_FOUND, "The model's name is empty.")
     path = Path(model).expanduser()
@@ -269,11 +261,7 @@ def what_stands_instead(text: str) -> str:
 
 
 def _links_as_text(root: Path) -> dict[str, Path]:
-    """The targets of files that hold the text of a link, by name.
-
-    Git writes such files where it may not make links (``core.symlinks``), and so do some copying
-    programs. Only a relative link to an existing file of the same name is followed.
-    """
+    """The targets of files that hold the text of a relative link, as Git writes them, by name."""
     targets: dict[str, Path] = {}
     for path in root.iterdir():
         if path.is_file() and path.stat().st_size <= _LONGEST_LINK:

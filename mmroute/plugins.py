@@ -60,10 +60,7 @@ def owner(point: EntryPoint) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Registry:
-    """Dataclasses that a spec names: those of one of our packages, and of installed ones.
-
-    One is imported when the first model needs it.
-    """
+    """Dataclasses that a spec names, ours and those of installed packages."""
 
     kind: str  # what they are, in one word such as `grid`
     package: str  # the package that holds ours

@@ -25,10 +25,7 @@ class HashForm(StrEnum):
 
 
 class HashFields(TypedDict, total=False):
-    """The hashes in an answer: `block_hashes` and `published_blocks`, or the others for Dynamo.
-
-    `reads_cache` is there only where it is false: then the engine reuses none of these blocks.
-    """
+    """The hashes in an answer; `reads_cache` only where the engine reuses none of these blocks."""
 
     block_hashes: list[str] | list[int]
     published_blocks: int

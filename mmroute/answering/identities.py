@@ -29,10 +29,7 @@ _MOST_KEPT: Final = 64  # identities of one image
 def identities_of(
     model: ResolvedModel, prepared: Prepared, placeholders: Sequence[PlaceholderRange]
 ) -> tuple[Identity | None, ...]:
-    """The identity of the item at each placeholder; None if it cannot be computed.
-
-    The engine gives the k-th identity of a modality to the k-th range of that modality.
-    """
+    """The identity of the item at each placeholder; None if it cannot be computed."""
     if not placeholders:
         return ()
     naming = model.engine.naming

@@ -66,12 +66,7 @@ def items_of_parts(
     links: ImageLinks | None,
     files: KnownFiles | None,
 ) -> Items:
-    """The item of each part of the messages, in order.
-
-    A data URL carries its own item. A link to an allowed host is followed, and a file of this
-    machine is read where the engine reads such files. Every other part takes the next item of its
-    modality from the request's own `images`, `videos` or `audios`.
-    """
+    """The item of each part of the messages: its own file, or the next item beside the messages."""
     beside = request.items
     fetcher = None if links is None else _fetcher(links)
     items: dict[Modality, Sequence[Item]] = {}
@@ -166,10 +161,7 @@ def _item_of_each_part(
 
 
 def _fetched(part: MediaPart, url: str, fetcher: LinkFetcher, limits: Limits) -> Item:
-    """The item behind a link. Of videos and audio only the header is fetched, where that is enough.
-
-    The identity of a video without a uuid takes the whole file.
-    """
+    """The item behind a link: of videos and audio only the header, where that is enough."""
     accept = f"{part.modality}/*"
     match part.modality:
         case Modality.IMAGE:

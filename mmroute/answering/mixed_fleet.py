@@ -1,7 +1,4 @@
-"""Answers one request for workers of several engines, versions or model strings.
-
-Items are read once. Workers with the same prompt share its rendering and encoding.
-"""
+"""Answers one request for workers of several engines, versions or model strings."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The way of a request: parse, render, encode, count, place, identify.
-
-Everything that answers requests calls `answer`. Whatever can be computed when a model is loaded is
-only looked up here.
-"""
+"""The way of a request: parse, render, encode, count, place, identify."""
 
 from __future__ import annotations
 

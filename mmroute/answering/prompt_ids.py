@@ -65,11 +65,7 @@ def _check_characters(model: ResolvedModel, length: int) -> None:
 
 
 def check_long_text(model: ResolvedModel, request: Request, text: str, items: Items) -> None:
-    """Refuse a long text that cannot fit the context, before it is encoded for seconds.
-
-    Placing an item removes at most its target from the prompt. A text that the engine truncates
-    may have any length.
-    """
+    """Refuse a long text that cannot fit the context, before it is encoded for seconds."""
     bound = model.tokenizer.fewest_tokens
     if bound is not None and request.truncate_prompt_tokens is None:
         fewest = bound(text) - _LONGEST_TARGET * sum(map(len, items.values()))

@@ -1,9 +1,4 @@
-"""Values of templates whose text has an address in memory, which differs from process to process.
-
-Such values are methods (``{{ parameter.items }}`` of an object without a key of that name),
-functions, and the results of lazy filters. A template may call one, iterate over it and compare it.
-If the template writes it, the prompt is not the engine's.
-"""
+"""Values of templates whose text would hold an address in memory, such as a method's."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""A cache of rendered chats: only the new messages of a conversation are processed.
-
-Each request repeats its whole conversation. Its messages are compared with those of an earlier
-request. Messages that are the same are not checked and parsed again. They are not rendered and
-encoded again either, under two conditions: it is proved that the template writes them as before,
-and the tokenizer allows the text to be cut behind them.
-"""
+"""A cache of rendered chats: only the new messages of a conversation are processed."""
 
 from __future__ import annotations
 
@@ -180,10 +174,7 @@ class ChatCache(RecentCache[_Chat, int]):
                     del self._by_key[key]
 
     def prepare(self, template: ChatTemplate) -> ResumableTemplate | None:
-        """The template for chats that go on, proved; None where they must be rendered whole.
-
-        The first call of a template takes some 10 ms.
-        """
+        """The template for chats that go on, proved; None where they must be rendered whole."""
         if template.source not in self._templates:
             self._templates[template.source] = proved(template)
         return self._templates[template.source]
@@ -296,10 +287,7 @@ def _key(salt: int, messages: Sequence[Any], number: int) -> int:
 
 
 def _is_plain(value: object) -> bool:
-    """Whether a value has only types of JSON.
-
-    `marshal` writes any object with a buffer, such as an array, as the same kind of bytes.
-    """
+    """Whether a value has only types of JSON; `marshal` writes any object with a buffer."""
     waiting = [value]
     for each in waiting:  # grows while it is walked
         if type(each) is dict:

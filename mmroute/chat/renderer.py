@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 
 
 class Chat(Protocol):
-    """Renders conversations of one model. Immutable and safe to share.
-
-    The methods about templates have defaults for an engine that uses no template for this model.
-    """
+    """Renders conversations of one model. Immutable and safe to share."""
 
     __slots__ = ()
     # Whether the engine drops the items of a chat, and renders only its texts.
@@ -37,10 +34,7 @@ class Chat(Protocol):
 
     @property
     def templates(self) -> Mapping[str, ChatTemplate] | None:
-        """The templates for requests without tools (``default``) and with tools (``tool_use``).
-
-        None if the tokenizer encodes chats itself.
-        """
+        """The templates `default` and (with tools) `tool_use`; None for encoders of chats."""
         return {}
 
     def with_template(self, source: str, origin: str) -> Chat:

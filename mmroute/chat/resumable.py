@@ -304,10 +304,7 @@ def _ask(method: str, arguments: list[nodes.Expr]) -> nodes.Expr:
 
 @cache
 def _environment() -> jinja2.Environment:
-    """The environment of chat templates, with the methods of `_Run` as filters.
-
-    The sandbox does not check calls of filters.
-    """
+    """The environment of chat templates, with the methods of `_Run` as filters."""
     made = environment().overlay()
     made.filters = {**made.filters, "rest": _Run.rest, "mark": _Run.mark}
     return made

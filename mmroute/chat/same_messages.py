@@ -1,9 +1,4 @@
-"""Compares the messages of chats, exactly: by values, by types and by the order of keys.
-
-Python's `==` does not: it takes ``1`` for ``True``, and a template writes these differently. The
-compiled part (`mmroute.chat.native`) is optional. Python is the reference: the compiled part is
-used only after it has compared some values as Python does.
-"""
+"""Compares messages exactly: by values, types and order of keys, where `==` takes 1 for True."""
 
 from __future__ import annotations
 

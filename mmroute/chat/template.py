@@ -66,10 +66,7 @@ def _tojson(
 
 
 class _Unreadable:
-    """The result of a function whose value differs in the engine. A template may not read it.
-
-    It may keep it: Llama 4's asks for the date and never writes it.
-    """
+    """The result of a function whose value differs in the engine; a template may keep it unread."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -94,11 +91,7 @@ def _is_string(value: object) -> bool:
 
 
 class _Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
-    """The sandbox, with a short way for the accesses that templates make most.
-
-    These read a key of a message, a namespace or the loop. For a plain value the sandbox would
-    return the same. It decides about everything else itself.
-    """
+    """The sandbox, with a short way for the accesses that templates make most."""
 
     def _generate(self, source: nodes.Template, *place: Any, **options: Any) -> str:
         guard(source)

@@ -57,10 +57,7 @@ class _UsageError(Exception):
 
 
 class _Parser(argparse.ArgumentParser):
-    """argparse, with a suggestion for a mistyped command or option.
-
-    Options of a command may stand anywhere among its positional arguments.
-    """
+    """argparse, with a suggestion for a mistyped command or option."""
 
     _among_positionals = False
 

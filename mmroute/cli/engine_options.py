@@ -68,10 +68,7 @@ def engine_arguments(
 
 
 def adopt_engine(arguments: argparse.Namespace) -> None:
-    """Adopt the settings of a running engine, below those of the arguments.
-
-    The engine becomes the argument `running`.
-    """
+    """Adopt the settings of a running engine (`running`), below those of the arguments."""
     running, arguments.engine_args = ask_running(
         arguments.engine, arguments.api_key, arguments.engine_args, arguments.engine_config
     )
@@ -83,11 +80,7 @@ def adopt_engine(arguments: argparse.Namespace) -> None:
 
 
 def adopted_backend(running: RunningEngine, backend: str) -> str:
-    """The backend to match if an engine runs and `backend` was given.
-
-    The default is replaced by the version that runs. Another value stays, and a line on standard
-    error says if it differs from the version that runs.
-    """
+    """The backend that was given, or in place of the default the version that runs."""
     if backend != DEFAULT:
         warning = running.warning(find_engine(backend))
         if warning:

@@ -63,10 +63,7 @@ def failed(arguments: argparse.Namespace, error: object, status: int = EXIT_USAG
 
 
 def print_table(rows: Sequence[tuple[str, ...]]) -> None:
-    """Print rows in columns; the first row is the heading.
-
-    On a terminal the last column is wrapped at the terminal's width.
-    """
+    """Print rows in columns, the heading first; a terminal wraps the last column."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     before = sum(widths[:-1]) + 2 * (len(widths) - 1)
     terminal = shutil.get_terminal_size((sys.maxsize, 0)).columns

@@ -166,13 +166,11 @@ def _is_rust_renderer(transport: Transport) -> bool:
 class ServedModel:
     """A model or an adapter, as its server lists it.
 
-    Attributes:
-        root: the engine's model string, or the adapter's path; empty if the server gives none.
-            Source: vLLM `entrypoints/openai/models/serving.py`.
+    Source: vLLM ``entrypoints/openai/models/serving.py``.
     """
 
     parent: str | None  # the model to which an adapter belongs; None for a model
-    root: str
+    root: str  # the model string, or the adapter's path; empty if the server gives none
     max_model_len: int | None  # the longest context; None if the server does not give it
 
 

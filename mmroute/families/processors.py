@@ -1,8 +1,4 @@
-"""Processor classes: the fields that each reads, once for all families that load it.
-
-transformers loads a part of a model's processor by the class that the part's file names. The fields
-of the file, their defaults and what null does are the class's.
-"""
+"""Processor classes: the fields that each reads, once for all families that load it."""
 
 from __future__ import annotations
 

@@ -281,10 +281,7 @@ class FamilySpec(FamilyHead):
         return self
 
     def for_engine(self, name: str, version: str) -> FamilySpec:
-        """The spec for one version of an engine.
-
-        Later tables of the spec are laid over earlier ones.
-        """
+        """The spec for one version of an engine. Later tables are laid over earlier ones."""
         spec = self
         for key, laid in self.engine.items():
             engine, versions = _engine_versions(key)

@@ -1,8 +1,4 @@
-"""Makes the replacement of an item: a grid counts the tokens, and a layout makes them.
-
-A family spec names one of each (``grid`` and ``layout``), and lists the arguments of requests that
-change the grid's numbers (``accepts``).
-"""
+"""Makes the replacement of an item: a grid counts the tokens, and a layout makes them."""
 
 from typing import TYPE_CHECKING
 

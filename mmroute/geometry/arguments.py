@@ -1,10 +1,4 @@
-"""The arguments of a request that change how its items are counted (`mm_processor_kwargs`).
-
-The engine hands them to the model's processors. Some change a count, some are ignored, and some
-make a processor fail. This was observed with vLLM and transformers for those that a family's spec
-or a processor's table lists (``[accepts]``). Any other is refused and never guessed: by an
-`InexactError` with the reason `unsupported_processor_kwargs`.
-"""
+"""The arguments of a request that change how its items are counted (`mm_processor_kwargs`)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """Chooses the frames of a video that an engine decodes.
 
-The engine finds the sampler by the class of the model's video processor, reads frames by their
-numbers, and drops duplicates.
-
 Sources: vLLM ``multimodal/video.py``, ``multimodal/media/video.py``. Checked with both.
 """
 

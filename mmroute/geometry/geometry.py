@@ -1,7 +1,4 @@
-"""Makes the replacements of items of one modality: a grid counts, a layout makes tokens.
-
-Pure: no I/O.
-"""
+"""Makes the replacements of items of one modality: a grid counts, a layout makes tokens."""
 
 from __future__ import annotations
 

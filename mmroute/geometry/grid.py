@@ -66,10 +66,7 @@ class Grid(Protocol[_Size_contra]):
         """One count for each item, made when it is taken."""
 
     def largest_item(self, plan: CachePlan, /) -> Iterable[Any] | int:
-        """The item that the engine plans its encoder cache with, by its own estimate.
-
-        It is the one of most features among several, or the number of its features.
-        """
+        """The item with which the engine plans its encoder cache, or the number of its features."""
 
 
 AnyGrid: TypeAlias = Grid[Any]

@@ -1,9 +1,4 @@
-"""The chains of block hashes: in one pass of C where the extension is, or by Python.
-
-The extension (`mmroute.hashing.native`) is optional: a package that was built without a compiler
-has none. Python is the reference: the extension computes an algorithm only after it has computed
-the same hashes of probe blocks as Python.
-"""
+"""The chains of block hashes: in one pass of C where it computes as Python does, or by Python."""
 
 from __future__ import annotations
 
@@ -53,10 +48,7 @@ def has_extension() -> bool:
 
 @cache
 def compiled(algorithm: Algorithm) -> bool:
-    """Whether the extension computes the hashes of an algorithm.
-
-    It does not where it was not built, and where a probe shows a difference.
-    """
+    """Whether the extension computes an algorithm: it is built, and a probe was equal."""
     return _chain is not None and all(
         _agrees_at(algorithm, block_size) for block_size in _PROBE_BLOCK_SIZES
     )

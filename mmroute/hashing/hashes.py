@@ -75,10 +75,7 @@ class HashSettings:
     keeps_blocks: bool = True  # whether the engine keeps blocks for later requests
 
     def size(self, block_size: int | None) -> int:
-        """The number of tokens in a block: `block_size`, or the one in the settings if it is None.
-
-        Warns (`BlockSizeWarning`) once for each model whose size is guessed.
-        """
+        """The tokens in a block: `block_size`, or that of the settings. Warns of a guess."""
         size = self.block_size if block_size is None else block_size
         if size is None and self.block_size_from:
             raise InexactError(

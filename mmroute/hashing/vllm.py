@@ -61,10 +61,7 @@ class BlockHashes(Digests):
         return list(map(event_int, self.hashes))
 
     def num_shared(self, token_ids: TokenIds, keys: ExtraKeys | Sequence[EventKeys]) -> int:
-        """The number of leading blocks that have the same tokens and extra keys in another prompt.
-
-        It may be too small by a few blocks, never too large.
-        """
+        """The number of leading blocks that two prompts share, or a few less."""
         mine = self._extra_keys
         if isinstance(mine, ExtraKeys) is not isinstance(keys, ExtraKeys):
             return 0

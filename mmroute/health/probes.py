@@ -29,10 +29,7 @@ _LIMITS: Final = frozenset({
 
 
 def _probes(model: ResolvedModel) -> Iterator[tuple[str, Request]]:
-    """The requests for a model by name: text, one image, two images; as a prompt and as a chat.
-
-    There are no more images than the engine takes in one prompt.
-    """
+    """The requests for a model by name: text, one image, two images; as a prompt and as a chat."""
     text = {"type": "text", "text": _QUESTION}
     yield "text prompt", Request(prompt=_QUESTION)
     yield "text chat", Request(messages=[{"role": "user", "content": [text]}])
@@ -51,11 +48,7 @@ def _probes(model: ResolvedModel) -> Iterator[tuple[str, Request]]:
 
 
 def written_image(model: ResolvedModel, number: int) -> str | None:
-    """The text that the engine writes for an image into a chat, if it works in a prompt, too.
-
-    It is None for a tokenizer that renders images itself, because it finds none in text; and for
-    Pixtral, because the engine writes the text of another family, for which it does not search.
-    """
+    """The text that the engine writes for an image into a chat; None if no prompt may have it."""
     spec, rules = model.family.image, model.media.get(Modality.IMAGE)
     if spec is None or spec.chat_text is None or rules is None:
         return None

@@ -1,8 +1,4 @@
-"""Checks whether a file holds a complete picture of a decodable kind, without decoding it.
-
-The engine refuses a picture whose data ends too early. Each format has its own rule for that. The
-rules were compared with Pillow 13.0's decoders on cut and mutated files of every format.
-"""
+"""Whether a file holds a complete picture, by rules compared with Pillow 13.0 on cut files."""
 
 from __future__ import annotations
 

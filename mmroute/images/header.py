@@ -58,10 +58,7 @@ class ImageHeader:
 
 
 def read_header(file: BinaryIO) -> ImageHeader:
-    """Read the header of a picture, and check that no data of the picture is missing.
-
-    Damage inside compressed data is not found, because only a decoder sees it.
-    """
+    """Read the header of a picture, and check that no data of the picture is missing."""
     try:
         return _read(file)
     except (InexactError, MemoryError):

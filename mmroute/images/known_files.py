@@ -1,8 +1,4 @@
-"""A cache of the files in data URLs, because a chat sends its images again with every turn.
-
-A file is looked up by its base64 text. All of the text is compared, so a file that differs in one
-byte is another file.
-"""
+"""A cache of the files in data URLs, because a chat sends its images again with every turn."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """The headers of JPEG, PNG and WebP files as most encoders write them, read in a few steps.
 
-Pillow parses every part of a header in Python, and prepares to decode a WebP file. The functions
-here read only headers whose parts say no more than the size. Every other file is left to Pillow.
-
 Source: Pillow 13.0 ``JpegImagePlugin.py``, ``PngImagePlugin.py`` and ``WebPImagePlugin.py``, as far
 as these parts go; libwebp 1.6 ``src/dec/vp8_dec.c`` (`VP8GetInfo`).
 """
@@ -87,10 +84,7 @@ def plain_jpeg(beginning: bytes) -> PlainHeader | None:
 
 
 def plain_png(beginning: bytes) -> PlainHeader | None:
-    """The header of a PNG file with eight bits in red, green, blue and perhaps alpha; else None.
-
-    Its picture follows the header at once, so no chunk before it sets orientation or transparency.
-    """
+    """The header of a PNG file with eight bits in red, green, blue and perhaps alpha; else None."""
     if not beginning.startswith(_PNG) or beginning[_FIRST_DATA - 4 : _FIRST_DATA] != b"IDAT":
         return None
     width, height, bits, colours, *methods, checksum = _IHDR.unpack_from(beginning, len(_PNG))

@@ -104,12 +104,7 @@ def bits_of_picture(file: BinaryIO) -> int:
 
 
 def _has_all_rows(file: BinaryIO, idat: list[tuple[int, int]]) -> bool:
-    """Whether the picture of a file without IEND is complete.
-
-    A file that was cut between two chunks looks the same. Only the compressed stream shows whether
-    it has come to its end, or to the last row, after which the engine stops reading. So the stream
-    is inflated, and nothing of it is kept. For a stream beyond a limit the answer is no.
-    """
+    """Whether the picture of a file without IEND is complete, by inflating its stream."""
     stream = zlib.decompressobj()
     rows = _bytes_of_rows(file)
     left = _MAX_INFLATED

@@ -1,9 +1,4 @@
-"""Tables of the slots that hold a block: a compiled one, and one in Python.
-
-A slot is a number below `MAX_SLOTS` that stands for one worker's rank. The compiled part
-(`mmroute.kv_events.native`) is optional. Python is the reference: the compiled table is used only
-after it has answered a probe as Python does.
-"""
+"""Tables of the slots (ranks of workers) that hold a block: a compiled one, and one in Python."""
 
 from __future__ import annotations
 
@@ -52,10 +47,7 @@ class Table(Protocol):
         """Take all blocks from some slots, a part of the table at a time."""
 
     def dump(self, slots: bytes, /) -> bytes:
-        """Records of the blocks of some slots: low bits (8 bytes), slot (2), copies (4).
-
-        All are little-endian, in no order.
-        """
+        """Records of the blocks of some slots: low bits (8 bytes), slot (2), copies (4)."""
 
     def load(self, records: bytes, /) -> None:
         """Add records as `dump` writes them."""

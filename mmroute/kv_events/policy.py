@@ -1,8 +1,4 @@
-"""Chooses the worker for a prompt, by the cost of its tokens and items and of the wait.
-
-`pick` reads no clock and no index: its arguments have all it needs. The unit of every cost is the
-computation of one token of a prompt, so that weights can be measured on one's own workers.
-"""
+"""Chooses the worker for a prompt, by the cost of its tokens and items and of the wait."""
 
 from __future__ import annotations
 
@@ -47,21 +43,13 @@ class Prompt:
 
     @classmethod
     def of(cls, routing: Routing, block_size: int) -> Prompt:
-        """The prompt of an exact answer.
-
-        Raises:
-            InexactError: the answer is inexact, or the identity of an item is not known.
-        """
+        """The prompt of an exact answer."""
         tokens = Tokens(len(routing.token_ids))
         return cls(tokens, Tokens(block_size), prompt_items(routing), routing.reads_cache)
 
 
 def prompt_items(routing: Routing) -> tuple[PromptItem, ...]:
-    """The items of an exact answer, in the order of their positions.
-
-    Raises:
-        InexactError: the answer is inexact, or the identity of an item is not known.
-    """
+    """The items of an exact answer, in the order of their positions."""
     return tuple(
         PromptItem(
             identity.value,
@@ -90,11 +78,7 @@ class EncoderCache:
         return identity in self._features
 
     def use(self, identity: Hashable, features: int) -> bool:
-        """Look an item up, and enter it unless it is larger than the cache.
-
-        Returns:
-            Whether it was there.
-        """
+        """Whether an item was there; it is entered unless it is larger than the cache."""
         known = identity in self._features
         if not known:
             self._features[identity] = features

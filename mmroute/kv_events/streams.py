@@ -150,10 +150,7 @@ class Streams:
         self.check()  # what was published before anybody listened
 
     def take_request(self) -> bytes | None:
-        """The replay to be asked for now, as the publisher wants it; None for none.
-
-        What is left of an earlier replay must not come after it.
-        """
+        """The replay to be asked for now, as the publisher wants it; None for none."""
         number, self._request = self._request, None
         return None if number is None else number.to_bytes(_NUMBER_BYTES, "big")
 

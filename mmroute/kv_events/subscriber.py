@@ -1,7 +1,4 @@
-"""A subscriber to the KV events of running engines, for threads and for asyncio.
-
-It only moves frames between sockets and `Streams`, which says what they mean.
-"""
+"""A subscriber to the KV events of running engines, for threads and for asyncio."""
 
 from __future__ import annotations
 

@@ -47,10 +47,7 @@ def overriding(own: Geometry, engine: Engine) -> Callable[[Overrides], Geometry]
 def configured_geometry(
     own: Geometry, overridden: Callable[[Overrides], Geometry], engine: Engine
 ) -> Geometry:
-    """The geometry of requests without overrides of their own.
-
-    Settings that were not observed with videos or audio leave a model that answers without them.
-    """
+    """The geometry of requests without overrides of their own."""
     modality = own.accepts.modality
     media_io = engine.media_io(modality)
     try:

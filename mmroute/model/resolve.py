@@ -28,10 +28,7 @@ def resolve_model(
     fast_paths: FastPaths | None = None,
     engine_settings: EngineSettings | None = None,
 ) -> ResolvedModel:
-    """Find, read and check a model.
-
-    The arguments are those of `mmroute.Normalizer.from_pretrained`.
-    """
+    """Find, read and check a model. See `mmroute.Normalizer.from_pretrained`."""
     engine = find_engine(backend)
     engine = engine.under(engine_settings or engine.settings)
     # A directory has no revisions.

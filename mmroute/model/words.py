@@ -1,10 +1,4 @@
-"""The words of a family spec: what its layout writes around the features of items.
-
-A word is a text, and may name others in braces: ``{start}`` is the token of that name, or a word
-of the spec, and ``{fill}`` is where the features stand. Words that do not depend on an item are
-encoded when the model is loaded, each text between tokens for itself. Others, such as
-``<row_{row}_col_{col}>``, are filled in and encoded for each item.
-"""
+"""The words of a family spec: what its layout writes around the features of items."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Connections with one deadline for all operations together.
-
-Each of httpcore's timeouts is for one operation, so a server that sends a byte now and then never
-exceeds one.
-"""
+"""Connections with one deadline for all operations together; httpcore's is for each alone."""
 
 from __future__ import annotations
 

@@ -92,10 +92,7 @@ class LinkFetcher:
         return cast("BinaryIO", RangeFile(first.data, first.size, fetch_part))
 
     def _fetch(self, url: str, accept: str, start: int = 0, end: int | None = None) -> _Part:
-        """Request the bytes of a file from `start` up to `end`.
-
-        Without an end the complete file is requested. If it is too large, none of it is read.
-        """
+        """Request the bytes of a file from `start` up to `end`, or the complete file."""
         networks = tuple(map(ipaddress.ip_network, self._links.networks))
         backend = _CheckedBackend(networks, self._deadline)
         try:

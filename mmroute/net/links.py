@@ -1,8 +1,4 @@
-"""Permission to follow links to images.
-
-A link comes from a client. Whatever the server does, following the link must not reach hosts that
-only this machine can reach, and must not take more time or read more bytes than is allowed.
-"""
+"""Permission to follow links to images."""
 
 from __future__ import annotations
 

@@ -73,12 +73,7 @@ class Transport:
         self._connections = _Connections(remote)
 
     def request(self, method: str, path: str, content: bytes | None = None) -> Reply:
-        """Send a request, and return the server's response, whatever its status.
-
-        A server may close a persistent connection in the moment it is used again. Only then the
-        request is sent once more, on a new connection. This is safe, because no request of
-        mmroute changes the server.
-        """
+        """Send a request, again if the server closed the connection, and return any response."""
         if self._connections.process != os.getpid():
             # On a connection shared with its parent, one process would read the other's responses.
             self._connections = _Connections(self._remote)

@@ -147,11 +147,7 @@ def find_sequence(ids: TokenIds, sequence: TokenIds, start: int = 0) -> int:
 def find_replacements(
     ids: TokenIds, insertions: Sequence[Insertion]
 ) -> tuple[PlaceholderRange, ...]:
-    """The ranges of replacements that already stand in a prompt, by position.
-
-    The items of one modality stand in their order. If replacements of two modalities begin at one
-    position, it belongs to the modality that comes first in the request.
-    """
+    """The ranges of replacements that already stand in a prompt, by position."""
     waiting: dict[Modality, deque[Insertion]] = defaultdict(deque)
     for insertion in insertions:
         waiting[insertion.modality].append(insertion)

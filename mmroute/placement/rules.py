@@ -1,8 +1,4 @@
-"""All placement rules by name: those of this package, and those of other installed packages.
-
-A rule is a frozen dataclass. Its fields are ``tokenizer``, which is the model's, and names of
-tokens of the spec, which are their IDs.
-"""
+"""All placement rules by name: those of this package, and those of other installed packages."""
 
 from __future__ import annotations
 

@@ -14,11 +14,7 @@ from mmroute.tokenizers.pieces import Pieces
 
 
 class Codec(Protocol):
-    """Text to token IDs and back. Its answers never change; safe to share between threads.
-
-    A caller's own tokenizer (`mmroute.load_tokenizer`) may have any of these members. It must
-    have `encode(text)` and `decode(ids)`; see `OwnCodec`.
-    """
+    """Text to token IDs and back. Its answers never change; safe to share between threads."""
 
     @property
     def vocab_size(self) -> int:

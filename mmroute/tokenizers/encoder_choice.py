@@ -75,11 +75,7 @@ def choose_encoder(
 
 
 class PendingEncoder:
-    """The reference encoder, until another encoder is chosen.
-
-    The choice takes longer than loading a model, and begins with `begin` or `chosen`, or with more
-    text than a process has that ends after a request or two.
-    """
+    """The reference encoder, until another encoder is chosen."""
 
     def __init__(self, choose: Callable[[], Encoder], reference: ReferenceEncoder) -> None:
         self._choose = choose
@@ -205,10 +201,7 @@ def _proved(
 
 
 def _load(declared: Mapping[str, Any], tokens: list[dict[str, Any]]) -> Future[Any]:
-    """Load fastokens in a thread, with these added tokens.
-
-    It lets other threads run, and `tokenizers` does not. So the thread has nothing to do before it.
-    """
+    """Load fastokens in a thread, with these added tokens."""
     loading: Future[Any] = Future()
     try:
         import fastokens  # an optional dependency

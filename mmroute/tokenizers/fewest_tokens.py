@@ -1,8 +1,4 @@
-"""A lower bound on a text's token count, to refuse a long text before it is encoded.
-
-Characters are counted by kind, since no token holds many of most kinds: one number for all of them
-would be weak, as a run of a hundred spaces can be one token. Whitespace is not counted.
-"""
+"""A lower bound on a text's token count, to refuse a long text before it is encoded."""
 
 from __future__ import annotations
 
@@ -26,11 +22,7 @@ _ANY_BYTES: Final = "\u4000\ub000\U0001f000"
 
 
 class FewestTokens:
-    """The bound of one tokenizer, which must keep every byte of a text in exactly one token.
-
-    There is one exception, which NFC makes: each character beyond ASCII may be composed with one
-    letter or punctuation mark into another character.
-    """
+    """The bound of one tokenizer, which must keep every byte of a text in exactly one token."""
 
     def __init__(self, entries: Iterable[str]) -> None:
         lines = list(entries)
@@ -52,10 +44,7 @@ class FewestTokens:
 
     @cached_property
     def _held(self) -> tuple[list[int], float]:
-        """The most characters of each kind in one token, and the most that one holds of them all.
-
-        The latter is the sum of a token's counts, each as a part of the most of its kind.
-        """
+        """The most characters of each kind in one token, and the most that one holds of all."""
         forms = self._entries.encode(), self._entries.encode("latin-1", "ignore")
         counts = np.concatenate([np.array([_counts(form, k) for k in _KINDS]) for form in forms], 1)
         most = np.maximum(counts.max(axis=1), 1)

@@ -8,11 +8,7 @@ from pathlib import Path
 
 
 def fingerprint(files: Mapping[str, Path]) -> str:
-    """The SHA-256 digest, in hex, of the names and contents of files.
-
-    It covers, for each name in sorted order: the length of the name in UTF-8 as 4 bytes,
-    little-endian; the name in UTF-8; the SHA-256 digest of the file's content.
-    """
+    """The SHA-256 digest, in hex, of the names and contents of files."""
     digest = hashlib.sha256()
     for name in sorted(files):
         encoded = name.encode()

@@ -14,11 +14,7 @@ _OVERHEAD: Final = 256  # the bytes that an entry takes beside its text and its 
 
 
 class KnownTexts(RecentCache[tuple[str, bool, bool], "array[int]"]):
-    """Encodes as another encoder does, and each text once while the cache has it.
-
-    mistral-common encodes each message of a chat by itself. So only the new messages of a
-    conversation are encoded.
-    """
+    """Encodes as another encoder does, and each text once while the cache has it."""
 
     def __init__(self, encode: Callable[[str, bool, bool], list[int]], max_bytes: int) -> None:
         super().__init__(max_bytes)

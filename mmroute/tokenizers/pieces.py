@@ -1,8 +1,4 @@
-"""A table of the texts that tokens add, for tokenizers whose decoder joins pieces.
-
-For most tokenizers a token's text does not depend on its neighbours, and tokens that are parts of a
-character always make the same character. So a text can be decoded by looking up token by token.
-"""
+"""A table of the texts that tokens add, for tokenizers whose decoder joins pieces."""
 
 from __future__ import annotations
 
@@ -37,10 +33,7 @@ class Pieces:
         self._texts: dict[bool, PieceTexts | None] = {}
 
     def texts(self, *, skip_special_tokens: bool) -> PieceTexts | None:
-        """The table, with or without the texts of special tokens.
-
-        None if the vocabulary has no letter with which to check tokens.
-        """
+        """The table, with or without special tokens; None if no letter can check tokens."""
         if skip_special_tokens not in self._texts:
             vocabulary = _Vocabulary(self._decode, self._max_token_id, skip_special_tokens)
             letter = vocabulary.find_letter()
@@ -102,11 +95,7 @@ class _Vocabulary:
         return self._kept <= _MAX_ENTRIES
 
     def find_letter(self) -> tuple[int, str] | None:
-        """A token of letters whose text stays the same beside itself and beside a broken byte.
-
-        The byte token of a letter may not have this property: SentencePiece's byte fallback
-        decodes runs of bytes together.
-        """
+        """A token of letters whose text stays the same beside itself and beside a broken byte."""
         searched = range(min(_SEARCHED_IDS, self.max_token_id + 1))
         broken = next((i for i in searched if self.text_of(i) == _REPLACEMENT), None)
         if broken is None:

@@ -1,10 +1,5 @@
 """The pipelines that the engine's tokenizer classes build in place of those in ``tokenizer.json``.
 
-transformers 5 has tokenizer classes that read only the vocabulary, merges, added tokens and the
-post-processor from the file, and build the rest of the pipeline themselves. For such a class the
-engine does not run the file's own normalizer, pre-tokenizer and decoder, nor the options of its BPE
-model.
-
 Sources: transformers ``models/{qwen2,qwen3_5,llama,gemma,gpt2,gpt_neox,cohere}/
 tokenization_*.py``.
 """

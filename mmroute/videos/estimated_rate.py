@@ -1,8 +1,5 @@
 """The rate that FFmpeg finds in the times of a video's first frames, where no header tells it.
 
-Browsers record such files. FFmpeg looks for a usual rate to whose ticks the times are close. Where
-it finds none, it takes one frame for each time unit: 1,000 a second for most recordings.
-
 Source: FFmpeg 9 ``libavformat/demux.c`` (`ff_rfps_add_frame`, `ff_rfps_calculate`).
 """
 

@@ -1,7 +1,5 @@
 """Fragmented MP4: the samples of a track in the boxes ``moof``.
 
-A file that is made to be streamed describes few or no samples in ``moov``.
-
 Source: ISO/IEC 14496-12; FFmpeg 8 ``libavformat/mov.c`` (`mov_read_trun`, `mov_read_sidx`).
 """
 
@@ -64,10 +62,7 @@ def first_fragments(layout: Layout) -> Layout:
 
 
 def _indexed(index: Box) -> tuple[int, int, Integers]:
-    """The first time of a box ``sidx``, the offset of its media, and a row for each fragment.
-
-    A row has the size in bytes, and the length in time units.
-    """
+    """The first time of a box ``sidx``, the offset of its media, and a row for each fragment."""
     form, rows_at = ("QQ", 28) if index.is_wide else ("II", 20)
     time, offset = index.unpack(form, 12)
     return time, offset, index.table(3, offset=rows_at)

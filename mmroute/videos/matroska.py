@@ -127,10 +127,7 @@ def _video_track(tracks: _Elements) -> _Elements:
 
 
 def _estimated_rate(content: memoryview, number: int, tracks: int, scale: int) -> float:
-    """The rate that FFmpeg finds in the first frames.
-
-    It reads on until it has heard each track.
-    """
+    """The rate that FFmpeg finds in the first frames."""
     times: list[int] = []
     heard, read = set(), 0
     for time, flags, block in _blocks(content):
@@ -191,11 +188,7 @@ def _segment(data: bytes) -> tuple[_Elements, memoryview]:
 
 
 def _flattened(segment: memoryview, *, skip_clusters: bool) -> Iterator[tuple[int, memoryview]]:
-    """The ID and content of each element, those of a cluster behind the cluster, which is empty.
-
-    A live stream does not tell the lengths of its segment and clusters. What is cut off at the end
-    is left out, as readers leave it out.
-    """
+    """The ID and content of each whole element; a cluster is empty, and its children follow it."""
     at = 0
     while at < len(segment):
         name, start, at = _element(segment, at, may_be_cut=True)
@@ -207,11 +200,7 @@ def _flattened(segment: memoryview, *, skip_clusters: bool) -> Iterator[tuple[in
 
 
 def _times(segment: memoryview, track: int, is_vp8: bool) -> list[int]:
-    """The times at which the track's frames are shown, in the segment's units.
-
-    The first time is the earliest. The function walks all blocks, and reads the heads of the
-    track's own blocks.
-    """
+    """The times at which the track's frames are shown, in the segment's units."""
     times: list[int] = []
     others = 0
     for time, flags, content in _blocks(segment):
@@ -265,10 +254,7 @@ def _children(data: memoryview) -> _Elements:
 
 
 def _element(data: memoryview, at: int, *, may_be_cut: bool = False) -> tuple[int, int, int]:
-    """The ID, start of the content, and end of the element at an offset.
-
-    The end is behind that of the data if the element is cut off, or does not tell its length.
-    """
+    """The ID, start of the content, and end of the element at an offset."""
     beyond = len(data) + 1
     try:
         width = 9 - data[at].bit_length()

@@ -1,8 +1,5 @@
 """MP4, MOV, M4V and 3GP: frame count, rate and size from the ``moov`` box.
 
-The frames themselves are not read: top-level boxes are skipped by their sizes, so the cost does not
-grow with the file. The rules were compared with OpenCV 5.0's FFmpeg reader.
-
 Source: ISO/IEC 14496-12 (boxes); vLLM ``multimodal/video_decoders/opencv.py``.
 """
 

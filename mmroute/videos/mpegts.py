@@ -1,9 +1,5 @@
 """MPEG transport streams: frame count, rate and size, from the heads of all packets.
 
-A stream tells no number of frames. FFmpeg takes the time from the first to the last, sound
-included, and the rate that it finds in the times of the first frames. The engine uses their
-product, unless it finds at the end of the file that frames are missing.
-
 Source: ISO/IEC 13818-1; FFmpeg 9 ``libavformat/demux.c`` (`estimate_timings_from_pts`,
 `update_stream_timings`), ``libavformat/mpegts.c``.
 """
@@ -206,10 +202,7 @@ def _time(field: memoryview) -> int:
 
 
 def _check_frames(video: _Stream) -> tuple[tuple[int, int], list[set[int]]]:
-    """The size, and the kinds of parts of each packet.
-
-    Each packet was then found to be one frame, the first of them a key frame.
-    """
+    """The size, and the kinds of parts of each packet."""
     codec = _CODECS[video.kind]
     size: tuple[int, int] | None = None
     found: list[set[int]] = []

@@ -1,7 +1,5 @@
 """Still pictures in the place of videos: one frame, at FFmpeg's rate for pictures.
 
-The orientation is not read.
-
 Source: FFmpeg 8 ``libavformat/img2dec.c`` (`png_pipe`, `jpeg_pipe`).
 """
 

@@ -1,7 +1,5 @@
 """SGLang's form of KV events: vLLM's, without fields that are None, and with signed numbers.
 
-A hash is the first 64 bits, as a signed number.
-
 Source: SGLang ``srt/disaggregation/kv_events.py``.
 """
 

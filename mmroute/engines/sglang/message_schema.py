@@ -1,7 +1,5 @@
 """The messages and tools of chats as SGLang declares them, for pydantic to judge by.
 
-Unknown fields are dropped.
-
 Source: SGLang ``srt/entrypoints/openai/protocol.py``.
 """
 

@@ -1,8 +1,4 @@
-"""SGLang 0.5.23, by the defaults of its server.
-
-Items are counted by the same processors of transformers as in vLLM. SGLang differs in messages,
-templates, special tokens, orientation and the hashes of its prefix cache.
-"""
+"""SGLang 0.5.23, by the defaults of its server."""
 
 from __future__ import annotations
 

@@ -1,9 +1,5 @@
 """Finds out whether a chat template loops over the parts of a message's content.
 
-vLLM decides by the template's syntax tree, not by trying: a template with such a loop gets
-the parts ("openai"), any other gets one text ("string"). This module follows the same rules,
-including what they do not see, because the rendered text depends on the decision.
-
 Source: vLLM ``renderers/hf.py``, ``_detect_content_format`` and below.
 """
 

@@ -220,10 +220,7 @@ def _expanded(
 def hashes_and_ranges(
     routing: Answer,
 ) -> tuple[dict[str, list[str]], dict[str, list[Any]]]:
-    """The hashes and the ranges of the items, each by modality and position.
-
-    vLLM's ranges have no key ``is_embed``. Dynamo reads it by this name.
-    """
+    """The hashes and ranges of the items by modality; Dynamo reads `is_embed`, vLLM has none."""
     hashes: dict[str, list[str]] = {}
     ranges: dict[str, list[Any]] = {}
     for placed, identity in routing.identified():

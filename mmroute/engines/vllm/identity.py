@@ -63,11 +63,7 @@ def item_identity(
     flags: Mapping[str, bool] = _NO_FLAGS,
     algorithm: str = "blake3",
 ) -> Identity | None:
-    """See `mmroute.engine.Identify`.
-
-    The identity is known for items with a uuid, and for files of images and videos. For audio
-    without a uuid the engine hashes decoded samples.
-    """
+    """See `mmroute.engine.Identify`."""
     uuid, modality = item.size.uuid, item.modality
     if uuid is None and isinstance(item, ImageSize):
         return None
@@ -99,10 +95,7 @@ def item_identity(
 
 
 def media_io_of(item: Item, form: IdentityForm, overrides: Overrides) -> Mapping[str, Any]:
-    """The ``media_io_kwargs`` that an item's identity covers, by modality.
-
-    A vision chunk is an image or a piece of a video, so its identity covers those of both.
-    """
+    """The ``media_io_kwargs`` that an item's identity covers, by modality."""
     media_io, modality = overrides.media_io, item.modality
     if form is IdentityForm.VISION_CHUNK:
         return media_io

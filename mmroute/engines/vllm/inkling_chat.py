@@ -196,10 +196,7 @@ def _text(part: Any) -> str:
 
 
 def effort_text(effort: object) -> str | None:
-    """The text that tells the model how much to think.
-
-    None for an effort that is neither a known name nor a number.
-    """
+    """The text that tells the model how much to think; None for an unknown effort."""
     value = _EFFORTS.get(effort) if isinstance(effort, str) else effort
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None

@@ -1,8 +1,5 @@
 """Renders chats of Kimi-K3, whose tool results and effort the engine reads before the template.
 
-The published checkpoint renders chats by code of its own tokenizer; a directory whose tokenizer
-is a ``tokenizer.json`` has a template instead, and this is for those.
-
 Source: vLLM ``renderers/kimi_k3.py``.
 """
 
@@ -105,11 +102,7 @@ def _read_thinking(kwargs: dict[str, Any]) -> None:
 
 
 def _with_ordered_results(conversation: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Put the results of tools in the order of their calls, and name tool and number in each.
-
-    Where one of the results that follow a message belongs to none of its calls, all stay as
-    they are.
-    """
+    """Put the results of tools in the order of their calls, and name tool and number in each."""
     ordered: list[dict[str, Any]] = []
     at = 0
     while at < len(conversation):

@@ -1,9 +1,5 @@
 """The messages and tools of chats as vLLM declares them, for pydantic to judge by.
 
-The type that knows the most fields of a message takes it. The types of OpenAI's roles check
-neither parts nor tool calls: pydantic does that where an `Iterable` is read. Unknown fields stay,
-behind the known ones.
-
 Source: vLLM ``renderers/chat_utils/types.py``, ``entrypoints/generate/base/protocol.py``
 (`FunctionDefinition`); openai ``types/chat``.
 """

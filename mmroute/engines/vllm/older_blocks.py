@@ -79,12 +79,7 @@ def hash_older_blocks(
     random_root: bool = False,
     previous: BlockHashes | None = None,
 ) -> BlockHashes:
-    """The block hashes of vLLM before 0.31, for the algorithms `sha256` and `xxhash`.
-
-    The arguments are those of `hash_blocks`, but `keys` is the result of `untagged_keys` or
-    `identity_keys`. With `random_root` the engine draws the seed at random for every algorithm if
-    PYTHONHASHSEED is not set.
-    """
+    """The block hashes of vLLM before 0.31, by older keys; `random_root` needs a seed."""
     chosen = Algorithm(algorithm)
     if seed is None and random_root:
         raise RandomSeedError(

@@ -1,8 +1,5 @@
 """The keys of ``--hf-overrides``: which an engine's longest context and media depend on.
 
-A tokenizer and an image processor read the files, and no override reaches them. What does are the
-lengths, the class of the model, and whatever vLLM's own code reads of the configuration for items.
-
 Source: vLLM ``config/model.py`` (`__post_init__`, `_apply_dict_overrides`,
 `_get_and_verify_max_len`), ``transformers_utils/config.py`` (`get_config`).
 """

@@ -24,11 +24,7 @@ _PREPROCESSORS: Final = (
 def keeps_template(
     files: ModelFiles, of_family: Collection[str] = (), needs: Iterable[str] = ()
 ) -> bool | None:
-    """Whether the engine finds a processor that has the template of the processor's files.
-
-    None where the files name a class of other families. It may fail on this model's files, and the
-    engine then takes the tokenizer's template.
-    """
+    """Whether the engine finds a processor that has the files' template; None if it may fail."""
     classes = _classes()
     of_type = classes["by_type"].get(files.object("config.json").get("model_type"))
     name, is_code = named_class(files)

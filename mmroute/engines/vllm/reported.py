@@ -1,9 +1,4 @@
-"""Asks a running vLLM for its options.
-
-Every server tells its model string, names, adapters and longest context, and by its metrics the
-block size and the hash algorithm; with ``VLLM_SERVER_DEV_MODE=1`` its complete configuration. None
-tells PYTHONHASHSEED or its chat template.
-"""
+"""Asks a running vLLM for its options. None tells PYTHONHASHSEED or its chat template."""
 
 from __future__ import annotations
 

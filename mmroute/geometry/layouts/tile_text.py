@@ -1,8 +1,4 @@
-"""Features in a text that the engine encodes as one: tiles of Idefics3, SmolVLM, LFM2-VL, InternVL.
-
-Words beside each other may be one token then: a line break joins the next one where the vocabulary
-has a token for both.
-"""
+"""Features in a text that the engine encodes as one: Idefics3, SmolVLM, LFM2-VL, InternVL."""
 
 from __future__ import annotations
 

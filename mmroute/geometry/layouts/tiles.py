@@ -1,7 +1,4 @@
-"""Tiles with words between them, and the whole item before or behind them.
-
-Llama 4, Command A Vision, Step 3, Gemma 3.
-"""
+"""Tiles with words between them, and the whole item before or behind them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Splits a text at its added tokens, for libraries that do not do so themselves.
-
-An added token is matched in the text as it is written, before the rest is encoded.
-"""
+"""Splits a text at its added tokens, for libraries that do not do so themselves."""
 
 from __future__ import annotations
 
@@ -24,10 +21,7 @@ class AddedToken:
 
 
 class AddedTokenSplitter:
-    """Splits a text at its added tokens.
-
-    The leftmost match wins; of several at one place, the longest does.
-    """
+    """Splits a text at the leftmost, then longest, of its added tokens."""
 
     def __init__(self, tokens: Mapping[str, AddedToken]) -> None:
         self._tokens = dict(tokens)

@@ -1,9 +1,4 @@
-"""mistral-common's chat encoder, run with sizes in place of images and lengths in place of audio.
-
-mistral-common's chat encoder calls an encoder for each part with an image or audio, and puts the
-tokens that it returns where the item stands. Here that encoder computes the tokens from the item's
-size or length, so neither pixels nor samples are needed.
-"""
+"""mistral-common's chat encoder, with sizes in place of images and lengths in place of audio."""
 
 from __future__ import annotations
 
@@ -90,11 +85,7 @@ def _shallow_copy(value: _T) -> _T:
 
 
 def _text_encoder(tokenizer: Tokenizer) -> Callable[[str, bool, bool], list[int]]:
-    """`tokenizer.encode`, without the search for special tokens.
-
-    A tekken's model has none, and tiktoken looks for them at each character nevertheless, which is
-    most of its time.
-    """
+    """`tokenizer.encode`, without tiktoken's slow search for special tokens."""
     if not isinstance(tokenizer, Tekkenizer):
         return tokenizer.encode
     encode, first = tokenizer._model.encode_ordinary, tokenizer.num_special_tokens  # noqa: SLF001 - mistral-common calls the other one
@@ -169,10 +160,7 @@ class MistralChatEncoder:
         continue_final_message: bool,
         reasoning_effort: str | None = None,
     ) -> TokenIds:
-        """Token IDs of a conversation, shape (n,), uint32.
-
-        `reasoning_effort` is passed on to tokenizers of version 15 and later only, as in vLLM.
-        """
+        """Token IDs of a conversation, shape (n,), uint32."""
         version = int(self.text_tokenizer.version.value.removeprefix("v"))
         try:
             request = ChatCompletionRequest.from_openai(

@@ -58,10 +58,7 @@ class SpecialTokens:
         return tokens
 
     def add_to(self, backend: tokenizers.Tokenizer) -> None:
-        """Add the tokens as transformers does: these calls, in this order.
-
-        A token that has no ID and is not in the vocabulary gets the next free ID.
-        """
+        """Add the tokens as transformers does: these calls, in this order."""
         known = {token.content for token in backend.get_added_tokens_decoder().values()}
         tokens = [token for _, token in self.with_ids]
         known |= {token.content for token in tokens}

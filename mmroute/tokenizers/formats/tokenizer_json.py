@@ -54,12 +54,7 @@ def load_tokenizer_json(
 
 
 def _check_not_another_format(files: ModelFiles) -> None:
-    """Refuse a model without a tokenizer.json: the engine converts its other vocabulary.
-
-    transformers does so by rules that depend on model type and version, which were not
-    checked. From a LLaVA-1.5 directory with only a tokenizer.model it makes a tokenizer that
-    loses the leading space.
-    """
+    """Refuse a model without a tokenizer.json: the engine converts it by rules not checked."""
     others = [] if files.has(_FORMAT) else files.names(_OTHER_VOCABULARIES)
     if others:
         raise ModelError(

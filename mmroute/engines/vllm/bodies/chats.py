@@ -65,11 +65,7 @@ def request_for(chat: ChatFields, loras: Mapping[str, str], rules: ChatRules) ->
 
 
 def _with_part_types(messages: list[Any]) -> list[Any]:
-    """Name the parts of a warm-up request, which some clients build by hand and without types.
-
-    vLLM refuses them with a 400, upon which llm-d tries 24 times. No other request is read more
-    leniently than vLLM reads it.
-    """
+    """Name the parts of a warm-up request, without which llm-d gets a 400 and tries 24 times."""
     if len(messages) != 1 or not isinstance(parts := messages[0].get("content"), list):
         return messages
     if not parts or not isinstance(parts[0], dict) or parts[0] != {"text": "warmup"}:

@@ -1,9 +1,5 @@
 """The fields that requests of several routes have, with vLLM's names, defaults and laxness.
 
-Only types are checked, and what decides a prompt or its hashes: an engine checks its sampling
-parameters for itself. Messages are checked by `mmroute.engines.vllm`, and `output_mode` is a field
-of vLLM's generate route only.
-
 Source: vLLM ``sampling_params.py``, ``entrypoints/openai/chat_completion/protocol.py``,
 ``entrypoints/generate/base/protocol.py``.
 """

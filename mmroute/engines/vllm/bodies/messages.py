@@ -1,7 +1,5 @@
 """Requests of the Anthropic Messages API: ``/v1/messages/render``, ``/v1/messages/count_tokens``.
 
-They have vLLM's names, defaults, laxness and order of fields.
-
 Source: vLLM ``entrypoints/anthropic/protocol.py`` and ``entrypoints/anthropic/serving.py``
 (`AnthropicServingMessages`).
 """

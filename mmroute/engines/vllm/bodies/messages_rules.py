@@ -42,12 +42,7 @@ def messages_rules(
 
 
 def _merges_system(chat: Chat) -> bool:
-    """Whether vLLM finds that a template refuses system messages behind others.
-
-    It asks the template of chats and that of chats with tools, in an environment without
-    transformers' functions: many templates fail there that would take such messages. A model whose
-    chats are rendered by code has no template to ask.
-    """
+    """Whether vLLM finds that a template refuses system messages behind others, as it asks them."""
     templates = chat.templates if isinstance(chat, HfChat) else {}
     if not templates.keys() >= {"default", "tool_use"}:
         return True

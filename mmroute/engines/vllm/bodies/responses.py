@@ -1,9 +1,5 @@
 """Requests of the OpenAI Responses API: ``/v1/responses/render``, ``/v1/responses/input_tokens``.
 
-vLLM has no route that counts; the answer is that of OpenAI's own server.
-
-They have vLLM's names, defaults, laxness and order of fields.
-
 Source: vLLM ``entrypoints/openai/responses/protocol.py`` (`ResponsesRequest`,
 `build_chat_params`, `build_tok_params`, `to_sampling_params`), and its answers as observed.
 """
@@ -104,10 +100,7 @@ class ResponsesRequest(BaseModel, defer_build=True):
     _check_first = before_fields(check_responses)
 
     def options(self) -> ChatCompletionRequest:
-        """The chat without messages and tools: the fields that both have, and a few others.
-
-        Like vLLM, this does not check them a second time.
-        """
+        """The chat without messages and tools: the fields that both have, and a few others."""
         if self.previous_response_id is not None:
             raise refused(
                 "previous_response_id is not supported by the stateless render endpoint.",

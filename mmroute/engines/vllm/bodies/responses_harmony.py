@@ -1,9 +1,5 @@
 """The conversation that vLLM makes of a request of the OpenAI Responses API for gpt-oss.
 
-The chat of other models is not the same: here each item is a message, reasoning is kept whole, and
-parts without a text are empty texts. Tools that the API itself runs are described in the prompt
-only where the engine has a tool server.
-
 Source: vLLM ``renderers/online_renderer.py`` (`_render_responses_with_harmony`),
 ``entrypoints/openai/responses/harmony.py`` and ``entrypoints/openai/parser/harmony_utils.py``.
 """

@@ -1,8 +1,5 @@
 """Items and tools of the OpenAI Responses API.
 
-vLLM declares them by some hundred types of the package openai. The types that change a prompt are
-declared here, with the fields that change it. Of other types only the names are declared.
-
 Source: vLLM ``entrypoints/openai/responses/protocol.py`` and openai 3.52
 ``types/responses``.
 """

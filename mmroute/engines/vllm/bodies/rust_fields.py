@@ -1,7 +1,5 @@
 """The fields that decide prompts, where vLLM's Rust frontend takes other values.
 
-It turns no text into a number and no number into a boolean, and some options it does not have.
-
 Source: vLLM ``rust/src/server/src/routes/openai/chat_completions/types.rs`` and ``validate.rs``,
 the same of ``completions``.
 """

@@ -1,7 +1,5 @@
 """The prompt of DeepSeek-V4 and V4.1: a conversation as turns, and the text of the turns.
 
-Both of vLLM's frontends write the same text for the same turns. What they make turns of differs.
-
 Source: vLLM ``tokenizers/deepseek_v4_encoding.py``, ``tokenizers/deepseek_v41_encoding.py``,
 ``rust/src/chat/src/renderer/deepseek.rs``.
 """
@@ -96,10 +94,7 @@ class Thinking(NamedTuple):
 
 
 def merged(turns: Iterable[Turn]) -> list[Turn]:
-    """Put what a user and tools say in a row into one turn, results in the order of their calls.
-
-    A user's message with a task ends a turn for other messages of the user.
-    """
+    """Put what a user and tools say in a row into one turn, results in the order of their calls."""
     joined: list[Turn] = []
     for turn in turns:
         last = joined[-1] if joined else None

@@ -1,8 +1,5 @@
 """The prompt of DeepSeek-V3.2: the text of a conversation's turns.
 
-Both of vLLM's frontends write the same text for the same turns, apart from the preamble of tools.
-What they make turns of, and what they refuse, differs.
-
 Source: vLLM ``tokenizers/deepseek_v32_encoding.py``,
 ``rust/src/chat/src/renderer/deepseek_v32/encoding.rs``.
 """
