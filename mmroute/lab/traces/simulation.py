@@ -1,22 +1,17 @@
-"""Simulates workers with prefix and encoder caches behind routers of several policies."""
+"""Simulates workers with prefix caches behind routers of several policies."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import StrEnum
-from itertools import count, cycle, islice
-from typing import Final
+from itertools import count, islice
 
-from mmroute.kv_events.policy import EncoderCache
 from mmroute.lab.traces.block_cache import BlockCache
 from mmroute.lab.traces.requests import TracedRequest
-from mmroute.lab.traces.reuse import Bin, Timeline
 
-_MIN_BLOCKS_SHARE: Final = 0.5  # the least share of cached blocks by which a worker is picked
-_MIN_TEXT_SHARE: Final = 0.3  # the default of `cache_threshold` in SGLang's router
-_MAX_TEXTS: Final = 1 << 20  # the chunks of text that a router remembers
+_CURVE_SIZES = 12
+_LARGEST = 1 << 20  # blocks of the largest cache on the curve
 
 
 class Policy(StrEnum):
@@ -24,149 +19,92 @@ class Policy(StrEnum):
 
     ROUND_ROBIN = "round_robin"
     """The workers in turn."""
-    LEAST_LOAD = "least_load"
-    """The worker that computed the fewest tokens so far."""
     SESSION = "session"
     """The worker of the request's conversation."""
-    TEXT_PREFIX = "text_prefix"
-    """The worker that was sent the longest prefix of the text, in chunks of 256 characters."""
-    TOKEN_IDS = "token_ids"
-    """The worker that holds most blocks by token IDs alone, which depend on image sizes only."""
     BLOCK_HASHES = "block_hashes"
-    """The worker that holds most blocks by the engine's hashes."""
+    """The worker that holds most blocks; the least loaded one if none holds half of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class FleetSize:
-    """The number of workers, and the sizes of their caches.
-
-    Attributes:
-        workers: the number of workers.
-        blocks: the number of blocks in each worker's prefix cache.
-        block_size: the number of tokens in a block.
-        encoder_tokens: the number of features that each worker's encoder cache holds.
-    """
+    """The number of workers, the blocks in each one's cache, and the tokens in a block."""
 
     workers: int
     blocks: int
     block_size: int
-    encoder_tokens: int
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """The outcome of routing a trace by one policy.
 
     Attributes:
-        policy: the policy.
         hit_rate: the part of all prompt tokens that was cached, 0 to 1.
         computed: the number of tokens that were computed.
         imbalance: the tokens that the busiest worker computed, divided by the workers' mean.
-        items_in_blocks: the number of items that cached blocks cover, so that they are not needed.
-        items_in_encoder: the number of other items whose features were in the encoder cache.
-        items_encoded: the number of all other items.
         too_large: the number of requests with more blocks than a worker has.
-        over_time: the tokens and cached tokens in the course of the trace.
     """
 
-    policy: Policy
-    hit_rate: float = 0.0
-    computed: int = 0
-    imbalance: float = 1.0
-    items_in_blocks: int = 0
-    items_in_encoder: int = 0
-    items_encoded: int = 0
-    too_large: int = 0
-    over_time: list[Bin] = field(default_factory=list)
+    hit_rate: float
+    computed: int
+    imbalance: float
+    too_large: int
 
 
-class Fleet:
-    """Workers that answer one request after the other, behind one router."""
-
-    def __init__(self, policy: Policy, size: FleetSize) -> None:
-        self._size = size
-        self._outcome = Outcome(policy)
-        workers = range(size.workers)
-        self._caches = [BlockCache(size.blocks) for _ in workers]
-        self._id_caches = [BlockCache(size.blocks) for _ in workers]
-        self._encoders = [EncoderCache(size.encoder_tokens) for _ in workers]
-        self._texts: OrderedDict[int, int] = OrderedDict()  # by chunk, the worker it was sent last
-        self._computed = [0 for _ in workers]
-        self._timeline = Timeline()
-        self._turns = cycle(workers)
-        self._answers = count(-1, -1)  # blocks that no prompt has
-        self._pick: Callable[[TracedRequest], int] = {
-            Policy.ROUND_ROBIN: lambda _: next(self._turns),
-            Policy.LEAST_LOAD: lambda _: self._least_loaded(),
-            Policy.SESSION: lambda request: request.session % size.workers,
-            Policy.TEXT_PREFIX: self._by_text,
-            Policy.TOKEN_IDS: lambda request: self._by_blocks(
-                self._id_caches, request.id_hashes or request.hashes
-            ),
-            Policy.BLOCK_HASHES: lambda request: self._by_blocks(self._caches, request.hashes),
-        }[policy]
-
-    def serve(self, request: TracedRequest) -> None:
-        """Send a request to the worker that the policy picks."""
-        worker = self._pick(request)
-        block_size = self._size.block_size
+def simulate(requests: Iterable[TracedRequest], policy: Policy, size: FleetSize) -> Outcome:
+    """Answer the requests of a trace one after the other, each on the worker of a policy."""
+    caches = [BlockCache(size.blocks) for _ in range(size.workers)]
+    computed = [0] * size.workers
+    tokens = too_large = 0
+    answers = count(-1, -1)  # blocks that no prompt has
+    for number, request in enumerate(requests):
+        if policy is Policy.ROUND_ROBIN:
+            worker = number % size.workers
+        elif policy is Policy.SESSION:
+            worker = request.session % size.workers
+        else:
+            worker = _by_blocks(caches, request, computed)
         # The answer's last token is not computed. Nobody asks for the blocks of the others.
-        tokens = request.num_tokens + max(0, request.output_length - 1)
-        answer_blocks = list(islice(self._answers, tokens // block_size - len(request.hashes)))
-        rest = tokens % block_size > 0
-        lookup = request.most_cached(block_size)
+        in_cache = request.num_tokens + max(0, request.output_length - 1)
+        hashes = list(request.hashes)
+        hashes += islice(answers, in_cache // size.block_size - len(hashes))
+        hits = caches[worker].serve(
+            hashes,
+            lookup=request.most_cached(size.block_size),
+            ends_in_block=in_cache % size.block_size > 0,
+        )
+        tokens += request.num_tokens
+        computed[worker] += request.num_tokens - hits * size.block_size
+        too_large += -(-in_cache // size.block_size) > size.blocks
+    total = sum(computed)
+    return Outcome(
+        hit_rate=1 - total / tokens if tokens else 0.0,
+        computed=total,
+        imbalance=max(computed) * size.workers / total if total else 1.0,
+        too_large=too_large,
+    )
 
-        def serve(cache: BlockCache, hashes: list[int]) -> int:
-            return cache.serve(hashes + answer_blocks, lookup=lookup, ends_in_block=rest)
 
-        hits = serve(self._caches[worker], request.hashes)
-        if self._outcome.policy is Policy.TOKEN_IDS:
-            serve(self._id_caches[worker], request.id_hashes or request.hashes)
-        if self._outcome.policy is Policy.TEXT_PREFIX:
-            self._remember(request.text, worker)
-        outcome = self._outcome
-        outcome.too_large += -(-tokens // block_size) > self._size.blocks
-        cached = hits * block_size
-        self._computed[worker] += request.num_tokens - cached
-        self._timeline.add(request, cached)
-        for item in request.items:
-            if item.end <= cached:
-                outcome.items_in_blocks += 1
-            elif self._encoders[worker].use(item.identity, item.features):
-                outcome.items_in_encoder += 1
-            else:
-                outcome.items_encoded += 1
+def _by_blocks(caches: list[BlockCache], request: TracedRequest, computed: list[int]) -> int:
+    held = [cache.num_held(request.hashes) for cache in caches]
+    most = max(held)
+    prefers = most and 2 * most >= len(request.hashes)
+    workers = (n for n, blocks in enumerate(held) if blocks == most or not prefers)
+    return min(workers, key=computed.__getitem__)
 
-    def outcome(self) -> Outcome:
-        """The outcome of the requests so far."""
-        outcome = self._outcome
-        outcome.over_time = self._timeline.bins
-        outcome.computed = computed = sum(self._computed)
-        if computed:
-            outcome.hit_rate = 1 - computed / sum(each.tokens for each in outcome.over_time)
-            outcome.imbalance = max(self._computed) * len(self._computed) / computed
-        return outcome
 
-    def _least_loaded(self) -> int:
-        return min(range(len(self._computed)), key=self._computed.__getitem__)
+def best_cached(requests: Iterable[TracedRequest], block_size: int) -> tuple[list[int], int]:
+    """The blocks that each request finds in a cache that loses none, and the different blocks."""
+    seen: set[int] = set()
+    cached = []
+    for request in requests:
+        held = next((n for n, h in enumerate(request.hashes) if h not in seen), len(request.hashes))
+        cached.append(min(held, request.most_cached(block_size)))
+        seen.update(request.hashes)
+    return cached, len(seen)
 
-    def _by_text(self, request: TracedRequest) -> int:
-        sent = [self._texts[chunk] for chunk in request.text if chunk in self._texts]
-        if len(sent) <= _MIN_TEXT_SHARE * len(request.text):
-            return self._least_loaded()
-        return sent[-1]
 
-    def _remember(self, text: Sequence[int], worker: int) -> None:
-        for chunk in text:
-            self._texts[chunk] = worker
-            self._texts.move_to_end(chunk)
-        while len(self._texts) > _MAX_TEXTS:
-            self._texts.popitem(last=False)
-
-    def _by_blocks(self, caches: Sequence[BlockCache], hashes: Sequence[int]) -> int:
-        held = [cache.num_held(hashes) for cache in caches]
-        most = max(held)
-        if not most or most < _MIN_BLOCKS_SHARE * len(hashes):
-            return self._least_loaded()
-        best = [worker for worker, blocks in enumerate(held) if blocks == most]
-        return min(best, key=self._computed.__getitem__)
+def curve_sizes(different: int) -> list[int]:
+    """The sizes of the caches on the curve: powers of two, up to all of a trace's blocks."""
+    largest = min(_LARGEST, 1 << max(0, different - 1).bit_length())
+    return [size for n in reversed(range(_CURVE_SIZES)) if (size := largest >> n)]

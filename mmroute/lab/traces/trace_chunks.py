@@ -1,42 +1,37 @@
-"""Answers the lines of a trace by Ray Data, on several nodes and from any storage of Ray's."""
+"""Answers the lines of a trace by Ray Data, on several nodes."""
 
 from __future__ import annotations
 
 import functools
-import io
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import ray.data
 
 from mmroute.lab.traces.requests import Chunk, read_chunk
-from mmroute.lab.traces.sources import is_parquet, line_of_row, open_file
 from mmroute.normalizer import Normalizer
 
 _RANGE_BYTES: Final = 16 << 20  # the part of a file that one task reads
 _CHUNK_LINES: Final = 1000
-_COLUMN: Final = "line"
 _READING: Final = 0.1  # the share of a core for reading, which would else wait for a core for ever
 
 
 class _Answers:
     """Answers batches of lines. Each worker has an instance with a normalizer of its own."""
 
-    def __init__(self, normalizer: Normalizer | None, block_size: int | None) -> None:
+    def __init__(self, normalizer: Normalizer, block_size: int | None) -> None:
         self._normalizer = normalizer
         self._block_size = block_size
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
-        numbered = [(n, line) for n, line in enumerate(batch[_COLUMN], 1) if line.strip()]
-        answer = self._normalizer.answer if self._normalizer else None
-        chunk = read_chunk(numbered, answer, self._block_size)
-        return {"lines": [len(batch[_COLUMN])], "chunk": [msgspec.msgpack.encode(chunk)]}
+        numbered = [(n, line) for n, line in enumerate(batch["line"], 1) if line.strip()]
+        chunk = read_chunk(numbered, self._normalizer.answer, self._block_size)
+        return {"lines": [len(batch["line"])], "chunk": [chunk]}
 
 
-def chunks_by_ray(
-    path: str, normalizer: Normalizer | None, block_size: int | None
-) -> Iterator[Chunk]:
+def chunks_by_ray(path: str, normalizer: Normalizer, block_size: int | None) -> Iterator[Chunk]:
     """The chunks of a trace in their order, while Ray answers the next ones.
 
     Ray is started, or found by RAY_ADDRESS. It repeats the work of a lost worker.
@@ -46,17 +41,10 @@ def chunks_by_ray(
     context = ray.data.DataContext.get_current()
     context.execution_options.preserve_order = True
     context.enable_progress_bars = False
-    if is_parquet(path):
-        table = ray.data.read_parquet(path, ray_remote_args={"num_cpus": _READING})
-        rows = table.map(lambda row: {_COLUMN: line_of_row(row)}, num_cpus=_READING)
-    else:
-        with open_file(path) as file:
-            size = file.seek(0, io.SEEK_END)
-        ranges = [{"start": n, "end": n + _RANGE_BYTES} for n in range(0, size, _RANGE_BYTES)]
-        rows = ray.data.from_items(ranges).flat_map(
-            functools.partial(_lines, path), num_cpus=_READING
-        )
-    answered = rows.map_batches(
+    size = Path(path).stat().st_size
+    ranges = [{"start": n, "end": n + _RANGE_BYTES} for n in range(0, size, _RANGE_BYTES)]
+    lines = ray.data.from_items(ranges)
+    answered = lines.flat_map(functools.partial(_lines, path), num_cpus=_READING).map_batches(
         _Answers,
         fn_constructor_args=(normalizer, block_size),
         batch_size=_CHUNK_LINES,
@@ -65,28 +53,25 @@ def chunks_by_ray(
             min_size=1, max_size=max(1, int(ray.cluster_resources().get("CPU", 1)))
         ),
     )
-    decoder = msgspec.msgpack.Decoder(Chunk)
     before = 0
     for row in answered.iter_rows():
-        yield _moved(decoder.decode(row["chunk"]), before)
+        yield _moved(row["chunk"], before)
         before += row["lines"]
 
 
 def _lines(path: str, part: dict[str, int]) -> Iterator[dict[str, bytes]]:
     """The lines that begin in one range of a file."""
     start, end = part["start"], part["end"]
-    with open_file(path) as file:
+    with Path(path).open("rb") as file:
         if start:
             file.seek(start - 1)
             file.readline()  # skip the line that begins in the range before
         while file.tell() < end and (line := file.readline()):
-            yield {_COLUMN: line}
+            yield {"line": line}
 
 
 def _moved(chunk: Chunk, before: int) -> Chunk:
     """The same chunk, with line numbers of the complete trace."""
-    chunk.requests = [
-        msgspec.structs.replace(request, line=request.line + before) for request in chunk.requests
-    ]
+    chunk.requests = [replace(request, line=request.line + before) for request in chunk.requests]
     chunk.refused = [(reason, line + before, text) for reason, line, text in chunk.refused]
     return chunk
