@@ -86,13 +86,6 @@ def is_automatic(context: Value | None) -> bool:
     return isinstance(context, str) and context.strip().lower() in ("-1", "auto")
 
 
-def plain_words(text: str) -> list[str]:
-    """The words of a command line that has nothing but variables, `vllm serve` and options."""
-    environment, command, words = _split(text)
-    assignments = [f"{name}={value}" for name, value in environment.items()]
-    return [*assignments, *(["vllm", "serve"] if command else []), *words]
-
-
 @dataclass(slots=True)
 class _Front:
     """The words in front of a model and its options."""

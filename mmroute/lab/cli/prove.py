@@ -18,7 +18,7 @@ from mmroute.cli.engine_options import adopted_backend, model_arguments
 from mmroute.cli.output import failed, say, show_progress
 from mmroute.errors import quoted
 from mmroute.lab.cli.validate import EXIT_UNDECIDED, own_cases, print_report, report_arguments
-from mmroute.lab.cli.validate_events import compared, proposed_settings, resolved
+from mmroute.lab.cli.validate_events import compared, resolved
 from mmroute.lab.engines import PROVERS, Prover
 from mmroute.lab.parity.cases import Case, Served, UndecidedError
 from mmroute.lab.parity.oracles.common import OracleError
@@ -183,7 +183,7 @@ def _compared(arguments: argparse.Namespace, prover: Prover, started: Any) -> Re
         engine.url,
         found.findings,
         oracle.running,
-        proposal=proposed_settings(arguments, found),
+        proposal=found.proposal,
         modalities=tuple(model.media),
     )
     own_rules = report.parity is False and not arguments.router_args

@@ -8,6 +8,7 @@ import json
 import sys
 import warnings
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +19,8 @@ from mmroute.errors import BlockSizeWarning, ModelIdWarning, RandomSeedWarning
 from mmroute.health.self_check import check_model
 from mmroute.lab.cli.validate_events import add_events, events_report, wrong_events
 from mmroute.lab.parity.cases import Case
-from mmroute.lab.parity.comparison import Finding, Verdict, compare
+from mmroute.lab.parity.causes import proposal
+from mmroute.lab.parity.comparison import Finding, Verdict, compare, compare_again
 from mmroute.lab.parity.oracles import find_oracle
 from mmroute.lab.parity.oracles.transformers import known_differences
 from mmroute.lab.parity.oracles.vectors import VectorsOracle, write_vectors
@@ -148,6 +150,12 @@ def _compared(arguments: argparse.Namespace) -> int:
         f"{oracle.name} {oracle.version}".strip(),
         compared,
         oracle.running,
+        proposal=proposal(
+            normalizer.model,
+            compared,
+            partial(compare_again, findings=compared),
+            running=oracle.running,
+        ),
         notes=_uncompared(compared),
         known_differences=known_differences(family) if arguments.against == "transformers" else (),
         modalities=tuple(normalizer.model.media),

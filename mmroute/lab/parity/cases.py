@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,12 +38,21 @@ class Case:
     request: Mapping[str, Any]
 
     @property
-    def modalities(self) -> frozenset[Modality]:
-        """The modalities of the request's items, beside its messages and in their parts."""
-        kinds = {field.removesuffix("s") for field in _ITEM_FIELDS if self.request.get(field)}
+    def num_items(self) -> Counter[str]:
+        """The number of items by modality, those beside messages and those in their parts."""
+        counts: Counter[str] = Counter()
         for part in parts_of(self.request.get("messages")):
-            kinds.add(str(part.get("type")).removeprefix("input_").removesuffix("_url"))
-        return frozenset(modality for modality in Modality if modality in kinds)
+            counts[str(part.get("type")).removeprefix("input_").removesuffix("_url")] += 1
+        for field in _ITEM_FIELDS:
+            kind = field.removesuffix("s")
+            counts[kind] = max(counts[kind], len(self.request.get(field) or ()))
+        return counts
+
+    @property
+    def modalities(self) -> frozenset[Modality]:
+        """The modalities of the request's items."""
+        counts = self.num_items
+        return frozenset(modality for modality in Modality if counts[modality])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

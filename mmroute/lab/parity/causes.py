@@ -1,165 +1,277 @@
-"""The causes of a difference by name, and the settings that remove it."""
+"""Finds options that the engine has and mmroute was not told, by trying one after the other.
+
+It does not reason about a difference: of a table of changes of one option, the one is kept that
+makes most answers equal, and then the others are tried beside it. Values that the engine's events
+and its server tell are taken first.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from enum import StrEnum
-from typing import Any, Final, NamedTuple, Self
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Final, TypeAlias
 
-from mmroute.engines.vllm.settings import VllmSettings
-from mmroute.lab.parity.differences import NOT_DECODED
-from mmroute.token_ids import TokenIds
-from mmroute.tokenizers import Tokenizer
+from mmroute.engines.frontends import Frontend
+from mmroute.engines.running import RunningEngine
+from mmroute.engines.vllm.identity import HASHERS
+from mmroute.engines.vllm.settings import VllmSettings, as_vllm
+from mmroute.engines.vllm.versions import ERAS
+from mmroute.engines.vllm_rust.settings import RustSettings
+from mmroute.errors import MmrouteError
+from mmroute.lab.parity.comparison import Finding, Verdict
+from mmroute.model.resolve import resolve_model, with_same_prompts
+from mmroute.model.resolved import ResolvedModel
+from mmroute.model_directory import find_model
+from mmroute.requests.items import Modality
+from mmroute.reuse.fast_paths import REFERENCE_ONLY
 
-CAN_BE_TAKEN_OUT: Final = {
+Compare: TypeAlias = Callable[[ResolvedModel], Iterable[Finding]]
+"""Compares a model of other settings with the same answers."""
+
+_ROUNDS: Final = 4
+_AGREED: Final = (Verdict.EQUAL, Verdict.REFUSED)
+_DEFAULTS: Final = VllmSettings()
+# Options and variables that may be given here and not be the engine's.
+_TAKEN_OUT: Final = {
     "PYTHONHASHSEED": "hash_seed",
     "--chat-template": "chat_template",
     "--default-chat-template-kwargs": "chat_template_kwargs",
 }
-"""Options and variables that may be given here and not be the engine's, with their settings."""
-_DEFAULTS: Final = VllmSettings()
-_TAKEN_OUT: Final = re.compile(r"take (\S+) out of the line")
-
-
-class Word(StrEnum):
-    """A word of a report, with its meaning there. The values are stable."""
-
-    meaning: str
-
-    def __new__(cls, value: str, meaning: str) -> Self:
-        word = str.__new__(cls, value)
-        word._value_ = value
-        word.meaning = meaning
-        return word
-
-
-class Cause(Word):
-    """The cause of a difference."""
-
-    ORACLE_REFUSES = "oracle_refuses", "The oracle refuses the request, and mmroute answers it."
-    SPECIAL_TOKENS = (
-        "special_tokens",
-        "The oracle encodes the prompt with another value of `add_special_tokens`.",
-    )
-    FRONTEND = (
-        "frontend",
-        "The oracle is the other frontend of the engine, which renders and tokenizes otherwise.",
-    )
-    TEMPLATE = (
-        "template",
-        "The oracle renders another chat template, or the same one with other settings.",
-    )
-    PROCESSOR_ARGUMENT = (
-        "processor_argument",
-        "Images have the counts that another processor argument gives.",
-    )
-    WRONG_COUNT = (
-        "wrong_count",
-        "The same text, and images have counts that no processor argument that was tried gives.",
-    )
-    RANGES_ONLY = "ranges_only", "The same IDs, and other ranges for the images."
-    FEATURES_ONLY = (
-        "features_only",
-        "The same IDs and ranges, and other positions of them receive features.",
-    )
-    IDENTITIES_ONLY = (
-        "identities_only",
-        "The same IDs and ranges; items have other identities, and so their blocks other hashes.",
-    )
-    MODEL_STRING = (
-        "model_string",
-        "Items have the identities that another model string of the engine gives them.",
-    )
-    BLOCK_SIZE = "block_size", "The engine's blocks have another size."
-    ALGORITHM = "algorithm", "The hashes are those of another algorithm."
-    SEED = "seed", "The hashes are those of another PYTHONHASHSEED."
-    LAYOUT = "layout", "The hashes have the layout of another version of the engine."
-    LOOKAHEAD = "lookahead", "The hashes cover other numbers of tokens behind their block."
-    STORED = (
-        "stored",
-        "The blocks that are stored have other parents, keys or hashes, or are fewer.",
-    )
-    REUSE = "reuse", "The engine takes another number of tokens from its cache."
-    HASHES_ONLY = "hashes_only", "The same IDs, and hashes that no setting that was tried gives."
-    CONTEXT = "context", "The engine's context has another number of tokens."
-    LIMIT = "limit", "The engine takes other numbers of items in one prompt, or other sizes."
-    LORA = "lora", "The engine answered with another adapter, or at another path."
-    CACHE_SALT = "cache_salt", "The engine has another cache salt."
-    OTHER = "other", "No setting that was tried makes the two answers equal."
+_TEMPLATE_SWITCHES: Final = ({"enable_thinking": False}, {"enable_thinking": True},
+                             {"thinking": False}, {"thinking": True})  # fmt: skip
+_OF_HUB: Final = "models--"
+# Source: vLLM ``renderers/params.py``, ``v1/engine/input_processor.py``. Encoders have another one.
+_CONTEXT: Final = re.compile(
+    r"maximum context length is (\d+) tokens|The decoder prompt .* maximum model length of (\d+)"
+)
+# Source: vLLM ``multimodal/processing/context.py`` (`validate_num_items`).
+_LIMIT: Final = re.compile(r"At most (\d+) (\w+)\(s\) may be provided in one prompt")
+# Source: vLLM ``multimodal/media/image.py``.
+_PIXELS: Final = re.compile(r"exceed the maximum of (\d+) pixels\. Set VLLM_MAX_IMAGE_PIXELS")
 
 
 @dataclass(frozen=True, slots=True)
-class Diagnosis:
-    """The place at which two answers begin to differ, and the cause.
+class Change:
+    """A change of one option.
 
     Attributes:
-        cause: the cause.
-        first_difference: the index of the first token ID that differs; 0 for a refusal, and the
-            length of the answer if only ranges or identities differ.
-        explanation: one or two sentences for the person who has to correct it.
-        alternatives: the settings that give the oracle's answer, such as ``--model NAME``.
+        setting: the option or variable as it stands in a line, or the advice to take one out.
+        fields: the fields of the settings that it changes.
+        backend: the engine and version, if the change is of these; else empty.
+        frontend: the frontend, if the change is of that.
     """
 
-    cause: Cause
-    first_difference: int
-    explanation: str
-    alternatives: tuple[str, ...] = ()
+    setting: str
+    fields: Mapping[str, Any]
+    backend: str = ""
+    frontend: Frontend | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the option or variable; of two changes with one name the later counts."""
+        taken_out = re.fullmatch(r"take (\S+) out of the line", self.setting)
+        return taken_out[1] if taken_out else re.split("[ =]", self.setting, maxsplit=1)[0]
 
 
-class Remedy(NamedTuple):
-    """The cause of a difference, and the setting that removes it.
+def proposal(
+    model: ResolvedModel,
+    findings: Sequence[Finding],
+    compare: Compare,
+    *,
+    running: RunningEngine | None = None,
+    told: Sequence[Change] = (),
+) -> str:
+    """A sentence with the options that make more answers equal; empty if none does.
 
-    Attributes:
-        cause: the cause.
-        explanation: one or two sentences for the person who has to correct it.
-        setting: the text to add to ``--engine-args``, or the result of `taken_out`; empty if it is
-            not an option or not known.
+    Args:
+        model: the model whose answers were compared.
+        findings: the result.
+        compare: compares again.
+        running: the engine as its server tells it; None if no server was asked.
+        told: what the engine's events tell, which is taken as it is.
     """
-
-    cause: Cause
-    explanation: str
-    setting: str = ""
-
-    @staticmethod
-    def diagnosis(remedies: Sequence[Remedy], at: int) -> Diagnosis:
-        """The diagnosis from several remedies; the first gives the cause."""
-        return Diagnosis(
-            remedies[0].cause,
-            at,
-            " ".join(remedy.explanation for remedy in remedies),
-            tuple(remedy.setting for remedy in remedies if remedy.setting),
-        )
-
-
-def taken_out(name: str) -> str:
-    """The advice to leave out an option or variable that the engine does not have."""
-    return f"take {name} out of the line"
-
-
-def name_taken_out(setting: str) -> str:
-    """The option or variable that such advice names; empty for another setting."""
-    found = _TAKEN_OUT.fullmatch(setting)
-    return "" if found is None else found[1]
-
-
-def without(settings: VllmSettings, *names: str) -> VllmSettings:
-    """The settings without options or variables that `CAN_BE_TAKEN_OUT` lists."""
-    fields = [CAN_BE_TAKEN_OUT[name] for name in names]
-    return replace(settings, **{each: getattr(_DEFAULTS, each) for each in fields})
+    agreed = best = _num_agreed(findings)
+    if not any(map(_is_wrong, findings)) or not isinstance(model.settings, VllmSettings):
+        return ""
+    kept, found = list(told), findings
+    if kept:
+        found = _tried(model, kept, compare) or findings
+        best = _num_agreed(found)
+    for _ in range(_ROUNDS):
+        better: tuple[list[Change], Sequence[Finding]] | None = None
+        table = {change.setting: change for change in _table(model, found, running)}
+        for change in table.values():
+            if not any(map(_is_wrong, better[1] if better else found)):
+                break
+            changes = [*(each for each in kept if each.name != change.name), change]
+            tried = _tried(model, changes, compare)
+            if tried and _num_agreed(tried) > best:
+                best, better = _num_agreed(tried), (changes, tried)
+        if better is None:
+            break
+        kept, found = better
+    if best <= agreed:
+        return ""
+    decided = best + sum(map(_is_wrong, found))
+    return f"proposed: {_listed(kept)}; with these {best} of {decided} would be equal"
 
 
-def merged(option: str, known: Mapping[str, Any], changed: Mapping[str, Any]) -> str:
-    """An option whose value is an object, with the keys that the engine's settings already have."""
-    return f"--{option} {shlex.quote(json.dumps({**known, **changed}))}"
+def _is_wrong(finding: Finding) -> bool:
+    return finding.verdict in (Verdict.SILENT, Verdict.UNNEEDED)
 
 
-def text_of(tokenizer: Tokenizer, ids: TokenIds) -> str | None:
-    """The text of token IDs; None if the tokenizer has no text for one of them."""
+def _num_agreed(findings: Iterable[Finding]) -> int:
+    return sum(finding.verdict in _AGREED for finding in findings)
+
+
+def _tried(
+    model: ResolvedModel, changes: Sequence[Change], compare: Compare
+) -> Sequence[Finding] | None:
+    """The findings under other settings; None if the model cannot be loaded with them."""
     try:
-        return tokenizer.decode(ids.tolist())
-    except NOT_DECODED:
+        return list(compare(_changed(model, changes)))
+    except MmrouteError:
         return None
+
+
+def _changed(model: ResolvedModel, changes: Sequence[Change]) -> ResolvedModel:
+    backend, settings = model.engine.release.backend, as_vllm(model.settings)
+    for change in changes:
+        backend = change.backend or backend
+        if change.frontend is not None:
+            kind = RustSettings if change.frontend is Frontend.RUST else VllmSettings
+            own = {field.name: getattr(settings, field.name) for field in fields(settings)}
+            settings = kind(**own)
+        settings = replace(settings, **change.fields)
+    renamed = any("model" in change.fields for change in changes)
+    model_id = None if renamed else model.model_id
+    same = with_same_prompts(model, backend, model_id, settings)
+    return same or resolve_model(
+        model.name,
+        backend=backend,
+        model_id=model_id,
+        revision=model.commit,
+        fast_paths=REFERENCE_ONLY,
+        engine_settings=settings,
+    )
+
+
+def _listed(changes: Iterable[Change]) -> str:
+    """Variables and options as they stand in a line, and then those to take out of it."""
+    added = [c.setting for c in changes if not c.setting.startswith("take ")]
+    out = [c.setting for c in changes if c.setting.startswith("take ")]
+    line = " ".join(sorted(added, key=lambda setting: setting.startswith("-")))
+    return ", ".join(filter(None, [line, *out]))
+
+
+def _table(
+    model: ResolvedModel, findings: Sequence[Finding], running: RunningEngine | None
+) -> Iterator[Change]:
+    """The changes to try, those first whose values the engine tells."""
+    settings = as_vllm(model.settings)
+    if running is not None and running.model_string:
+        yield _string(running.model_string)
+    if running is not None and running.max_model_len:
+        yield _context(running.max_model_len)
+    for finding in findings:
+        yield from _of_refusal(settings, finding)
+    for name, field in _TAKEN_OUT.items():
+        default = getattr(_DEFAULTS, field)
+        if getattr(settings, field) != default:
+            yield Change(f"take {name} out of the line", {field: default})
+    yield Change("--trust-request-mm-kwargs", {"trust_request_mm_kwargs": True})
+    yield from _of_names(model)
+    if running is None or running.frontend != model.engine.release.frontend:
+        rust = model.engine.release.frontend is not Frontend.RUST
+        other = Frontend.RUST if rust else Frontend.PYTHON
+        yield Change(f"VLLM_USE_RUST_FRONTEND={int(rust)}", {}, frontend=other)
+    yield from _of_templates(model)
+
+
+def _of_names(model: ResolvedModel) -> Iterator[Change]:
+    """Changes of the identities of items."""
+    for string in dict.fromkeys(filter(None, _spellings_of(model))):
+        if string != model.model_id:
+            yield _string(string)
+    for algorithm in HASHERS:
+        yield Change(f"--mm-hasher-algorithm {algorithm}", {"identity_algorithm": algorithm})
+    yield Change("--enable-tower-connector-lora", {"lora_in_identities": True})
+    for era in ERAS:
+        backend = era.release.backend
+        yield Change(f"--backend {backend}", {}, backend=backend)
+
+
+def _of_templates(model: ResolvedModel) -> Iterator[Change]:
+    for form in ("openai", "string"):
+        yield Change(f"--chat-template-content-format {form}", {"content_format": form})
+    if Path(model.name).is_dir():
+        for template in sorted(Path(model.name).glob("*.jinja")):
+            value = shlex.quote(str(template))
+            yield Change(f"--chat-template {value}", {"chat_template": str(template)})
+    known = as_vllm(model.settings).chat_template_kwargs
+    for switch in _TEMPLATE_SWITCHES:
+        yield _merged("--default-chat-template-kwargs", "chat_template_kwargs", known, switch)
+
+
+def _string(string: str) -> Change:
+    return Change(f"--model {shlex.quote(string)}", {"model": string})
+
+
+def _context(tokens: int) -> Change:
+    return Change(f"--max-model-len {tokens}", {"max_model_len": tokens})
+
+
+def _merged(
+    option: str, field: str, known: Mapping[str, Any], changed: Mapping[str, Any]
+) -> Change:
+    """An option whose value is an object, with the keys that the settings already have."""
+    value = {**known, **changed}
+    return Change(f"{option} {shlex.quote(json.dumps(value))}", {field: value})
+
+
+def _of_refusal(settings: VllmSettings, finding: Finding) -> Iterator[Change]:
+    """The limits that a refusal names, or the engine's answer to what mmroute refuses."""
+
+    def limit(modality: str, count: int) -> Change:
+        counts = {modality: count}
+        return _merged("--limit-mm-per-prompt", "limits", settings.limits, counts)
+
+    if finding.verdict is Verdict.UNNEEDED:
+        for modality in Modality:
+            if (count := finding.case.num_items[modality]) > 1:
+                yield limit(modality.value, count)
+        return
+    refusal = (finding.theirs and finding.theirs.refusal) or ""
+    if finding.verdict is not Verdict.SILENT or not refusal:
+        return
+    if context := _CONTEXT.search(refusal):
+        yield _context(int(context[1] or context[2]))
+    elif found := _LIMIT.search(refusal):
+        yield limit(found[2], int(found[1]))
+    elif pixels := _PIXELS.search(refusal):
+        count = int(pixels[1])
+        yield Change(f"VLLM_MAX_IMAGE_PIXELS={count}", {"max_image_pixels": count})
+
+
+def _spellings_of(model: ResolvedModel) -> Iterator[str]:
+    """Model strings by which an engine may have been started with a model's files."""
+    path = Path(model.name)
+    bare = model.name.rstrip("/")
+    named = (model.name, bare, f"{bare}/", path.name, f"./{path.name}")
+    yield from named
+    for part in path.parts:
+        if part.startswith(_OF_HUB):  # a snapshot in the hub's cache
+            yield part.removeprefix(_OF_HUB).replace("--", "/")
+    # The hub knows a name in any letter case, and an identity does not.
+    yield from (*model.settings.served_names, "/".join(path.parts[-2:]))
+    yield from map(str.lower, (model.model_id, *named))
+    if path.is_dir():
+        yield from (str(path.absolute()), str(path.resolve()), f"{path.resolve()}/")
+        files = find_model(model.name)
+        if files.has("config.json"):
+            # Where the files have the name by which they were published.
+            yield str(files.object("config.json").get("_name_or_path") or "")

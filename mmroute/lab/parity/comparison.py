@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from enum import StrEnum
+from typing import Self
+
+import numpy as np
 
 from mmroute.answering.pipeline import answer
+from mmroute.answering.routing import Routing
 from mmroute.errors import InexactError
 from mmroute.lab.parity.cases import Case, Oracle, Outcome, UndecidedError, merged_runs
-from mmroute.lab.parity.causes import Cause, Diagnosis, Word
-from mmroute.lab.parity.diagnosis import diagnose
-from mmroute.lab.parity.identity_remedies import identities_of
+from mmroute.lab.parity.differences import first_difference, num_same
+from mmroute.lab.parity.oracles.pictures import with_pictures
 from mmroute.model.resolved import ResolvedModel
 from mmroute.requests.lines import request_of
-
-_FOREIGN_TEMPLATE: Final = (
-    " Prompts of text have the oracle's token IDs, and no chat of text has: the chat template is "
-    "another one. Give the engine's with --chat-template FILE in --engine-args."
-)
+from mmroute.token_ids import TokenIds
 
 
-class Verdict(Word):
-    """The result of one comparison."""
+class Verdict(StrEnum):
+    """The result of one comparison, with its meaning. The values are stable."""
+
+    meaning: str
+
+    def __new__(cls, value: str, meaning: str) -> Self:
+        word = str.__new__(cls, value)
+        word._value_ = value
+        word.meaning = meaning
+        return word
 
     EQUAL = (
         "equal",
@@ -48,79 +55,131 @@ class Finding:
         ours: mmroute's answer.
         theirs: the oracle's answer; None if undecided.
         verdict: the result of the comparison.
-        diagnosis: the cause of the difference; None if there is no difference.
-        note: the reason why the oracle is undecided, or mmroute inexact; empty otherwise.
+        note: what differs, or why the oracle is undecided or mmroute inexact; empty otherwise.
     """
 
     case: Case
     ours: Outcome
     theirs: Outcome | None
     verdict: Verdict
-    diagnosis: Diagnosis | None = None
     note: str = ""
 
 
 def compare(model: ResolvedModel, oracle: Oracle, cases: Iterable[Case]) -> Iterator[Finding]:
     """Compare case by case; each finding is yielded as soon as it is known."""
-    engine_model = "" if oracle.running is None else oracle.running.model_string
-    arguments_found: list[Mapping[str, Any]] = []
     for case in cases:
-        ours = our_outcome(model, case)
         try:
             theirs = oracle.answer(case)
         except UndecidedError as undecided:
-            yield Finding(case, ours, None, Verdict.UNDECIDED, note=str(undecided))
+            ours = our_outcome(model, case)
+            yield Finding(case, ours, None, Verdict.UNDECIDED, str(undecided))
             continue
-        if theirs.identities is not None:
-            ours = replace(ours, identities=identities_of(model, case))
-        if ours.same(theirs):
-            refused = theirs.token_ids is None
-            yield Finding(case, ours, theirs, Verdict.REFUSED if refused else Verdict.EQUAL)
-        elif ours.token_ids is None:
-            yield Finding(case, ours, theirs, Verdict.UNNEEDED, note=ours.refusal or "")
-        else:
-            diagnosis = diagnose(
-                model,
-                case,
-                ours,
-                theirs,
-                arguments_found=arguments_found,
-                engine_model=engine_model,
-            )
-            yield Finding(case, ours, theirs, Verdict.SILENT, diagnosis)
+        yield _finding(model, case, theirs)
 
 
-def with_foreign_template(findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """The findings, where a chat template is the cause if all chats of text differ and no prompt.
+def compare_again(model: ResolvedModel, findings: Iterable[Finding]) -> Iterator[Finding]:
+    """Compare a model of other settings with the answers that the oracle gave."""
+    for finding in findings:
+        theirs = finding.theirs
+        yield finding if theirs is None else _finding(model, finding.case, theirs)
 
-    Such a template is in no file of the model, so no setting that was tried explains one chat.
+
+def _finding(model: ResolvedModel, case: Case, theirs: Outcome) -> Finding:
+    ours = our_outcome(model, case)
+    if theirs.identities is not None:
+        ours = replace(ours, identities=identities_of(model, case))
+    if ours.same(theirs):
+        refused = theirs.token_ids is None
+        return Finding(case, ours, theirs, Verdict.REFUSED if refused else Verdict.EQUAL)
+    if ours.token_ids is None:
+        return Finding(case, ours, theirs, Verdict.UNNEEDED, ours.refusal or "")
+    return Finding(case, ours, theirs, Verdict.SILENT, _difference(model, ours, theirs))
+
+
+def _difference(model: ResolvedModel, ours: Outcome, theirs: Outcome) -> str:
+    """What differs in two answers, of which ours has token IDs."""
+    if theirs.token_ids is None:
+        return engine_refuses(str(theirs.refusal))
+    if ours.token_ids is not None and not np.array_equal(ours.token_ids, theirs.token_ids):
+        return other_ids(ours.token_ids, theirs.token_ids, ours.ranges or ())
+    if None not in (ours.ranges, theirs.ranges) and ours.ranges != theirs.ranges:
+        a, b = ours.ranges or (), theirs.ranges or ()
+        k = num_same(a, b)
+        shown = [f"{r[k][0]} with length {r[k][1]}" if k < len(r) else "nowhere" for r in (a, b)]
+        return (
+            f"All IDs are equal; item {k + 1} is at {shown[0]} in mmroute, and at {shown[1]} in "
+            f"the oracle ({len(a)} and {len(b)} ranges)."
+        )
+    other = ours.other_features(theirs)
+    if other is not None:
+        counts = [
+            sum(length for embed, length in (answer.features or ())[other] or () if embed)
+            for answer in (ours, theirs)
+        ]
+        return (
+            f"All IDs and ranges are equal; range {other + 1} has {counts[0]} positions with "
+            f"features in mmroute, and {counts[1]} in the oracle, or they stand elsewhere in it."
+        )
+    return (
+        f"Items have other identities: {ours.identities} in mmroute, with the model string "
+        f"{model.model_id!r}, and {theirs.identities} in the oracle."
+    )
+
+
+def engine_refuses(refusal: str) -> str:
+    """The difference of an answer and a refusal."""
+    return f"The engine refuses this request ({refusal}), and mmroute answers it."
+
+
+def other_ids(
+    ours: TokenIds, theirs: TokenIds, ranges: Iterable[tuple[int, int]], *, whole: bool = True
+) -> str:
+    """The difference of two prompts, or of their beginnings if not `whole`.
+
+    `ranges` are those of items in ours.
     """
-    answered = [f for f in findings if f.theirs is not None and f.theirs.token_ids is not None]
-    texts = [f for f in answered if not f.case.modalities]
-    prompts = {f.verdict for f in texts if isinstance(f.case.request.get("prompt"), str)}
-    chats = {f.verdict for f in texts if "messages" in f.case.request}
-    if prompts != {Verdict.EQUAL} or chats != {Verdict.SILENT}:
-        return tuple(findings)
-    return tuple(map(_of_foreign_template, findings))
+    text = f"mmroute has {len(ours)} token IDs and the oracle {len(theirs)}."
+    if not whole:
+        text = (
+            f"Blocks were stored with other tokens, from token {first_difference(ours, theirs)} on."
+        )
+    pieces = [ours[offset : offset + length] for offset, length in ranges]
+    fills = np.unique(np.concatenate(pieces)) if pieces else ours[:0]
+    one, other = (ids[~np.isin(ids, fills)] for ids in (ours, theirs))
+    end = max(map(len, (one, other))) if whole else min(map(len, (one, other)))
+    if len(fills) and np.array_equal(one[:end], other[:end]):
+        text += (
+            " The text is the same, and items have other counts: compare the engine's "
+            "--mm-processor-kwargs and its preprocessor files."
+        )
+    return text
 
 
-def _of_foreign_template(finding: Finding) -> Finding:
-    found = finding.diagnosis
-    if found is None or found.cause is not Cause.OTHER or "messages" not in finding.case.request:
-        return finding
-    why = found.explanation + _FOREIGN_TEMPLATE
-    return replace(finding, diagnosis=replace(found, cause=Cause.TEMPLATE, explanation=why))
+def identities_of(model: ResolvedModel, case: Case) -> tuple[str, ...] | None:
+    """The identities of a chat's items with the pictures that oracles get; None if not known."""
+    request = dict(case.request)
+    try:
+        request["messages"] = with_pictures(request["messages"], request.pop("images", None))
+        named = answer(model, request_of(request)).identities
+    except (InexactError, UndecidedError, KeyError):
+        return None
+    found = tuple([identity.value for identity in named if identity is not None])
+    return found if len(found) == len(named) else None
 
 
 def our_outcome(model: ResolvedModel, case: Case) -> Outcome:
     """The outcome of a case in mmroute."""
     try:
-        routing = answer(model, request_of(dict(case.request)))
-        ranges = tuple((p.offset, p.length) for p in routing.placeholders)
-        features = tuple(
-            merged_runs(p.embed_runs or [(True, p.length)]) if p.embeds_known else None
-            for p in routing.placeholders
-        )
-        return Outcome(routing.token_ids, ranges, features=features)
+        return outcome_of(answer(model, request_of(dict(case.request))))
     except InexactError as inexact:
         return Outcome(refusal=f"{inexact.reason}: {inexact}")
+
+
+def outcome_of(routing: Routing) -> Outcome:
+    """The outcome of an answer."""
+    ranges = tuple((p.offset, p.length) for p in routing.placeholders)
+    features = tuple(
+        merged_runs(p.embed_runs or [(True, p.length)]) if p.embeds_known else None
+        for p in routing.placeholders
+    )
+    return Outcome(routing.token_ids, ranges, features=features)

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from mmroute.token_ids import TokenIds
+from mmroute.tokenizers import Tokenizer
+
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-NOT_DECODED: Final = (ValueError, KeyError, OverflowError, IndexError)
-"""The errors of tokenizers for an ID that is not in their vocabulary."""
+# The errors of tokenizers for an ID that is not in their vocabulary.
+_NOT_DECODED: Final = (ValueError, KeyError, OverflowError, IndexError)
 
 
 def first_difference(ours: npt.NDArray[Any], theirs: npt.NDArray[Any]) -> int:
@@ -31,3 +34,11 @@ def num_same(first: Sequence[object], second: Sequence[object]) -> int:
         if one != other:
             return count
     return min(len(first), len(second))
+
+
+def text_of(tokenizer: Tokenizer, ids: TokenIds) -> str | None:
+    """The text of token IDs; None if the tokenizer has no text for one of them."""
+    try:
+        return tokenizer.decode(ids.tolist())
+    except _NOT_DECODED:
+        return None

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from mmroute.engines.running import RunningEngine
-from mmroute.lab.parity.causes import text_of
-from mmroute.lab.parity.comparison import Finding, Verdict, with_foreign_template
+from mmroute.lab.parity.comparison import Finding, Verdict
+from mmroute.lab.parity.differences import first_difference, text_of
 from mmroute.model.resolved import ResolvedModel
 from mmroute.requests.items import Modality
 from mmroute.token_ids import TokenIds
@@ -19,8 +19,14 @@ from mmroute.tokenizers import Tokenizer
 
 _WORDS: Final = ("model", "family", "oracle", "engine", "warning", "proposal")
 _AROUND: Final = 6  # token IDs shown before and after the first difference
-_SHOWN_CASES: Final = 3  # cases shown of each cause
+_SHOWN_CASES: Final = 3  # of each verdict
 _LONGEST_TEXT: Final = 60
+_GROUPS: Final = {
+    Verdict.SILENT: "wrong",
+    Verdict.UNNEEDED: "inexact, though the oracle answers",
+    Verdict.UNDECIDED: "not decided",
+    Verdict.NO_BLOCK: "no block compared",
+}
 _LEGEND: Final = [f"{verdict.upper():9}  {verdict.meaning}" for verdict in Verdict]
 
 
@@ -103,7 +109,7 @@ def report_of(
         model=model.name,
         family=model.family.family,
         oracle=oracle,
-        findings=with_foreign_template(findings),
+        findings=tuple(findings),
         tokenizer=model.tokenizer,
         engine="" if running is None else str(running),
         warning="" if running is None else running.warning(model.engine),
@@ -121,11 +127,6 @@ def as_json(report: Report) -> dict[str, Any]:
         "kinds": {kind: dict(counts) for kind, counts in by_kind(report.findings).items()},
         "notes": list(report.notes),
         "known_differences": list(report.known_differences),
-        "alternatives": {
-            title: shared
-            for title, findings in groups_of(report.findings)
-            if (shared := shared_alternatives(findings))
-        },
         "findings": [
             _finding_as_json(finding)
             for finding in report.findings
@@ -150,12 +151,6 @@ def as_lines(report: Report) -> Iterator[str]:
     for title, findings in groups_of(report.findings):
         yield ""
         yield f"{title}: {len(findings)}"
-        meaning = meaning_of(findings)
-        if meaning:
-            yield f"  {meaning}"
-        shared = shared_alternatives(findings)
-        if shared:
-            yield f"  all of them would be equal with: {', '.join(shared)}"
         for finding in findings[:_SHOWN_CASES]:
             yield from (f"  {line}" for line in _finding_lines(finding, report.tokenizer))
         if len(findings) > _SHOWN_CASES:
@@ -202,49 +197,30 @@ def by_kind(findings: Sequence[Finding]) -> dict[str, Counter[str]]:
 
 
 def groups_of(findings: Sequence[Finding]) -> Iterator[tuple[str, list[Finding]]]:
-    """The findings that are not equal: wrong answers by cause, then the others."""
-    groups: defaultdict[str, list[Finding]] = defaultdict(list)
-    for finding in findings:
-        if finding.verdict is Verdict.SILENT and finding.diagnosis is not None:
-            groups[f"wrong, {finding.diagnosis.cause.value}"].append(finding)
-        elif finding.verdict is Verdict.UNNEEDED:
-            groups["inexact, though the oracle answers"].append(finding)
-        elif finding.verdict is Verdict.UNDECIDED:
-            groups["not decided"].append(finding)
-        elif finding.verdict is Verdict.NO_BLOCK:
-            groups["no block compared"].append(finding)
-    yield from sorted(groups.items(), key=lambda group: not group[0].startswith("wrong"))
-
-
-def meaning_of(findings: Sequence[Finding]) -> str:
-    """The meaning of the cause of a group of findings; empty if they have no cause."""
-    diagnosis = findings[0].diagnosis
-    return "" if diagnosis is None else diagnosis.cause.meaning
-
-
-def shared_alternatives(findings: Sequence[Finding]) -> list[str]:
-    """The settings that remove the difference in every finding; one alone may fit by chance."""
-    diagnoses = [finding.diagnosis for finding in findings if finding.diagnosis is not None]
-    if not diagnoses:
-        return []
-    first, *others = (diagnosis.alternatives for diagnosis in diagnoses)
-    return [one for one in first if all(one in alternatives for alternatives in others)]
+    """The findings that are not equal, by their verdict."""
+    for verdict, title in _GROUPS.items():
+        group = [finding for finding in findings if finding.verdict is verdict]
+        if group:
+            yield title, group
 
 
 def _finding_lines(finding: Finding, tokenizer: Tokenizer) -> Iterator[str]:
     yield f"{finding.case.id}: {finding.note}".rstrip(": ")
-    if finding.diagnosis is None or finding.theirs is None:
+    at = _first_difference(finding)
+    if at is None or finding.theirs is None:
         return
-    yield f"  {finding.diagnosis.explanation}"
-    ours, theirs = finding.ours.token_ids, finding.theirs.token_ids
-    if ours is not None and theirs is not None and np.array_equal(ours, theirs):
-        return
-    at = finding.diagnosis.first_difference
     for name, answer in (("mmroute", finding.ours), ("oracle", finding.theirs)):
-        if answer.token_ids is None:
-            yield f"  {name:8} refuses: {answer.refusal}"
-        else:
+        if answer.token_ids is not None:
             yield f"  {name:8} {_strip(answer.token_ids, at, tokenizer)}"
+
+
+def _first_difference(finding: Finding) -> int | None:
+    """The index of the first token ID that differs; None if none does, or a side has none."""
+    ours = finding.ours.token_ids
+    theirs = None if finding.theirs is None else finding.theirs.token_ids
+    if ours is None or theirs is None or np.array_equal(ours, theirs):
+        return None
+    return first_difference(ours, theirs)
 
 
 def _strip(ids: TokenIds, at: int, tokenizer: Tokenizer) -> str:
@@ -270,8 +246,9 @@ def _finding_as_json(finding: Finding) -> dict[str, Any]:
         "note": finding.note,
         "request": dict(finding.case.request),
     }
-    if finding.diagnosis is not None:
-        result |= asdict(finding.diagnosis) | {"meaning": finding.diagnosis.cause.meaning}
+    at = _first_difference(finding)
+    if at is not None:
+        result["first_difference"] = at
     for name, answer in (("mmroute", finding.ours), ("oracle", finding.theirs)):
         if answer is not None:
             ids = answer.token_ids

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from mmroute import ModelError, Reason
-from mmroute.engines.vllm.serve_command import plain_words
 from mmroute.engines.vllm.settings import VllmSettings
 
 WHOLE = VllmSettings.from_args("PYTHONHASHSEED=0 vllm serve org/m --block-size 32")
@@ -29,7 +28,6 @@ WHOLE = VllmSettings.from_args("PYTHONHASHSEED=0 vllm serve org/m --block-size 3
 )
 def test_what_only_wraps_the_command_is_read(line: str) -> None:
     assert VllmSettings.from_args(line) == WHOLE
-    assert VllmSettings.from_args(" ".join(plain_words(line))) == WHOLE
 
 
 @pytest.mark.parametrize(

@@ -47,11 +47,9 @@ def test_the_command_proposes_what_makes_all_equal(tmp_path: Path, model: str) -
     given = ["--events", recording(tmp_path, "algorithm and seed")]
     wrong = run("validate", model, *given, "--engine-args", f"vllm serve {MODEL}")
     assert wrong.status == 1
-    assert "wrong, algorithm: 4" in wrong.stdout
     assert "with these 4 of 4 would be equal" in wrong.stdout
     right = run("validate", model, *given, "--engine-args", recorded_with("algorithm and seed"))
     assert right.status == 0, right.stdout
-    assert "parity: 4 of 4" in right.stdout
 
 
 def test_a_run_without_a_block_is_no_parity(tmp_path: Path, model: str) -> None:
@@ -64,32 +62,8 @@ def test_a_run_without_a_block_is_no_parity(tmp_path: Path, model: str) -> None:
     given = ("validate", model, "--events", str(path), "--engine-args")
     result = run(*given, f"vllm serve {MODEL} --block-size 128")
     assert result.status == 3
-    assert result.stdout.splitlines()[-1].startswith("not decided: 0 of 0 answers are equal")
-    assert "no block compared: 1" in result.stdout
     report = json.loads(run(*given, f"vllm serve {MODEL}", "--json").stdout)
     assert (report["parity"], report["verdicts"]["no_block"]) == (None, 1)
-
-
-def test_what_the_engine_does_not_have_is_proposed_to_be_taken_out(
-    tmp_path: Path, model: str
-) -> None:
-    given = ["--events", recording(tmp_path, "defaults"), "--engine-args"]
-    line = f'PYTHONHASHSEED=3 vllm serve {MODEL} --chat-template "{{{{ messages }}}}"'
-    found = run("validate", model, *given, line, "--json")
-    proposed = json.loads(found.stdout)["proposal"]
-    assert proposed == (
-        "proposed: take --chat-template out of the line, take PYTHONHASHSEED out of the line; "
-        "with these 7 of 7 would be equal"
-    )
-
-
-def test_a_wrong_model_string_is_proposed_as_a_whole(tmp_path: Path, model: str) -> None:
-    path = recording(tmp_path, "model string")
-    found = run("validate", model, "--events", path, "--model-id", f"./{MODEL}/", "--json")
-    assert "guess" not in found.stderr
-    report = json.loads(found.stdout)
-    assert [f["cause"] for f in report["findings"] if "cause" in f] == ["model_string"] * 2
-    assert "--model ./small-qwen2.5-vl; with these 4 of 4" in report["proposal"]
 
 
 @pytest.mark.parametrize(
@@ -173,9 +147,8 @@ def test_requests_are_sent_and_their_events_compared(tmp_path: Path, model: str)
         )  # fmt: skip
     context.destroy(linger=0)
     assert [body["max_tokens"] for body in sent] == [1, 1]
-    assert "wrong, seed: 2" in result.stdout, result.stdout + result.stderr
     assert "vllm 0.34.0: unknown" in result.stdout.splitlines()[1]
     assert "warning: vllm 0.34.0: unknown" in result.stderr
     assert "proposed: PYTHONHASHSEED=3; with these 2 of 2 would be equal" in result.stdout
     again = run("validate", model, "--model-id", MODEL, "--events", str(kept))
-    assert "wrong, seed: 2" in again.stdout
+    assert "proposed: PYTHONHASHSEED=3" in again.stdout

@@ -2,37 +2,41 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Final
 
 import numpy as np
 
 from mmroute.answering.pipeline import answer
 from mmroute.answering.routing import Routing
-from mmroute.engines.running import RunningEngine
+from mmroute.engines.vllm.hashes import VllmHashes
 from mmroute.errors import InexactError, Reason
+from mmroute.hashing import num_hashed
 from mmroute.kv_events import EventBatch
 from mmroute.lab.parity.cases import Case, Outcome, Served, UndecidedError
-from mmroute.lab.parity.causes import Cause, Remedy
-from mmroute.lab.parity.comparison import Finding, Verdict
+from mmroute.lab.parity.comparison import Finding, Verdict, engine_refuses, other_ids
 from mmroute.lab.parity.differences import first_difference
 from mmroute.lab.parity.events.chains import Chain, Chains
-from mmroute.lab.parity.events.explanation import Explainer, most_alike
-from mmroute.lab.parity.events.remedies import block_size_remedy, items_and_salts
+from mmroute.lab.parity.events.hashings import items_and_salts, predicted_keys, rehashed
 from mmroute.lab.parity.events.stored import EngineCache
 from mmroute.lab.parity.oracles.pictures import with_pictures
-from mmroute.lab.parity.refusals import engine_refuses, mmroute_refuses
 from mmroute.model.resolved import ResolvedModel
 from mmroute.requests.lines import request_of
 from mmroute.requests.request import Request
-from mmroute.token_ids import TokenIds
 
 _NOTHING_TOLD: Final = (
     "none of its blocks was announced: it has no full block, or all were cached; send a longer "
     "prompt"
+)
+_OTHER_HASHES: Final = (
+    "The blocks have the same tokens and keys, and other hashes: the engine has another hash "
+    "algorithm, PYTHONHASHSEED, path of an adapter, or version. Without PYTHONHASHSEED, xxhash and "
+    "vLLM before 0.29 draw a seed at random."
+)
+_UNKNOWN_ADAPTER: Final = (
+    "its hashes depend on a seed that is drawn at random, or on the path of an adapter, which "
+    "--lora-modules in --engine-args tells"
 )
 
 
@@ -54,126 +58,99 @@ class Announced:
 
 
 def compare_announced(
-    model: ResolvedModel,
-    all_announced: Iterable[Announced],
-    *,
-    alone: bool = False,
-    running: RunningEngine | None = None,
+    model: ResolvedModel, all_announced: Iterable[Announced], *, alone: bool = False
 ) -> Iterator[Finding]:
     """Compare request by request."""
-    comparison = _Comparison(model, alone=alone, running=running)
-    yield from map(comparison.finding, all_announced)
+    yield from map(_Comparison(model, alone=alone).finding, all_announced)
 
 
 def compare_watched(model: ResolvedModel, batches: Iterable[EventBatch]) -> Iterator[Finding]:
     """Compare how announced prompts are hashed; their requests are not known."""
-    chains = Chains()
-    explainer = Explainer(model, chains)
-    for number, chain in enumerate(chains.enter(batches), start=1):
+    for number, chain in enumerate(Chains().enter(batches), start=1):
         case = Case(f"prompt-{number}", "watched", {"prompt_token_ids": chain.token_ids.tolist()})
-        yield _watched(model, explainer, case, chain)
-
-
-def proposal(findings: Iterable[Finding]) -> tuple[str, ...]:
-    """The settings that would remove most differences: together they remove each of these."""
-    diagnoses = (finding.diagnosis for finding in findings)
-    counts = Counter(d.alternatives for d in diagnoses if d is not None and d.alternatives)
-    return max(counts, key=lambda settings: counts[settings], default=())
+        outcome, size = Outcome(chain.token_ids), model.hashing.settings.block_size
+        hashes = rehashed(model, chain)
+        if chain.block_size != size:
+            yield Finding(case, outcome, outcome, Verdict.SILENT, _other_size(chain, size))
+        elif hashes is None:
+            yield _undecided(case, outcome, _UNKNOWN_ADAPTER)
+        elif hashes != list(chain.hashes):
+            yield Finding(case, outcome, outcome, Verdict.SILENT, _OTHER_HASHES)
+        else:
+            yield Finding(case, outcome, outcome, Verdict.EQUAL)
 
 
 class _Comparison:
-    def __init__(
-        self, model: ResolvedModel, *, alone: bool = False, running: RunningEngine | None = None
-    ) -> None:
+    def __init__(self, model: ResolvedModel, *, alone: bool) -> None:
         self._model = model
-        self._context = None if running is None else running.max_model_len
         self._alone = alone
         self._cache = EngineCache()
         self._chains = Chains()
-        self._explainer = Explainer(model, self._chains, alone=alone, running=running)
 
     def finding(self, one: Announced) -> Finding:
         new = self._chains.enter(one.batches)
         ours = None
         try:
-            request = _request(one.case)
-            routing = answer(self._model, request)
+            routing = answer(self._model, _request(one.case))
             ours = _outcome(routing)
             reused = self._cache.reused_tokens(routing) if self._alone and routing.exact else None
             self._cache.enter(one.batches)
             if one.unsent:
                 return _undecided(one.case, ours, one.unsent)
             if one.served.refusal is not None:
-                return self._refused(one.case, routing, one.served.refusal)
+                return _refused(one.case, ours, one.served.refusal)
             chain = _of_request(new, routing) or self._known(routing)
-            if one.served.token_ids is None and chain is None:
+            theirs = one.served.token_ids
+            if theirs is None and chain is None:
                 return _without_block(one, ours)
             if not routing.exact:
-                theirs = one.served.token_ids if chain is None else chain.token_ids
-                return self._unneeded(one.case, request, routing, theirs)
-            remedies = list(self._differences(one, request, routing, chain, reused))
+                told = Outcome(chain.token_ids if theirs is None and chain else theirs)
+                return Finding(one.case, ours, told, Verdict.UNNEEDED, ours.refusal or "")
+            return self._compared(one, routing, chain, reused)
         except (InexactError, UndecidedError) as error:
             return _undecided(one.case, ours or Outcome(refusal=str(error)), str(error))
-        compared = remedies or self._cache.announced(routing)
-        return _found(one, routing, chain, remedies) if compared else _without_block(one, ours)
 
-    def _differences(
-        self,
-        one: Announced,
-        request: Request,
-        routing: Routing,
-        chain: Chain | None,
-        reused: int | None,
-    ) -> Iterator[Remedy]:
-        """The causes by which an answer to a request differs; none if it is the engine's."""
+    def _compared(
+        self, one: Announced, routing: Routing, chain: Chain | None, reused: int | None
+    ) -> Finding:
+        """The finding for a request that both sides answer."""
+        verdict = Verdict.SILENT
+        try:
+            wrong = self._difference(one, routing, chain, reused)
+        except InexactError as error:
+            chain = chain or self._most_alike(routing)
+            if error.reason is not Reason.BLOCK_SIZE_UNKNOWN or chain is None:
+                raise
+            wrong, verdict = _other_size(chain, None), Verdict.UNNEEDED
+        if not wrong and not self._cache.announced(routing):
+            return _without_block(one, _outcome(routing))
+        ours, theirs = routing.token_ids, one.served.token_ids
+        if theirs is None and chain is not None:
+            ours, theirs = ours[: len(chain.token_ids)], chain.token_ids
+        verdict = verdict if wrong else Verdict.EQUAL
+        return Finding(one.case, Outcome(ours), Outcome(theirs), verdict, wrong)
+
+    def _difference(
+        self, one: Announced, routing: Routing, chain: Chain | None, reused: int | None
+    ) -> str:
+        """What differs in the answers to a request; empty if nothing does."""
         told = one.served.token_ids
         if told is not None and not np.array_equal(routing.token_ids, told):
-            yield self._explainer.of_ids(request, routing, told)
-            return
-        explained = partial(
-            self._explainer.of_blocks,
-            request,
-            routing,
-            chain,
-            one.batches,
-            told=told is not None,
-        )
-        try:
-            problem = self._cache.problem(routing, one.batches, alone=self._alone)
-        except InexactError as error:
-            found = explained() if error.reason is Reason.BLOCK_SIZE_UNKNOWN else ()
-            if not found:
-                raise
-            yield from found
-            return
+            return other_ids(routing.token_ids, told, _ranges(routing))
+        problem = self._cache.problem(routing, one.batches, alone=self._alone)
         if problem:
-            why = f"The blocks that the engine stored are not those predicted: {problem}."
-            yield from explained() or (Remedy(Cause.STORED, why),)
-            return
+            chain = chain or self._most_alike(routing)
+            what = _of_chain(routing, chain) if chain else ""
+            return what or f"The blocks that the engine stored are not those predicted: {problem}."
         if chain is not None and _is_of(chain, routing) and not self._cache.announced(routing):
-            why = "The engine stored blocks of this prompt, and mmroute predicts none of them."
-            yield from explained() or (Remedy(Cause.STORED, why),)
-            return
+            what = "The engine stored blocks of this prompt, and mmroute predicts none of them."
+            return _of_chain(routing, chain) or what
         cached = one.served.cached_tokens
         if reused is not None and cached is not None and reused != cached:
-            why = f"The engine took {cached} tokens from its cache, and mmroute predicted {reused}."
-            yield Remedy(Cause.REUSE, why)
-
-    def _refused(self, case: Case, routing: Routing, refusal: str) -> Finding:
-        ours, theirs = _outcome(routing), Outcome(refusal=refusal)
-        if not routing.exact:
-            return Finding(case, ours, theirs, Verdict.REFUSED)
-        remedies = list(engine_refuses(self._model, refusal))
-        return Finding(case, ours, theirs, Verdict.SILENT, Remedy.diagnosis(remedies, 0))
-
-    def _unneeded(
-        self, case: Case, request: Request, routing: Routing, theirs: TokenIds | None
-    ) -> Finding:
-        """The finding for a request that only the engine answers."""
-        ours = _outcome(routing)
-        remedies = list(mmroute_refuses(self._model, request, routing, self._context))
-        found = Remedy.diagnosis(remedies, 0) if remedies else None
-        return Finding(case, ours, Outcome(theirs), Verdict.UNNEEDED, found, ours.refusal or "")
+            return (
+                f"The engine took {cached} tokens from its cache, and mmroute predicted {reused}."
+            )
+        return ""
 
     def _known(self, routing: Routing) -> Chain | None:
         """The blocks of a request that the engine had cached before."""
@@ -182,17 +159,65 @@ class _Comparison:
         except (InexactError, ValueError):
             return None
 
+    def _most_alike(self, routing: Routing) -> Chain | None:
+        """The announced prompt with the same tokens that has most in common with a request."""
+        return next(iter(_most_alike(self._chains.with_tokens(routing.token_ids), routing)), None)
 
-def _watched(model: ResolvedModel, explainer: Explainer, case: Case, chain: Chain) -> Finding:
-    """The finding for a prompt of others: its hashes, without token IDs and identities."""
-    theirs = Outcome(chain.token_ids)
-    remedies = []
-    if chain.block_size != model.hashing.settings.block_size:
-        remedies.append(block_size_remedy(chain.block_size, model.hashing.settings))
-    remedies += explainer.of_hashes(model.hashing, None, chain)
-    if not remedies:
-        return Finding(case, theirs, theirs, Verdict.EQUAL)
-    return Finding(case, theirs, theirs, Verdict.SILENT, Remedy.diagnosis(remedies, 0))
+
+def _of_chain(routing: Routing, chain: Chain) -> str:
+    """What differs in announced blocks: their size, tokens, extra keys or hashes."""
+    size = chain.block_size
+    if size != routing.hashing.settings.block_size:
+        return _other_size(chain, routing.hashing.settings.block_size)
+    length = min(len(chain.token_ids), num_hashed(len(routing.token_ids), size, 0) * size)
+    ours, theirs = routing.token_ids[:length], chain.token_ids[:length]
+    if not np.array_equal(ours, theirs):
+        return other_ids(routing.token_ids, chain.token_ids, _ranges(routing), whole=False)
+    predicted = predicted_keys(routing, size)
+    for block, (expected, keys) in enumerate(zip(predicted, chain.keys or (), strict=False)):
+        if keys != expected:
+            return f"Block {block} has the extra keys {keys}, and mmroute predicts {expected}."
+    covered = routing.hashing.lookahead if isinstance(routing.hashing, VllmHashes) else 0
+    if len(chain.ahead) != covered:
+        return (
+            f"The hashes cover {len(chain.ahead)} tokens behind their block (speculative "
+            f"decoding), and were taken to cover {covered}: give --speculative-config."
+        )
+    try:
+        hashes = routing.block_hashes().event_ints()
+    except ValueError as error:  # of an algorithm whose seed is not known
+        return str(error)
+    return "" if hashes[: len(chain.hashes)] == list(chain.hashes) else _OTHER_HASHES
+
+
+def _ranges(routing: Routing) -> list[tuple[int, int]]:
+    return [(placed.offset, placed.length) for placed in routing.placeholders]
+
+
+def _other_size(chain: Chain, known: int | None) -> str:
+    used = "was told none" if known is None else f"used {known}"
+    return f"The engine's blocks have {chain.block_size} tokens, and mmroute {used}."
+
+
+def _most_alike(chains: Sequence[Chain], routing: Routing) -> list[Chain]:
+    """The announced prompts that have most in common with an exact answer."""
+    ours = [identity.value for identity in routing.identities if identity is not None]
+
+    def alike(chain: Chain) -> tuple[bool, bool, int]:
+        names, salts = items_and_salts(chain)
+        same_items = bool(names) and names == ours[: len(names)]
+        common = first_difference(routing.token_ids, chain.token_ids)
+        return routing.cache_salt in salts, same_items, common
+
+    likeness = [alike(chain) for chain in chains]
+    return [c for c, found in zip(chains, likeness, strict=True) if found == max(likeness)]
+
+
+def _refused(case: Case, ours: Outcome, refusal: str) -> Finding:
+    theirs = Outcome(refusal=refusal)
+    if ours.token_ids is None:
+        return Finding(case, ours, theirs, Verdict.REFUSED)
+    return Finding(case, ours, theirs, Verdict.SILENT, engine_refuses(refusal))
 
 
 def _request(case: Case) -> Request:
@@ -206,23 +231,6 @@ def _outcome(routing: Routing) -> Outcome:
     if not routing.exact:
         return Outcome(refusal=f"{routing.reason}: {routing.message}")
     return Outcome(routing.token_ids)
-
-
-def _found(
-    one: Announced, routing: Routing, chain: Chain | None, remedies: Sequence[Remedy]
-) -> Finding:
-    """The finding for a request that both sides answer."""
-    ours = routing.token_ids
-    theirs = one.served.token_ids
-    if theirs is None and chain is not None:
-        length = min(len(ours), len(chain.token_ids))
-        ours, theirs = ours[:length], chain.token_ids
-    if not remedies or theirs is None:
-        return Finding(one.case, Outcome(ours), Outcome(theirs), Verdict.EQUAL)
-    diagnosis = Remedy.diagnosis(remedies, first_difference(ours, theirs))
-    unsized = diagnosis.cause is Cause.BLOCK_SIZE and routing.hashing.settings.block_size is None
-    verdict = Verdict.UNNEEDED if unsized else Verdict.SILENT
-    return Finding(one.case, Outcome(ours), Outcome(theirs), verdict, diagnosis)
 
 
 def _without_block(one: Announced, ours: Outcome) -> Finding:
@@ -248,4 +256,4 @@ def _is_of(chain: Chain, routing: Routing) -> bool:
 
 def _of_request(chains: Sequence[Chain], routing: Routing) -> Chain | None:
     """The announced prompt that has most in common with ours, as others may be announced, too."""
-    return next(iter(most_alike(chains, routing) if routing.exact else chains), None)
+    return next(iter(_most_alike(chains, routing) if routing.exact else chains), None)

@@ -1,56 +1,28 @@
-"""Finds the settings with which announced hashes were made, by computing the hashes again.
-
-No request is needed: an event has the tokens and the extra keys of its hashes.
-"""
+"""Computes announced hashes again, from the tokens and the extra keys that the events have."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import product
-from typing import Final
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import islice, product
+from typing import Any, Final
 
 import numpy as np
 
 from mmroute.answering.routing import Routing
 from mmroute.engines.vllm.hashes import VllmHashes
-from mmroute.engines.vllm.older_blocks import encode_block
-from mmroute.hashing import (
-    Algorithm,
-    BlockKeys,
-    EventKeys,
-    ExtraKey,
-    event_extra_keys,
-    extra_keys,
-    hash_blocks,
-    none_hash,
-)
-from mmroute.hashing.algorithms import METHODS
-from mmroute.hashing.chain import link_blocks
+from mmroute.engines.vllm.versions import ERAS
+from mmroute.errors import InexactError
+from mmroute.hashing import Algorithm, BlockKeys, EventKeys, ExtraKey, event_extra_keys, extra_keys
 from mmroute.hashing.hashes import Hashes
-from mmroute.hashing.vllm import event_int
-from mmroute.lab.parity.events.chains import Chain
+from mmroute.kv_events import EventBatch
+from mmroute.lab.parity.causes import Change
+from mmroute.lab.parity.events.chains import Chain, Chains
+from mmroute.model.resolved import ResolvedModel
 
-_ALGORITHMS: Final = dict.fromkeys(map(str, Algorithm), 0)
 # Values of PYTHONHASHSEED that operators use.
 _SEEDS: Final = (None, *map(str, range(2000)), "1234", "12345", "31337", "123456", "random")
-
-
-@dataclass(frozen=True, slots=True)
-class HashedWith:
-    """The settings on which the hashes of an engine depend.
-
-    Attributes:
-        algorithm: the hash algorithm.
-        seed: the value of PYTHONHASHSEED; None if it is not set.
-        tagged: whether extra keys have tags, as they do since vLLM 0.31.
-        lora_path: the path of the adapter; None for no adapter.
-    """
-
-    algorithm: str
-    seed: str | None
-    tagged: bool = True
-    lora_path: str | None = None
+_MAX_SEARCHED: Final = 8  # prompts whose first hash is looked for
 
 
 def tagged(hashing: Hashes) -> bool:
@@ -64,64 +36,114 @@ def predicted_keys(routing: Routing, block_size: int) -> Sequence[EventKeys]:
     return (event_extra_keys(hashed) or ()) if tagged(routing.hashing) else hashed
 
 
-def hashed_with(
-    chain: Chain, first: HashedWith, lora_paths: Sequence[str] = ()
-) -> HashedWith | None:
-    """The settings that give the hashes of a chain; None if none of those tried do."""
-    return next((w for w in _candidates(chain, first, lora_paths) if _makes(w, chain)), None)
-
-
-def _candidates(chain: Chain, first: HashedWith, lora_paths: Sequence[str]) -> Iterator[HashedWith]:
-    paths: Sequence[str | None] = tuple(dict.fromkeys(lora_paths)) if chain.lora_name else (None,)
-    forms = (first.tagged, not first.tagged) if any(chain.keys or ()) else (first.tagged,)
-    seeds, algorithms = dict.fromkeys((first.seed, *_SEEDS)), {first.algorithm: 0, **_ALGORITHMS}
-    for seed, algorithm, form, path in product(seeds, algorithms, forms, paths):
-        yield HashedWith(algorithm, seed, form, path)
-
-
-def _makes(how: HashedWith, chain: Chain) -> bool:
-    """Whether the settings give all hashes; the first one is checked before the others."""
-    for count in (1, len(chain.hashes)):
-        hashes = _hashes(how, chain, count)
-        if hashes is None or hashes != list(chain.hashes[:count]):
-            return False
-    return True
-
-
-def _hashes(how: HashedWith, chain: Chain, count: int) -> list[int] | None:
-    lookahead = len(chain.ahead)
-    ids = np.append(chain.token_ids, np.array(chain.ahead, np.uint32))
-    ids = ids[: count * chain.block_size + lookahead]
-    keys: Sequence[EventKeys] = (chain.keys or (None,) * len(chain.hashes))[:count]
-    try:
-        root = none_hash(how.algorithm, how.seed)
-        if how.tagged:
-            found = hash_blocks(
-                ids,
-                [_tagged(key, chain, how, at) for at, key in enumerate(keys)],
-                algorithm=how.algorithm,
-                block_size=chain.block_size,
-                seed=how.seed,
-                lookahead=lookahead,
-            )
-            return found.event_ints()
-    except ValueError:  # without PYTHONHASHSEED the algorithm has a random seed
+def rehashed(model: ResolvedModel, chain: Chain) -> list[int] | None:
+    """The hashes of a chain's tokens and keys; None if they depend on what is not known."""
+    paths = getattr(model.settings, "loras", {})
+    if chain.lora_name is not None and chain.lora_name not in paths:
         return None
-    digest = METHODS[Algorithm(how.algorithm)].digest
-    linked = link_blocks(
-        ids, keys, root, block_size=chain.block_size, encode=encode_block, digest=digest
+    known = model.hashing.settings
+    if not isinstance(model.hashing, VllmHashes):
+        return None
+    return _hashes(
+        model.hashing,
+        chain,
+        algorithm=known.algorithm,
+        seed=known.seed,
+        lora_path=paths.get(chain.lora_name, ""),
     )
-    return list(map(event_int, linked))
 
 
-def _tagged(keys: EventKeys, chain: Chain, how: HashedWith, at: int) -> BlockKeys:
+def told_by_events(model: ResolvedModel, batches: Iterable[EventBatch]) -> list[Change]:
+    """The settings of hashes, where those that the events tell are not the model's."""
+    chains = Chains().enter(batches)
+    known = model.hashing.settings
+    if not chains or not isinstance(model.hashing, VllmHashes):
+        return []
+    changes = []
+    ((size, _),) = Counter(chain.block_size for chain in chains).most_common(1)
+    if size != known.block_size:
+        option = "--prefix-match-unit" if known.chosen_by_engine else "--block-size"
+        field = "hash_block_size" if known.chosen_by_engine else "block_size"
+        changes.append(Change(f"{option} {size}", {field: size}))
+    alone = (chain for chain in chains if chain.lora_name is None)
+    found = next((how for c in islice(alone, _MAX_SEARCHED) if (how := _hashed_with(c, known))), ())
+    for algorithm, seed in found and [found]:
+        if algorithm != known.algorithm:
+            option = f"--prefix-caching-hash-algo {algorithm}"
+            changes.append(Change(option, {"hash_algorithm": algorithm}))
+        if seed != known.seed:
+            taken_out = "take PYTHONHASHSEED out of the line"
+            setting = taken_out if seed is None else f"PYTHONHASHSEED={seed}"
+            changes.append(Change(setting, {"hash_seed": seed}))
+    return changes
+
+
+def _hashed_with(chain: Chain, known: Any) -> tuple[str, str | None] | None:
+    """The algorithm and the seed that give the hash of a chain's first block."""
+    seeds = dict.fromkeys((known.seed, *_SEEDS))
+    algorithms = dict.fromkeys((known.algorithm, *map(str, Algorithm)))
+    eras = (ERAS[0].hashes, ERAS[-1].hashes)  # with tags in the extra keys, and without
+    for seed, algorithm, hashing in product(seeds, algorithms, eras):
+        found = _hashes(hashing, chain, count=1, algorithm=algorithm, seed=seed)
+        if found == [chain.hashes[0]]:
+            return algorithm, seed
+    return None
+
+
+def _hashes(
+    hashing: VllmHashes,
+    chain: Chain,
+    *,
+    algorithm: str,
+    seed: str | None,
+    count: int | None = None,
+    lora_path: str = "",
+) -> list[int] | None:
+    count = len(chain.hashes) if count is None else count
+    ahead = len(chain.ahead)
+    ids = np.append(chain.token_ids, np.array(chain.ahead, np.uint32))
+    keys: Sequence[Any] = (chain.keys or (None,) * count)[:count]
+    if tagged(hashing):
+        keys = [_tagged(key, chain, lora_path, at) for at, key in enumerate(keys)]
+    elif ahead:  # before lookahead tokens were covered
+        return None
+    try:
+        hashes = hashing.hash(
+            ids[: count * chain.block_size + ahead],
+            keys,
+            algorithm=algorithm,
+            block_size=chain.block_size,
+            seed=seed,
+            **({"lookahead": ahead} if ahead else {}),
+        )
+    except (InexactError, ValueError):  # for example an algorithm whose seed is drawn at random
+        return None
+    return hashes.event_ints()
+
+
+def _tagged(keys: EventKeys, chain: Chain, lora_path: str, at: int) -> BlockKeys:
     """The keys as they are hashed, with the tags and the adapter's path that events leave out."""
     found: list[ExtraKey] = []
     for number, key in enumerate(keys or ()):
         if isinstance(key, tuple):
             found.append(("mm", *key))
         elif number == 0 and key == chain.lora_name:
-            found.append(("lora", key, how.lora_path or ""))
+            found.append(("lora", key, lora_path))
         elif at == 0:
             found.append(("cache_salt", key))
     return tuple(found) or None
+
+
+def items_and_salts(chain: Chain) -> tuple[list[str], list[str]]:
+    """The identities of items in their order, and the first block's keys except the adapter."""
+    names: list[str] = []
+    salts: list[str] = []
+    for at, keys in enumerate(chain.keys or ()):
+        for key in keys or ():
+            if isinstance(key, tuple):
+                # Else it began in a block before, or begins in the next one.
+                if 0 <= key[1] < chain.block_size:
+                    names.append(key[0])
+            elif at == 0 and key != chain.lora_name:
+                salts.append(key)
+    return names, salts
