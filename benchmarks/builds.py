@@ -24,12 +24,11 @@ from pathlib import Path
 from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from benchmarks.children import Build, Child, in_turns, this_build
+from benchmarks.machine import machine
+from benchmarks.mixes import MIXES, Mix, chat_request, conversation_mix, read_mix
 from mmroute import FastPaths, MmrouteError, Normalizer
 from mmroute.engines.vllm.settings import VllmSettings
-from mmroute.lab.bench.children import Build, Child, in_turns, this_build
-from mmroute.lab.bench.latency import Hashing
-from mmroute.lab.bench.machine import machine
-from mmroute.lab.bench.mixes import MIXES, Mix, chat_request, conversation_mix, read_mix
 from mmroute.reuse.fast_paths import REFERENCE_ONLY
 
 _MIXES: Final[Mapping[str, Mix]] = {
@@ -197,8 +196,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(str(error))
     names = ("model", "backend", "model_id")
     loading = {name: value for name in names if (value := getattr(arguments, name)) is not None}
-    hashing = Hashing(arguments.algorithm, arguments.block_size)
-    setup: dict[str, Any] = {"loading": loading, "hashing": asdict(hashing)}
+    hashing = {"algorithm": arguments.algorithm, "block_size": arguments.block_size, "seed": "0"}
+    setup: dict[str, Any] = {"loading": loading, "hashing": hashing}
     if arguments.engine_args:
         setup["engine"] = {"arguments": arguments.engine_args}
     comparisons = []
@@ -228,8 +227,8 @@ def _parser() -> argparse.ArgumentParser:
     which.add_argument("--mix", metavar="NAME", choices=[*_MIXES], help=", ".join(_MIXES))
     which.add_argument("--input", metavar="FILE", type=Path, help="request lines")
     parser.add_argument("--repeat", metavar="N", type=int, default=100, help="pairs of each mix")
-    parser.add_argument("--algorithm", default=Hashing().algorithm, help="of the block hashes")
-    parser.add_argument("--block-size", metavar="N", type=int, default=Hashing().block_size)
+    parser.add_argument("--algorithm", default="sha256", help="of the block hashes")
+    parser.add_argument("--block-size", metavar="N", type=int, default=16)
     parser.add_argument("--backend", help="the engine to match, such as vllm==0.28")
     parser.add_argument("--model-id", metavar="NAME", help="the engine's own model string")
     parser.add_argument("--engine-args", metavar="ARGS", help="the engine's command line")

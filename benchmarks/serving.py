@@ -39,11 +39,11 @@ from typing import IO, TypeAlias
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.builds import ratio_of
 from benchmarks.http_load import Load, Plan, connect, run_load, send
+from benchmarks.machine import machine
 from benchmarks.photographs import photograph_url
 from benchmarks.render_server import UnavailableError, render_server
+from benchmarks.words import english
 from mmroute import Normalizer
-from mmroute.lab.bench.machine import machine
-from mmroute.lab.bench.words import english
 
 _TREE = Path(__file__).parents[1]
 _Server: TypeAlias = "tuple[int, subprocess.Popen[bytes]]"  # its port, and its process

@@ -1,4 +1,4 @@
-"""Whole requests of many sizes, and a conversation that goes on; the mixes are `mmroute bench`'s.
+"""Whole requests of many sizes, and a conversation that goes on; the mixes are those of `mixes.py`.
 
     python -m pytest benchmarks --benchmark-only
 
@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.mixes import chat_request, conversation
 from mmroute import Normalizer, Request
 from mmroute.engines.vllm.messages import parse_chat
-from mmroute.lab.bench.mixes import chat_request, conversation
 from mmroute.reuse.fast_paths import REFERENCE_ONLY
 from mmroute.tokenizers.formats.hf_tokenizer import HfTokenizer
 

@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from benchmarks.mixes import MIXES
 from mmroute import Normalizer, Request
 from mmroute.engines.vllm.messages import parse_chat
-from mmroute.lab.bench.mixes import MIXES
 
 Benchmark = Any  # pytest-benchmark's fixture has no public type
 NAME = "qwen2.5-vl-3b-instruct"

@@ -20,10 +20,10 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from benchmarks.mixes import chat_request
 from benchmarks.photographs import SIZE, photograph_url
 from benchmarks.render_server import Server, UnavailableError, body, render_server
 from mmroute import Normalizer
-from mmroute.lab.bench.mixes import chat_request
 from mmroute.reuse.fast_paths import REFERENCE_ONLY
 
 Benchmark = Any  # pytest-benchmark's fixture has no public type

@@ -30,10 +30,10 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from benchmarks.mixes import chat_request, conversation
 from benchmarks.render_server import NAME, render_server
 from mmroute import Normalizer, Request
 from mmroute.chat import Chat
-from mmroute.lab.bench.mixes import chat_request, conversation
 from mmroute.reuse.fast_paths import EncoderChoice, FastPaths
 
 _BLOCK = 16

@@ -5,180 +5,138 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+from mmroute.answering.routing import Routing
 from mmroute.cli.arguments import Commands, add_command, encoder_argument, positive
 from mmroute.cli.engine_options import load_normalizer, model_arguments
-from mmroute.cli.output import EXIT_FAILURE, failed, say
-from mmroute.errors import InexactError
-from mmroute.hashing import Algorithm
-from mmroute.lab.bench.children import Child, this_build
-from mmroute.lab.bench.latency import Hashing, Latency, Startup, measure_latency
-from mmroute.lab.bench.machine import machine
-from mmroute.lab.bench.mixes import MIXES, Inexact, Mix, read_mix
-from mmroute.lab.bench.report import Bench, MeasuredMix, as_json, as_lines
-from mmroute.lab.bench.throughput import cores, measure_throughput
-from mmroute.normalizer import Normalizer
-from mmroute.requests.items import Modality
-from mmroute.reuse.fast_paths import REFERENCE_ONLY
+from mmroute.cli.output import EXIT_FAILURE, failed
+from mmroute.hashing import Algorithm, BlockHashes
+from mmroute.lab.bench import machine, measure, read_requests, rss_bytes
+from mmroute.reuse.fast_paths import REFERENCE_ONLY, FastPaths
 
-_THROUGHPUT_SECONDS: Final = 4.0  # that the requests of one mix may take, with their reference
 _EPILOG = """\
-Without --input the requests are mmroute's own, of ordinary words, each with another text:
-{mixes}
-A model that does not take the images of a mix, or not in its context, gets the reason instead.
-
-Stages: render (the chat template), encode, count, place, expand, and other: checks, messages
-taken apart, image headers and identities. Block hashes (hash) come on top of the whole request.
-Every timed answer is compared with `tokenizers` alone, without any cache, or nothing is reported;
-the report says which caches took part. Requests of a file that have no answer are not timed.
+FILE has request lines, as `mmroute tokens` takes them. All are answered once, when they are new to
+the caches, and with --repeat again. Stages: parse, render (the chat template), encode, count, place
+and identify. Block hashes come on top of the whole request. Each answer is compared with
+`tokenizers` alone, without any cache, or nothing is reported.
 
 exit status: 0 measured; 1 failure, a wrong answer, or no request that has one; 2 bad usage
 """
+_MEBIBYTE: Final = 1 << 20
+_SHOWN: Final = 5  # requests without an answer
 
 
 def add_bench(commands: Commands) -> None:
     """Add the command."""
-    mixes = "\n".join(f"  {mix.name:<14}{mix.says}" for mix in MIXES.values())
     bench = add_command(
         commands,
         "bench",
-        "what requests cost here: latency by stage, throughput of all cores, memory",
+        "what your requests cost here: microseconds by stage, requests per core, memory",
         _bench,
-        epilog=_EPILOG.format(mixes=mixes),
+        epilog=_EPILOG,
     )
     model_arguments(bench)
     encoder_argument(bench)
-    which = bench.add_mutually_exclusive_group()
-    which.add_argument(
-        "--input", metavar="FILE", type=Path, help="your own requests, as for `mmroute tokens`"
-    )
-    which.add_argument(
-        "--mix",
-        metavar="NAME",
-        choices=[*MIXES],
-        help="the one mix to measure (default: all mixes that the model answers)",
+    bench.add_argument(
+        "--input",
+        metavar="FILE",
+        type=Path,
+        required=True,
+        help="your requests, as for `mmroute tokens`",
     )
     bench.add_argument(
         "--repeat",
         metavar="N",
         type=positive,
-        default=100,
-        help="the number of requests of each mix to time; at least all requests of a file "
-        "(default: %(default)s)",
+        default=2,
+        help="how often all requests are answered (default: %(default)s)",
     )
     bench.add_argument(
         "--algorithm",
         choices=[algorithm.value for algorithm in Algorithm],
-        default=Algorithm.SHA256.value,
-        help="the engine's --prefix-caching-hash-algo (default: %(default)s)",
+        help="the engine's --prefix-caching-hash-algo (default: as for `mmroute blocks`)",
     )
     bench.add_argument(
         "--block-size",
         metavar="N",
         type=positive,
-        default=16,
-        help="the engine's block size in tokens (default: %(default)s)",
-    )
-    bench.add_argument(
-        "--processes",
-        metavar="N",
-        type=positive,
-        default=len(cores()),
-        help="the number of processes that answer at the same time (default: one on each core)",
+        help="the engine's block size in tokens (default: as for `mmroute blocks`)",
     )
 
 
 def _bench(arguments: argparse.Namespace) -> int:
-    if arguments.input is not None and not arguments.input.is_file():
+    if not arguments.input.is_file():
         return failed(arguments, f"--input: there is no file {arguments.input}")
-    bench = _measured(arguments)
+    report = _measured(arguments)
     if arguments.json:
-        print(json.dumps(as_json(bench), ensure_ascii=False))
+        print(json.dumps(report, ensure_ascii=False))
     else:
-        print("\n".join(as_lines(bench)))
-    return 0 if any(mix.latency for mix in bench.mixes) else EXIT_FAILURE
+        print("\n".join(_lines(report)))
+    return 0 if report["passes"] else EXIT_FAILURE
 
 
-def _setup(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The setup that all measured processes share."""
-    loading = {
-        name: getattr(arguments, name) for name in ("model", "backend", "model_id", "revision")
+def _measured(arguments: argparse.Namespace) -> dict[str, Any]:
+    where, before = machine(), rss_bytes()
+    started = time.perf_counter()
+    paths = FastPaths(arguments.encoder, at_once=True)
+    normalizer = load_normalizer(arguments, fast_paths=paths)
+    encoder = normalizer.stats().encoder  # waits for it
+    seconds, memory = time.perf_counter() - started, rss_bytes() - before
+    reference = load_normalizer(arguments, fast_paths=REFERENCE_ONLY)
+    requests, inexact = read_requests(arguments.input, reference)
+    answers = [reference.answer(request) for request in requests]
+
+    def hashes_of(routing: Routing) -> BlockHashes:
+        seed = routing.hashing.settings.seed or "0"  # a seed that is not known costs the same
+        return routing.block_hashes(arguments.algorithm, block_size=arguments.block_size, seed=seed)
+
+    passes = measure(normalizer, reference, requests, hashes_of, repeat=arguments.repeat)
+    return {
+        "model": normalizer.model.name,
+        "family": normalizer.model.family.family,
+        "encoder": f"{encoder.engine}: {encoder.why}" if encoder else "",
+        "machine": where,
+        "ready_seconds": seconds,
+        "memory_bytes": memory,
+        "requests": len(requests),
+        "token_ids": sum(len(routing.token_ids) for routing in answers),
+        "items": sum(len(routing.placeholders) for routing in answers),
+        "inexact": {
+            "reasons": Counter(each.reason for each in inexact),
+            "examples": [asdict(each) for each in inexact[:_SHOWN]],
+        },
+        "passes": [asdict(each) for each in passes] if requests else [],
     }
-    hashing = Hashing(arguments.algorithm, arguments.block_size)
-    setup: dict[str, Any] = {
-        "loading": {name: value for name, value in loading.items() if value is not None},
-        "hashing": asdict(hashing),
-    }
-    if arguments.engine_args or arguments.engine_config:
-        setup["engine"] = {"arguments": arguments.engine_args, "config": arguments.engine_config}
-    return setup
 
 
-def _measured(arguments: argparse.Namespace) -> Bench:
-    where = machine()
-    say("loading the model, and its reference")
-    model = load_normalizer(arguments, fast_paths=REFERENCE_ONLY)
-    mixes = list(_mixes(arguments, model))
-    setup = _setup(arguments)
-    timed = this_build({"encoder": arguments.encoder}, "the model with its fast paths")
-    reference = this_build(asdict(REFERENCE_ONLY), "the reference")
-    latencies: dict[str, Latency] = {}
-    inexact: dict[str, tuple[Inexact, ...]] = {}
-    requests: dict[str, int] = {}
-    with Child(timed, setup) as child:
-        loaded = child.receive()
-        startup = Startup(**loaded, rss_again_bytes=child.ask("load_again"))
-        encoder = child.ask("counters")
-        with Child(reference, setup) as other:
-            other.receive()
-            for mix in mixes:
-                inexact[mix.name] = mix.inexact
-                if mix.distinct == 0:
-                    continue
-                repeat = max(arguments.repeat, mix.distinct or 0)
-                say(f"{mix.name}: latency of {repeat} requests")
-                started = time.perf_counter()
-                try:
-                    latencies[mix.name] = measure_latency(child, other, mix, repeat=repeat)
-                except InexactError as error:  # the model does not take such requests
-                    inexact[mix.name] += (Inexact("a request", error.reason, str(error)),)
-                # The reference answers all of them as well, which takes most of the time.
-                each = (time.perf_counter() - started) / repeat
-                fit = int(_THROUGHPUT_SECONDS / each)
-                requests[mix.name] = min(max(arguments.repeat, fit), 10 * arguments.repeat)
-    throughputs = measure_throughput(
-        timed,
-        reference,
-        [mix for mix in mixes if mix.name in latencies],
-        setup,
-        processes=arguments.processes,
-        requests=requests,
-        progress=say,
+def _lines(report: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{report['model']} ({report['family']}), encoder: {report['encoder'] or 'its own'}"
+    where = report["machine"]
+    yield f"{where['processor']}, load {where['load_average']}, Python {where['python']}"
+    yield (
+        f"ready after {report['ready_seconds']:.2f} s, "
+        f"{report['memory_bytes'] / _MEBIBYTE:.0f} MiB with the libraries that it loads"
     )
-    by_mix = {throughput.mix: throughput for throughput in throughputs}
-    return Bench(
-        model=model.model.name,
-        family=model.model.family.family,
-        encoder=f"{encoder['encoder']}: {encoder['why']}" if encoder["encoder"] else "",
-        machine=where,
-        hashing=Hashing(**setup["hashing"]),
-        mixes=[
-            MeasuredMix(name, latencies.get(name), by_mix.get(name), inexact[name])
-            for name in inexact
-        ],
-        startup=startup,
+    yield (
+        f"{report['requests']:,} requests, {report['token_ids']:,} token IDs, "
+        f"{report['items']:,} items"
     )
-
-
-def _mixes(arguments: argparse.Namespace, reference: Normalizer) -> Iterator[Mix]:
-    if arguments.input is not None:
-        yield read_mix(arguments.input, reference)
-    elif arguments.mix is not None:
-        yield MIXES[arguments.mix]
-    else:
-        takes_images = Modality.IMAGE in reference.model.media
-        yield from (m for m in MIXES.values() if takes_images or "images" not in m.request(0))
+    for number, each in enumerate(report["passes"]):
+        yield ""
+        yield f"  {'again' if number else 'new requests':<18}{'p50':>10}{'p95':>10}{'p99':>10} us"
+        for name, found in each["microseconds"].items():
+            yield f"  {name:<18}" + "".join(f"{value:>10.1f}" for value in found.values())
+        for reason, count in each["unhashed"].items():
+            yield f"  {count} requests have no block hashes: {reason}"
+        yield f"  {each['per_second']:,.0f} requests a second on one core, with their hashes"
+    reasons = report["inexact"]["reasons"]
+    if reasons:
+        counted = ", ".join(f"{reason} {count}" for reason, count in reasons.items())
+        yield f"\n{sum(reasons.values())} requests have no exact answer: {counted}"
+    for example in report["inexact"]["examples"]:
+        yield f"  {example['where']}: {example['reason']}: {example['message']}"

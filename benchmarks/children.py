@@ -12,22 +12,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
+from benchmarks import answering
+from benchmarks.mixes import Mix
 from mmroute.errors import MmrouteError, Reason
-from mmroute.lab.bench import answering
-from mmroute.lab.bench.mixes import Mix
 
 _IN_A_ROW: Final = 10  # requests to one process before the other's turn, as a server gets them
 UNTIMED: Final = range(1_000_000_000, 1_000_000_005)
 """The numbers of warm-up requests, which no measured request has."""
-# The import is timed in a process that has imported nothing but the clock.
-_SCRIPT: Final = """\
-import time
-started = time.perf_counter()
-import mmroute
-imported = time.perf_counter() - started
-import runpy, sys
-runpy.run_path(sys.argv[1])["main"](imported)
-"""
+_SCRIPT: Final = 'import runpy, sys; runpy.run_path(sys.argv[1])["main"]()'
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +41,7 @@ class Build:
 
 def this_build(fast_paths: Mapping[str, Any], name: str = "") -> Build:
     """The build that is running, with other settings."""
-    return Build(name, sys.executable, str(Path(__file__).parents[3]), fast_paths)
+    return Build(name, sys.executable, str(Path(__file__).parents[1]), fast_paths)
 
 
 class Child:
@@ -61,7 +53,7 @@ class Child:
         path = [build.tree, os.environ.get("PYTHONPATH", "")] if build.tree else []
         # -P: the working directory must not come before what is compared. Warnings, as of a
         # guessed model string, say nothing of times.
-        self._process = subprocess.Popen(  # noqa: S603 - an interpreter that the user names, a script of ours
+        self._process = subprocess.Popen(
             [build.python, "-P", "-W", "ignore", "-c", _SCRIPT, answering.__file__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import gc
 import json
-import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 import xxhash
@@ -24,28 +21,16 @@ from mmroute.answering.stages import Stopwatch
 _ITEMS: Final = {"images": "ImageSize", "videos": "VideoSize", "audios": "AudioLength"}
 
 
-def main(import_seconds: float) -> None:
+def main() -> None:
     """Read the setup and then commands, and write the result of each command.
 
     The first line has ``loading``, the arguments of `Normalizer.from_pretrained`; ``fast_paths``,
     those of `FastPaths`; ``engine``, those of `EngineSettings.from_args`, if there are any;
-    ``hashing``, those of `Routing.block_hashes`; and ``core``, if the process is bound to a core.
+    and ``hashing``, those of `Routing.block_hashes`.
     """
-    imported = rss_bytes()
     setup = json.loads(sys.stdin.readline())
-    if "core" in setup and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {setup["core"]})  # it also binds threads that are started later
-    started = time.perf_counter()
-    answering = Answering(partial(_load, setup), setup["hashing"])
-    startup = {
-        "import_seconds": import_seconds,
-        "load_seconds": time.perf_counter() - started,
-        "encoder": answering.counters()["encoder"],  # waits for the encoder
-        "ready_seconds": time.perf_counter() - started,
-        "rss_imported_bytes": imported,
-        "rss_loaded_bytes": rss_bytes(),
-    }
-    _say(startup)
+    answering = Answering(_load(setup), setup["hashing"])
+    _say("ready")
     for line in sys.stdin:
         command, *arguments = json.loads(line)
         _say(getattr(answering, command)(*arguments))
@@ -62,30 +47,12 @@ def _load(setup: Mapping[str, Any]) -> mmroute.Normalizer:
 class Answering:
     """A loaded model. Its methods are the commands, whose arguments and results are JSON."""
 
-    def __init__(self, load: Callable[[], mmroute.Normalizer], hashing: Mapping[str, Any]) -> None:
-        self._load = load
+    def __init__(self, normalizer: mmroute.Normalizer, hashing: Mapping[str, Any]) -> None:
         self._hashing = hashing
-        self._normalizer = load()
+        self._normalizer = normalizer
+        normalizer.stats()  # waits for the encoder
         self._watch = Stopwatch()
         self._watched = replace(self._normalizer, watch=self._watch)
-        self._prepared: list[dict[str, Any]] = []
-
-    def load_again(self) -> int:
-        """Resident memory with the model loaded a second time, in bytes."""
-        again = self._load()
-        again.stats()
-        return rss_bytes()
-
-    def counters(self) -> dict[str, Any]:
-        """The encoder, the reason for its choice, and the counters of the caches."""
-        stats = self._normalizer.stats()
-        encoder = stats.encoder
-        return {
-            "encoder": encoder.engine if encoder else "",
-            "why": encoder.why if encoder else "",
-            "texts": encoder.reuse if encoder else None,
-            "hashes": stats.hashes,
-        }
 
     def answer(self, request: Mapping[str, Any], watched: bool) -> dict[str, Any]:
         """Answer a request, and time it."""
@@ -116,23 +83,6 @@ class Answering:
         measured["hashes"] = xxhash.xxh3_128_hexdigest(b"".join(hashes))
         return measured
 
-    def prepare(
-        self, untimed: Sequence[Mapping[str, Any]], requests: Sequence[Mapping[str, Any]]
-    ) -> None:
-        """Answer the untimed requests, and keep the others for `answer_prepared`."""
-        for request in untimed:
-            self._normalizer.normalize(**_fields(request))
-        self._prepared = list(map(_fields, requests))
-        self.quiet()
-
-    def answer_prepared(self) -> tuple[float, list[str]]:
-        """Answer all prepared requests; the seconds that took, and the digests of the answers."""
-        normalize = self._normalizer.normalize
-        started = time.perf_counter()
-        # Computing digests takes less time than allocating memory for all answers.
-        digests = [_digest(normalize(**request)) for request in self._prepared]
-        return time.perf_counter() - started, digests
-
     def quiet(self) -> None:
         """Keep the garbage collector from scanning the objects that exist now."""
         gc.collect()
@@ -154,18 +104,6 @@ def _digest(routing: mmroute.Routing) -> str:
     """A digest of an answer, so that answers can be compared without being kept."""
     placeholders = str([(each.offset, each.length) for each in routing.placeholders])
     return xxhash.xxh3_128_hexdigest(routing.token_ids.tobytes() + placeholders.encode())
-
-
-def rss_bytes() -> int:
-    """Resident memory of this process in bytes; its peak if the system has no better figure."""
-    import resource  # missing on Windows
-
-    gc.collect()
-    statm = Path("/proc/self/statm")
-    if statm.exists():
-        return int(statm.read_text(encoding="ascii").split()[1]) * resource.getpagesize()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def _say(value: object) -> None:

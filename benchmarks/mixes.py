@@ -9,28 +9,12 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Final
 
-from mmroute.errors import InexactError
-from mmroute.lab.bench.words import english, unseen
+from benchmarks.words import english, unseen
+from mmroute.lab.bench import read_requests
 from mmroute.normalizer import Normalizer
 from mmroute.requests.items import ImageSize
-from mmroute.requests.lines import json_object, numbered, request_of
 
 _WORDS_OF_A_MESSAGE: Final = 188  # 1,000 characters
-
-
-@dataclass(frozen=True, slots=True)
-class Inexact:
-    """A request that is not timed, because it has no answer.
-
-    Attributes:
-        where: the request's id, or its line or number.
-        reason: the reason; see `mmroute.Reason`.
-        message: the message, which says what was found and what to do.
-    """
-
-    where: str
-    reason: str
-    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +26,12 @@ class Mix:
         says: a description of a request.
         request: returns the request of a number, from 0; those of a built-in mix all differ.
         before: returns the requests that are answered first and not timed.
-        distinct: the number of different requests; None if it is unlimited.
-        inexact: the requests that were left out.
     """
 
     name: str
     says: str
     request: Callable[[int], Mapping[str, Any]]
     before: Callable[[], Sequence[Mapping[str, Any]]] = tuple
-    distinct: int | None = None
-    inexact: tuple[Inexact, ...] = ()
 
 
 def chat_request(
@@ -126,24 +106,7 @@ MIXES: Final[Mapping[str, Mix]] = {
 
 
 def read_mix(path: Path, reference: Normalizer) -> Mix:
-    """The requests of a file as ``mmroute tokens`` reads it, one in a line."""
-    requests: list[Mapping[str, Any]] = []
-    inexact: list[Inexact] = []
-    for number, line in numbered(path.read_bytes().splitlines()):
-        where = f"line {number}"
-        try:
-            value = json_object(line)
-            where = str(value.get("id") or where)
-            request = request_of(value)
-            _ = reference.answer(request).token_ids  # an inexact routing has none
-        except InexactError as error:
-            inexact.append(Inexact(where, error.reason, str(error)))
-        else:
-            requests.append(request._asdict())
-    return Mix(
-        path.name,
-        f"{len(requests)} requests of a file",
-        lambda number: requests[number % len(requests)],
-        distinct=len(requests),
-        inexact=tuple(inexact),
-    )
+    """The requests of a file that have an exact answer, one in a line."""
+    requests = [request._asdict() for request in read_requests(path, reference)[0]]
+    says = f"{len(requests)} requests of a file"
+    return Mix(path.name, says, lambda number: requests[number % len(requests)])

@@ -1,0 +1,169 @@
+"""Measures what the requests of a file cost a loaded model, in this process."""
+
+from __future__ import annotations
+
+import gc
+import os
+import platform
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from mmroute.answering.routing import Routing
+from mmroute.answering.stages import Stage, Stopwatch
+from mmroute.errors import InexactError, MmrouteError, Reason
+from mmroute.hashing import BlockHashes
+from mmroute.normalizer import Normalizer
+from mmroute.requests.lines import json_object, numbered, request_of
+from mmroute.requests.request import Request
+
+_PERCENTILES: Final = (50, 95, 99)
+_WHOLE: Final = "whole request"
+_HASH: Final = f"+ {Stage.HASH}"
+_WARM_UP: Final = ("a b c", "1 2 3")  # what a model does only for its first prompts
+
+
+@dataclass(frozen=True, slots=True)
+class Inexact:
+    """A request that is not timed, because it has no answer.
+
+    Attributes:
+        where: the request's id, or its line.
+        reason: the reason; see `mmroute.Reason`.
+        message: the message, which says what was found and what to do.
+    """
+
+    where: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """Every request of the file, answered once.
+
+    Attributes:
+        per_second: the requests that one core answers in a second, with their block hashes.
+        microseconds: the percentiles of each stage and of the whole request, by their names.
+        unhashed: the number of requests without block hashes, by reason.
+    """
+
+    per_second: float
+    microseconds: Mapping[str, Mapping[str, float]]
+    unhashed: Mapping[str, int]
+
+
+def read_requests(path: Path, reference: Normalizer) -> tuple[list[Request], list[Inexact]]:
+    """The requests of a file that have an exact answer, and the others."""
+    requests: list[Request] = []
+    inexact: list[Inexact] = []
+    for number, line in numbered(path.read_bytes().splitlines()):
+        where = f"line {number}"
+        try:
+            value = json_object(line)
+            where = str(value.get("id") or where)
+            request = request_of(value)
+            _ = reference.answer(request).token_ids  # an inexact routing has none
+        except InexactError as error:
+            inexact.append(Inexact(where, error.reason, str(error)))
+        else:
+            requests.append(request)
+    return requests, inexact
+
+
+def measure(
+    normalizer: Normalizer,
+    reference: Normalizer,
+    requests: Sequence[Request],
+    hashes_of: Callable[[Routing], BlockHashes],
+    *,
+    repeat: int,
+) -> Iterator[Pass]:
+    """Answer all requests `repeat` times; the first time they are new to the caches.
+
+    Each answer of the first pass is compared with that of `reference`, which has no fast paths.
+    """
+    watch = Stopwatch()
+    watched = replace(normalizer, watch=watch)
+    for prompt in _WARM_UP:
+        watched.normalize(prompt=prompt)
+    for number in range(repeat):
+        times: dict[str, list[int]] = {}
+        unhashed: Counter[str] = Counter()
+        answers = []
+        gc.collect()
+        spent = time.process_time_ns()
+        for request in requests:
+            watch.start()
+            started = time.perf_counter_ns()
+            routing = watched.answer(request)
+            answered = time.perf_counter_ns()
+            try:
+                hashes_of(routing)
+                times.setdefault(_HASH, []).append(time.perf_counter_ns() - answered)
+            except MmrouteError as error:  # for example of images without identities
+                unhashed[error.reason] += 1
+            times.setdefault(_WHOLE, []).append(answered - started)
+            for stage, nanoseconds in watch.spent().items():
+                if stage is not Stage.HASH:
+                    times.setdefault(stage.value, []).append(nanoseconds)
+            if not number:
+                answers.append(routing)
+        spent = time.process_time_ns() - spent
+        _check(reference, requests, answers)
+        names = [name for name in (*Stage, _WHOLE, _HASH) if name in times]
+        microseconds = {str(name): _percentiles(times[name]) for name in names}
+        yield Pass(len(requests) / spent * 1e9, microseconds, dict(unhashed))
+
+
+def _check(reference: Normalizer, requests: Sequence[Request], answers: Sequence[Routing]) -> None:
+    for request, answer in zip(requests, answers, strict=False):
+        right = reference.answer(request)
+        same = answer.exact and np.array_equal(answer.token_ids, right.token_ids)
+        if not same or answer.placeholders != right.placeholders:
+            raise MmrouteError(
+                Reason.SELF_CHECK_FAILED,
+                "an answer differs from that of the reference without fast paths; nothing is "
+                "reported",
+            )
+
+
+def _percentiles(nanoseconds: Sequence[int]) -> dict[str, float]:
+    found = np.percentile(np.asarray(nanoseconds) / 1000, _PERCENTILES).round(2).tolist()
+    return {f"p{p}": each for p, each in zip(_PERCENTILES, found, strict=True)}
+
+
+def rss_bytes() -> int:
+    """Resident memory of this process in bytes; its peak if the system has no better figure."""
+    import resource  # missing on Windows
+
+    gc.collect()
+    statm = Path("/proc/self/statm")
+    if statm.exists():
+        return int(statm.read_text(encoding="ascii").split()[1]) * resource.getpagesize()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def machine() -> dict[str, Any]:
+    """The processor, its load, and Python."""
+    processor = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "model name":
+                processor = value.strip()
+                break
+    load = os.getloadavg() if hasattr(os, "getloadavg") else ()
+    return {
+        "processor": processor,
+        "load_average": [round(value, 2) for value in load],
+        "python": platform.python_version(),
+    }
