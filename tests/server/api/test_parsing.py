@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 from chat_requests import CHAT, COMPLETION, HI, MESSAGES, RESPONSES
 from media_files import png_url
-from server_helpers import serving
+from server_helpers import error_of, serving
 from starlette.testclient import TestClient
 
 from mmroute import (
@@ -109,6 +109,22 @@ def test_what_asks_for_scores_of_the_prompt_reads_no_cache(
         normalizer = Normalizer.from_pretrained(small_model(MODEL))
         request = from_openai(body)._replace(truncate_prompt_tokens=None)
         assert normalizer.answer(request).reads_cache is reads
+
+
+def test_a_text_is_not_cut_where_it_is_another_beside_special_tokens(
+    client: TestClient, small_model: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a tokenizer that merges the first letter with what it adds before."""
+    tokenizer = type(Normalizer.from_pretrained(small_model(MODEL)).model.tokenizer)
+    encode = tokenizer.encode
+
+    def merging(self: Any, text: str, *, add_special_tokens: bool) -> Any:
+        ids = encode(self, text, add_special_tokens=add_special_tokens)
+        return ids[:1] if add_special_tokens and text == "a" else ids
+
+    monkeypatch.setattr(tokenizer, "encode", merging)
+    answer = client.post(COMPLETION, json={"prompt": "Hi there", "truncate_prompt_tokens": 2})
+    assert error_of(answer) == (422, "InexactRouting", "unsupported_field")
 
 
 def test_a_beam_search_reads_the_cache() -> None:

@@ -56,16 +56,16 @@ def truncated_text(
         return routing
     if rust:
         return _with_ids(routing, truncated_ids(request, ids, loaded.max_model_len))
-    before, after = _added(loaded.model.tokenizer) if special_tokens else (0, 0)
-    kept = limit - before
+    added = _added(loaded.model.tokenizer) if special_tokens else (0, 0)
     known = loaded.model.tokenizer.offsets("a", add_special_tokens=False) is not None
     side_or_offsets = request.truncation_side is not None or request.return_token_offsets
-    if side_or_offsets or routing.placeholders or kept < after or not known:
+    if side_or_offsets or routing.placeholders or not known or added is None or sum(added) > limit:
         raise unsupported_field(
             f"truncate_prompt_tokens would shorten this prompt of {len(ids)} tokens, which is "
             "not covered with truncation_side, token offsets or items, or for this tokenizer",
         )
-    return _with_ids(routing, np.concatenate([ids[:before], ids[len(ids) - kept :]]))
+    before = added[0]
+    return _with_ids(routing, np.concatenate([ids[:before], ids[len(ids) - limit + before :]]))
 
 
 def _with_ids(routing: Routing, ids: TokenIds) -> Routing:
@@ -92,9 +92,10 @@ def _limit(length: int, max_model_len: int) -> int:
     return length
 
 
-def _added(tokenizer: Tokenizer) -> tuple[int, int]:
-    """The number of tokens that the tokenizer adds before and after a text."""
+def _added(tokenizer: Tokenizer) -> tuple[int, int] | None:
+    """The number of tokens that are added before and after a text; None if it is then another."""
     plain = tokenizer.encode("a", add_special_tokens=False).tolist()
     whole = tokenizer.encode("a", add_special_tokens=True).tolist()
-    starts = [i for i in range(len(whole)) if whole[i : i + len(plain)] == plain]
-    return starts[0], len(whole) - starts[0] - len(plain)
+    more = len(whole) - len(plain)
+    starts = [i for i in range(more + 1) if whole[i : i + len(plain)] == plain]
+    return (starts[0], more - starts[0]) if starts else None
