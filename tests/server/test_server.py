@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -110,13 +111,17 @@ def test_metadata_is_sent_in_place_of_tensors(small_model: Callable[[str], Path]
 
 def test_sampling_has_the_defaults_of_the_model(changed_model: Callable[..., Path]) -> None:
     def change(files: Files) -> None:
-        files["generation_config.json"] = {"repetition_penalty": 1.05, "temperature": 0.000001}
+        files["generation_config.json"] = {
+            "repetition_penalty": 1.05, "temperature": 0.000001,
+            "top_k": math.inf, "top_p": math.nan,
+        }  # fmt: skip
 
     source = ModelSource(str(changed_model("small-qwen2.5-vl", change)), ("a",))
     with serving([source]) as client:
         sampling = client.post(CHAT, json={"messages": HI}).json()["sampling_params"]
     # The lower bound of temperatures is vLLM's.
     assert (sampling["repetition_penalty"], sampling["temperature"]) == (1.05, 0.01)
+    assert ("top_k" in sampling, sampling["top_p"]) == (False, 1.0)  # no number is none
 
 
 @pytest.mark.parametrize("algorithm", ["sha256", "sha256_cbor"])
