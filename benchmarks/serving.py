@@ -11,8 +11,8 @@ the one of a `Normalizer`. MODEL_DIR is a directory of any family with images.
 With `--beside` the server of another source tree gets the same requests, in short turns over kept
 connections. What is told then is the processor time of each server process for a request.
 
-With `--replacements` a server of two processes replaces its model by the same one again and again.
-What is told then is the memory of all its processes together, and what the second one adds.
+With `--replacements` a server replaces its model by the same one again and again. What is told then
+is its memory.
 """
 
 from __future__ import annotations
@@ -143,35 +143,23 @@ def _print_beside(model: str, tree: Path, rounds: int) -> None:
 
 def _print_replacements(model: str, replacements: int) -> None:
     print(machine())
-    with _mmroute(f"a={model}", _TREE, "--processes", "2", "--admin-key", "k") as (port, process):
+    headers = {"Authorization": "Bearer k", "Content-Type": "application/json"}
+    with _mmroute(f"a={model}", _TREE, "--admin-key", "k") as (port, process):
+
+        def admin(method: str, body: bytes | None = None) -> dict[str, object]:
+            with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port)) as connection:
+                connection.request(method, "/admin/models/a", body, headers)
+                answer = connection.getresponse()
+                assert answer.status in (http.HTTPStatus.OK, http.HTTPStatus.ACCEPTED)
+                found: dict[str, object] = json.load(answer)
+                return found
+
         for number in range(replacements + 1):
             run_load([port], Plan(_request, 500, _CONNECTIONS))
-            shared, own = zip(*map(_mebibytes, _family(process.pid)), strict=True)
-            print(
-                f"after {number} replacements: {sum(shared):.0f} MiB, of which {min(own[1:]):.0f} "
-                "MiB are of one process alone that answers"
-            )
-            before = set(_family(process.pid)[1:])
-            body = json.dumps({"model": model}).encode()
-            headers = {"Authorization": "Bearer k", "Content-Type": "application/json"}
-            with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port)) as connection:
-                connection.request("PUT", "/admin/models/a", body, headers)
-                assert connection.getresponse().status == http.HTTPStatus.ACCEPTED
-            while before & set(_family(process.pid)):
+            print(f"after {number} replacements: {_resident(process.pid) / 2**20:.0f} MiB")
+            admin("PUT", json.dumps({"model": model}).encode())
+            while "replacement" in admin("GET"):
                 time.sleep(0.1)
-
-
-def _family(pid: int) -> list[int]:
-    """A process and those that it has started."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
-    return [pid, *map(int, children.split())]
-
-
-def _mebibytes(pid: int) -> tuple[float, float]:
-    """The memory of a process: its share of all that it uses, and what is its alone."""
-    lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines()[1:]
-    kib = {name: int(rest.split()[0]) for name, _, rest in (each.partition(":") for each in lines)}
-    return kib["Pss"] / 1024, (kib["Private_Dirty"] + kib["Private_Clean"]) / 1024
 
 
 async def _in_turns(servers: Sequence[_Server], rounds: int) -> list[tuple[int, int]]:

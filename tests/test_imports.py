@@ -24,7 +24,8 @@ RARELY_NEEDED: Final = {
     "transformers", "torch", "mistral_common", "PIL", "huggingface_hub", "httpcore", "ssl",
 }  # fmt: skip
 OF_EXTRAS: Final = {
-    "grpc", "google.protobuf", "httptools", "mmroute.server", "orjson", "prometheus_client", "zmq",
+    "grpc", "google.protobuf", "httptools", "mmroute.server", "orjson", "prometheus_client",
+    "uvicorn", "zmq",
 }  # fmt: skip
 
 
@@ -121,7 +122,7 @@ def test_the_front_of_the_server_knows_no_models_and_no_api() -> None:
         imported for module, imported in imports() if module.startswith("mmroute.server.front.")
     }
     assert not [name for name in found if name.startswith("mmroute.server.api")]
-    rooms = ("models", "loading", "shared_models", "supervisor")
+    rooms = ("models", "loading", "service")
     assert found.isdisjoint(f"mmroute.server.{room}" for room in rooms)
 
 

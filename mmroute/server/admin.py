@@ -48,9 +48,6 @@ class AdminRoutes:
     def __init__(self, models: Models, endpoints: Endpoints) -> None:
         self._models = models
 
-        def remove(name: str) -> Entry:
-            return models.change(Change("remove", name))
-
         add = endpoints.of(functools.partial(self._read, self._add))
         replace = endpoints.of(functools.partial(self._read, self._replace))
         self._all = {
@@ -62,7 +59,7 @@ class AdminRoutes:
         self._one = {
             **readable(Route(_ONE_MODEL, functools.partial(self._of_one, models.entry))),
             "PUT": Route(_ONE_MODEL, replace, takes_body=True),
-            "DELETE": Route(_ONE_MODEL, functools.partial(self._of_one, remove)),
+            "DELETE": Route(_ONE_MODEL, functools.partial(self._of_one, self._remove)),
         }
 
     def methods(self, path: str) -> Mapping[str, Route] | None:
@@ -113,9 +110,12 @@ class AdminRoutes:
         entry = self._changed(Change("replace", name, source))
         return json_response(_shown(entry), HTTPStatus.ACCEPTED)
 
+    def _remove(self, name: str) -> Entry:
+        return self._models.apply(Change("remove", name))
+
     def _changed(self, change: Change) -> Entry:
         try:
-            return self._models.change(change)
+            return self._models.apply(change)
         except NameTakenError as error:
             taken = ApiError(HTTPStatus.CONFLICT, "ConflictError", str(error), param="names")
             raise taken from None

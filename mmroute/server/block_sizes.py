@@ -14,7 +14,7 @@ from mmroute.kv_events import BlockStored, Received, Subscriber
 from mmroute.kv_events.groups import Group, enter_group, hash_size
 from mmroute.server.api_errors import ApiError
 from mmroute.server.entry import Entry
-from mmroute.server.models import Change, Models
+from mmroute.server.models import Models
 
 _LOG: Final = logging.getLogger(__name__)
 _TICK: Final = 0.25  # seconds after which a thread checks whether it is to end
@@ -75,9 +75,10 @@ def _hear(
 
 def _enter(models: Models, name: str, size: int) -> None:
     try:
-        entry = models.change(Change("block_size", name, block_size=size))
+        entry = models.entry(name)
     except ApiError:  # the model was removed
         return
+    entry.tell_block_size(size)
     fields = {"model": name, "endpoint": entry.source.events, "told": size}
     if entry.block_size_matches is False:
         text = (

@@ -24,10 +24,6 @@ class ModelStatus(StrEnum):
     FAILED = "failed"
 
 
-class FailedElsewhereError(Exception):
-    """Another process could not load a model; the message is its error."""
-
-
 class Entry:
     """A served model, and the state of its loading.
 
@@ -41,8 +37,8 @@ class Entry:
         api: the routes of the engine, and how their bodies are read and answered.
         told_block_size: the number of tokens under one hash, as the engine's KV events tell it;
             None before the first event.
-        publishers: the number of publishers of KV events that this process is connected to; None
-            where it follows none for the model.
+        publishers: the number of publishers of KV events that are connected; None for a model
+            without events.
     """
 
     def __init__(self, source: ModelSource) -> None:
@@ -124,9 +120,6 @@ class Entry:
         loading.set_exception(error)
 
     def _fail(self, error: BaseException) -> None:
-        if isinstance(error, FailedElsewhereError):  # the other process has logged it
-            self.error = str(error)
-            return
         unexpected = None if isinstance(error, MmrouteError) else error
         kind = error.reason if isinstance(error, MmrouteError) else type(error).__name__
         self.error = f"{kind}: {error}"

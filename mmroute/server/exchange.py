@@ -38,7 +38,7 @@ class Route:
 
 
 def readable(route: Route) -> dict[str, Route]:
-    """A route for GET and for HEAD. The front leaves the body out of an answer to HEAD."""
+    """A route for GET and for HEAD. The application leaves the body out of an answer to HEAD."""
     return {"GET": route, "HEAD": route}
 
 
@@ -48,10 +48,11 @@ class Exchange:
     Attributes:
         began: the time of the performance counter when the head was complete.
         client_id: the client's ID of the request; empty if it sent none.
+        complete: whether all of the body has arrived.
         entry: the fields of the request's log line.
     """
 
-    __slots__ = ("_body", "began", "client_id", "entry", "head", "reservation", "route")
+    __slots__ = ("_body", "began", "client_id", "complete", "entry", "head", "reservation", "route")
 
     def __init__(self, head: Head, route: Route, reservation: Reservation, client_id: str) -> None:
         self.head = head
@@ -59,6 +60,7 @@ class Exchange:
         self.reservation = reservation
         self.began = time.perf_counter()
         self.client_id = client_id
+        self.complete = False
         self.entry = LogEntry(client_id)
         self._body: bytes | io.BytesIO = b""
 

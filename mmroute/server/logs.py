@@ -73,10 +73,10 @@ class JsonLines(logging.Formatter):
 
 
 def configure(level: str) -> None:
-    """Write the log lines of mmroute and of the event loop, and warnings, to standard error."""
+    """Write the log lines of mmroute, uvicorn and the event loop, and warnings, as JSON."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
-    for name in ("mmroute", "asyncio"):
+    for name in ("mmroute", "asyncio", "uvicorn"):
         logger = logging.getLogger(name)
         logger.handlers = [handler]
         logger.setLevel(level.upper())

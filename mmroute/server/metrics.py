@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import platform
-from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from prometheus_client import (
@@ -19,7 +17,6 @@ from prometheus_client import (
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
-    HistogramMetricFamily,
     Metric,
 )
 from prometheus_client.registry import Collector
@@ -29,7 +26,6 @@ from mmroute.engines.running import RunningEngine
 from mmroute.health.tested_versions import version_of
 from mmroute.requests.items import Modality
 from mmroute.reuse.fast_paths import CacheStats
-from mmroute.server.front.merged_metrics import SharedPages
 from mmroute.server.models import Models
 
 _SECONDS: Final = (
@@ -45,14 +41,9 @@ _TOKENS: Final = (16, 64, 256, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 1310
 
 
 class Metrics:
-    """All metrics of one server.
-
-    Attributes:
-        pages: the metrics pages of all processes; None for a single process.
-    """
+    """All metrics of one server."""
 
     def __init__(self, models: Models) -> None:
-        self.pages: SharedPages | None = None
         self._registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         registry.register(_OfModels(models))
@@ -61,17 +52,17 @@ class Metrics:
             registry=registry,
         )  # fmt: skip
         build.labels(version_of("mmroute"), platform.python_version()).set(1)
-        self._seconds = _Histogram(
+        self._seconds = Histogram(
             "mmroute_request_duration_seconds",
             "From the end of a request's head to the last byte of its answer",
             ["route", "status"], buckets=_SECONDS, registry=registry,
         )  # fmt: skip
-        self._stages = _Histogram(
+        self._stages = Histogram(
             "mmroute_stage_duration_seconds",
             "Stages of a request that was answered; one request of 16 is timed",
             ["model", "stage"], buckets=_STAGE_SECONDS, registry=registry,
         )  # fmt: skip
-        self._routings = _Counter(
+        self._routings = Counter(
             "mmroute_routings",
             "Requests by outcome: exact, inexact (422), refused (as the engine refuses it), "
             "fallback, text_prefix or unavailable; and by the reason, or the error's type",
@@ -93,15 +84,15 @@ class Metrics:
             "Requests that were refused, by the limit that was reached",
             ["limit"], registry=registry,
         )  # fmt: skip
-        self._tokens = _Histogram(
+        self._tokens = Histogram(
             "mmroute_prompt_tokens", "Token IDs of the prompts of a request",
             ["model"], buckets=_TOKENS, registry=registry,
         )  # fmt: skip
-        self._item_tokens = _Histogram(
+        self._item_tokens = Histogram(
             "mmroute_item_tokens", "Tokens of the items of a modality in a request with any",
             ["model", "modality"], buckets=_TOKENS, registry=registry,
         )  # fmt: skip
-        self._items = _Counter(
+        self._items = Counter(
             "mmroute_items", "Images, videos and audio", ["model", "modality"], registry=registry
         )
         self.in_flight = Gauge(
@@ -121,25 +112,17 @@ class Metrics:
         )  # fmt: skip
         self.lag = Histogram(
             "mmroute_event_loop_lag_seconds",
-            "Delay of the event loop's timer, which is due four times a second",
+            "Delay of the event loop's timer, which is due ten times a second",
             buckets=_SECONDS, registry=registry,
         )  # fmt: skip
 
     def page(self) -> bytes:
-        """The text of ``/metrics``, with the metrics of all processes."""
-        if self.pages is None:
-            return generate_latest(self._registry)
-        self.publish()
-        return self.pages.merged()
-
-    def publish(self) -> None:
-        """Write the metrics of this process for the other processes."""
-        if self.pages is not None:
-            self.pages.publish(generate_latest(self._registry))
+        """The text of ``/metrics``."""
+        return generate_latest(self._registry)
 
     def request(self, route: str, status: int, seconds: float) -> None:
         """Count a request of any outcome."""
-        self._seconds.observe((route, status), seconds)
+        self._seconds.labels(route, status).observe(seconds)
 
     def answered(
         self,
@@ -149,17 +132,17 @@ class Metrics:
         stages: Mapping[Stage, int],
     ) -> None:
         """Count an exact answer."""
-        self._routings.add((model, "exact", ""))
-        self._tokens.observe((model,), tokens)
+        self._routings.labels(model, "exact", "").inc()
+        self._tokens.labels(model).observe(tokens)
         for stage, nanoseconds in stages.items():
-            self._stages.observe((model, stage), nanoseconds * _NANO)
+            self._stages.labels(model, stage).observe(nanoseconds * _NANO)
         for modality, (count, item_tokens) in items.items():
-            self._items.add((model, modality), count)
-            self._item_tokens.observe((model, modality), item_tokens)
+            self._items.labels(model, modality).inc(count)
+            self._item_tokens.labels(model, modality).observe(item_tokens)
 
     def inexact(self, model: str | None, outcome: str, reason: str) -> None:
         """Count a request without an exact answer."""
-        self._routings.add((model or "", outcome, reason))
+        self._routings.labels(model or "", outcome, reason).inc()
 
     def fallback(self, reason: str, status: str) -> None:
         """Count a response of the fallback."""
@@ -174,66 +157,6 @@ class Metrics:
     def rejected(self, limit: str) -> None:
         """Count a request that was refused because of a limit."""
         self._rejected.labels(limit).inc()
-
-
-class _Counter(Collector):
-    """A counter for use in the event loop. The library's takes five times as long."""
-
-    def __init__(
-        self, name: str, documentation: str, labels: Sequence[str], *, registry: CollectorRegistry
-    ) -> None:
-        self._name = name
-        self._documentation = documentation
-        self._labels = labels
-        self._counts: dict[tuple[str, ...], int] = {}
-        registry.register(self)
-
-    def add(self, labels: tuple[str, ...], count: int = 1) -> None:
-        """Count something, or several."""
-        self._counts[labels] = self._counts.get(labels, 0) + count
-
-    def collect(self) -> Iterator[Metric]:
-        family = CounterMetricFamily(self._name, self._documentation, labels=self._labels)
-        for labels, count in self._counts.items():
-            family.add_metric(labels, count)
-        yield family
-
-
-class _Histogram(Collector):
-    """A histogram for use in the event loop. The library's takes five times as long for a value."""
-
-    def __init__(
-        self,
-        name: str,
-        documentation: str,
-        labels: Sequence[str],
-        *,
-        buckets: Sequence[float],
-        registry: CollectorRegistry,
-    ) -> None:
-        self._name = name
-        self._documentation = documentation
-        self._labels = labels
-        self._bounds = buckets
-        self._counts: dict[tuple[object, ...], list[float]] = {}  # and the sum of all values
-        registry.register(self)
-
-    def observe(self, labels: tuple[object, ...], value: float) -> None:
-        """Count a value."""
-        try:
-            counts = self._counts[labels]
-        except KeyError:
-            counts = self._counts[labels] = [0] * (len(self._bounds) + 2)
-        counts[bisect_left(self._bounds, value)] += 1
-        counts[-1] += value
-
-    def collect(self) -> Iterator[Metric]:
-        family = HistogramMetricFamily(self._name, self._documentation, labels=self._labels)
-        bounds = [*(repr(float(bound)) for bound in self._bounds), "+Inf"]
-        for labels, (*counts, total) in self._counts.items():
-            up_to = zip(bounds, itertools.accumulate(counts), strict=True)
-            family.add_metric(list(map(str, labels)), list(up_to), total)
-        yield family
 
 
 class _OfModels(Collector):

@@ -9,7 +9,7 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -22,7 +22,7 @@ from mmroute.net.links import ImageLinks
 from mmroute.reuse.fast_paths import FastPaths
 from mmroute.server.api import ApiOptions, Call, Schema, ServedModel, default_api, read
 from mmroute.server.api_errors import ApiError
-from mmroute.server.entry import Entry, FailedElsewhereError, ModelStatus
+from mmroute.server.entry import Entry, ModelStatus
 from mmroute.server.loading import ModelSource, load
 
 _LOG: Final = logging.getLogger(__name__)
@@ -31,20 +31,17 @@ _LOADING_AT_A_TIME: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of the models of a server, which its processes send to each other.
+    """A change of the models of a server.
 
     Attributes:
-        kind: the kind of change. `failed` means that another process could not load a model, and
-            `block_size` that the KV events of a model's engine tell `block_size`.
-        name: the name of the model that exists already; for `failed`, the error.
+        kind: the kind of change.
+        name: the name of the model that exists already.
         source: the source of the new model; None if there is none.
-        block_size: the number of tokens under one hash; None for other changes.
     """
 
-    kind: Literal["add", "replace", "remove", "failed", "block_size"]
+    kind: Literal["add", "replace", "remove"]
     name: str = ""
     source: ModelSource | None = None
-    block_size: int | None = None
 
 
 class NameTakenError(ValueError):
@@ -64,9 +61,6 @@ class Models:
     Attributes:
         created: the time at which this object was made, in seconds since 1970.
         backend_name: the name of the engine that is matched, as the operator wrote it.
-        tell: a function to call with each change, for the other processes; None for no others.
-        loads: whether this process loads models. If not, another process loads them, and replaces
-            this one by a process that has them.
         files: the cache of images in data URLs, which all models share.
         watch: the stopwatch for the stages of requests.
 
@@ -86,7 +80,7 @@ class Models:
         self._lock = threading.Lock()
         self._by_name: dict[str, Entry] = {}
         self._by_files: dict[tuple[object, ...], Future[ServedModel]] = {}
-        self._pool = _pool()
+        self._pool = ThreadPoolExecutor(_LOADING_AT_A_TIME, thread_name_prefix="mmroute-load")
         self._strict: Final[set[bool]] = set()
         self._first = [self._enter(source) for source in dict.fromkeys(sources)]
         if not self._first:
@@ -95,8 +89,6 @@ class Models:
         self._settings: Final = sources[0].engine_settings
         self._default = sources[0].names[0]
         self.created: Final = int(time.time())
-        self.tell: Callable[[Change], object] | None = None
-        self.loads = True
         self.files: Final = KnownFiles((fast_paths or FastPaths()).image_cache_bytes)
         self.watch: Final = Stopwatch()
 
@@ -127,44 +119,21 @@ class Models:
                 self._begin(entry)
         return first
 
-    def change(self, change: Change) -> Entry:
-        """Make a change, and tell the other processes.
-
-        Raises:
-            ApiError: as for `apply`.
-            NameTakenError: as for `apply`.
-        """
-        entry = self.apply(change)
-        if self.tell is not None:
-            self.tell(change)
-        return entry
-
     def apply(self, change: Change) -> Entry:
-        """Make a change in this process only.
+        """Make a change.
 
         Returns:
-            The model that was added, removed or changed, or is about to be replaced.
+            The model that was added or removed, or is about to be replaced.
 
         Raises:
             ApiError: 404: there is no model of this name.
             NameTakenError: another model has one of the new model's names.
         """
-        if change.block_size is not None:
-            entry = self.entry(change.name)
-            entry.tell_block_size(change.block_size)
-            return entry
         if change.source is None:
             return self._remove(change.name)
         if change.kind == "replace":
             return self._replace(change.name, change.source)
-        if change.kind == "failed":
-            return self._fail(change.source, change.name)
         return self._add(change.source)
-
-    def renew(self) -> None:
-        """Replace threads and locks, which do not survive a fork."""
-        self._lock = threading.Lock()
-        self._pool = _pool()
 
     def _add(self, source: ModelSource) -> Entry:
         """Begin to load a model, unless the same model is there and has not failed."""
@@ -209,14 +178,6 @@ class Models:
             self._by_name = {**dict.fromkeys(new.source.served, new), **kept}
             self._drop_files(current.source)
             self._by_files[_files(new.source)] = new.files
-
-    def _fail(self, source: ModelSource, why: str) -> Entry:
-        """Note that another process could not load a model."""
-        everyone = [e for entry in self.entries() for e in (entry, entry.replacement) if e]
-        waiting = [e for e in everyone if e.source == source and not e.loading.done()]
-        for entry in waiting:
-            entry.files.set_exception(FailedElsewhereError(why))
-        return waiting[0] if waiting else Entry(source)
 
     def _remove(self, name: str) -> Entry:
         """Remove a model with all its names. Requests that are being answered are completed."""
@@ -296,11 +257,7 @@ class Models:
         )
 
     def warm(self) -> None:
-        """Answer requests by each model, because a thread or a process takes long for its first.
-
-        fastokens takes some 10 ms for the first text of a thread. A forked process copies the
-        1,000 pages of memory that its first request writes to.
-        """
+        """Answer requests by each model: fastokens takes 10 ms for the first text of a thread."""
         for entry in self.entries():
             if entry.loaded is None:
                 continue
@@ -345,8 +302,6 @@ class Models:
         entry.wait_for(loading)
 
     def _load(self, source: ModelSource) -> Future[ServedModel]:
-        if not self.loads:
-            return Future()
         return self._pool.submit(
             load, source, self._links, self._fast_paths, files=self.files, watch=self.watch
         )
@@ -358,15 +313,11 @@ def reclaim() -> None:
     A model is full of cycles, and a quiet server may collect no garbage for a long time. Without
     ``malloc_trim``, glibc keeps the memory in the arena of each thread that loaded a model.
     """
-    gc.unfreeze()  # what `load` froze, or the last fork
+    gc.unfreeze()  # what `load` froze
     gc.collect()
     if sys.platform == "linux":
         with contextlib.suppress(AttributeError):  # another C library
             ctypes.CDLL(None).malloc_trim(0)
-
-
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(_LOADING_AT_A_TIME, thread_name_prefix="mmroute-load")
 
 
 def _files(source: ModelSource) -> tuple[object, ...]:

@@ -15,7 +15,6 @@ from mmroute.server.entry import ModelStatus
 from mmroute.server.errors import query_parameters
 from mmroute.server.exchange import Exchange
 from mmroute.server.front.http import Response, json_response
-from mmroute.server.front.stopping import Drain
 from mmroute.server.metrics import Metrics
 from mmroute.server.models import Models
 from mmroute.server.openapi import openapi
@@ -30,14 +29,14 @@ class Pages:
         models: Models,
         settings: ServerSettings,
         metrics: Metrics,
-        drain: Drain,
         capacity: Capacity,
+        is_draining: Callable[[], bool],
     ) -> None:
         self._models = models
         self._settings = settings
         self._metrics = metrics
-        self._drain = drain
         self._capacity = capacity
+        self._is_draining = is_draining
         matched = models.backend.release
         self._version = {
             "version": matched.version,
@@ -72,15 +71,16 @@ class Pages:
         return json_response(openapi(self._settings))
 
     def _health(self, _: Exchange) -> Response:
-        return Response(200 if self._models.ready and not self._drain.begun else 503)
+        return Response(200 if self._models.ready and not self._is_draining() else 503)
 
     def _readiness(self, exchange: Exchange) -> Response:
         name = _model_name(exchange)
         entries = [self._models.entry(name)] if name else self._models.entries()
         ready = entries[0].loaded is not None if name else self._models.ready
         statuses = {entry.source.names[0]: entry.status.value for entry in entries}
-        status = 200 if ready and not self._drain.begun else 503
-        return json_response({"draining": self._drain.begun, "models": statuses}, status)
+        draining = self._is_draining()
+        status = 200 if ready and not draining else 503
+        return json_response({"draining": draining, "models": statuses}, status)
 
     def _tokenizer(self, exchange: Exchange) -> Response:
         return json_response(self._models.find(_model_name(exchange)).tokenizer_info)

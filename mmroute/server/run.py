@@ -6,31 +6,34 @@ import asyncio
 import contextlib
 import faulthandler
 import gc
-import importlib
 import logging
 import os
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+import time
+from collections.abc import Sequence
+from types import FrameType
+from typing import Any, Final, cast
+
+import uvicorn
 
 from mmroute.reuse.fast_paths import FastPaths
-from mmroute.server.api_errors import ApiError
-from mmroute.server.front.connections import Front
-from mmroute.server.front.listening import Listen, Listener, SocketFile, open_sockets
-from mmroute.server.front.stopping import EndLimit
+from mmroute.server.app import application
+from mmroute.server.front.connection import Connection, Door
+from mmroute.server.front.listening import Listen, SocketFile, open_sockets
 from mmroute.server.loading import ModelSource
-from mmroute.server.models import Change, Models, NameTakenError
+from mmroute.server.models import Models
 from mmroute.server.service import Service
 from mmroute.server.settings import ServerSettings
-from mmroute.server.shared_models import SharedModels
-from mmroute.server.supervisor import RETIRE, Member, heard, supervise
 
 _LOG: Final = logging.getLogger(__name__)
 _INTERRUPTED: Final = 130  # the exit status of every command after SIGINT
+_TICK: Final = 0.1  # seconds; uvicorn calls `on_tick` so often
 _LAST_REQUESTS: Final = 0.5  # seconds for the requests of connections that were accepted last
+_LAST_WORDS: Final = 5.0  # seconds after the limit of the end, until the process is killed
 _LAST_THREADS: Final = 0.1  # seconds for an idle thread to end
+_MICROSECONDS: Final = 1e-6
 # The number of new objects after which Python collects garbage. With the default, 700, parsing a
 # long body takes eight times as long, because the collector walks its objects again and again.
 _OBJECTS: Final = 10_000
@@ -52,40 +55,25 @@ def serve(
 
     If a thread is still at work in the end, this ends the process.
     """
-    models = Models(sources, links=settings.links, fast_paths=fast_paths)
-    server = Server(models, settings, listen)
+    server = Server(Models(sources, links=settings.links, fast_paths=fast_paths), settings, listen)
     try:
         sockets = open_sockets(listen)
     except OSError as error:
         return str(error)
     file = None if listen.uds is None else SocketFile(listen.uds)
-
-    def serve_as(member: Member) -> int:
-        one = Server(models, settings, listen, member)
-        one.serve(sockets, file)
-        return 1 if one.failure else 0
-
-    interrupted = False
+    gc.set_threshold(_OBJECTS, *_OLDER)
     try:
-        # Models that are added later are loaded by a process that answers no request.
-        if listen.processes > 1 or settings.admin_key is not None:
-            failure = supervise(SharedModels(models), sockets, listen, serve_as)
-        else:
-            server.serve(sockets, file)
-            failure, interrupted = server.failure, server.interrupted
-    except KeyboardInterrupt:
-        failure, interrupted = None, True
+        server.run(sockets)
     finally:
-        for opened in sockets:
-            opened.close()
+        faulthandler.cancel_dump_traceback_later()
         if file is not None:
             file.remove()
     if _threads_at_work():
         logging.shutdown()
-        os._exit(1 if failure else _INTERRUPTED if interrupted else 0)
-    if interrupted and failure is None:
+        os._exit(1 if server.failure else _INTERRUPTED if server.interrupted else 0)
+    if server.interrupted and server.failure is None:
         raise KeyboardInterrupt
-    return failure
+    return server.failure
 
 
 def check(sources: Sequence[ModelSource], settings: ServerSettings) -> None:
@@ -101,16 +89,7 @@ def _threads_at_work() -> bool:
     return any(thread.is_alive() for thread in others)
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """The factory of uvloop, if it is installed, because it costs less for each request."""
-    with contextlib.suppress(ModuleNotFoundError):
-        factory: Callable[[], asyncio.AbstractEventLoop]
-        factory = importlib.import_module("uvloop").new_event_loop
-        return factory
-    return None
-
-
-class Server:
+class Server(uvicorn.Server):
     """Serves requests in one process, and loses none when it stops.
 
     A request is lost if its connection is closed while the client writes, or if the connection
@@ -119,132 +98,138 @@ class Server:
     listening, and gives those a moment for their requests. Only idle connections are left.
 
     Attributes:
+        service: what answers.
         failure: the error that ended the server; None if there was none.
         interrupted: whether SIGINT ended the server.
     """
 
-    def __init__(
-        self, models: Models, settings: ServerSettings, listen: Listen, member: Member | None = None
-    ) -> None:
+    def __init__(self, models: Models, settings: ServerSettings, listen: Listen) -> None:
         self.failure: str | None = None
         self.interrupted = False
-        self._member = member
+        self.service = Service(models, settings, on_failure=self._fail)
         self._models = models
         self._listen = listen
-        self._service = Service(models, settings, on_failure=self._fail)
-        self._stopping = asyncio.Event()
-        self._grace = listen.grace
-        self._draining: asyncio.TimerHandle | None = None
+        self._drains = False
+        self._due = 0.0
+        metrics = self.service.metrics
+        self._door = Door(listen.limits, lambda: metrics.rejected("connections"))
+        watchdog = int(os.environ.get("WATCHDOG_USEC", "0")) * _MICROSECONDS
+        super().__init__(
+            uvicorn.Config(
+                application(self.service),
+                http=cast("Any", self._door.connection),
+                ws="none",
+                lifespan="on",
+                log_config=None,
+                log_level="warning",
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+                timeout_notify=int(watchdog / 2),
+                callback_notify=_tell_watchdog if watchdog else None,
+            )
+        )
+        metrics.connections.set_function(lambda: len(self.server_state.connections))
 
-    def serve(self, sockets: list[socket.socket], file: SocketFile | None) -> None:
-        """Serve connections at open sockets until a signal to stop."""
-        gc.set_threshold(_OBJECTS, *_OLDER)
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            alone = self._member is None
-            with self._signals(runner.get_loop()) if alone else contextlib.nullcontext():
-                runner.run(self._run(sockets, file))
+    def connection(self) -> Connection:
+        """The protocol of a new connection."""
+        of_server = {"server_state": self.server_state, "app_state": {}}
+        return self._door.connection(config=self.config, **of_server)
 
-    async def _run(self, sockets: list[socket.socket], file: SocketFile | None) -> None:
-        loop = asyncio.get_running_loop()
-        front = Front(self._service, self._listen.limits)
-        listener = Listener(sockets, front.connection, self._join(front))
+    # uvicorn calls these.
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._due = time.monotonic()
         # A Unix socket gets its path after it was opened under another one.
-        where = [self._listen.uds or _shown(opened) for opened in sockets]
+        where = [self._listen.uds or _shown(opened) for opened in sockets or ()]
         _LOG.info("listening", extra={"fields": {"addresses": where}})
-        first = self._member is None or self._member.share.slot == 0
-        await self._service.start(load=self._member is None, follow=first)
-        if self._member is not None:
-            self._member.tell(RETIRE)
-            if self._models.ready:
-                _LOG.info("ready")
-        await self._stopping.wait()
-        leaving = self._service.drain.leaving
-        if file is not None and not leaving:
-            file.remove()
-        listener.close()
-        if leaving:
-            # Answers close their connections; idle ones end as they always do.
-            self._stopping.clear()
-            ends = [loop.create_task(event.wait()) for event in (front.empty, self._stopping)]
-            seconds = self._listen.limits.idle_seconds
-            await asyncio.wait(ends, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        if self._draining is not None:
-            await asyncio.sleep(min(_LAST_REQUESTS, self._grace))
-        await front.close(self._grace)
-        self._models.close()
-        await self._service.close()
-        if not leaving:
-            _LOG.info("stopped")
 
-    @contextlib.contextmanager
-    def _signals(self, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+    async def on_tick(self, counter: int) -> bool:
+        now = time.monotonic()
+        self.service.metrics.lag.observe(max(0.0, now - self._due))
+        self._due = now + _TICK
+        self._expire()
+        return await super().on_tick(counter)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Stop at a signal, and end in time even if the event loop hangs.
 
-        Python calls the handler between two instructions of the code that hangs. The timer needs
-        no lock of the interpreter. It writes where each thread is, and ends the process.
+        Python calls this between two instructions of the code that hangs. The timer needs no lock
+        of the interpreter. It writes where each thread is, and ends the process.
         """
-        limit = EndLimit(self._listen)
+        drains = sig == signal.SIGTERM and not self._drains and not self.should_exit
+        seconds = (not self.should_exit) * self._listen.grace + drains * self._listen.drain
+        faulthandler.dump_traceback_later(seconds + _LAST_WORDS, exit=True)
+        asyncio.get_running_loop().call_soon_threadsafe(self._stop, sig)
 
-        def handle(number: int, _: object) -> None:
-            faulthandler.dump_traceback_later(limit.seconds_after(number), exit=True)
-            loop.call_soon_threadsafe(self._stop, number)
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await self._stop_listening(sockets or ())
+        if self._drains:
+            await asyncio.sleep(min(_LAST_REQUESTS, self._listen.grace))
+        ends = time.monotonic() + self._listen.grace
+        connections = self.server_state.connections
+        self.service.draining = True  # so that answers close their connections
+        for connection in tuple(connections):
+            connection.shutdown()
+        while connections and not self.force_exit and time.monotonic() < ends:
+            self._expire()
+            await asyncio.sleep(_TICK)
+        for connection in tuple(connections):
+            connection.transport.abort()
+        await asyncio.sleep(0)  # let each connection learn that it is closed
+        self._models.close()
+        await self.lifespan.shutdown()
+        _LOG.info("stopped")
 
-        numbers = (signal.SIGTERM, signal.SIGINT)
-        before = [signal.signal(number, handle) for number in numbers]
-        try:
-            yield
-        finally:
-            faulthandler.cancel_dump_traceback_later()
-            for number, handler in zip(numbers, before, strict=True):
-                signal.signal(number, handler)
+    async def _stop_listening(self, sockets: Sequence[socket.socket]) -> None:
+        """Accept all connections that wait, and stop listening.
 
-    def _join(self, front: Front) -> Callable[[int], bool] | None:
-        """Connect to the other processes: changes of models, metrics, and shares of connections."""
-        member = self._member
-        if member is None:
-            return None
-
-        def hear() -> None:
-            message = heard(member.control)
-            if isinstance(message, Change):
-                with contextlib.suppress(ApiError, NameTakenError):  # the first process refused it
-                    self._models.apply(message)
-            elif message == RETIRE:
-                front.share = None
-                self._service.drain.leaving = True
-                self._stopping.set()
-            elif isinstance(message, int):
-                self._stop(message)
-            else:
-                loop.remove_reader(member.control)
-                self._service.metrics.pages = None
-                member.pages.remove()  # the first process has ended, and left them
-                self._stopping.set()
-
+        An event loop's own server drops those that wait when it is closed.
+        """
         loop = asyncio.get_running_loop()
-        loop.add_reader(member.control, hear)
-        member.beat()
-        self._models.tell = member.tell
-        self._service.metrics.pages = member.pages
-        front.share = member.share
-        return lambda waiting: member.share.has_more(len(front.connections) + waiting)
+        still_open = [opened.dup() for opened in sockets]
+        for server in self.servers:
+            server.close()
+        for opened in still_open:
+            opened.setblocking(False)
+            with opened, contextlib.suppress(OSError):  # none waits any more
+                while True:
+                    accepted, _ = opened.accept()
+                    await loop.connect_accepted_socket(self.connection, accepted)
+
+    def _expire(self) -> None:
+        """End the waits of connections whose deadlines have passed."""
+        now = asyncio.get_running_loop().time()
+        for connection in tuple(self.server_state.connections):
+            if isinstance(connection, Connection) and connection.deadline <= now:
+                connection.expire()
 
     def _stop(self, number: int) -> None:
         """Begin to drain at the first SIGTERM; at SIGINT or a second SIGTERM, stop listening."""
-        if number == signal.SIGTERM and self._draining is None:
-            self._service.drain.begun = True
+        if number == signal.SIGTERM and not self._drains and not self.should_exit:
+            self._drains = self.service.draining = True
             _LOG.info("draining", extra={"fields": {"seconds": self._listen.drain}})
-            loop = asyncio.get_running_loop()
-            self._draining = loop.call_later(self._listen.drain, self._stopping.set)
+            asyncio.get_running_loop().call_later(self._listen.drain, self._exit)
             return
         self.interrupted |= number == signal.SIGINT
-        if self._stopping.is_set():
-            self._grace = 0.0
-        self._stopping.set()
+        self.force_exit = self.should_exit  # a signal while it stops ends all at once
+        self.should_exit = True
+
+    def _exit(self) -> None:
+        self.should_exit = True
 
     def _fail(self, message: str) -> None:
         self.failure = message
-        self._stopping.set()
+        self.should_exit = True
+
+
+async def _tell_watchdog() -> None:
+    """Tell systemd that the event loop turns (sd_notify(3)); a service that hangs is restarted."""
+    address = os.environ.get("NOTIFY_SOCKET")
+    if address:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notifier:
+            notifier.sendto(b"WATCHDOG=1", address.replace("@", "\0", 1))
 
 
 def _shown(listening: socket.socket) -> str:

@@ -1,4 +1,4 @@
-"""Answers requests of any front: routes, API keys, logs and metrics."""
+"""Answers requests: routes, API keys, logs and metrics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from mmroute.server.exchange import Answer, Deferred, Exchange, Route, readable
 from mmroute.server.fallback import Fallback
 from mmroute.server.fallback_version import watch_fallback
 from mmroute.server.front.http import Head, Response, json_response
-from mmroute.server.front.stopping import Drain
 from mmroute.server.logs import log_request
 from mmroute.server.metrics import Metrics
 from mmroute.server.models import Models
@@ -38,7 +37,7 @@ _VLLM_GUARDED: Final = ("/v1", "/v2", "/inference", "/cohere")
 class Service:
     """Answers all routes of a server.
 
-    A front calls `begin` when a head is complete, `take` for each part of the body,
+    The application calls `begin` when a head is complete, `take` for each part of the body,
     `answer` when the body is complete, and `end` when the last byte of the answer is sent.
 
     Args:
@@ -46,6 +45,10 @@ class Service:
         settings: the settings of the service.
         on_failure: a function to call with a message if a model cannot be loaded, or if the
             settings are strict and the fallback is another engine; None to go on.
+
+    Attributes:
+        draining: whether the server is about to stop. Then each answer closes its connection, and
+            ``/health`` answers 503.
 
     Raises:
         ValueError: the fallback's URL is malformed.
@@ -59,7 +62,7 @@ class Service:
         on_failure: Callable[[str], object] | None = None,
     ) -> None:
         self.settings = settings
-        self.drain = Drain()
+        self.draining = False
         self.metrics = Metrics(models)
         self._models = models
         self._on_failure = on_failure
@@ -77,7 +80,7 @@ class Service:
             from mmroute.server.tracing import Tracing  # an extra
 
             self._tracing = Tracing(settings.otlp_traces_endpoint, models.backend.release.label)
-        pages = Pages(models, settings, self.metrics, self.drain, self._capacity)
+        pages = Pages(models, settings, self.metrics, self._capacity, lambda: self.draining)
         self._routes: dict[str, dict[str, Route]] = {
             path: readable(Route(path, page)) for path, page in pages.by_path().items()
         }
@@ -94,18 +97,17 @@ class Service:
             self._admin = AdminRoutes(models, self._endpoints)
         self._tasks: list[asyncio.Task[None]] = []
 
-    async def start(self, *, load: bool = True, follow: bool = True) -> None:
+    async def start(self, *, load: bool = True) -> None:
         """Begin to watch the fallback, to load the models, and to follow the engines' KV events.
 
         Args:
-            load: whether to load the models, or another process does.
-            follow: whether to follow the events, or another process does.
+            load: whether to load the models, which the caller may have done.
         """
         models = self._models
         work = [watch_fallback(self.settings, models.backend, self.metrics, self._on_failure)]
         if load:
             work.append(_load(models, self._on_failure))
-        if follow and any(entry.source.events for entry in models.entries()):
+        if any(entry.source.events for entry in models.entries()):
             from mmroute.server.block_sizes import follow_events  # an extra
 
             work.append(follow_events(models))
@@ -176,7 +178,7 @@ class Service:
             headers["content-type"] = response.media_type
         if self.settings.request_id_headers:
             headers["x-request-id"] = exchange.client_id or exchange.entry.request_id
-        if self.drain.begun or self.drain.leaving:
+        if self.draining:
             headers["connection"] = "close"
         return headers
 

@@ -1,4 +1,4 @@
-"""A client of a front in one process: a pair of sockets, without a listener."""
+"""A client of a server in one process: a pair of sockets, without a listener."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ import re
 import socket
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from mmroute.server.front.connections import Front
+from mmroute.server.front.listening import ConnectionLimits, Listen
+from mmroute.server.models import Models
+from mmroute.server.run import Server
+from mmroute.server.settings import AccessLog, ServerSettings
 
 _LENGTH: Final = re.compile(rb"\r\ncontent-length: ([0-9]+)\r\n")
-_QUIET: Final = 0.02  # seconds in which a front that has something to say would have said it
+_QUIET: Final = 0.02  # seconds in which a server that has something to say would have said it
+_TURNS: Final = 20  # of the event loop, which may be late
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +38,7 @@ class Line:
         self.closed = False
 
     async def send(self, segments: Iterable[bytes]) -> None:
-        """Send each as a segment of its own: the front has read it when the next one is sent."""
+        """Send each as a segment of its own: the server has read it when the next one is sent."""
         for segment in segments:
             with contextlib.suppress(ConnectionError):  # it is told by what it answered
                 await self._loop.sock_sendall(self._end, segment)
@@ -52,7 +56,7 @@ class Line:
         return answer
 
     async def answers(self, heads: Iterable[int] = (), wanted: int | None = None) -> list[Answer]:
-        """All responses, until the front closes or has nothing more to say.
+        """All responses, until the server closes or has nothing more to say.
 
         Args:
             heads: which of them answer a HEAD.
@@ -64,10 +68,8 @@ class Line:
             if answer is not None:
                 found.append(answer)
                 continue
-            seconds = _QUIET if wanted is None or len(found) >= wanted else 30
             try:
-                async with asyncio.timeout(seconds):
-                    more = await self._loop.sock_recv(self._end, 1 << 16)
+                more = await self._more(30 if wanted is not None and len(found) < wanted else 0)
             except TimeoutError:
                 return found
             except ConnectionError:
@@ -77,6 +79,15 @@ class Line:
                 self.closed = True
                 return found
             self._received += more
+
+    async def _more(self, seconds: float) -> bytes:
+        """What is received within these seconds, or within some turns of the event loop."""
+        for _ in range(_TURNS):
+            with contextlib.suppress(BlockingIOError):
+                return self._end.recv(1 << 16)
+            await asyncio.sleep(_QUIET / _TURNS)
+        async with asyncio.timeout(seconds):
+            return await self._loop.sock_recv(self._end, 1 << 16)
 
     def _next(self, is_head: bool) -> Answer | None:
         head, end, rest = self._received.partition(b"\r\n\r\n")
@@ -92,10 +103,25 @@ class Line:
 
 
 @contextlib.asynccontextmanager
-async def connected(front: Front) -> AsyncIterator[Line]:
+async def answering(
+    models: Models, settings: ServerSettings | None = None, **limits: Any
+) -> AsyncIterator[Server]:
+    """A server that listens nowhere."""
+    listen = Listen(limits=ConnectionLimits(**limits))
+    server = Server(models, settings or ServerSettings(access_log=AccessLog.NONE), listen)
+    yield server
+    for connection in tuple(server.server_state.connections):
+        connection.transport.abort()
+    await asyncio.sleep(0)
+    await asyncio.gather(*server.server_state.tasks, return_exceptions=True)
+    await server.service.close()
+
+
+@contextlib.asynccontextmanager
+async def connected(server: Server) -> AsyncIterator[Line]:
     """A new connection."""
-    server, client = socket.socketpair()
+    own, client = socket.socketpair()
     client.setblocking(False)
-    await asyncio.get_running_loop().connect_accepted_socket(front.connection, server)
+    await asyncio.get_running_loop().connect_accepted_socket(server.connection, own)
     with client:
         yield Line(client)

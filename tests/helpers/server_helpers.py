@@ -127,18 +127,3 @@ def running(*arguments: str, log: Path) -> Iterator[tuple[subprocess.Popen[bytes
 def log_lines(text: str) -> list[dict[str, Any]]:
     """The JSON lines of a log."""
     return [json.loads(line) for line in text.splitlines()]
-
-
-def forked(pid: int) -> list[int]:
-    return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def settled(server: subprocess.Popen[bytes], count: int) -> list[int]:
-    """The processes that answer, once those from before the models were loaded have ended."""
-    until(lambda: len(forked(server.pid)) == count)
-    return forked(server.pid)
-
-
-def children(pid: int) -> list[int]:
-    """The processes of the server that a process has started."""
-    return [p for p in forked(pid) if "serve" in Path(f"/proc/{p}/cmdline").read_text()]

@@ -52,15 +52,15 @@ class _Watch:
 
 
 class _WatchedServer(Server):
-    async def _run(self, *arguments: Any) -> None:
+    async def startup(self, sockets: Any = None) -> None:
         _Watch()
-        await super()._run(*arguments)
+        await super().startup(sockets)
 
 
 def _main(port: int, directory: str) -> None:
     listen = Listen(port=port)
     sources = [ModelSource(directory, ("model",)), ModelSource(EMBEDDED_MODEL, ("embedded",))]
-    _WatchedServer(Models(sources), ServerSettings(), listen).serve(open_sockets(listen), None)
+    _WatchedServer(Models(sources), ServerSettings(), listen).run(open_sockets(listen))
 
 
 if __name__ == "__main__":

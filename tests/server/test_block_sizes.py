@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import logging
-import os
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
@@ -16,7 +13,7 @@ import msgspec
 import pytest
 from chat_requests import CHAT
 from scripted_publisher import Worker
-from server_helpers import error_of, log_lines, metric, running, serving
+from server_helpers import error_of, metric, serving
 from small_models import as_qwen3_5
 from starlette.testclient import TestClient
 from waiting import until
@@ -161,36 +158,6 @@ def test_a_given_size_stays_and_a_contradiction_is_said(
         assert (fields["model"], fields["endpoint"]) == ("m", worker.endpoint)
         assert f"{min(told)} tokens" in fields["text"]
         assert f"give {given}" in fields["text"]
-
-
-def test_every_process_knows_the_size_also_one_that_comes_later(
-    worker: Worker, small_model: Callable[[str], Path], tmp_path: Path
-) -> None:
-    directory, log = str(small_model("small-qwen2.5-vl")), tmp_path / "log"
-    options = ("--processes", "3", "--events", worker.endpoint)
-    with running(directory, *options, log=log) as (server, client):
-        url = client.base_url
-        refusal(client)
-        publish(worker, stored(48))
-        with contextlib.ExitStack() as stack:  # kept open: each process has two of them
-            for _ in range(6):
-                until_equal(stack.enter_context(httpx.Client(base_url=url, timeout=30)), 48)
-        listed = Path(f"/proc/{server.pid}/task/{server.pid}/children")
-        until(lambda: len(listed.read_text().split()) == 3)  # the first ones have ended
-        before = listed.read_text().split()
-        for pid in before:
-            os.kill(int(pid), signal.SIGKILL)
-
-        def replaced() -> bool:
-            now = listed.read_text().split()
-            return set(before).isdisjoint(now) and len(now) == len(before)
-
-        until(replaced, log.read_text)
-        with httpx.Client(base_url=url, timeout=30) as fresh:
-            until_equal(fresh, 48)  # no event came since
-    told = [x for x in log_lines(log.read_text()) if x["event"] == "block size told by KV events"]
-    assert len(told) == 1
-    assert told[0]["told"] == 48
 
 
 @pytest.mark.parametrize(

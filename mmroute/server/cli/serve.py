@@ -56,7 +56,7 @@ def add_serve(commands: Commands) -> None:
 
 
 def _serve(arguments: argparse.Namespace) -> int:
-    require_extra("serve", "httptools", "orjson", "prometheus_client")
+    require_extra("serve", "httptools", "orjson", "prometheus_client", "uvicorn")
     from mmroute.server.logs import configure
     from mmroute.server.run import check, serve  # an extra, and slow to import
 
@@ -189,7 +189,8 @@ def _listen(arguments: argparse.Namespace) -> Listen:
         host=arguments.host,
         port=arguments.port,
         uds=arguments.uds,
-        processes=arguments.processes,
+        reuse_port=arguments.reuse_port,
+        own_port=arguments.own_port,
         drain=arguments.drain_seconds,
         grace=arguments.grace_seconds,
         limits=ConnectionLimits(

@@ -81,10 +81,15 @@ def _listen_options(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--port", type=port, default=8000, help="0: any (default: %(default)s)")
     where.add_argument("--uds", metavar="PATH", help="a Unix socket, in place of host and port")
     where.add_argument(
-        "--processes", metavar="N", type=int, default=1,
-        help="the number of processes that answer, on one port or socket; the models are loaded "
-        "once (default: %(default)s)",
+        "--reuse-port", action="store_true",
+        help="let other servers listen at the port too; the system shares connections out",
     )  # fmt: skip
+    where.add_argument(
+        "--own-port", metavar="PORT", type=port,
+        help="listen at this port too, for this server's own /metrics and /admin beside "
+        "--reuse-port",
+    )  # fmt: skip
+    where.add_argument("--processes", type=_no_processes, help=argparse.SUPPRESS)
     where.add_argument(
         "--api-key", metavar="KEY", action="append", default=[],
         help="a key that requests to /v1 must have, as in vLLM; other routes need none "
@@ -103,6 +108,12 @@ def _listen_options(parser: argparse.ArgumentParser) -> None:
         "--grace-seconds", metavar="S", type=float, default=30.0,
         help="the seconds that running requests may still take then (default: %(default)s)",
     )  # fmt: skip
+
+
+def _no_processes(_: str) -> int:
+    raise argparse.ArgumentTypeError(
+        "one process is one server: start several with --reuse-port (`mmroute docs deploy`)"
+    )
 
 
 def _answer_options(parser: argparse.ArgumentParser) -> None:

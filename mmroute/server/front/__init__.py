@@ -1,4 +1,1 @@
-"""The front: sockets, reading of requests, writing of responses, metrics of several processes.
-
-It knows nothing about models.
-"""
+"""The front: sockets, and limits for the connections of uvicorn. It knows nothing about models."""

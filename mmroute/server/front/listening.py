@@ -1,15 +1,13 @@
-"""The listening sockets of a server, and the accepting of connections."""
+"""The listening sockets of a server."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import errno
 import logging
 import os
 import socket
 import stat
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -18,8 +16,6 @@ _LOG: Final = logging.getLogger(__name__)
 _BACKLOG: Final = 2048
 _PROBE_SECONDS: Final = 2.0
 _SEND_BUFFER: Final = 1 << 18
-_LEFT_TO_OTHERS: Final = 0.002  # seconds for which a connection is left to other processes
-_OUT_OF_DESCRIPTORS: Final = 1.0  # seconds until the next attempt to accept
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,25 +46,28 @@ class Listen:
         host: the host name or address.
         port: the port; 0 for any free one.
         uds: the path of a Unix socket, which replaces host and port; None for none.
+        reuse_port: whether other servers may listen at the port too. The system gives each
+            connection to one of them.
+        own_port: another port of the host, for this server alone; None for none.
         drain: the seconds from the signal to stop until the server stops listening. Meanwhile
             ``/health`` answers 503, and each answer closes its connection, so that clients go to
             other servers.
         grace: the seconds that requests may still take after that.
         limits: the limits of connections.
-        processes: the number of processes that answer.
     """
 
     host: str = "127.0.0.1"
     port: int = 8000
     uds: str | None = None
+    reuse_port: bool = False
+    own_port: int | None = None
     drain: float = 5.0
     grace: float = 30.0
     limits: ConnectionLimits = ConnectionLimits()
-    processes: int = 1
 
     def __post_init__(self) -> None:
-        if self.processes < 1:
-            raise ValueError(f"processes must be positive, found {self.processes}")
+        if self.uds is not None and (self.reuse_port or self.own_port is not None):
+            raise ValueError("a Unix socket is of one server: give no reuse_port and own_port")
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -76,26 +75,36 @@ class Listen:
 
 
 def open_sockets(listen: Listen) -> list[socket.socket]:
-    """Open listening sockets, one for each address of the host."""
+    """Open listening sockets, one for each address of the host and each port."""
     try:
-        sockets = [_unix(Path(listen.uds))] if listen.uds is not None else _internet(listen)
+        if listen.uds is not None:
+            return [_unix(Path(listen.uds))]
+        sockets = _internet(listen.host, listen.port, reuse_port=listen.reuse_port)
+        if listen.own_port is not None:
+            sockets += _internet(listen.host, listen.own_port)
     except OSError as error:
         why = error.strerror or str(error)
         raise OSError(f"could not listen on {listen}: {why}") from error
     for opened in sockets:
-        opened.setblocking(False)
+        # Of the connections, too. Otherwise the system buffers megabytes of an answer that nobody
+        # reads, and reports them as sent.
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
     return sockets
 
 
-def _internet(listen: Listen) -> list[socket.socket]:
+def _internet(host: str, port: int, *, reuse_port: bool = False) -> list[socket.socket]:
     addresses = socket.getaddrinfo(
-        listen.host or None, listen.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )
     sockets: list[socket.socket] = []
     unusable: OSError | None = None
     for family, _, _, _, address in dict.fromkeys(addresses):
         try:
-            sockets.append(socket.create_server(address, family=family, backlog=_BACKLOG))
+            sockets.append(
+                socket.create_server(
+                    address, family=family, backlog=_BACKLOG, reuse_port=reuse_port
+                )
+            )
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 for opened in sockets:
@@ -170,91 +179,3 @@ class SocketFile:
         except OSError:
             return None
         return status.st_dev, status.st_ino
-
-
-class Share:
-    """The number of connections of each process, in memory that the processes share.
-
-    Attributes:
-        slot: the index of this process.
-    """
-
-    def __init__(self, counts: memoryview, slot: int) -> None:
-        self._counts = counts
-        self.slot = slot
-
-    def tell(self, connections: int) -> None:
-        """Set the number of connections of this process."""
-        self._counts[self.slot] = connections
-
-    def has_more(self, connections: int) -> bool:
-        """Set the number of connections, and say whether another process has fewer."""
-        self.tell(connections)
-        return connections > min(self._counts)
-
-
-class Listener:
-    """Accepts connections at sockets, until it is closed.
-
-    When an event loop's own server is closed, it drops connections that wait, or that it has just
-    accepted. This one serves all of them.
-    """
-
-    def __init__(
-        self,
-        sockets: Sequence[socket.socket],
-        protocol: Callable[[], asyncio.BufferedProtocol],
-        has_more: Callable[[int], bool] | None = None,
-    ) -> None:
-        self._sockets = tuple(sockets)
-        self._protocol = protocol
-        self._has_more = has_more
-        self._loop = asyncio.get_running_loop()
-        self._tasks: set[asyncio.Task[object]] = set()
-        for listening in self._sockets:
-            self._loop.add_reader(listening, self._look, listening)
-
-    def close(self) -> None:
-        """Accept all connections that wait, and stop listening."""
-        for listening in self._sockets:
-            self._loop.remove_reader(listening)
-            self._accept(listening)
-            listening.close()
-
-    def _look(self, listening: socket.socket) -> None:
-        """Accept a connection that waits, or leave it to another process for a moment."""
-        if self._has_more is None:
-            self._accept(listening)
-        elif self._has_more(len(self._tasks)):
-            self._loop.remove_reader(listening)
-            self._loop.call_later(_LEFT_TO_OTHERS, self._accept_again, listening)
-        else:
-            self._accept(listening, most=1)
-
-    def _accept(self, listening: socket.socket, most: int = _BACKLOG) -> None:
-        try:
-            for _ in range(most):
-                connection, _ = listening.accept()
-                connection.setblocking(False)
-                # Otherwise the system buffers megabytes of an answer that nobody reads, and reports
-                # them as sent.
-                connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
-                if connection.family != socket.AF_UNIX:
-                    # Otherwise the end of each answer waits until the client acknowledges its head.
-                    with contextlib.suppress(OSError):  # the client may have gone already
-                        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                making = self._loop.connect_accepted_socket(self._protocol, connection)
-                task = self._loop.create_task(making)
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
-        except (BlockingIOError, ConnectionAbortedError):
-            return
-        except OSError as error:  # too many open files; connections may wait
-            _LOG.warning("cannot accept", extra={"fields": {"text": error.strerror}})
-            self._loop.remove_reader(listening)
-            self._loop.call_later(_OUT_OF_DESCRIPTORS, self._accept_again, listening)
-
-    def _accept_again(self, listening: socket.socket) -> None:
-        if listening.fileno() >= 0:
-            self._accept(listening, most=1)
-            self._loop.add_reader(listening, self._look, listening)
