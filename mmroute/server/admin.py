@@ -111,6 +111,15 @@ class AdminRoutes:
         return json_response(_shown(entry), HTTPStatus.ACCEPTED)
 
     def _remove(self, name: str) -> Entry:
+        entry = self._models.entry(name)
+        if name not in entry.source.names:
+            raise ApiError(
+                HTTPStatus.NOT_FOUND,
+                "NotFoundError",
+                f"{quoted(name)} is a LoRA adapter of {quoted(entry.source.names[0])}, which alone "
+                "can be removed, with its adapters",
+                param="model",
+            )
         return self._models.apply(Change("remove", name))
 
     def _changed(self, change: Change) -> Entry:

@@ -279,6 +279,18 @@ def test_the_document_has_these_routes_where_they_are(unchanged: TestClient) -> 
     assert "401" not in paths["/v1/models"]["get"]["responses"]
 
 
+def test_an_adapter_s_name_does_not_remove_its_model(small_model: Callable[[str], Path]) -> None:
+    settings = VllmSettings.from_args("--enable-lora --lora-modules sql=/adapters/sql")
+    source = ModelSource(str(small_model("small-llava-1.5")), ("first",), engine_settings=settings)
+    with serving([source], ADMIN) as client:
+        client.headers.update(KEY)
+        refused = client.delete(f"{MODELS}/sql")
+        assert error_of(refused) == (404, "NotFoundError", "model")
+        assert "first" in error_of_text(refused)
+        for name in ("sql", "first"):
+            assert ask(client, name).status_code == httpx.codes.OK
+
+
 def test_the_last_model_may_go(client: TestClient) -> None:
     assert client.delete(f"{MODELS}/first").status_code == httpx.codes.OK
     assert error_of(ask(client, None)) == (404, "NotFoundError", "model")
