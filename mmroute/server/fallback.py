@@ -21,6 +21,7 @@ _MAX_ANSWER: Final = 1 << 26  # bytes; answers have no tensors
 _FAILURES: Final = 5  # failures in a row after which no request is sent for a while
 _PAUSE: Final = 5.0  # seconds until one request is sent again
 _AWAY: Final = frozenset({502, 503, 504})
+_LAST_STATUS: Final = 599  # which HTTP has
 _OWN_KEY_REFUSED: Final = frozenset({401, 403})
 _CONNECT_TIMEOUT: Final = 2.0
 _PAYLOAD: Final = "mm_payload"
@@ -111,6 +112,8 @@ class Fallback:
         ) as response:
             if response.status in _OWN_KEY_REFUSED:  # the key is this server's
                 raise self._failed("does not take the API key of this server", reason)
+            if response.status > _LAST_STATUS:
+                raise self._failed(f"answered with the status {response.status}", reason)
             chunks, size = [], 0
             async for chunk in response.aiter_stream():
                 size += len(chunk)

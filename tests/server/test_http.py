@@ -18,12 +18,14 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from chat_requests import CHAT, EMBEDDINGS
 from http_client import Answer, answering, connected
 from processor import at_present
+from scripted_server import ScriptedServer
 
 from mmroute.server.models import Models
 from mmroute.server.run import Server
-from mmroute.server.settings import AccessLog, ServerSettings
+from mmroute.server.settings import AccessLog, InexactPolicy, ServerSettings
 
 CASES: Final[list[dict[str, Any]]] = [
     json.loads(line)
@@ -312,6 +314,25 @@ def test_what_is_received_takes_at_most_twice_its_bytes(models: Models, size: in
             return held
 
     assert asyncio.run(ask()) < 2 * len(body)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("status", "answered"), [(460, 460), (499, 499), (520, 520), (999, 502)])
+def test_a_status_of_the_fallback_that_no_standard_has(
+    models: Models, status: int, answered: int
+) -> None:
+    raw = json.dumps({"messages": EMBEDDINGS}).encode()
+    head = HEAD.replace(b"/tokenize", CHAT.encode())
+
+    async def ask(url: str) -> list[int]:
+        settings = ServerSettings(inexact=InexactPolicy.FALLBACK, fallback_url=url)
+        async with answering(models, settings) as server, connected(server) as line:
+            first = await line.ask(head + b"Content-Length: %d\r\n\r\n" % len(raw) + raw)
+            return [first.status, (await line.ask(PROBE)).status]
+
+    with ScriptedServer() as fallback:
+        fallback.routes[CHAT] = (status, {"error": "of a proxy"})
+        assert asyncio.run(ask(fallback.url)) == [answered, 200]
 
 
 def test_no_request_without_a_key_adds_a_label(models: Models) -> None:
