@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from mmroute.engines.frontends import Frontend
+from mmroute.engine import PYTHON
 from mmroute.engines.running import RunningEngine
 from mmroute.engines.vllm.identity import HASHERS
 from mmroute.engines.vllm.settings import VllmSettings, as_vllm
@@ -62,13 +62,13 @@ class Change:
         setting: the option or variable as it stands in a line, or the advice to take one out.
         fields: the fields of the settings that it changes.
         backend: the engine and version, if the change is of these; else empty.
-        frontend: the frontend, if the change is of that.
+        rust: whether vLLM's frontend in Rust answers, if the change is of that.
     """
 
     setting: str
     fields: Mapping[str, Any]
     backend: str = ""
-    frontend: Frontend | None = None
+    rust: bool | None = None
 
     @property
     def name(self) -> str:
@@ -142,8 +142,8 @@ def _changed(model: ResolvedModel, changes: Sequence[Change]) -> ResolvedModel:
     backend, settings = model.engine.release.backend, as_vllm(model.settings)
     for change in changes:
         backend = change.backend or backend
-        if change.frontend is not None:
-            kind = RustSettings if change.frontend is Frontend.RUST else VllmSettings
+        if change.rust is not None:
+            kind = RustSettings if change.rust else VllmSettings
             own = {field.name: getattr(settings, field.name) for field in fields(settings)}
             settings = kind(**own)
         settings = replace(settings, **change.fields)
@@ -186,9 +186,8 @@ def _table(
     yield Change("--trust-request-mm-kwargs", {"trust_request_mm_kwargs": True})
     yield from _of_names(model)
     if running is None or running.frontend != model.engine.release.frontend:
-        rust = model.engine.release.frontend is not Frontend.RUST
-        other = Frontend.RUST if rust else Frontend.PYTHON
-        yield Change(f"VLLM_USE_RUST_FRONTEND={int(rust)}", {}, frontend=other)
+        rust = model.engine.release.frontend == PYTHON
+        yield Change(f"VLLM_USE_RUST_FRONTEND={int(rust)}", {}, rust=rust)
     yield from _of_templates(model)
 
 
