@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Final
 
 from mmroute.errors import Reason, quoted
 from mmroute.net.links import ImageLinks
 from mmroute.server.api import ApiOptions
+from mmroute.server.options import option
 
 _MEBIBYTE: Final = 1 << 20
 _POSITIVE: Final = (
@@ -56,72 +58,90 @@ class AccessLog(StrEnum):
     NONE = "none"
 
 
+_answer: Final = partial(option, group="what it answers")
+_limit: Final = partial(option, group="limits")
+_key: Final = partial(option, group="where it listens", metavar="KEY", secret=True)
+
+
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """The settings of a server.
+    """The settings of a server. Each but these is an option of ``mmroute serve``, and says what.
 
     Attributes:
         inexact: the policy for a request without an exact answer.
-        fallback_url: the URL of vLLM's render server, for `InexactPolicy.FALLBACK`.
-        fallback_api_key: the key to send to the fallback as a bearer token; None for no key.
-        fallback_timeout: the seconds for one request to the fallback.
-        fields: the fields of the answers of render routes, for requests that do not choose.
-        strict: whether to refuse `prompt` together with `messages`, and to stop if the fallback is
-            an engine with other rules.
-        trust_request_mm_kwargs: whether requests to any model may set `mm_processor_kwargs`, and
-            not only to those whose engine settings say so.
-        tokenizer_info: whether to serve ``/tokenizer_info``.
-        api_keys: the API keys; ``/v1`` needs one of them. Empty if no key is needed.
-        admin_key: the key for ``/admin``, which adds and removes models; None for no such routes.
-        request_id_headers: whether answers have the header ``X-Request-Id``.
-        otlp_traces_endpoint: the URL of an OpenTelemetry collector; None for no tracing.
         links: permission to follow links to images; None if no link is followed.
-        max_body_bytes: the most bytes of one request.
-        max_total_body_bytes: the most bytes of all requests that are being answered.
-        max_text_bytes: the most bytes of one request without its data URLs.
-        max_structure: the most commas, colons and brackets of one request, where a bracket counts
-            as four.
-        max_concurrency: the most requests that are being answered; further ones get a 503.
-        request_timeout: the seconds for one request, from the end of its head.
-        worker_bytes: the size above which a request is answered in a thread, so that others need
-            not wait. The size is the number of bytes without pictures and token IDs, plus one for
-            each token ID, a 64th of the bytes of data URLs, 512 for each picture (all bytes of a
-            picture whose header takes long), 256 for each of several prompts, and 16 for each token
-            that is decoded.
-        workers: the number of such threads.
-        link_workers: the number of threads for requests whose links are followed; further such
-            requests get a 503.
-        access_log: the requests that get a log line.
-        hash_seed: the engine's PYTHONHASHSEED, for block hashes.
 
     Raises:
         ValueError: a limit is not positive, or only one of fallback URL and policy is set.
     """
 
     inexact: InexactPolicy = InexactPolicy.ERROR
-    fallback_url: str | None = None
-    fallback_api_key: str | None = field(default=None, repr=False)
-    fallback_timeout: float = 30.0
-    fields: AnswerFields = AnswerFields.ALL
-    strict: bool = False
-    trust_request_mm_kwargs: bool = False
-    tokenizer_info: bool = False
-    api_keys: tuple[str, ...] = field(default=(), repr=False)
-    admin_key: str | None = field(default=None, repr=False)
-    request_id_headers: bool = False
-    otlp_traces_endpoint: str | None = None
     links: ImageLinks | None = None
-    max_body_bytes: int = 64 * _MEBIBYTE
-    max_total_body_bytes: int = 512 * _MEBIBYTE
-    max_text_bytes: int = 16 * _MEBIBYTE
-    max_structure: int = _MEBIBYTE
-    max_concurrency: int = 256
-    request_timeout: float = 30.0
-    worker_bytes: int = 16 << 10
-    workers: int = 4
-    link_workers: int = 32
-    access_log: AccessLog = AccessLog.INEXACT
-    hash_seed: str | None = None
+    api_keys: tuple[str, ...] = _key(
+        (),
+        "a key that requests to /v1 must have, as in vLLM; other routes need none (repeatable)",
+        flag="--api-key",
+    )
+    admin_key: str | None = _key(
+        None,
+        "the key for /admin/models, where models are added and removed (default: there are no such "
+        "routes)",
+    )
+    fallback_url: str | None = _answer(None, "a real vLLM render: http://HOST:PORT", metavar="URL")
+    fallback_api_key: str | None = _answer(
+        None, "the API key of the fallback server", metavar="KEY", secret=True
+    )
+    fallback_timeout: float = _answer(
+        30.0, "the seconds for an answer of the fallback server", metavar="S"
+    )
+    fields: AnswerFields = _answer(  # noqa: RUF009 - it makes a field
+        AnswerFields.ALL,
+        "the fields of rendered prompts, where a request does not choose: those of vLLM, or only "
+        "token IDs, features and hashes, as with ?fields=tokens",
+    )
+    strict: bool = _answer(
+        False,
+        "refuse prompt together with messages; end with exit status 1 if the fallback is an engine "
+        "with other rules, or of an unknown version",
+    )
+    trust_request_mm_kwargs: bool = _answer(
+        False,
+        "the same as vLLM's option, for all models (default: as in each one's --engine-args)",
+    )
+    tokenizer_info: bool = _answer(
+        False,
+        "serve /tokenizer_info, as vLLM's option does",
+        flag="--enable-tokenizer-info-endpoint",
+    )
+    request_id_headers: bool = _answer(
+        False, "answer with X-Request-Id", flag="--enable-request-id-headers"
+    )
+    hash_seed: str | None = _answer(
+        None, "the engine's PYTHONHASHSEED, for ?block_size=", metavar="SEED"
+    )
+    max_body_bytes: int = _limit(64 * _MEBIBYTE, "bytes of one request")
+    max_total_body_bytes: int = _limit(512 * _MEBIBYTE, "bytes of all requests at a time")
+    max_text_bytes: int = _limit(16 * _MEBIBYTE, "bytes of one request, without its data URLs")
+    max_structure: int = _limit(_MEBIBYTE, "commas, colons and (four each) brackets of one request")
+    max_concurrency: int = _limit(256, "requests at a time; more get a 503")
+    request_timeout: float = _limit(30.0, "seconds for one request, from the end of its head")
+    # The size is the number of bytes without pictures and token IDs, plus one for each token ID, a
+    # 64th of the bytes of data URLs, 512 for each picture (all bytes of a picture whose header
+    # takes long), 256 for each of several prompts, and 16 for each token that is decoded.
+    worker_bytes: int = _limit(
+        16 << 10, "larger requests get a thread, so that others need not wait; a picture counts 512"
+    )
+    workers: int = _limit(4, "threads for larger requests")
+    link_workers: int = _limit(32, "threads that follow links; more such requests get a 503")
+    access_log: AccessLog = _limit(  # noqa: RUF009 - likewise
+        AccessLog.INEXACT, "which requests get a log line"
+    )
+    otlp_traces_endpoint: str | None = _limit(
+        None,
+        "send a span for each request to this OpenTelemetry collector, over HTTP "
+        "(http://HOST:4318/v1/traces; needs the extra `otel`)",
+        metavar="URL",
+    )
 
     def __post_init__(self) -> None:
         for name in _POSITIVE:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
-import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from mmroute.cli.arguments import EVENT_ENDPOINTS, Commands, add_command, image_links, require_extra
 from mmroute.cli.engine_options import adopted_backend, ask_running
@@ -17,15 +16,15 @@ from mmroute.cli.output import EXIT_FAILURE, failed, say
 from mmroute.engine import EngineSettings
 from mmroute.engines.vllm.settings import as_vllm
 from mmroute.reuse.fast_paths import FastPaths
-from mmroute.server.cli.serve_config import configured, misspelt
+from mmroute.server.cli.serve_config import configured
 from mmroute.server.cli.serve_options import serve_arguments
+from mmroute.server.front.listening import ConnectionLimits, Listen
+from mmroute.server.options import chosen
+from mmroute.server.settings import InexactPolicy, ServerSettings
 
 if TYPE_CHECKING:
-    from mmroute.server.front.listening import Listen
     from mmroute.server.loading import ModelSource
-    from mmroute.server.settings import ServerSettings
 
-_LOG: Final = logging.getLogger(__name__)
 _EPILOG = """\
 A MODEL is a directory, a hub name, pixtral-12b-2409, or grpc://WORKER:PORT (several with commas),
 and is served by that name; NAME=MODEL serves it by another one, NAME,ALIAS=MODEL by several. The
@@ -61,7 +60,6 @@ def _serve(arguments: argparse.Namespace) -> int:
     from mmroute.server.run import check, serve  # an extra, and slow to import
 
     try:
-        doubtful = misspelt(arguments.parser, os.environ)
         arguments = configured(arguments.parser, arguments.words[1:], os.environ)
         if arguments.events:
             require_extra("events", "zmq")
@@ -78,13 +76,9 @@ def _serve(arguments: argparse.Namespace) -> int:
         settings, listen = _settings(arguments), _listen(arguments)
         if arguments.check_config:
             check(sources, settings)
-            for message in doubtful:
-                say(f"warning: {message}")
             say("the options are well-formed")
             return 0
         configure(arguments.log_level)
-        for message in doubtful:
-            _LOG.warning(message)
         failure = serve(sources, settings, listen, fast_paths)
     except ValueError as error:
         return failed(arguments, error)
@@ -95,7 +89,9 @@ def _sources(arguments: argparse.Namespace) -> list[ModelSource]:
     from mmroute.server.loading import ModelSource  # an extra
 
     if not arguments.models:
-        raise ValueError("no MODEL is given")
+        raise ValueError(
+            "no MODEL is given: name one here, in MMROUTE_MODEL or under models: in FILE"
+        )
     one = len(arguments.models) == 1
     if not one and (arguments.served_model_name or arguments.revision):
         raise ValueError(
@@ -161,41 +157,14 @@ def _for_model(names: Sequence[str], options: Sequence[str], *, one: bool) -> st
 
 
 def _settings(arguments: argparse.Namespace) -> ServerSettings:
-    from mmroute.server.settings import (  # an extra
-        AccessLog,
-        AnswerFields,
-        InexactPolicy,
-        ServerSettings,
-    )
-
     policy = arguments.inexact or ("fallback" if arguments.fallback_url else "error")
-    names = {field.name for field in dataclasses.fields(ServerSettings)}
-    fields = {name: value for name, value in vars(arguments).items() if name in names}
-    return ServerSettings(**fields | {
-        "inexact": InexactPolicy(policy),
-        "fields": AnswerFields(arguments.fields),
-        "tokenizer_info": arguments.enable_tokenizer_info_endpoint,
-        "request_id_headers": arguments.enable_request_id_headers,
-        "api_keys": tuple(arguments.api_key),
-        "links": image_links(arguments),
-        "access_log": AccessLog(arguments.access_log),
-    })  # fmt: skip
+    return ServerSettings(
+        inexact=InexactPolicy(policy),
+        links=image_links(arguments),
+        **chosen(ServerSettings, arguments),
+    )
 
 
 def _listen(arguments: argparse.Namespace) -> Listen:
-    from mmroute.server.front.listening import ConnectionLimits, Listen  # an extra
-
-    return Listen(
-        host=arguments.host,
-        port=arguments.port,
-        uds=arguments.uds,
-        reuse_port=arguments.reuse_port,
-        own_port=arguments.own_port,
-        drain=arguments.drain_seconds,
-        grace=arguments.grace_seconds,
-        limits=ConnectionLimits(
-            connections=arguments.max_connections,
-            head_seconds=arguments.head_timeout,
-            write_seconds=arguments.write_timeout,
-        ),
-    )
+    limits = ConnectionLimits(**chosen(ConnectionLimits, arguments))
+    return Listen(limits=limits, **chosen(Listen, arguments))

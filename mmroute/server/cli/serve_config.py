@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,6 +11,7 @@ from mmroute.errors import did_you_mean, nearest
 
 _PREFIX: Final = "MMROUTE_"
 _MODELS: Final = "models"
+_OTHERS: Final = ("MODELS",)  # variables of the project's tests and benchmarks
 _NOT_THERE: Final = frozenset({"help", "json", "config", "check_config"})
 _TRUE, _FALSE = frozenset({"1", "true", "yes"}), frozenset({"", "0", "false", "no"})
 
@@ -24,12 +25,16 @@ def configured(
     ``--max-body-bytes`` is ``MMROUTE_MAX_BODY_BYTES`` in the environment and ``max-body-bytes`` in
     the file. The variable of a repeatable option has one value on each line. The models are
     ``MMROUTE_MODEL`` and ``models``.
+
+    Raises:
+        ValueError: a variable resembles that of an option, or the file has an unknown option.
     """
     arguments = parser.parse_args(words)
     actions, dests = _options(parser), _dests(parser)
     path = arguments.config or environment.get(f"{_PREFIX}CONFIG")
     values = _from_file(Path(path), actions) if path else {}
     variables = _variables(environment)
+    _check_known(variables, [*dests, "CONFIG"])
     values |= {dests[short]: variables[short] for short in dests.keys() & variables.keys()}
     more = []
     for name, value in values.items():
@@ -38,17 +43,6 @@ def configured(
             more += _arguments(actions[name], value)
     models = _several(values[_MODELS]) if _MODELS in values and not arguments.models else []
     return parser.parse_args([*models, *words, *more])
-
-
-def misspelt(parser: argparse.ArgumentParser, environment: Mapping[str, str]) -> list[str]:
-    """A message for each variable that is none of an option, and looks like one."""
-    known = [*_dests(parser), "CONFIG"]
-    wrong = [short for short in _variables(environment) if short not in known]
-    return [
-        f"there is no variable {_PREFIX}{short}. Did you mean {_PREFIX}{near}?"
-        for short in sorted(wrong)
-        if (near := nearest(short, known, cutoff=0.85))
-    ]
 
 
 def _options(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]:
@@ -72,6 +66,16 @@ def _variables(environment: Mapping[str, str]) -> dict[str, str]:
         and not name.startswith((f"{_PREFIX}SERVICE_", f"{_PREFIX}PORT_"))
         and not (name.endswith("PORT") and value.startswith("tcp://"))
     }
+
+
+def _check_known(variables: Iterable[str], known: Sequence[str]) -> None:
+    """Refuse a variable that is none of an option, and looks like one."""
+    for short in sorted(set(variables).difference(known, _OTHERS)):
+        near = nearest(short, known, cutoff=0.85)
+        if near is not None:
+            raise ValueError(
+                f"there is no variable {_PREFIX}{short}. Did you mean {_PREFIX}{near}?"
+            )
 
 
 def _from_file(path: Path, actions: Mapping[str, argparse.Action]) -> dict[str, Any]:

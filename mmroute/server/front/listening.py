@@ -9,8 +9,12 @@ import os
 import socket
 import stat
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
+
+from mmroute.cli.arguments import port as port_number
+from mmroute.server.options import option
 
 _LOG: Final = logging.getLogger(__name__)
 _BACKLOG: Final = 2048
@@ -18,51 +22,63 @@ _PROBE_SECONDS: Final = 2.0
 _SEND_BUFFER: Final = 1 << 18
 
 
+_limit: Final = partial(option, group="limits")
+_where: Final = partial(option, group="where it listens")
+
+
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
     """The limits of all connections together, and of each one.
 
     Attributes:
-        connections: the most connections at a time; further ones get a 503.
         idle_seconds: the most seconds between two requests.
-        head_seconds: the most seconds for the head of a request, from the opening of the connection
-            or from the first byte of a later request.
         head_bytes: the most bytes of one request's head.
-        write_seconds: the seconds within which a client must receive a part of its answer.
     """
 
-    connections: int = 768
+    connections: int = _limit(
+        768, "connections at a time; more get a 503", flag="--max-connections"
+    )
+    head_seconds: float = _limit(
+        10.0,
+        "seconds for a head, from the connection or the first byte of a later request",
+        flag="--head-timeout",
+    )
+    write_seconds: float = _limit(
+        30.0, "seconds in which a client must read a part of an answer", flag="--write-timeout"
+    )
     idle_seconds: float = 75.0
-    head_seconds: float = 10.0
     head_bytes: int = 64 << 10
-    write_seconds: float = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Listen:
     """The address at which a server listens, and the time that it takes to stop.
 
-    Attributes:
-        host: the host name or address.
-        port: the port; 0 for any free one.
-        uds: the path of a Unix socket, which replaces host and port; None for none.
-        reuse_port: whether other servers may listen at the port too. The system gives each
-            connection to one of them.
-        own_port: another port of the host, for this server alone; None for none.
-        drain: the seconds from the signal to stop until the server stops listening. Meanwhile
-            ``/health`` answers 503, and each answer closes its connection, so that clients go to
-            other servers.
-        grace: the seconds that requests may still take after that.
-        limits: the limits of connections.
+    While it drains, ``/health`` answers 503, and each answer closes its connection, so that clients
+    go to other servers.
     """
 
-    host: str = "127.0.0.1"
-    port: int = 8000
-    uds: str | None = None
-    reuse_port: bool = False
-    own_port: int | None = None
-    drain: float = 5.0
-    grace: float = 30.0
+    host: str = _where("127.0.0.1", "the address", metavar="HOST")
+    port: int = _where(8000, "0: any", metavar="PORT", type=port_number)
+    uds: str | None = _where(None, "a Unix socket, in place of host and port", metavar="PATH")
+    reuse_port: bool = _where(
+        False, "let other servers listen at the port too; the system shares connections out"
+    )
+    own_port: int | None = _where(
+        None,
+        "listen at this port too, for this server's own /metrics and /admin beside --reuse-port",
+        metavar="PORT",
+        type=port_number,
+    )
+    drain: float = _where(
+        5.0, "the seconds from SIGTERM until listening ends", flag="--drain-seconds", metavar="S"
+    )
+    grace: float = _where(
+        30.0,
+        "the seconds that running requests may still take then",
+        flag="--grace-seconds",
+        metavar="S",
+    )
     limits: ConnectionLimits = ConnectionLimits()
 
     def __post_init__(self) -> None:

@@ -12,9 +12,12 @@ def test_options_stand_anywhere() -> None:
     assert run("serve", EMBEDDED_MODEL, "--check-config", f"b={EMBEDDED_MODEL}").status == 0
 
 
-def test_serve_names_a_misspelt_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MMROUTE_MAX_BODY_BYTE", "5")
+def test_a_misspelt_variable_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MMROUTE_SERVICE_HOST", "10.0.0.1")  # by Kubernetes
-    warned = run("serve", EMBEDDED_MODEL, "--check-config").stderr
-    assert "no variable MMROUTE_MAX_BODY_BYTE. Did you mean MMROUTE_MAX_BODY_BYTES?" in warned
-    assert "SERVICE_HOST" not in warned
+    assert run("serve", EMBEDDED_MODEL, "--check-config").status == 0
+    monkeypatch.setenv("MMROUTE_MODELS", EMBEDDED_MODEL)
+    assert "MMROUTE_MODEL " in run("serve", "--check-config").stderr
+    monkeypatch.setenv("MMROUTE_MAX_BODY_BYTE", "5")
+    refused = run("serve", EMBEDDED_MODEL, "--check-config")
+    assert refused.status == 2
+    assert "MMROUTE_MAX_BODY_BYTE. Did you mean MMROUTE_MAX_BODY_BYTES?" in refused.stderr
