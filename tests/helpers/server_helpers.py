@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -18,8 +19,10 @@ from waiting import until
 
 from mmroute.lab.engines.vllm.process import free_port
 from mmroute.server.app import create_app
+from mmroute.server.front.listening import ConnectionLimits, Listen, open_sockets
 from mmroute.server.loading import ModelSource
 from mmroute.server.models import Models
+from mmroute.server.run import Server
 from mmroute.server.settings import ServerSettings
 
 DIRECTORIES: Final = ("small-qwen2.5-vl", "small-pixtral-hf", "small-llava-1.5")
@@ -70,6 +73,26 @@ def metric(client: TestClient, sample: str) -> float:
         if line.startswith(f"{sample} "):
             return float(line.rsplit(" ", 1)[1])
     return 0.0
+
+
+@contextlib.contextmanager
+def listening(
+    models: Models, settings: ServerSettings | None = None, limits: ConnectionLimits | None = None
+) -> Iterator[httpx.Client]:
+    """A client of a server that listens in a thread, which starts much sooner than a process."""
+    listen = Listen(port=0, grace=5.0, limits=limits or ConnectionLimits())
+    server, sockets = Server(models, settings or ServerSettings(), listen), open_sockets(listen)
+    where = f"http://127.0.0.1:{sockets[0].getsockname()[1]}"
+    serving = threading.Thread(target=server.run, args=(sockets,))
+    serving.start()
+    try:
+        with httpx.Client(base_url=where, timeout=30) as client:
+            until(lambda: client.get("/health").status_code == httpx.codes.OK)
+            yield client
+            assert serving.is_alive()
+    finally:
+        server.should_exit = True
+        serving.join(60)
 
 
 @contextlib.contextmanager

@@ -5,15 +5,18 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Final
 
 import httpx
 import pytest
 from chat_requests import CHAT, TOKENIZE
-from server_helpers import running
+from server_helpers import listening
 from waiting import until
+
+from mmroute.server.front.listening import ConnectionLimits
+from mmroute.server.models import Models
+from mmroute.server.settings import ServerSettings
 
 pytestmark = pytest.mark.process
 
@@ -21,37 +24,26 @@ LONG: Final = json.dumps({"prompt": "a b " * 100_000}).encode()
 HEAD: Final = f"POST {TOKENIZE} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n".encode()
 
 
-@contextlib.contextmanager
-def serving(directory: Path, log: Path, *options: str) -> Iterator[int]:
-    """The port of a server that stays as it was through all tests."""
-    with running(str(directory), *options, log=log) as (server, client):
-        client.close()
-        assert client.base_url.port is not None
-        yield client.base_url.port
-        assert server.poll() is None
-        assert "Traceback" not in log.read_text()
-
-
 @pytest.fixture(scope="module")
-def hasty_port(
-    small_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[int]:
+def hasty_port(models: Models) -> Iterator[int]:
     """A server that waits for nobody."""
-    options = ("--head-timeout", "1", "--write-timeout", "1", "--max-body-bytes", "1000000")
-    log = tmp_path_factory.mktemp("hasty") / "log"
-    with serving(small_model("small-qwen2.5-vl"), log, *options) as port:
-        yield port
+    limits = ConnectionLimits(head_seconds=1.0, write_seconds=1.0)
+    with listening(models, ServerSettings(max_body_bytes=1_000_000), limits) as client:
+        yield port_of(client)
 
 
 @pytest.fixture(scope="module")
-def patient_port(
-    small_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[int]:
+def patient_port(models: Models) -> Iterator[int]:
     """A server of few connections, which may take their time."""
-    options = ("--max-connections", "12", "--head-timeout", "600", "--write-timeout", "600")
-    log = tmp_path_factory.mktemp("patient") / "log"
-    with serving(small_model("small-qwen2.5-vl"), log, *options) as port:
-        yield port
+    limits = ConnectionLimits(connections=12, head_seconds=600.0, write_seconds=600.0)
+    with listening(models, limits=limits) as client:
+        client.close()
+        yield port_of(client)
+
+
+def port_of(client: httpx.Client) -> int:
+    assert client.base_url.port is not None
+    return client.base_url.port
 
 
 def connected(port: int) -> socket.socket:
