@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Final
 
 from prometheus_client import (
@@ -52,17 +53,17 @@ class Metrics:
             registry=registry,
         )  # fmt: skip
         build.labels(version_of("mmroute"), platform.python_version()).set(1)
-        self._seconds = Histogram(
+        seconds = Histogram(
             "mmroute_request_duration_seconds",
             "From the end of a request's head to the last byte of its answer",
             ["route", "status"], buckets=_SECONDS, registry=registry,
         )  # fmt: skip
-        self._stages = Histogram(
+        stages = Histogram(
             "mmroute_stage_duration_seconds",
             "Stages of a request that was answered; one request of 16 is timed",
             ["model", "stage"], buckets=_STAGE_SECONDS, registry=registry,
         )  # fmt: skip
-        self._routings = Counter(
+        routings = Counter(
             "mmroute_routings",
             "Requests by outcome: exact, inexact (422), refused (as the engine refuses it), "
             "fallback, text_prefix or unavailable; and by the reason, or the error's type",
@@ -84,15 +85,15 @@ class Metrics:
             "Requests that were refused, by the limit that was reached",
             ["limit"], registry=registry,
         )  # fmt: skip
-        self._tokens = Histogram(
+        tokens = Histogram(
             "mmroute_prompt_tokens", "Token IDs of the prompts of a request",
             ["model"], buckets=_TOKENS, registry=registry,
         )  # fmt: skip
-        self._item_tokens = Histogram(
+        item_tokens = Histogram(
             "mmroute_item_tokens", "Tokens of the items of a modality in a request with any",
             ["model", "modality"], buckets=_TOKENS, registry=registry,
         )  # fmt: skip
-        self._items = Counter(
+        items = Counter(
             "mmroute_items", "Images, videos and audio", ["model", "modality"], registry=registry
         )
         self.in_flight = Gauge(
@@ -116,13 +117,21 @@ class Metrics:
             buckets=_SECONDS, registry=registry,
         )  # fmt: skip
 
+        # To look labels up takes as long as to count.
+        self._seconds = cache(seconds.labels)
+        self._stages = cache(stages.labels)
+        self._routings = cache(routings.labels)
+        self._tokens = cache(tokens.labels)
+        self._item_tokens = cache(item_tokens.labels)
+        self._items = cache(items.labels)
+
     def page(self) -> bytes:
         """The text of ``/metrics``."""
         return generate_latest(self._registry)
 
     def request(self, route: str, status: int, seconds: float) -> None:
         """Count a request of any outcome."""
-        self._seconds.labels(route, status).observe(seconds)
+        self._seconds(route, status).observe(seconds)
 
     def answered(
         self,
@@ -132,17 +141,17 @@ class Metrics:
         stages: Mapping[Stage, int],
     ) -> None:
         """Count an exact answer."""
-        self._routings.labels(model, "exact", "").inc()
-        self._tokens.labels(model).observe(tokens)
+        self._routings(model, "exact", "").inc()
+        self._tokens(model).observe(tokens)
         for stage, nanoseconds in stages.items():
-            self._stages.labels(model, stage).observe(nanoseconds * _NANO)
+            self._stages(model, stage).observe(nanoseconds * _NANO)
         for modality, (count, item_tokens) in items.items():
-            self._items.labels(model, modality).inc(count)
-            self._item_tokens.labels(model, modality).observe(item_tokens)
+            self._items(model, modality).inc(count)
+            self._item_tokens(model, modality).observe(item_tokens)
 
     def inexact(self, model: str | None, outcome: str, reason: str) -> None:
         """Count a request without an exact answer."""
-        self._routings.labels(model or "", outcome, reason).inc()
+        self._routings(model or "", outcome, reason).inc()
 
     def fallback(self, reason: str, status: str) -> None:
         """Count a response of the fallback."""

@@ -123,6 +123,7 @@ class Server(uvicorn.Server):
                 log_config=None,
                 log_level="warning",
                 access_log=False,
+                workers=1,
                 proxy_headers=False,
                 server_header=False,
                 timeout_notify=int(watchdog / 2),
