@@ -188,16 +188,18 @@ class Server(uvicorn.Server):
 
         An event loop's own server drops those that wait when it is closed.
         """
-        loop = asyncio.get_running_loop()
         still_open = [opened.dup() for opened in sockets]
         for server in self.servers:
             server.close()
+        accepted = []
         for opened in still_open:
             opened.setblocking(False)
             with opened, contextlib.suppress(OSError):  # none waits any more
                 while True:
-                    accepted, _ = opened.accept()
-                    await loop.connect_accepted_socket(self.connection, accepted)
+                    accepted.append(opened.accept()[0])
+        for connection in accepted:  # not before: meanwhile others would come, without an end
+            loop = asyncio.get_running_loop()
+            await loop.connect_accepted_socket(self.connection, connection)
 
     def _expire(self) -> None:
         """End the waits of connections whose deadlines have passed."""
