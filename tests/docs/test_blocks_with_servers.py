@@ -20,8 +20,7 @@ from server_helpers import at_socket, process, wait_until_healthy
 
 from mmroute.kv_events import WorkerRank
 from mmroute.lab.engines.vllm.process import free_port
-from mmroute.server.bundle.archive import take_snapshot
-from mmroute.server.bundle.server import create_server
+from mmroute.server.bundle.server import create_server, take_snapshot
 
 pytestmark = pytest.mark.process
 
@@ -58,7 +57,7 @@ def workers(model: Path, tmp_path: Path) -> Iterator[list[str]]:
         copies = tmp_path / str(number)
         copies.mkdir()
         snapshot = take_snapshot({file.name: file for file in model.iterdir()}, copies)
-        server = create_server(MODEL, snapshot)
+        server = create_server(snapshot)
         addresses.append(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}")
         server.start()
         servers.append(server)

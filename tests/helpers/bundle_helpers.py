@@ -16,18 +16,11 @@ import grpc
 import huggingface_hub
 import pytest
 
-from mmroute.server.bundle.archive import take_snapshot
-from mmroute.server.bundle.bundle_pb2 import (
-    TokenizerChunk,
-    TokenizerFileChunk,
-    TokenizerFileDescriptor,
-    TokenizerMetadata,
-    ZipChunk,
-)
-from mmroute.server.bundle.server import create_server
-from mmroute.server.bundle.services import ENGINE_SERVICES, FILES_SERVICE
+from mmroute.server.bundle.bundle_pb2 import ZipChunk
+from mmroute.server.bundle.client import SERVICES
+from mmroute.server.bundle.server import create_server, take_snapshot
 
-VLLM = ENGINE_SERVICES[0]
+VLLM = SERVICES[0]
 REGULAR = 0o100644 << 16
 
 
@@ -122,25 +115,6 @@ def zip_messages(archive: bytes, size: int = 64 << 10) -> list[bytes]:
     ]
 
 
-def metadata(sizes: Mapping[str, int], fingerprint: str = "", kind: str = "files") -> bytes:
-    """The first message of files."""
-    files = [TokenizerFileDescriptor(file_name=name, size=size) for name, size in sizes.items()]
-    return TokenizerChunk(
-        metadata=TokenizerMetadata(
-            model_identifier="m", fingerprint=fingerprint, files=files, bundle_format=kind
-        )
-    ).SerializeToString()
-
-
-def piece(name: str, data: bytes, index: int = 0, *, last: bool = True) -> bytes:
-    """A piece of a file."""
-    return TokenizerChunk(
-        file_chunk=TokenizerFileChunk(
-            file_name=name, data=data, chunk_index=index, is_last_chunk=last
-        )
-    ).SerializeToString()
-
-
 Answer = Callable[[grpc.ServicerContext], Iterable[bytes]]
 
 
@@ -184,13 +158,6 @@ def zip_worker(messages: Sequence[bytes], service: str = VLLM) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def files_worker(messages: Sequence[bytes]) -> Iterator[str]:
-    """A server of plain files whose stream is this."""
-    with zip_worker(messages, FILES_SERVICE) as address:
-        yield address
-
-
-@contextlib.contextmanager
 def serving(files: Mapping[str, bytes], directory: Path) -> Iterator[str]:
     """The address of mmroute's own server of these files."""
     directory.mkdir()
@@ -201,7 +168,7 @@ def serving(files: Mapping[str, bytes], directory: Path) -> Iterator[str]:
     for name, content in files.items():
         paths[name] = sources / name
         paths[name].write_bytes(content)
-    with _started(create_server("model", take_snapshot(paths, copies))) as address:
+    with _started(create_server(take_snapshot(paths, copies))) as address:
         yield address
 
 

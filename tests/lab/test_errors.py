@@ -13,7 +13,7 @@ from mmroute.server.bundle.fleet import FleetError
 def test_errors_survive_a_process_boundary() -> None:
     errors = (
         FleetError("differ", ["a.json"]), OracleError("gone", Reason.MISSING_FILE),
-        BundleError(Fault.TRAVERSAL, "text"),
+        BundleError(Fault.BAD_NAME, "text"),
     )  # fmt: skip
     for error in errors:
         copy = pickle.loads(pickle.dumps(error))

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"mmroute/server/bundle/bundle.proto\x12\x11mmroute.bundle.v1\"\x15\n\x13GetTokenizerRequest\"(\n\x08ZipChunk\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x0e\n\x06sha256\x18\x02 \x01(\t\"\x92\x01\n\x0eTokenizerChunk\x12\x38\n\x08metadata\x18\x01 \x01(\x0b\x32$.mmroute.bundle.v1.TokenizerMetadataH\x00\x12;\n\nfile_chunk\x18\x02 \x01(\x0b\x32%.mmroute.bundle.v1.TokenizerFileChunkH\x00\x42\t\n\x07\x63ontent\"\x94\x01\n\x11TokenizerMetadata\x12\x18\n\x10model_identifier\x18\x01 \x01(\t\x12\x13\n\x0b\x66ingerprint\x18\x02 \x01(\t\x12\x39\n\x05\x66iles\x18\x03 \x03(\x0b\x32*.mmroute.bundle.v1.TokenizerFileDescriptor\x12\x15\n\rbundle_format\x18\x04 \x01(\t\"F\n\x17TokenizerFileDescriptor\x12\x11\n\tfile_name\x18\x01 \x01(\t\x12\x0c\n\x04size\x18\x04 \x01(\x04J\x04\x08\x02\x10\x03J\x04\x08\x03\x10\x04\"a\n\x12TokenizerFileChunk\x12\x11\n\tfile_name\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12\x13\n\x0b\x63hunk_index\x18\x03 \x01(\r\x12\x15\n\ris_last_chunk\x18\x04 \x01(\x08\x32n\n\x0fTokenizerBundle\x12[\n\x0cGetTokenizer\x12&.mmroute.bundle.v1.GetTokenizerRequest\x1a!.mmroute.bundle.v1.TokenizerChunk0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"mmroute/server/bundle/bundle.proto\x12\x11mmroute.bundle.v1\"\x15\n\x13GetTokenizerRequest\"(\n\x08ZipChunk\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x0e\n\x06sha256\x18\x02 \x01(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,14 +35,4 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETTOKENIZERREQUEST']._serialized_end=78
   _globals['_ZIPCHUNK']._serialized_start=80
   _globals['_ZIPCHUNK']._serialized_end=120
-  _globals['_TOKENIZERCHUNK']._serialized_start=123
-  _globals['_TOKENIZERCHUNK']._serialized_end=269
-  _globals['_TOKENIZERMETADATA']._serialized_start=272
-  _globals['_TOKENIZERMETADATA']._serialized_end=420
-  _globals['_TOKENIZERFILEDESCRIPTOR']._serialized_start=422
-  _globals['_TOKENIZERFILEDESCRIPTOR']._serialized_end=492
-  _globals['_TOKENIZERFILECHUNK']._serialized_start=494
-  _globals['_TOKENIZERFILECHUNK']._serialized_end=591
-  _globals['_TOKENIZERBUNDLE']._serialized_start=593
-  _globals['_TOKENIZERBUNDLE']._serialized_end=703
 # @@protoc_insertion_point(module_scope)

@@ -1,23 +1,34 @@
-"""Fetches the files of a worker."""
+"""Fetches the files of a worker: a zip that its gRPC service streams, as engines do."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Self, TypeAlias
+from typing import BinaryIO, Final, Self, TypeAlias
 
 import grpc
+from google.protobuf.message import DecodeError
 
+from mmroute.errors import quoted
+from mmroute.server.bundle.bundle_pb2 import ZipChunk
 from mmroute.server.bundle.faults import BundleError, Fault
 from mmroute.server.bundle.files import Limits
-from mmroute.server.bundle.services import FILES_SERVICE, SERVICES, method
-from mmroute.server.bundle.streams import receive_files, receive_zip
 from mmroute.server.bundle.unpack import unpack
 from mmroute.tokenizers.fingerprint import fingerprint
+
+SERVICES: Final = (
+    "vllm.grpc.engine.VllmEngine",
+    "sglang.grpc.scheduler.SglangScheduler",
+    "trtllm.TrtllmService",
+    "tokenspeed.grpc.scheduler.TokenSpeedScheduler",
+    "mlx.grpc.engine.MlxEngine",
+)
+"""The engines' services, which stream a zip, as they are asked. Source: smg-grpc-proto 0.4.28."""
 
 _MAX_DETAILS: Final = 300  # characters: enough for cause and place in gRPC's long messages
 _REQUEST: Final = b""  # GetTokenizerRequest has no fields
@@ -70,8 +81,7 @@ def fetch_bundle(
 ) -> Bundle:
     """Fetch the tokenizer and configuration files of a worker.
 
-    The worker is first asked for `FILES_SERVICE`, which sends file by file, then for the engines'
-    own services, which send a zip.
+    The worker is asked for the services of the engines, one after the other.
 
     Args:
         worker: the worker's address: ``HOST:PORT``, ``grpc://HOST:PORT`` or ``unix:PATH``.
@@ -106,12 +116,9 @@ def _fetch(
         for service in SERVICES:
             ask: grpc.UnaryStreamMultiCallable[bytes, bytes] = channel.unary_stream(method(service))
             call = ask(_REQUEST, timeout=max(0.0, until - time.monotonic()))
-            messages = _messages(call, progress)
             try:
-                if service == FILES_SERVICE:
-                    return service, receive_files(messages, root, limits)
                 with tempfile.TemporaryFile(dir=root) as spool:
-                    length = receive_zip(messages, spool, limits)
+                    length = receive_zip(_messages(call, progress), spool, limits)
                     return service, unpack(spool, length, root, limits)
             except _NotOfferedError:
                 continue
@@ -121,6 +128,40 @@ def _fetch(
         Fault.NOT_OFFERED,
         f"It has none of the services that give bundles: {', '.join(SERVICES)}.",
     )
+
+
+def receive_zip(messages: Iterable[bytes], spool: BinaryIO, limits: Limits) -> int:
+    """Write a streamed zip to a file, and check its SHA-256, which the last message has."""
+    digest, total, sha256, empty = hashlib.sha256(), 0, "", False
+    for message in messages:
+        chunk = ZipChunk()
+        try:
+            chunk.ParseFromString(message)
+        except DecodeError as error:
+            raise _malformed(f"a message is no chunk of a zip: {error}") from error
+        if sha256 or empty:
+            raise _malformed("a chunk came after the SHA-256, or has no data")
+        sha256, empty = chunk.sha256, not chunk.data
+        total += len(chunk.data)
+        if total > limits.stream_bytes:
+            raise BundleError(
+                Fault.TOO_LARGE,
+                f"The bundle has at least {total} bytes, and {limits.stream_bytes} are allowed.",
+            )
+        digest.update(chunk.data)
+        spool.write(chunk.data)
+    if not total or not sha256:
+        raise _malformed("it ended without data or without the SHA-256, and may be cut short")
+    if digest.hexdigest() != sha256.lower():
+        raise BundleError(
+            Fault.SHA256_MISMATCH,
+            f"The zip has the SHA-256 {digest.hexdigest()}, the worker says {quoted(sha256)}.",
+        )
+    return total
+
+
+def _malformed(why: str) -> BundleError:
+    return BundleError(Fault.MALFORMED_STREAM, f"The stream is refused: {why}.")
 
 
 class _NotOfferedError(Exception):
@@ -152,6 +193,11 @@ def _meaning_of(error: grpc.RpcError, *, begun: bool) -> Exception:
     if code is grpc.StatusCode.UNAVAILABLE:
         return BundleError(Fault.UNREACHABLE, f"Nobody answers: {details}")
     return BundleError(Fault.WORKER_REFUSED, f"The worker refuses: {code.name} {details}")
+
+
+def method(service: str) -> str:
+    """The path of a service's `GetTokenizer`."""
+    return f"/{service}/GetTokenizer"
 
 
 def grpc_address(worker: str) -> str:

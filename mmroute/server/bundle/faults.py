@@ -12,8 +12,7 @@ class Fault(StrEnum):
     """Why there is no bundle. The values are stable: routers may branch on them.
 
     The first group is about the call, which may succeed when it is made again. The others are about
-    what the worker sent: the stream, the zip, the names in it, the contents. ``docs/bundles.md``
-    lists the checks. The message of an error has the value that was found.
+    what the worker sent. The message of an error says what was found.
     """
 
     UNREACHABLE = "unreachable"
@@ -25,47 +24,16 @@ class Fault(StrEnum):
     STREAM_BROKEN = "stream_broken"
     """The stream ended with an error after it had begun."""
 
-    MALFORMED_MESSAGE = "malformed_message"
-    EMPTY_STREAM = "empty_stream"
-    EMPTY_CHUNK = "empty_chunk"
-    STREAM_TOO_LARGE = "stream_too_large"
-    SHA256_MISSING = "sha256_missing"
-    SHA256_NOT_LAST = "sha256_not_last"
-    SHA256_MALFORMED = "sha256_malformed"
+    MALFORMED_STREAM = "malformed_stream"
+    """The messages are not a zip that ends with its SHA-256."""
     SHA256_MISMATCH = "sha256_mismatch"
-    METADATA_MISSING = "metadata_missing"
-    METADATA_REPEATED = "metadata_repeated"
-    UNKNOWN_FORMAT = "unknown_format"
-    FILE_OUT_OF_ORDER = "file_out_of_order"
-    INDEX_GAP = "index_gap"
-    LAST_CHUNK_MISSING = "last_chunk_missing"
-    CHUNK_AFTER_END = "chunk_after_end"
-    FINGERPRINT_MISMATCH = "fingerprint_mismatch"
-
+    TOO_LARGE = "too_large"
+    """The stream, the files, their number or the ratio of a file to its deflated size."""
     NOT_A_ZIP = "not_a_zip"
-    ENCRYPTED = "encrypted"
-    UNSUPPORTED_COMPRESSION = "unsupported_compression"
-    SYMLINK = "symlink"
     NOT_A_FILE = "not_a_file"
-
-    TOO_MANY_FILES = "too_many_files"
-    NO_FILES = "no_files"
-    NAME_EMPTY = "name_empty"
-    NAME_TOO_LONG = "name_too_long"
-    CONTROL_CHARACTER = "control_character"
-    NAME_NOT_ASCII = "name_not_ascii"
-    BACKSLASH = "backslash"
-    DRIVE_PREFIX = "drive_prefix"
-    ABSOLUTE_PATH = "absolute_path"
-    TRAVERSAL = "traversal"
-    NESTED_DIRECTORY = "nested_directory"
-    NOT_A_TOKENIZER_FILE = "not_a_tokenizer_file"
-    DUPLICATE_NAME = "duplicate_name"
-    CASE_COLLISION = "case_collision"
-
-    UNPACKED_TOO_LARGE = "unpacked_too_large"
-    RATIO_TOO_HIGH = "ratio_too_high"
-    SIZE_MISMATCH = "size_mismatch"
+    """An entry of the zip is a link or a directory, is encrypted or of another compression."""
+    BAD_NAME = "bad_name"
+    """A file has a name that no tokenizer file has, or that another one has."""
     CORRUPT_DATA = "corrupt_data"
 
 

@@ -54,15 +54,12 @@ def fetch_fleet(
         raise ValueError(f"no worker is given from which to fetch the files of {model}")
     for worker in workers:
         grpc_address(worker)
-    fingerprints: dict[str, str] = {}
     failures: list[Exception] = []
-    different: dict[str, Bundle] = {}
+    found: dict[str, Bundle] = {}  # by worker
     with contextlib.ExitStack() as fetched:
 
         def fetch_one(worker: str) -> Bundle:
-            bundle = fetch(worker)
-            fetched.callback(bundle.close)
-            return bundle
+            return fetched.enter_context(fetch(worker))
 
         with ThreadPoolExecutor(_MAX_CALLS) as pool:
             futures = {worker: pool.submit(fetch_one, worker) for worker in dict.fromkeys(workers)}
@@ -70,46 +67,38 @@ def fetch_fleet(
             error = future.exception()
             if isinstance(error, Exception):
                 failures.append(error)
-                continue
-            bundle = future.result()
-            fingerprints[worker] = bundle.fingerprint
-            if different.setdefault(bundle.fingerprint, bundle) is not bundle:
-                bundle.close()
-        if len(different) > 1:
-            raise _disagreement(model, different, fingerprints)
-        if not different:
+            else:
+                found[worker] = future.result()
+        if not found:
             raise ModelError(
                 Reason.TOKENIZER_UNAVAILABLE,
                 f"No worker sent the files of {model}: {'; '.join(map(str, failures))}",
             ) from ExceptionGroup("the workers that were asked", failures)
-        fetched.pop_all()  # one bundle is still open; the caller closes it
-    return next(iter(different.values()))
+        first, *others = found.values()
+        if any(other.fingerprint != first.fingerprint for other in others):
+            raise _disagreement(model, found)
+        fetched.pop_all()
+    for other in others:
+        other.close()
+    return first
 
 
-def _disagreement(
-    model: str, different: Mapping[str, Bundle], fingerprints: Mapping[str, str]
-) -> FleetError:
+def _disagreement(model: str, found: Mapping[str, Bundle]) -> FleetError:
     """The error for different files; for each file it lists the contents and their workers."""
-    files: dict[str, dict[str, list[str]]] = {}
-    for common, bundle in different.items():
-        workers = [worker for worker, own in fingerprints.items() if own == common]
-        for name in {name for other in different.values() for name in other.files}:
-            content = _digest(bundle, name)
-            files.setdefault(name, {}).setdefault(content, []).extend(workers)
-    differing = sorted(name for name, held in files.items() if len(held) > 1)
-    held_by = "; ".join(
+    held: dict[str, dict[str, list[str]]] = {}
+    for name in sorted({name for bundle in found.values() for name in bundle.files}):
+        for worker, bundle in found.items():
+            path = bundle.files.get(name)
+            content = "none" if path is None else sha256_of(path)[:_SHOWN_DIGITS]
+            held.setdefault(name, {}).setdefault(content, []).append(worker)
+    differing = {name: contents for name, contents in held.items() if len(contents) > 1}
+    shown = "; ".join(
         f"{name}: "
-        + ", ".join(f"{content} at {' and '.join(at)}" for content, at in files[name].items())
-        for name in differing
+        + ", ".join(f"{content} at {' and '.join(at)}" for content, at in contents.items())
+        for name, contents in differing.items()
     )
     return FleetError(
         f"The workers of {model} hold different files, so no one tokenizer is right for all: "
-        f"{held_by}. Restart the workers with old files, or serve them under a name of their own.",
-        differing,
+        f"{shown}. Restart the workers with old files, or serve them under a name of their own.",
+        [*differing],
     )
-
-
-def _digest(bundle: Bundle, name: str) -> str:
-    """The first digits of a file's SHA-256, or words that say that there is no such file."""
-    path = bundle.files.get(name)
-    return "none" if path is None else sha256_of(path)[:_SHOWN_DIGITS]

@@ -1,63 +1,88 @@
-"""Sends a model's files to routers: as a zip, as engines do, and file by file."""
+"""Sends a model's files to routers as a zip, by the services of the engines."""
 
 from __future__ import annotations
 
+import shutil
 import signal
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import grpc
 
 from mmroute.model_directory import ModelFiles
-from mmroute.server.bundle.archive import Snapshot, take_snapshot
-from mmroute.server.bundle.bundle_pb2 import (
-    GetTokenizerRequest,
-    TokenizerChunk,
-    TokenizerFileChunk,
-    TokenizerFileDescriptor,
-    TokenizerMetadata,
-    ZipChunk,
-)
+from mmroute.server.bundle.bundle_pb2 import GetTokenizerRequest, ZipChunk
+from mmroute.server.bundle.client import SERVICES
 from mmroute.server.bundle.faults import BundleError, Fault
 from mmroute.server.bundle.files import Limits, check_flat, check_names, files_of
-from mmroute.server.bundle.services import ENGINE_SERVICES, FILES_SERVICE
-from mmroute.server.bundle.streams import FILES_FORMAT
+from mmroute.tokenizers.fingerprint import fingerprint, sha256_of
 
 _CHUNK: Final = 64 << 10  # bytes, as in the engines' servers
 _MAX_STREAMS: Final = 16  # at once; each occupies a thread, and further ones are refused
 _LONGEST_STREAM: Final = 300.0  # seconds; a client that does not read must not occupy a thread
 _OPTIONS: Final = (("grpc.so_reuseport", 0),)  # a second server on one port must fail to start
 
-_Context: TypeAlias = grpc.ServicerContext
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A zip of a model's files, made when the server was started: an engine reads its files then.
+
+    Attributes:
+        files: the names of the files, sorted.
+        fingerprint: the digest of names and contents; see `mmroute.tokenizers.fingerprint`.
+        zip: the zip of all files.
+        sha256: the SHA-256 digest of the zip, in hexadecimal.
+    """
+
+    files: Sequence[str]
+    fingerprint: str
+    zip: Path
+    sha256: str
 
 
-def create_server(
-    model: str, snapshot: Snapshot, *, longest_stream: float = _LONGEST_STREAM
-) -> grpc.Server:
+def take_snapshot(files: Mapping[str, Path], into: Path) -> Snapshot:
+    """Zip copies of files in an empty directory."""
+    archive = into / ".zip"  # no file of a bundle has this name
+    copies = {name: Path(shutil.copyfile(files[name], into / name)) for name in sorted(files)}
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as out:
+        for name, path in copies.items():
+            out.write(path, name)
+    return Snapshot([*copies], fingerprint(copies), archive, sha256_of(archive))
+
+
+def create_server(snapshot: Snapshot, *, longest_stream: float = _LONGEST_STREAM) -> grpc.Server:
     """A server that has no port yet and is not started."""
     server = grpc.server(
         ThreadPoolExecutor(_MAX_STREAMS), options=_OPTIONS, maximum_concurrent_rpcs=_MAX_STREAMS
     )
 
-    def zipped(_request: GetTokenizerRequest, context: _Context) -> Iterator[ZipChunk]:
-        _end_after(longest_stream, context)
-        for data, last in _chunks(snapshot.zip):
-            yield ZipChunk(data=data, sha256=snapshot.sha256 if last else "")
+    def stream(_request: GetTokenizerRequest, context: grpc.ServicerContext) -> Iterator[ZipChunk]:
+        # Clients may set no deadline.
+        timer = threading.Timer(longest_stream, context.cancel)
+        timer.daemon = True
+        if context.add_callback(timer.cancel):
+            timer.start()
+        with snapshot.zip.open("rb") as file:
+            chunk = file.read(_CHUNK)
+            while chunk:
+                following = file.read(_CHUNK)
+                yield ZipChunk(data=chunk, sha256="" if following else snapshot.sha256)
+                chunk = following
 
-    def plain(_request: GetTokenizerRequest, context: _Context) -> Iterator[TokenizerChunk]:
-        _end_after(longest_stream, context)
-        return _file_chunks(model, snapshot)
-
-    server.add_generic_rpc_handlers(
-        (
-            *(_handler(service, zipped, ZipChunk) for service in ENGINE_SERVICES),
-            _handler(FILES_SERVICE, plain, TokenizerChunk),
-        )
+    handler = grpc.unary_stream_rpc_method_handler(
+        stream,
+        request_deserializer=GetTokenizerRequest.FromString,
+        response_serializer=ZipChunk.SerializeToString,
     )
+    server.add_generic_rpc_handlers([
+        grpc.method_handlers_generic_handler(service, {"GetTokenizer": handler})
+        for service in SERVICES
+    ])  # fmt: skip
     return server
 
 
@@ -77,13 +102,13 @@ def serve(
     size = sum(path.stat().st_size for path in files.values())
     if size > limits.stream_bytes:
         raise BundleError(
-            Fault.STREAM_TOO_LARGE,
+            Fault.TOO_LARGE,
             f"{model.name}: its files have {size} bytes, and a bundle may have "
             f"{limits.stream_bytes}.",
         )
     with tempfile.TemporaryDirectory(prefix="mmroute-bundle-") as directory:
         snapshot = take_snapshot(files, Path(directory))
-        server = create_server(model.name, snapshot)
+        server = create_server(snapshot)
         try:
             port = server.add_insecure_port(address)
         except RuntimeError as error:
@@ -103,58 +128,3 @@ def serve(
             server.stop(grace).wait()
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-
-def _handler(
-    service: str, answer: Callable[[Any, _Context], Iterator[Any]], kind: type[Any]
-) -> grpc.GenericRpcHandler:
-    return grpc.method_handlers_generic_handler(
-        service,
-        {
-            "GetTokenizer": grpc.unary_stream_rpc_method_handler(
-                answer,
-                request_deserializer=GetTokenizerRequest.FromString,
-                response_serializer=kind.SerializeToString,
-            )
-        },
-    )
-
-
-def _end_after(seconds: float, context: _Context) -> None:
-    """Abort a call that is not over after so many seconds, because clients may set no deadline."""
-    timer = threading.Timer(seconds, context.cancel)
-    timer.daemon = True
-    if context.add_callback(timer.cancel):
-        timer.start()
-
-
-def _file_chunks(model: str, snapshot: Snapshot) -> Iterator[TokenizerChunk]:
-    described = [
-        TokenizerFileDescriptor(file_name=name, size=path.stat().st_size)
-        for name, path in snapshot.files.items()
-    ]
-    metadata = TokenizerMetadata(
-        model_identifier=model,
-        fingerprint=snapshot.fingerprint,
-        files=described,
-        bundle_format=FILES_FORMAT,
-    )
-    yield TokenizerChunk(metadata=metadata)
-    for name, path in snapshot.files.items():
-        for index, (data, last) in enumerate(_chunks(path)):
-            chunk = TokenizerFileChunk(
-                file_name=name, data=data, chunk_index=index, is_last_chunk=last
-            )
-            yield TokenizerChunk(file_chunk=chunk)
-
-
-def _chunks(path: Path) -> Iterator[tuple[bytes, bool]]:
-    """The chunks of a file, each with a flag for the last one. An empty file has one chunk."""
-    with path.open("rb") as file:
-        chunk = file.read(_CHUNK)
-        while True:
-            following = file.read(_CHUNK)
-            yield chunk, not following
-            if not following:
-                return
-            chunk = following

@@ -48,12 +48,12 @@ def unpack(file: BinaryIO, length: int, into: Path, limits: Limits) -> dict[str,
         check_names((entry.orig_filename for entry in entries), limits)
         _check_sizes(entries, length, limits)
         for entry in entries:
-            with create(files[entry.orig_filename]) as out:
+            with _create(files[entry.orig_filename]) as out:
                 _write(archive, entry, out)
     return files
 
 
-def create(path: Path) -> BinaryIO:
+def _create(path: Path) -> BinaryIO:
     """Create a file that only its owner may read; fail if the path exists, also as a link."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     return os.fdopen(os.open(path, flags, 0o600), "wb")
@@ -72,7 +72,7 @@ def _check_end(file: BinaryIO, length: int, limits: Limits) -> int:
     if signature != b"PK\x05\x06" or comment or offset + size != end:
         _refuse(Fault.NOT_A_ZIP, "it does not end with its central directory")
     if count > limits.files:
-        _refuse(Fault.TOO_MANY_FILES, f"it has {count} files, {limits.files} are allowed")
+        _refuse(Fault.TOO_LARGE, f"it has {count} files, {limits.files} are allowed")
     if size > _LARGEST_DIRECTORY:
         _refuse(Fault.NOT_A_ZIP, f"its central directory has {size} bytes")
     return int(count)
@@ -85,17 +85,11 @@ def _check_sizes(entries: list[zipfile.ZipInfo], length: int, limits: Limits) ->
         _refuse(Fault.NOT_A_ZIP, "its files claim bytes that it does not have")
     size = sum(entry.file_size for entry in entries)
     if size > limits.unpacked_bytes:
-        raise BundleError(
-            Fault.UNPACKED_TOO_LARGE,
-            f"The bundle's files have {size} bytes, {limits.unpacked_bytes} are allowed.",
-        )
+        _refuse(Fault.TOO_LARGE, f"its files have {size} bytes, of {limits.unpacked_bytes}")
     for entry in entries:
         if entry.file_size > max(_RATIO_FROM, entry.compress_size * limits.ratio):
-            _refuse_file(
-                Fault.RATIO_TOO_HIGH,
-                entry,
-                f"{entry.compress_size} bytes claim to be more than {limits.ratio} times as many",
-            )
+            why = f"{entry.compress_size} bytes claim to be more than {limits.ratio} times as many"
+            _refuse(Fault.TOO_LARGE, why, entry)
 
 
 def _check_kind(entry: zipfile.ZipInfo) -> None:
@@ -105,16 +99,12 @@ def _check_kind(entry: zipfile.ZipInfo) -> None:
     without a type is a file.
     """
     kind = stat.S_IFMT(entry.external_attr >> 16)
-    if kind == stat.S_IFLNK:
-        _refuse_file(Fault.SYMLINK, entry, "it is a symbolic link")
     if kind not in (0, stat.S_IFREG) or entry.external_attr & _DOS_DIRECTORY:
-        _refuse_file(Fault.NOT_A_FILE, entry, "it is not a regular file")
+        _refuse(Fault.NOT_A_FILE, "it is a link, a directory or a device", entry)
     if entry.flag_bits & _ENCRYPTED:
-        _refuse_file(Fault.ENCRYPTED, entry, "it is encrypted")
+        _refuse(Fault.NOT_A_FILE, "it is encrypted", entry)
     if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        _refuse_file(
-            Fault.UNSUPPORTED_COMPRESSION, entry, f"its compression is {entry.compress_type}"
-        )
+        _refuse(Fault.NOT_A_FILE, f"its compression is {entry.compress_type}", entry)
 
 
 def _write(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, out: BinaryIO) -> None:
@@ -125,17 +115,12 @@ def _write(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, out: BinaryIO) -> N
                 written += len(block)
                 out.write(block)
     except (*_DAMAGED, zlib.error) as error:
-        _refuse_file(Fault.CORRUPT_DATA, entry, str(error) or "its data ends too early")
+        _refuse(Fault.CORRUPT_DATA, str(error) or "its data ends too early", entry)
     if written != entry.file_size:
-        _refuse_file(
-            Fault.SIZE_MISMATCH, entry, f"it has {written} bytes, and {entry.file_size} are listed"
-        )
+        why = f"it has {written} bytes, and {entry.file_size} are listed"
+        _refuse(Fault.CORRUPT_DATA, why, entry)
 
 
-def _refuse(fault: Fault, why: str) -> NoReturn:
-    raise BundleError(fault, f"The zip is refused ({fault}): {why}.")
-
-
-def _refuse_file(fault: Fault, entry: zipfile.ZipInfo, why: str) -> NoReturn:
-    name = quoted(entry.orig_filename)
-    raise BundleError(fault, f"{name} in the bundle is refused ({fault}): {why}.")
+def _refuse(fault: Fault, why: str, entry: zipfile.ZipInfo | None = None) -> NoReturn:
+    what = "The zip" if entry is None else f"{quoted(entry.orig_filename)} in the bundle"
+    raise BundleError(fault, f"{what} is refused ({fault}): {why}.")

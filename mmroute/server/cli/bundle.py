@@ -16,7 +16,7 @@ from mmroute.cli.output import failed, show_progress
 from mmroute.model_directory import find_model
 
 if TYPE_CHECKING:
-    from mmroute.server.bundle.archive import Snapshot
+    from mmroute.server.bundle.server import Snapshot
 
 _NEEDED: Final = ("grpc", "google.protobuf")
 _MIB: Final = 1 << 20

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -15,11 +16,10 @@ from typing import Any
 
 import grpc
 import pytest
-from bundle_helpers import metadata, piece, worker
+from bundle_helpers import VLLM, Entry, worker, zip_messages, zip_of
 
 from mmroute.cli import main
 from mmroute.server.bundle import BundleError, Fault, fetch_bundle
-from mmroute.server.bundle.services import FILES_SERVICE
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -52,7 +52,7 @@ def test_serve_and_fetch(small_model: Callable[[str], Path], tmp_path: Path, pri
         said = json.loads(fetched.stdout)
         assert said == {
             "worker": told["address"],
-            "service": FILES_SERVICE,
+            "service": VLLM,
             "directory": str(out),
             "fingerprint": told["fingerprint"],
             "files": {name: (directory / name).stat().st_size for name in told["files"]},
@@ -102,13 +102,12 @@ def test_fetch_that_is_told_to_stop_leaves_nothing(
     go_on, streaming = threading.Event(), threading.Event()
 
     def answer(_context: grpc.ServicerContext) -> Iterator[bytes]:
-        yield metadata({"config.json": 2})
-        yield piece("config.json", b"{", 0, last=False)
+        yield zip_messages(zip_of(Entry()), size=9)[0]
         streaming.set()
         go_on.wait(60)
 
     out = tmp_path / "out"
-    with worker({FILES_SERVICE: answer}) as address:
+    with worker({VLLM: answer}) as address:
         command = [sys.executable, "-m", "mmroute", "bundle", "fetch", address, "--out", str(out)]
         with subprocess.Popen(
             command, stderr=subprocess.PIPE, text=True, env=os.environ | {"TMPDIR": str(private)}
@@ -180,7 +179,7 @@ def test_a_worker_that_is_killed_while_it_streams(tmp_path: Path, private: Path)
     """The process itself, not its stream: nothing says goodbye."""
     large = tmp_path / "model"
     large.mkdir()
-    (large / "big.model").write_bytes(bytes(64 << 20))
+    (large / "big.model").write_bytes(random.Random(0).randbytes(64 << 20))
     with served(str(large), "--port", "0", temporary=tmp_path) as (told, process):
 
         def kill(_received: int) -> None:

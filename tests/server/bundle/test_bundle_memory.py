@@ -18,16 +18,13 @@ import pytest
 from bundle_helpers import (
     VLLM,
     Entry,
-    metadata,
-    piece,
     worker,
     zip_of,
 )
 
 from mmroute.server.bundle import BundleError, Fault, Limits
 from mmroute.server.bundle.bundle_pb2 import ZipChunk
-from mmroute.server.bundle.services import FILES_SERVICE
-from mmroute.server.bundle.streams import receive_zip
+from mmroute.server.bundle.client import receive_zip
 
 
 def chunk(data: bytes, sha256: str = "") -> bytes:
@@ -75,25 +72,9 @@ def largest_zip_messages() -> Iterator[bytes]:
         yield chunk(block, digest.hexdigest() if total == Limits().stream_bytes else "")
 
 
-def largest_files_messages() -> Iterator[bytes]:
-    size, block = Limits().stream_bytes, bytes(1 << 20)
-    content = hashlib.sha256()
-    for _ in range(size // len(block)):
-        content.update(block)
-    name = b"big.model"
-    whole = len(name).to_bytes(4, "little") + name + content.digest()
-    yield metadata({"big.model": size}, hashlib.sha256(whole).hexdigest())
-    for index in range(last := size // len(block)):
-        yield piece("big.model", block, index, last=index == last - 1)
-
-
 @pytest.mark.process
-@pytest.mark.parametrize("protocol", ["zip", "files"])
-def test_memory_is_bounded_for_the_largest_bundle(protocol: str, tmp_path: Path) -> None:
-    service, messages = {
-        "zip": (VLLM, largest_zip_messages), "files": (FILES_SERVICE, largest_files_messages),
-    }[protocol]  # fmt: skip
-    with worker({service: lambda _: messages()}) as address:
+def test_memory_is_bounded_for_the_largest_bundle(tmp_path: Path) -> None:
+    with worker({VLLM: lambda _: largest_zip_messages()}) as address:
         result = subprocess.run(
             [sys.executable, "-c", BETWEEN, "-c", MEASURE, address],
             capture_output=True, text=True, check=False, env=os.environ | {"TMPDIR": str(tmp_path)},
@@ -118,4 +99,4 @@ def test_one_byte_more_is_refused() -> None:
 
     with pytest.raises(BundleError) as caught:
         receive_zip(one_more(), Nowhere(), Limits())  # type: ignore[arg-type]  # it only writes
-    assert caught.value.fault is Fault.STREAM_TOO_LARGE
+    assert caught.value.fault is Fault.TOO_LARGE

@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import importlib.resources
 import io
+import random
 import threading
 import time
 import zipfile
@@ -19,7 +20,7 @@ import grpc
 import grpc_tools
 import pytest
 import smg_grpc_proto.generated as smg_proto
-from bundle_helpers import REGULAR, hub, serving, worker
+from bundle_helpers import VLLM, hub, serving
 from google.protobuf import descriptor_pb2
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from grpc_tools import protoc
@@ -44,11 +45,10 @@ from mmroute import Normalizer
 from mmroute.cli import main
 from mmroute.model_directory import MODEL_FILES, find_model
 from mmroute.server.bundle import BundleError, Fault, fetch_bundle
-from mmroute.server.bundle.archive import take_snapshot
 from mmroute.server.bundle.bundle_pb2 import DESCRIPTOR
+from mmroute.server.bundle.client import SERVICES, method
 from mmroute.server.bundle.files import BUNDLE_FILES, BUNDLE_PATTERNS, files_of
-from mmroute.server.bundle.server import create_server
-from mmroute.server.bundle.services import ENGINE_SERVICES, FILES_SERVICE, SERVICES, method
+from mmroute.server.bundle.server import create_server, take_snapshot
 
 STUBS: dict[str, Callable[[grpc.Channel], Any]] = {
     "vllm.grpc.engine.VllmEngine": vllm_engine_pb2_grpc.VllmEngineStub,
@@ -97,11 +97,11 @@ def test_our_chunk_is_theirs_on_the_wire() -> None:
 
 
 def test_the_services_are_those_of_the_stubs() -> None:
-    assert tuple(STUBS) == ENGINE_SERVICES
+    assert tuple(STUBS) == SERVICES
     channel: Any = _Recorder()
     for stub in STUBS.values():
         stub(channel)
-    assert {method(service) for service in ENGINE_SERVICES} == {
+    assert {method(service) for service in SERVICES} == {
         path for path in channel.paths if path.endswith("/GetTokenizer")
     }
     with_it = {
@@ -110,7 +110,7 @@ def test_the_services_are_those_of_the_stubs() -> None:
         for line in module.read_text(encoding="utf-8").splitlines()
         if "/GetTokenizer'" in line
     }
-    assert with_it == {method(service) for service in ENGINE_SERVICES}
+    assert with_it == {method(service) for service in SERVICES}
 
 
 class _Recorder:
@@ -206,54 +206,12 @@ def test_the_zip_of_a_real_servicer_is_taken(small_model: Callable[[str], Path])
 
 
 @pytest.mark.process
-def test_both_protocols_give_the_same_files(tmp_path: Path, private: Path) -> None:
-    found = {}
-    with serving(CONTENTS, tmp_path / "w") as address:
-        for service in SERVICES:
-            with only(service, address) as one, fetch_bundle(one) as bundle:
-                assert bundle.service == service
-                found[service] = bundle.fingerprint
-                assert {n: p.read_bytes() for n, p in bundle.files.items()} == CONTENTS
-    assert len(set(found.values())) == 1
-    assert list(private.iterdir()) == []
-
-
-@contextlib.contextmanager
-def only(service: str, address: str) -> Iterator[str]:
-    """A server that has one of another's services."""
-    with grpc.insecure_channel(address) as channel:
-        ask: Any = channel.unary_stream(method(service))
-        with worker({service: lambda _: ask(b"")}) as one:
-            yield one
-
-
-def test_equal_files_give_equal_zips(tmp_path: Path) -> None:
-    snapshots = []
-    for number, order in enumerate((list(CONTENTS), list(reversed(CONTENTS)))):
-        source, copies = tmp_path / f"s{number}", tmp_path / f"c{number}"
-        source.mkdir()
-        copies.mkdir()
-        for name in order:
-            (source / name).write_bytes(CONTENTS[name])
-            (source / name).chmod(0o600 if number else 0o644)
-        snapshots.append(take_snapshot({name: source / name for name in order}, copies))
-    one, two = snapshots
-    assert one.zip.read_bytes() == two.zip.read_bytes()
-    assert (one.sha256, one.fingerprint) == (two.sha256, two.fingerprint)
-    with zipfile.ZipFile(one.zip) as archive:
-        infos = archive.infolist()
-    assert [info.filename for info in infos] == sorted(CONTENTS)
-    assert {info.date_time for info in infos} == {(1980, 1, 1, 0, 0, 0)}
-    assert {info.external_attr for info in infos} == {REGULAR}
-
-
-@pytest.mark.process
 def test_what_is_served_is_what_was_there_at_the_start(tmp_path: Path) -> None:
     source, copies = tmp_path / "source", tmp_path / "copies"
     source.mkdir()
     copies.mkdir()
     (source / "config.json").write_bytes(b"old")
-    server = create_server("m", take_snapshot({"config.json": source / "config.json"}, copies))
+    server = create_server(take_snapshot({"config.json": source / "config.json"}, copies))
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     (source / "config.json").write_bytes(b"new")
@@ -270,7 +228,7 @@ def stalled(address: str, count: int) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for _ in range(count):
             channel = stack.enter_context(grpc.insecure_channel(address, options=options))
-            ask: Any = channel.unary_stream(method(FILES_SERVICE))
+            ask: Any = channel.unary_stream(method(VLLM))
             call = ask(b"")
             stack.callback(call.cancel)
             next(call)
@@ -280,11 +238,11 @@ def stalled(address: str, count: int) -> Iterator[None]:
 @contextlib.contextmanager
 def full_of_stalled_clients(directory: Path, longest_stream: float) -> Iterator[str]:
     """The address of a server all of whose streams have clients that do not read."""
-    (directory / "big.model").write_bytes(bytes(16 << 20))
+    (directory / "big.model").write_bytes(random.Random(0).randbytes(16 << 20))
     copies = directory / "copies"
     copies.mkdir()
     snapshot = take_snapshot({"big.model": directory / "big.model"}, copies)
-    server = create_server("m", snapshot, longest_stream=longest_stream)
+    server = create_server(snapshot, longest_stream=longest_stream)
     address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     server.start()
     try:
@@ -326,7 +284,7 @@ def test_a_proxy_for_the_web_is_not_asked(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.delenv("no_proxy", raising=False)
     monkeypatch.delenv("NO_PROXY", raising=False)
     with serving(CONTENTS, tmp_path / "w") as address, fetch_bundle(address, timeout=60) as bundle:
-        assert set(bundle.files) == set(CONTENTS)
+        assert {n: p.read_bytes() for n, p in bundle.files.items()} == CONTENTS
 
 
 def test_of_a_hub_name_all_is_fetched_that_is_served(
@@ -351,4 +309,5 @@ def test_links_of_a_hub_snapshot_are_followed(tmp_path: Path) -> None:
     assert list(found) == ["config.json"]
     copies = tmp_path / "copies"
     copies.mkdir()
-    assert take_snapshot(found, copies).files["config.json"].read_bytes() == b"{}"
+    with zipfile.ZipFile(take_snapshot(found, copies).zip) as archive:
+        assert archive.read("config.json") == b"{}"

@@ -1,4 +1,4 @@
-"""Streams that workers send, by both protocols, over gRPC."""
+"""Streams that workers send, over gRPC."""
 
 from __future__ import annotations
 
@@ -16,9 +16,6 @@ import pytest
 from bundle_helpers import (
     VLLM,
     Entry,
-    files_worker,
-    metadata,
-    piece,
     worker,
     zip_messages,
     zip_of,
@@ -32,9 +29,7 @@ from test_bundle_zip import HOSTILE
 from mmroute.errors import Reason
 from mmroute.server.bundle import BundleError, Fault, Limits, fetch_bundle
 from mmroute.server.bundle.bundle_pb2 import ZipChunk
-from mmroute.server.bundle.services import ENGINE_SERVICES, FILES_SERVICE, SERVICES
-from mmroute.server.bundle.streams import receive_zip
-from mmroute.tokenizers.fingerprint import fingerprint
+from mmroute.server.bundle.client import SERVICES, receive_zip
 
 GOOD = zip_of(Entry(b"config.json", b"abc" * 999), Entry(b"vocab.json", b"{}"))
 SHA = hashlib.sha256(GOOD).hexdigest()
@@ -52,23 +47,23 @@ def refused(messages: Sequence[bytes], **options: Any) -> BundleError:
 
 
 HOSTILE_ZIP_STREAMS: dict[str, tuple[Fault, list[bytes]]] = {
-    "nothing": (Fault.EMPTY_STREAM, []),
-    "one message without data": (Fault.EMPTY_STREAM, [chunk(b"", SHA)]),
+    "nothing": (Fault.MALFORMED_STREAM, []),
+    "one message without data": (Fault.MALFORMED_STREAM, [chunk(b"", SHA)]),
     "a piece without data": (
-        Fault.EMPTY_CHUNK, [chunk(GOOD[:9]), chunk(b""), chunk(GOOD[9:], SHA)]),
-    "pieces without data for ever": (Fault.EMPTY_CHUNK, [chunk(b"")] * 1000),
-    "no SHA-256": (Fault.SHA256_MISSING, [chunk(GOOD)]),
-    "cut short": (Fault.SHA256_MISSING, [chunk(GOOD[:99])]),
+        Fault.MALFORMED_STREAM, [chunk(GOOD[:9]), chunk(b""), chunk(GOOD[9:], SHA)]),
+    "pieces without data for ever": (Fault.MALFORMED_STREAM, [chunk(b"")] * 1000),
+    "no SHA-256": (Fault.MALFORMED_STREAM, [chunk(GOOD)]),
+    "cut short": (Fault.MALFORMED_STREAM, [chunk(GOOD[:99])]),
     "a SHA-256 that comes too early": (
-        Fault.SHA256_NOT_LAST, [chunk(GOOD[:9], SHA), chunk(GOOD[9:])]),
+        Fault.MALFORMED_STREAM, [chunk(GOOD[:9], SHA), chunk(GOOD[9:])]),
     "a SHA-256 that comes twice": (
-        Fault.SHA256_NOT_LAST, [chunk(GOOD[:9], SHA), chunk(GOOD[9:], SHA)]),
+        Fault.MALFORMED_STREAM, [chunk(GOOD[:9], SHA), chunk(GOOD[9:], SHA)]),
     "another SHA-256": (Fault.SHA256_MISMATCH, [chunk(GOOD, "0" * 64)]),
     "one bit of the zip": (Fault.SHA256_MISMATCH, [chunk(GOOD[:-1] + b"\1", SHA)]),
-    "half a SHA-256": (Fault.SHA256_MALFORMED, [chunk(GOOD, SHA[:32])]),
-    "no hexadecimal": (Fault.SHA256_MALFORMED, [chunk(GOOD, "sha" + SHA[3:])]),
-    "no protobuf": (Fault.MALFORMED_MESSAGE, [b"\xff\xff\xff"]),
-    "text that is not UTF-8": (Fault.MALFORMED_MESSAGE, [b"\x12\x02\xff\xfe"]),
+    "half a SHA-256": (Fault.SHA256_MISMATCH, [chunk(GOOD, SHA[:32])]),
+    "no hexadecimal": (Fault.SHA256_MISMATCH, [chunk(GOOD, "sha" + SHA[3:])]),
+    "no protobuf": (Fault.MALFORMED_STREAM, [b"\xff\xff\xff"]),
+    "text that is not UTF-8": (Fault.MALFORMED_STREAM, [b"\x12\x02\xff\xfe"]),
 }  # fmt: skip
 
 
@@ -90,117 +85,8 @@ def test_a_sha_256_may_be_in_capitals_and_come_behind_the_last_piece() -> None:
         assert out.getvalue() == b"abcdef"
 
 
-FILES = {"config.json": b"12345", "empty.jinja": b"", "vocab.json": b"{}"}
-
-
-def print_of(files: dict[str, bytes], directory: Path) -> str:
-    paths = {}
-    for name, content in files.items():
-        paths[name] = directory / name
-        paths[name].write_bytes(content)
-    return fingerprint(paths)
-
-
-def good_files(directory: Path) -> list[bytes]:
-    sizes = {name: len(content) for name, content in FILES.items()}
-    return [
-        metadata(sizes, print_of(FILES, directory)),
-        piece("config.json", b"123", 0, last=False),
-        piece("config.json", b"45", 1),
-        piece("empty.jinja", b""),
-        piece("vocab.json", b"{}"),
-    ]
-
-
-ONE = metadata({"config.json": 2})
-HOSTILE_FILE_STREAMS: dict[str, tuple[Fault, list[bytes]]] = {
-    "nothing": (Fault.EMPTY_STREAM, []),
-    "no metadata": (Fault.METADATA_MISSING, [piece("config.json", b"{}")]),
-    "an empty message": (Fault.METADATA_MISSING, [b""]),
-    "metadata twice": (Fault.METADATA_REPEATED, [ONE, ONE]),
-    "metadata at the end": (Fault.METADATA_REPEATED, [ONE, piece("config.json", b"{}"), ONE]),
-    "an empty message later": (Fault.MALFORMED_MESSAGE, [ONE, b""]),
-    "no protobuf": (Fault.MALFORMED_MESSAGE, [ONE, b"\xff"]),
-    "another format": (Fault.UNKNOWN_FORMAT, [metadata({"config.json": 2}, kind="zip")]),
-    "no files": (Fault.NO_FILES, [metadata({})]),
-    "51 files": (Fault.TOO_MANY_FILES, [metadata({f"{n}.jinja": 1 for n in range(51)})]),
-    "two dots": (Fault.TRAVERSAL, [metadata({"../evil.jinja": 1})]),
-    "an absolute path": (Fault.ABSOLUTE_PATH, [metadata({"/evil.jinja": 1})]),
-    "weights": (Fault.NOT_A_TOKENIZER_FILE, [metadata({"model.safetensors": 1})]),
-    "names that differ in case": (
-        Fault.CASE_COLLISION, [metadata({"a.jinja": 1, "A.jinja": 1})]),
-    "more is claimed than may be": (
-        Fault.STREAM_TOO_LARGE, [metadata({"a.model": 150 << 20, "b.model": 150 << 20})]),
-    "the largest size there is": (Fault.STREAM_TOO_LARGE, [metadata({"a.model": (1 << 64) - 1})]),
-    "only metadata": (Fault.LAST_CHUNK_MISSING, [ONE]),
-    "no last piece": (
-        Fault.LAST_CHUNK_MISSING, [ONE, piece("config.json", b"{}", last=False)]),
-    "a file that was not announced": (Fault.FILE_OUT_OF_ORDER, [ONE, piece("vocab.json", b"{}")]),
-    "a path that was not announced": (Fault.FILE_OUT_OF_ORDER, [ONE, piece("../evil", b"{}")]),
-    "files in another order": (
-        Fault.FILE_OUT_OF_ORDER,
-        [metadata({"config.json": 2, "vocab.json": 2}), piece("vocab.json", b"{}")]),
-    "files mixed": (
-        Fault.FILE_OUT_OF_ORDER,
-        [metadata({"config.json": 2, "vocab.json": 2}), piece("config.json", b"{", last=False),
-         piece("vocab.json", b"{}")]),
-    "a first index of 1": (Fault.INDEX_GAP, [ONE, piece("config.json", b"{}", 1)]),
-    "an index left out": (
-        Fault.INDEX_GAP,
-        [ONE, piece("config.json", b"{", 0, last=False), piece("config.json", b"}", 2)]),
-    "an index twice": (
-        Fault.INDEX_GAP,
-        [ONE, piece("config.json", b"{", 0, last=False), piece("config.json", b"}", 0)]),
-    "an index that counts the bundle": (
-        Fault.INDEX_GAP,
-        [metadata({"config.json": 2, "vocab.json": 2}), piece("config.json", b"{}", 0),
-         piece("vocab.json", b"{}", 1)]),
-    "a piece without data": (Fault.EMPTY_CHUNK, [ONE, piece("config.json", b"", last=False)]),
-    "a last piece without data": (
-        Fault.EMPTY_CHUNK,
-        [ONE, piece("config.json", b"{}", 0, last=False), piece("config.json", b"", 1)]),
-    "an empty file that goes on": (
-        Fault.EMPTY_CHUNK,
-        [metadata({"config.json": 0}), piece("config.json", b"", last=False)]),
-    "an empty file with data": (
-        Fault.SIZE_MISMATCH, [metadata({"config.json": 0}), piece("config.json", b"{}")]),
-    "more than claimed": (Fault.SIZE_MISMATCH, [ONE, piece("config.json", b"{} ")]),
-    "more than claimed, to come": (
-        Fault.SIZE_MISMATCH, [ONE, piece("config.json", b"{} ", last=False)]),
-    "less than claimed": (Fault.SIZE_MISMATCH, [ONE, piece("config.json", b"{")]),
-    "a piece after the last": (
-        Fault.CHUNK_AFTER_END, [ONE, piece("config.json", b"{}"), piece("config.json", b"x", 1)]),
-    "another fingerprint": (Fault.FINGERPRINT_MISMATCH, [ONE, piece("config.json", b"{}")]),
-}  # fmt: skip
-
-
-@pytest.mark.process
-@pytest.mark.parametrize("case", HOSTILE_FILE_STREAMS)
-def test_hostile_streams_of_files(case: str, private: Path) -> None:
-    fault, messages = HOSTILE_FILE_STREAMS[case]
-    with files_worker(messages) as address, pytest.raises(BundleError) as caught:
-        fetch_bundle(address)
-    assert (caught.value.fault, caught.value.reason) == (fault, Reason.BUNDLE_REFUSED)
-    assert list(private.iterdir()) == []
-
-
-@pytest.mark.process
-def test_files_arrive_as_they_were_sent(tmp_path: Path, private: Path) -> None:
-    told, messages = list[int](), good_files(tmp_path)
-    with (
-        files_worker(messages) as address,
-        fetch_bundle(address, progress=told.append) as bundle,
-    ):
-        assert {name: path.read_bytes() for name, path in bundle.files.items()} == FILES
-        assert bundle.fingerprint == print_of(FILES, tmp_path)
-        assert bundle.service == FILES_SERVICE
-    assert told == list(itertools.accumulate(map(len, messages)))
-    assert list(private.iterdir()) == []
-
-
 def test_every_fault_is_tested() -> None:
-    of_streams = (HOSTILE, HOSTILE_ZIP_STREAMS, HOSTILE_FILE_STREAMS)
-    tested = {fault for cases in of_streams for fault, _ in cases.values()}
+    tested = {fault for cases in (HOSTILE, HOSTILE_ZIP_STREAMS) for fault, _ in cases.values()}
     calls = {
         Fault.UNREACHABLE, Fault.DEADLINE_EXCEEDED, Fault.NOT_OFFERED, Fault.WORKER_REFUSED,
         Fault.STREAM_BROKEN,
@@ -226,7 +112,7 @@ def test_any_cutting_of_a_zip_is_joined_again(pieces: list[bytes], data: st.Data
     else:
         with pytest.raises(BundleError) as caught:
             receive_zip(messages[:kept], out, Limits())
-        assert caught.value.fault is (Fault.SHA256_MISSING if kept else Fault.EMPTY_STREAM)
+        assert caught.value.fault is Fault.MALFORMED_STREAM
 
 
 @pytest.mark.process
@@ -242,7 +128,7 @@ def test_too_much_is_refused_while_it_comes(private: Path) -> None:
     limit = 4 << 20
     with worker({VLLM: endless}) as address, pytest.raises(BundleError) as caught:
         fetch_bundle(address, limits=Limits(stream_bytes=limit))
-    assert caught.value.fault is Fault.STREAM_TOO_LARGE
+    assert caught.value.fault is Fault.TOO_LARGE
     assert sent < 16 * limit  # with what was on its way, the more the busier the machine is
     assert list(private.iterdir()) == []
 
@@ -325,7 +211,7 @@ def test_a_worker_that_refuses_is_quoted(code: grpc.StatusCode) -> None:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("service", ENGINE_SERVICES)
+@pytest.mark.parametrize("service", SERVICES)
 def test_each_engine_is_found(service: str) -> None:
     with zip_worker(zip_messages(GOOD), service) as address:
         for written in (address, f"grpc://{address}"):

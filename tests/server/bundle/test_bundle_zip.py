@@ -33,17 +33,15 @@ def both(**fields: object) -> bytes:
 
 HOSTILE: dict[str, tuple[Fault, bytes]] = {
     "no zip": (Fault.NOT_A_ZIP, b"not a zip, but long enough to be one"),
-    "a few bytes": (Fault.NOT_A_ZIP, b"PK\x05\x06"),
     "cut short": (Fault.NOT_A_ZIP, zip_of(*TWO)[:-30]),
     "bytes behind": (Fault.NOT_A_ZIP, zip_of(*TWO, suffix=b"\0")),
     "a zip behind": (Fault.NOT_A_ZIP, zip_of(*TWO, suffix=zip_of(Entry()))),
     "a comment": (Fault.NOT_A_ZIP, zip_of(*TWO, comment=b"hello")),
-    "an end within the comment": (Fault.NOT_A_ZIP, zip_of(*TWO, suffix=zip_of())),
     "a program before, offsets as they were": (Fault.NOT_A_ZIP, b"#!/bin/sh\n" + zip_of(*TWO)),
     "bytes behind the directory": (Fault.NOT_A_ZIP, zip_of(*TWO, before_end=b"hidden")),
     "a file that is not counted": (Fault.NOT_A_ZIP, zip_of(*TWO, end={"here": 1, "count": 1})),
     "a file that is not listed": (Fault.NOT_A_ZIP, zip_of(*TWO, end={"here": 3, "count": 3})),
-    "two files in one place": (Fault.DUPLICATE_NAME, zip_of(
+    "two files in one place": (Fault.BAD_NAME, zip_of(
         TWO[0], Entry(b"config.json", b"1", central={"offset": 0}))),
     "a file within another": (Fault.CORRUPT_DATA, zip_of(
         TWO[0], Entry(b"vocab.json", central={"offset": 10}))),
@@ -52,60 +50,49 @@ HOSTILE: dict[str, tuple[Fault, bytes]] = {
     "another file at its offset": (Fault.CORRUPT_DATA, zip_of(
         Entry(b"config.json", local={"name": b"CONFIG.json"}))),
     "zip64 offset": (Fault.NOT_A_ZIP, zip_of(Entry(central={"offset": 0xFFFFFFFF}))),
-    "zip64 count": (Fault.TOO_MANY_FILES, zip_of(Entry(), end={"count": 0xFFFF})),
+    "zip64 count": (Fault.TOO_LARGE, zip_of(Entry(), end={"count": 0xFFFF})),
     "zip64 directory": (Fault.NOT_A_ZIP, zip_of(Entry(), end={"offset": 0xFFFFFFFF})),
     "a zip64 end": (Fault.NOT_A_ZIP, zip_of(
         Entry(), before_end=struct.pack("<4sLQL", b"PK\x06\x07", 0, 0, 1))),
-    "encrypted": (Fault.ENCRYPTED, both(flags=1)),
-    "strongly encrypted": (Fault.ENCRYPTED, both(flags=1 << 6)),
-    "a hidden directory": (Fault.ENCRYPTED, both(flags=1 << 13)),
-    "lzma": (Fault.UNSUPPORTED_COMPRESSION, both(method=14)),
-    "aes": (Fault.UNSUPPORTED_COMPRESSION, both(method=99)),
-    "a link": (Fault.SYMLINK, zip_of(Entry(content=b"/etc/passwd", attributes=0o120777 << 16))),
+    "encrypted": (Fault.NOT_A_FILE, both(flags=1)),
+    "a hidden directory": (Fault.NOT_A_FILE, both(flags=1 << 13)),
+    "lzma": (Fault.NOT_A_FILE, both(method=14)),
+    "a link": (Fault.NOT_A_FILE, zip_of(Entry(content=b"/etc/passwd", attributes=0o120777 << 16))),
     "a device": (Fault.NOT_A_FILE, zip_of(Entry(attributes=0o020666 << 16))),
-    "a pipe": (Fault.NOT_A_FILE, zip_of(Entry(attributes=0o010666 << 16))),
     "a directory": (Fault.NOT_A_FILE, zip_of(Entry(attributes=0o040755 << 16))),
     "a directory of DOS": (Fault.NOT_A_FILE, zip_of(Entry(attributes=0x10))),
-    "a directory by its name": (Fault.NESTED_DIRECTORY, zip_of(Entry(b"sub/", b"", attributes=0))),
-    "no files": (Fault.NO_FILES, zip_of()),
-    "51 files": (Fault.TOO_MANY_FILES, zip_of(
+    "a directory by its name": (Fault.BAD_NAME, zip_of(Entry(b"sub/", b"", attributes=0))),
+    "no files": (Fault.NOT_A_ZIP, zip_of()),
+    "51 files": (Fault.TOO_LARGE, zip_of(
         *(Entry(f"{n}.jinja".encode()) for n in range(51)))),
-    "60,000 files that are not there": (Fault.TOO_MANY_FILES, zip_of(
+    "60,000 files that are not there": (Fault.TOO_LARGE, zip_of(
         Entry(), end={"here": 60_000, "count": 60_000})),
     "a directory of 2 MiB": (Fault.NOT_A_ZIP, zip_of(
         *(Entry(f"{n}.jinja".encode(), central={"extra": b"\0" * 0xFFF0}) for n in range(40)))),
-    "no name": (Fault.NAME_EMPTY, named("")),
-    "a long name": (Fault.NAME_TOO_LONG, named("a" * 250 + ".jinja")),
-    "a NUL in the name": (Fault.CONTROL_CHARACTER, named("tokenizer.json\0.jinja")),
-    "a line break in the name": (Fault.CONTROL_CHARACTER, named("a\n.jinja")),
-    "a delete in the name": (Fault.CONTROL_CHARACTER, named("a\x7f.jinja")),
-    "a name that is not ASCII": (Fault.NAME_NOT_ASCII, named("é.jinja")),
-    "a name that is not UTF-8": (Fault.NAME_NOT_ASCII, named(b"\xe9.jinja")),
-    "a backslash": (Fault.BACKSLASH, named("..\\evil.jinja")),
-    "a drive": (Fault.DRIVE_PREFIX, named("C:evil.jinja")),
-    "a second stream": (Fault.DRIVE_PREFIX, named("config.json:evil.jinja")),
-    "an absolute path": (Fault.ABSOLUTE_PATH, named("/etc/evil.jinja")),
-    "two dots": (Fault.TRAVERSAL, named("../evil.txt")),
-    "two dots within": (Fault.TRAVERSAL, named("a/../../evil.jinja")),
-    "one dot": (Fault.TRAVERSAL, named("./tokenizer.json")),
-    "a nested file": (Fault.NESTED_DIRECTORY, named("sub/tokenizer.json")),
-    "weights": (Fault.NOT_A_TOKENIZER_FILE, named("model.safetensors")),
-    "code": (Fault.NOT_A_TOKENIZER_FILE, named("tokenization_evil.py")),
-    "a hidden file": (Fault.NOT_A_TOKENIZER_FILE, named(".evil.jinja")),
-    "a shell's character": (Fault.NOT_A_TOKENIZER_FILE, named("$(evil).jinja")),
-    "other case": (Fault.NOT_A_TOKENIZER_FILE, named("Tokenizer.JSON")),
-    "one name twice": (Fault.DUPLICATE_NAME, zip_of(Entry(), Entry(content=b"other"))),
-    "names that differ in case": (Fault.CASE_COLLISION, zip_of(
+    "no name": (Fault.BAD_NAME, named("")),
+    "a long name": (Fault.BAD_NAME, named("a" * 250 + ".jinja")),
+    "a NUL in the name": (Fault.BAD_NAME, named("tokenizer.json\0.jinja")),
+    "a backslash": (Fault.BAD_NAME, named("..\\evil.jinja")),
+    "a drive": (Fault.BAD_NAME, named("C:evil.jinja")),
+    "an absolute path": (Fault.BAD_NAME, named("/etc/evil.jinja")),
+    "two dots": (Fault.BAD_NAME, named("../evil.txt")),
+    "a nested file": (Fault.BAD_NAME, named("sub/tokenizer.json")),
+    "weights": (Fault.BAD_NAME, named("model.safetensors")),
+    "code": (Fault.BAD_NAME, named("tokenization_evil.py")),
+    "a hidden file": (Fault.BAD_NAME, named(".evil.jinja")),
+    "other case": (Fault.BAD_NAME, named("Tokenizer.JSON")),
+    "one name twice": (Fault.BAD_NAME, zip_of(Entry(), Entry(content=b"other"))),
+    "names that differ in case": (Fault.BAD_NAME, zip_of(
         Entry(b"a.jinja"), Entry(b"A.jinja"))),
-    "more is claimed than may be": (Fault.UNPACKED_TOO_LARGE, zip_of(
+    "more is claimed than may be": (Fault.TOO_LARGE, zip_of(
         *(Entry(f"{n}.model".encode(), local={"size": 300 << 20}, central={"size": 300 << 20})
           for n in range(2)))),
     "more is inflated than claimed": (Fault.CORRUPT_DATA, zip_of(
         Entry(content=LARGE, local={"size": 9}, central={"size": 9}))),
-    "less is inflated than claimed": (Fault.SIZE_MISMATCH, both(size=9)),
+    "less is inflated than claimed": (Fault.CORRUPT_DATA, both(size=9)),
     "more is stored than claimed": (Fault.CORRUPT_DATA, zip_of(
         Entry(content=b"abc", method=0, local={"size": 2}, central={"size": 2}))),
-    "a bomb that is honest": (Fault.RATIO_TOO_HIGH, zip_of(Entry(content=LARGE))),
+    "a bomb that is honest": (Fault.TOO_LARGE, zip_of(Entry(content=LARGE))),
     "another checksum": (Fault.CORRUPT_DATA, both(crc=1)),
     "no deflated data": (Fault.CORRUPT_DATA, zip_of(Entry(content=b"ab", packed=b"\xff\xff"))),
     "deflated data cut short": (Fault.CORRUPT_DATA, zip_of(
@@ -202,7 +189,7 @@ def test_a_bomb_is_left_before_it_is_inflated(tmp_path: Path) -> None:
     archive = zip_of(Entry(content=content))
     with pytest.raises(BundleError) as caught:
         unpack(io.BytesIO(archive), len(archive), tmp_path, Limits())
-    assert caught.value.fault is Fault.RATIO_TOO_HIGH
+    assert caught.value.fault is Fault.TOO_LARGE
     written = sum(path.stat().st_size for path in tmp_path.iterdir())
     assert written <= len(archive) * Limits().ratio < len(content)
 
@@ -212,7 +199,7 @@ def test_the_sum_of_all_files_is_limited(tmp_path: Path) -> None:
     unpack(io.BytesIO(archive), len(archive), tmp_path, Limits(unpacked_bytes=3))
     with pytest.raises(BundleError) as caught:
         unpack(io.BytesIO(archive), len(archive), tmp_path, Limits(unpacked_bytes=2))
-    assert caught.value.fault is Fault.UNPACKED_TOO_LARGE
+    assert caught.value.fault is Fault.TOO_LARGE
 
 
 def test_what_exists_is_not_written_over(tmp_path: Path) -> None:

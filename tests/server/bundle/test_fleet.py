@@ -13,8 +13,6 @@ from bundle_helpers import (
     VLLM,
     Answer,
     Entry,
-    metadata,
-    piece,
     serving,
     worker,
     zip_messages,
@@ -23,8 +21,6 @@ from bundle_helpers import (
 
 from mmroute import ModelError, Reason
 from mmroute.server.bundle import Bundle, FleetError, fetch_bundle, fetch_fleet
-from mmroute.server.bundle.services import FILES_SERVICE
-from mmroute.tokenizers.fingerprint import fingerprint
 
 OLD = {"config.json": b"{}", "tokenizer.json": b"old"}
 NEW = {"config.json": b"{}", "tokenizer.json": b"new"}
@@ -143,32 +139,12 @@ def dying(messages: Sequence[bytes], at: int, code: grpc.StatusCode) -> Answer:
 ZIP_STREAM = zip_messages(ARCHIVE, size=len(ARCHIVE) // 7)
 
 
-def files_stream(directory: Path) -> list[bytes]:
-    paths = {}
-    for name, content in OLD.items():
-        paths[name] = directory / name
-        paths[name].write_bytes(content)
-    return [
-        metadata({name: len(content) for name, content in OLD.items()}, fingerprint(paths)),
-        piece("config.json", b"{", 0, last=False),
-        piece("config.json", b"}", 1),
-        piece("tokenizer.json", b"ol", 0, last=False),
-        piece("tokenizer.json", b"d", 1),
-    ]
-
-
 @pytest.mark.process
-@pytest.mark.parametrize("protocol", ["zip", "files"])
-def test_a_worker_killed_at_any_chunk_hands_over(
-    protocol: str, tmp_path: Path, private: Path
-) -> None:
-    service, stream = (
-        (VLLM, ZIP_STREAM) if protocol == "zip" else (FILES_SERVICE, files_stream(tmp_path))
-    )
-    assert len(stream) > 4
+def test_a_worker_killed_at_any_chunk_hands_over(tmp_path: Path, private: Path) -> None:
+    assert len(ZIP_STREAM) > 4
     with serving(OLD, tmp_path / "w") as healthy:
-        for at in range(len(stream) + 1):
-            answer = dying(stream, at, grpc.StatusCode.UNAVAILABLE)
-            with worker({service: answer}) as dead, fetch_fleet("m", [dead, healthy]) as bundle:
+        for at in range(len(ZIP_STREAM) + 1):
+            answer = dying(ZIP_STREAM, at, grpc.StatusCode.UNAVAILABLE)
+            with worker({VLLM: answer}) as dead, fetch_fleet("m", [dead, healthy]) as bundle:
                 assert (bundle.worker, content(bundle)) == (healthy, b"old")
             assert list(private.iterdir()) == []
