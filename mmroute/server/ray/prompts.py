@@ -31,21 +31,6 @@ class NoRoutingError(Exception):
         self.reason = reason
 
 
-class PromptIds(list[int]):
-    """The token IDs of a prompt as a list, which Ray passes on, with their routing.
-
-    Attributes:
-        routing: the routing of the IDs; None if they are not from mmroute.
-        forwardable: whether an engine that gets the IDs reads the same prompt. An engine drops the
-            media of a chat that comes with token IDs.
-    """
-
-    def __init__(self, ids: list[int], routing: Routing | None, *, forwardable: bool) -> None:
-        super().__init__(ids)
-        self.routing = routing
-        self.forwardable = forwardable
-
-
 class PromptReader:
     """Reads the bodies of chats and completions for one model.
 
@@ -81,14 +66,3 @@ class PromptReader:
         if routing.reason is not None:
             raise NoRoutingError(routing.reason, routing.message)
         return routing
-
-
-def holds_media(body: Mapping[str, Any]) -> bool:
-    """Whether a message has a part that is not known to be text."""
-    messages = body.get("messages")
-    return any(
-        not (isinstance(part, str) or (isinstance(part, Mapping) and part.get("type") == "text"))
-        for message in (messages if isinstance(messages, list) else ())
-        if isinstance(message, Mapping) and isinstance(message.get("content"), list)
-        for part in message["content"]
-    )

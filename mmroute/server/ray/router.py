@@ -16,13 +16,12 @@ from mmroute.kv_events.policy import Prompt, Weights, WorkerState, cost, pick
 from mmroute.server.loading import ModelSource
 from mmroute.server.ray.alpha import (
     EVENTS_KEY,
-    TOKEN_IDS_KWARG,
     PendingRequest,
     RequestRouter,
     RunningReplica,
 )
 from mmroute.server.ray.caches import Endpoints, ReplicaCaches
-from mmroute.server.ray.prompts import NoRoutingError, PromptIds, PromptReader
+from mmroute.server.ray.prompts import NoRoutingError, PromptReader
 
 _BODY_FIELDS: Final = ("messages", "prompt")
 _DECISIONS: Final = "mmroute_router_decisions"
@@ -49,7 +48,7 @@ class BlockHashRouter(RequestRouter):  # type: ignore[misc]  # Ray has no types 
     def initialize_state(
         self,
         *,
-        model: str | None = None,
+        model: str,
         backend: str = "vllm",
         engine_args: str = "",
         served_names: tuple[str, ...] = (),
@@ -62,11 +61,11 @@ class BlockHashRouter(RequestRouter):  # type: ignore[misc]  # Ray has no types 
     ) -> None:
         """Take the keyword arguments of the deployment's ``request_router_kwargs``."""
         settings = VllmSettings.from_args(engine_args)
-        names = tuple(served_names) or settings.served_names or (model or "",)
-        self._reader = None if model is None else PromptReader(
-            ModelSource(model, names, backend=backend, model_id=settings.model,
-                        engine_settings=settings)
-        )  # fmt: skip
+        names = tuple(served_names) or settings.served_names or (model,)
+        source = ModelSource(
+            model, names, backend=backend, model_id=settings.model, engine_settings=settings
+        )
+        self._reader = PromptReader(source)
         self._weights = Weights(request=request_tokens, least_share=least_share)
         self._token_ids_kwarg = token_ids_kwarg
         self._caches = ReplicaCaches(
@@ -159,12 +158,9 @@ class BlockHashRouter(RequestRouter):  # type: ignore[misc]  # Ray has no types 
         return states
 
     def _routing(self, pending: PendingRequest) -> Routing:
-        """The routing from the ingress, or else that of the body."""
-        ids = pending.kwargs.get(TOKEN_IDS_KWARG)
-        if isinstance(ids, PromptIds) and ids.routing is not None:
-            return ids.routing
+        """The routing of the body."""
         body = next(filter(None, map(_body, pending.args)), None)
-        if body is None or self._reader is None:
+        if body is None:
             raise NoRoutingError("no_body", "no argument has messages or a prompt")
         return self._reader.routing(body)
 

@@ -12,11 +12,10 @@ from typing import Final
 import pytest
 import ray
 
-from mmroute.server.ray.alpha import EVENTS_KEY, TOKEN_IDS_KWARG
+from mmroute.server.ray.alpha import EVENTS_KEY
 
 _SERVE: Final = "serve/_private/request_router"
-_LLM: Final = "llm/_internal/serve"
-_KV: Final = f"{_LLM}/routing_policies/kv_aware"
+_KV: Final = "llm/_internal/serve/routing_policies/kv_aware"
 
 PINNED: Final[Mapping[str, tuple[str, ...]]] = {
     f"{_SERVE}/request_router.py": (
@@ -44,39 +43,7 @@ PINNED: Final[Mapping[str, tuple[str, ...]]] = {
         "def routing_stats(self) -> Dict[str, Any]",
         "def replica_id(self) -> ReplicaID",
     ),
-    f"{_KV}/constants.py": (f"REQUEST_TOKEN_IDS_KWARG = {TOKEN_IDS_KWARG!r}",),
-    f"{_KV}/kv_aware_router.py": (
-        "class KVAwareRouter(RequestRouter)",
-        "def is_kv_aware(llm_config: LLMConfig) -> bool",
-    ),
     f"{_KV}/vllm/kv_events.py": (f"return {{{EVENTS_KEY!r}: kv_event_metadata}}",),
-    f"{_KV}/vllm/tokenizer.py": (
-        "class Tokenizer",
-        "async def tokenize(self, payload: Dict[str, Any]) -> Optional[List[int]]",
-    ),
-    f"{_LLM}/core/ingress/router.py": (
-        "class LLMRouter",
-        (
-            "async def __init__(self, server: DeploymentHandle, "
-            "llm_config: Optional['LLMConfig']=None, base_model_id: Optional[str]=None)"
-        ),
-        "self._tokenizer = await asyncio.to_thread(Tokenizer, llm_config)",
-        (
-            "def _push_prompt_tokens(self, *, token_endpoint: Optional[str], replica_id: str, "
-            "request_token_ids: List[int]) -> Optional[str]"
-        ),
-        "choose_replica_kwargs[REQUEST_TOKEN_IDS_KWARG] = request_token_ids",
-    ),
-    f"{_LLM}/core/ingress/builder.py": (
-        "def build_openai_app(builder_config: dict) -> Application",
-        "from ray.llm._internal.serve.core.ingress.router import LLMRouter",
-    ),
-    f"{_LLM}/core/configs/llm_config.py": ("def get_engine_config(self) -> EngineConfigType",),
-    f"{_LLM}/engines/vllm/vllm_models.py": (
-        "engine_kwargs: Dict[str, Any] = {}",
-        "frontend_kwargs: Dict[str, Any] = {}",
-        "def actual_hf_model_id(self) -> str",
-    ),
 }
 """Of each file below Ray's package: definitions and statements, as `ast.unparse` writes them."""
 

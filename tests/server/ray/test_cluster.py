@@ -1,4 +1,4 @@
-"""A Ray cluster of several nodes: hit rates, a node that is lost, and the server as application.
+"""A Ray cluster of several nodes: hit rates, and a node that is lost.
 
 The engines hold what vLLM holds: their block hashes are made of vLLM's own answers.
 """
@@ -9,22 +9,14 @@ import asyncio
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
 from compare_routers import AT_A_TIME, cluster, deploy, lose_a_node
 from comparison import read_vectors, request_of, with_files
 from image_vectors import IMAGE_VECTORS, engine_hashes, file_urls
-from ray import serve
 from ray.cluster_utils import Cluster
 from ray.serve.handle import DeploymentHandle
-from ray.serve.schema import ServeDeploySchema
-from server_helpers import serving
-from waiting import until
 from workload import Prompt, ask, hit_rate, low_bits, repeated
-
-from mmroute.server.loading import ModelSource
 
 pytestmark = [pytest.mark.process, pytest.mark.filterwarnings("ignore")]  # those of Ray
 
@@ -33,7 +25,6 @@ REPEATS = 4
 BAR = (REPEATS - 1) / REPEATS
 PORT = 18423
 MOST_SECONDS = 240
-NAMED = {"x-request-id": "r"}  # Ray's proxy names every request, and the header wins
 
 
 @pytest.fixture(scope="module")
@@ -96,57 +87,3 @@ def test_a_lost_node_costs_what_it_computes_and_what_it_holds(
     assert {answer.lost for answer in lost} <= {"ActorDiedError", "ActorUnavailableError"}
     assert killed < max(answer.second for answer in answers) - 2, "nothing came after it"
     assert hit_rate(answers[-len(order) // 5 :]) > 0.9
-
-
-def post(path: str, body: Any) -> tuple[int, Any]:
-    response = httpx.post(f"http://127.0.0.1:{PORT}{path}", json=body, headers=NAMED, timeout=60)
-    return response.status_code, response.json()
-
-
-@pytest.mark.usefixtures("nodes")
-def test_two_replicas_answer_as_one_process_and_models_come_by_config(
-    prompts: list[Prompt], small_model: Callable[[str], Path]
-) -> None:
-    first: dict[str, Any] = {
-        "model": str(small_model(MODEL)),
-        "names": ["m"],
-        "model_id": f"org/{MODEL}",
-    }
-    second = {"model": "pixtral-12b-2409"}
-
-    def configure(*models: dict[str, Any]) -> None:
-        deployment = {
-            "name": "MmrouteServer", "num_replicas": 2, "autoscaling_config": None,
-            "ray_actor_options": {"num_cpus": 0}, "user_config": {"models": models},
-        }  # fmt: skip
-        application = {
-            "name": "mmroute",
-            "import_path": "mmroute.server.ray:app",
-            "deployments": [deployment],
-        }
-        config = ServeDeploySchema.model_validate({"applications": [application]})
-
-        def runs() -> bool:
-            status = serve.status().applications["mmroute"].status
-            assert status != "DEPLOY_FAILED"
-            return bool(status == "RUNNING")
-
-        serve.context._get_global_client().deploy_apps(config)
-        until(runs)
-
-    configure(first)
-    asked = [{"messages": prompt.messages} for prompt in prompts[:8]]
-    path = "/v1/chat/completions/render"
-    with serving([ModelSource(first["model"], ("m",), model_id=first["model_id"])]) as alone:
-        for body in asked:
-            expected = alone.post(path, json=body, headers=NAMED).json()
-            assert all(post(path, body) == (200, expected) for _ in range(3))
-        unknown = {"prompt": "x", "model": second["model"]}
-        refused = alone.post("/tokenize", json=unknown)
-        assert post("/tokenize", unknown) == (refused.status_code, refused.json())
-    configure(first, second)
-    found = [post("/tokenize", unknown) for _ in range(6)]
-    assert {status for status, _ in found} == {200}
-    configure(first, {"model": "/nowhere", "names": ["x"]})
-    assert post("/tokenize", {"prompt": "x", "model": "x"})[0] == 503
-    assert post("/tokenize", {"prompt": "x"})[0] == 200

@@ -23,9 +23,8 @@ from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.kv_events.holders import Blocks
 from mmroute.kv_events.policy import Prompt, WorkerState, cost
 from mmroute.server.ray import BlockHashRouter
-from mmroute.server.ray.alpha import EVENTS_KEY, TOKEN_IDS_KWARG
+from mmroute.server.ray.alpha import EVENTS_KEY
 from mmroute.server.ray.caches import Endpoints, ReplicaCaches
-from mmroute.server.ray.prompts import PromptIds
 
 pytestmark = pytest.mark.process
 
@@ -91,7 +90,6 @@ class Fleet:
             use_replica_queue_len_cache=True,
         )
         self.router.initialize_state(model=MODEL, **options)
-        assert self.router._reader is not None
         self.router._reader.wait()
         self.a, self.b = Replica("a", publisher), Replica("b")
         self.requests = 0
@@ -254,15 +252,6 @@ def test_a_request_takes_its_token_ids_along(publisher: Worker) -> None:
     _, pending = fleet.pick(chat(picture(0)))
     routing = loaded().normalize(messages=picture(0).messages)
     assert pending.kwargs["prompt_token_ids"].tolist() == routing.unexpanded_token_ids.tolist()
-
-
-def test_what_the_ingress_found_is_not_computed_again(publisher: Worker) -> None:
-    publisher.publish(events("BlockStored", picture(0).blocks))
-    fleet = Fleet(publisher)
-    fleet.router._reader = None
-    routing = loaded().normalize(messages=picture(0).messages)
-    ids = PromptIds(routing.token_ids.tolist(), routing, forwardable=False)
-    until(lambda: fleet.pick(**{TOKEN_IDS_KWARG: ids})[0] == "a")
 
 
 def test_a_replica_that_is_gone_is_forgotten(publisher: Worker) -> None:
