@@ -31,32 +31,21 @@ _WARM_UP: Final = ("a b c", "1 2 3")  # what a model does only for its first pro
 
 @dataclass(frozen=True, slots=True)
 class Inexact:
-    """A request that is not timed, because it has no answer.
+    """A request that is not timed, because it has no answer."""
 
-    Attributes:
-        where: the request's id, or its line.
-        reason: the reason; see `mmroute.Reason`.
-        message: the message, which says what was found and what to do.
-    """
-
-    where: str
-    reason: str
-    message: str
+    where: str  # the request's id, or its line
+    reason: str  # the reason; see `mmroute.Reason`
+    message: str  # the message, which says what was found and what to do
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """Every request of the file, answered once.
+    """Every request of the file, answered once."""
 
-    Attributes:
-        per_second: the requests that one core answers in a second, with their block hashes.
-        microseconds: the percentiles of each stage and of the whole request, by their names.
-        unhashed: the number of requests without block hashes, by reason.
-    """
-
-    per_second: float
+    per_second: float  # the requests that one core answers in a second, with their block hashes
+    # The percentiles of each stage and of the whole request, by their names.
     microseconds: Mapping[str, Mapping[str, float]]
-    unhashed: Mapping[str, int]
+    unhashed: Mapping[str, int]  # the number of requests without block hashes, by reason
 
 
 def read_requests(path: Path, reference: Normalizer) -> tuple[list[Request], list[Inexact]]:

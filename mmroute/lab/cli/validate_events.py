@@ -112,17 +112,11 @@ def events_report(arguments: argparse.Namespace, cases: _Cases) -> Report:
 
 
 class Compared(NamedTuple):
-    """The result of a comparison.
+    """The result of a comparison."""
 
-    Attributes:
-        findings: the findings, in the order of the requests.
-        proposal: the settings that make more of them equal, in a sentence; empty if none do.
-        heard: whether there was any event.
-    """
-
-    findings: tuple[Finding, ...]
-    proposal: str
-    heard: bool = True
+    findings: tuple[Finding, ...]  # the findings, in the order of the requests
+    proposal: str  # the settings that make more of them equal, in a sentence; empty if none do
+    heard: bool = True  # whether there was any event
 
 
 def compared(

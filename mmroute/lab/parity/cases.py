@@ -25,17 +25,11 @@ Range: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One request to compare.
+    """One request to compare."""
 
-    Attributes:
-        id: the name of the case in the report.
-        kind: the kind of test, such as ``rounding``, by which the report counts.
-        request: the request as ``mmroute tokens`` reads it, without id.
-    """
-
-    id: str
-    kind: str
-    request: Mapping[str, Any]
+    id: str  # the name of the case in the report
+    kind: str  # the kind of test, such as ``rounding``, by which the report counts
+    request: Mapping[str, Any]  # the request as ``mmroute tokens`` reads it, without id
 
     @property
     def num_items(self) -> Counter[str]:
@@ -57,21 +51,17 @@ class Case:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
-    """The answer of an engine, or of mmroute, to one request: token IDs, or a refusal.
+    """The answer of an engine, or of mmroute, to one request: token IDs, or a refusal."""
 
-    Attributes:
-        token_ids: the expanded prompt, shape (n,), uint32; None if the request is refused.
-        ranges: the placeholder ranges by position; None if the oracle does not give them.
-        features: the positions of each range that receive features, as runs in the order of
-            `ranges`; None for a range of which they are not known, and where no range is.
-        identities: the identities of the items by position; None if they are not known.
-        refusal: the first words of the refusal; None if there are IDs.
-    """
-
+    # The expanded prompt, shape (n,), uint32; None if the request is refused.
     token_ids: TokenIds | None = None
+    # The placeholder ranges by position; None if the oracle does not give them.
     ranges: tuple[Range, ...] | None = None
-    refusal: str | None = None
+    refusal: str | None = None  # the first words of the refusal; None if there are IDs
+    # The identities of the items by position; None if they are not known.
     identities: tuple[str, ...] | None = None
+    # The positions of each range that receive features, as runs in the order of `ranges`; None
+    # for a range of which they are not known, and where no range is.
     features: tuple[EmbedRuns | None, ...] | None = None
 
     def same(self, other: Outcome) -> bool:
@@ -96,18 +86,13 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Served:
-    """The data that an engine reports of a prompt that was sent to it.
+    """The data that an engine reports of a prompt that was sent to it."""
 
-    Attributes:
-        refusal: the first words of its refusal; None if it answered.
-        token_ids: the expanded prompt, shape (n,), uint32; None if it is not told.
-        num_tokens: the number of its tokens; None if it is not told.
-        cached_tokens: the number of tokens taken from the cache; None if it is not told.
-    """
-
-    refusal: str | None = None
+    refusal: str | None = None  # the first words of its refusal; None if it answered
+    # The expanded prompt, shape (n,), uint32; None if it is not told.
     token_ids: TokenIds | None = None
-    num_tokens: int | None = None
+    num_tokens: int | None = None  # the number of its tokens; None if it is not told
+    # The number of tokens taken from the cache; None if it is not told.
     cached_tokens: int | None = None
 
 
@@ -116,15 +101,10 @@ class UndecidedError(Exception):
 
 
 class Oracle(Protocol):
-    """A source of expected results: the engine itself, or a record of its answers.
+    """A source of expected results: the engine itself, or a record of its answers."""
 
-    Attributes:
-        name: the name in the report, such as ``vllm``.
-        version: the version of the software that computes the results, such as ``0.33.0``.
-    """
-
-    name: str
-    version: str
+    name: str  # the name in the report, such as ``vllm``
+    version: str  # the version of the software that computes the results, such as ``0.33.0``
 
     @property
     def running(self) -> RunningEngine | None:

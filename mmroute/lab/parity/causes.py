@@ -56,19 +56,12 @@ _PIXELS: Final = re.compile(r"exceed the maximum of (\d+) pixels\. Set VLLM_MAX_
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of one option.
+    """A change of one option."""
 
-    Attributes:
-        setting: the option or variable as it stands in a line, or the advice to take one out.
-        fields: the fields of the settings that it changes.
-        backend: the engine and version, if the change is of these; else empty.
-        rust: whether vLLM's frontend in Rust answers, if the change is of that.
-    """
-
-    setting: str
-    fields: Mapping[str, Any]
-    backend: str = ""
-    rust: bool | None = None
+    setting: str  # the option or variable as it stands in a line, or the advice to take one out
+    fields: Mapping[str, Any]  # the fields of the settings that it changes
+    backend: str = ""  # the engine and version, if the change is of these; else empty
+    rust: bool | None = None  # whether vLLM's frontend in Rust answers, if the change is of that
 
     @property
     def name(self) -> str:

@@ -48,20 +48,13 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Finding:
-    """One request, and both answers to it.
-
-    Attributes:
-        case: the request.
-        ours: mmroute's answer.
-        theirs: the oracle's answer; None if undecided.
-        verdict: the result of the comparison.
-        note: what differs, or why the oracle is undecided or mmroute inexact; empty otherwise.
-    """
+    """One request, and both answers to it."""
 
     case: Case
     ours: Outcome
-    theirs: Outcome | None
-    verdict: Verdict
+    theirs: Outcome | None  # the oracle's answer; None if undecided
+    verdict: Verdict  # the result of the comparison
+    # What differs, or why the oracle is undecided or mmroute inexact; empty otherwise.
     note: str = ""
 
 

@@ -32,35 +32,25 @@ _LEGEND: Final = [f"{verdict.upper():9}  {verdict.meaning}" for verdict in Verdi
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All findings of one validation.
+    """All findings of one validation."""
 
-    Attributes:
-        model: the model's name, as the caller gave it.
-        family: the model's family.
-        oracle: the name and version of the oracle.
-        findings: the findings in the order of the cases.
-        tokenizer: the model's tokenizer, which shows the texts of IDs.
-        known_differences: the known differences of oracle and engine for this family, in words.
-        engine: the engine that answered, and how its version is known; empty for other oracles.
-        warning: the reason why the engine's version may answer otherwise; empty if it does not.
-        proposal: the settings with which more answers would be equal; empty if none are known.
-        modalities: the modalities of the model.
-        notes: remarks on how the engine was started, or on what was compared, in sentences.
-        finished: whether all requests were answered or refused.
-    """
-
-    model: str
+    model: str  # the model's name, as the caller gave it
     family: str
-    oracle: str
-    findings: tuple[Finding, ...]
-    tokenizer: Tokenizer
+    oracle: str  # the name and version of the oracle
+    findings: tuple[Finding, ...]  # the findings in the order of the cases
+    tokenizer: Tokenizer  # the model's tokenizer, which shows the texts of IDs
+    # The known differences of oracle and engine for this family, in words.
     known_differences: tuple[str, ...] = ()
+    # The engine that answered, and how its version is known; empty for other oracles.
     engine: str = ""
+    # The reason why the engine's version may answer otherwise; empty if it does not.
     warning: str = ""
+    # The settings with which more answers would be equal; empty if none are known.
     proposal: str = ""
-    modalities: tuple[Modality, ...] = ()
+    modalities: tuple[Modality, ...] = ()  # the modalities of the model
+    # Remarks on how the engine was started, or on what was compared, in sentences.
     notes: tuple[str, ...] = ()
-    finished: bool = True
+    finished: bool = True  # whether all requests were answered or refused
 
     @property
     def verdicts(self) -> Mapping[Verdict, int]:

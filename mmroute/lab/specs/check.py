@@ -37,17 +37,11 @@ _TOML_PLACE: Final = re.compile(r" \(at ([^()]*)\)$")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SpecProblem:
-    """One error of a spec.
+    """One error of a spec."""
 
-    Attributes:
-        place: the dotted path of the field, such as ``image.grid.patchsize``.
-        found: the value of the field, shortened; empty if it has none.
-        message: the value that the field must have, or what to do.
-    """
-
-    place: str
-    found: str
-    message: str
+    place: str  # the dotted path of the field, such as ``image.grid.patchsize``
+    found: str  # the value of the field, shortened; empty if it has none
+    message: str  # the value that the field must have, or what to do
 
     def __str__(self) -> str:
         found = f" (found {self.found})" if self.found else ""
@@ -56,18 +50,13 @@ class SpecProblem:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SpecReport:
-    """The result of a check of a spec file.
+    """The result of a check of a spec file."""
 
-    Attributes:
-        file: the file's name, as the caller gave it.
-        problems: the problems that were found; the spec is valid if there are none.
-        spec: the spec; None if it could not be read.
-        resolved: the model resolved by this spec; None if none was given or it failed.
-    """
-
-    file: str
+    file: str  # the file's name, as the caller gave it
+    # The problems that were found; the spec is valid if there are none.
     problems: tuple[SpecProblem, ...]
-    spec: FamilySpec | None = None
+    spec: FamilySpec | None = None  # the spec; None if it could not be read
+    # The model resolved by this spec; None if none was given or it failed.
     resolved: ResolvedModel | None = None
 
     @property

@@ -65,19 +65,12 @@ _LONGEST: Final = 48
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change of a directory.
+    """One change of a directory."""
 
-    Attributes:
-        file: the file that differs.
-        field: the path of the field in it; empty for the whole file.
-        what: the change in words.
-        files: the new contents of the files that differ; None for a file that is not there.
-    """
-
-    file: str
-    field: str
-    what: str
-    files: Files
+    file: str  # the file that differs
+    field: str  # the path of the field in it; empty for the whole file
+    what: str  # the change in words
+    files: Files  # the new contents of the files that differ; None for a file that is not there
 
 
 def changes(files: Files, known: Files, seed: int = 0) -> Iterator[Change]:

@@ -16,21 +16,16 @@ _RESULTS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class FieldResult:
-    """What the changes of one field came to.
+    """What the changes of one field came to."""
 
-    Attributes:
-        place: the file and the path of the field.
-        result: ``followed``: prompts change, and mmroute's are vLLM's. ``idle``: they do not
-            change. ``unanswered``: neither of the two answers. Else a verdict: ``silent`` (exact,
-            and not vLLM's), ``accepted`` (vLLM refuses), ``refused`` (vLLM answers), ``loaded``
-            (vLLM does not load it), ``crashed``, ``undecided``.
-        changes: the changes with this result, in words.
-        differs: the first request on which the two differ, with both answers; empty if none does.
-    """
-
-    place: str
+    place: str  # the file and the path of the field
+    # ``followed``: prompts change, and mmroute's are vLLM's. ``idle``: they do not change.
+    # ``unanswered``: neither of the two answers. Else a verdict: ``silent`` (exact, and not
+    # vLLM's), ``accepted`` (vLLM refuses), ``refused`` (vLLM answers), ``loaded`` (vLLM does not
+    # load it), ``crashed``, ``undecided``.
     result: str
-    changes: list[str] = field(default_factory=list)
+    changes: list[str] = field(default_factory=list)  # the changes with this result, in words
+    # The first request on which the two differ, with both answers; empty if none does.
     differs: str = ""
 
 

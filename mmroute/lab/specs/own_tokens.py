@@ -21,17 +21,11 @@ _KEPT: Final = ("processors", "grid", "accepts")
 
 @dataclass(frozen=True, slots=True)
 class OwnTokens:
-    """The tokens of every image: a run of one token, between fixed ones.
+    """The tokens of every image: a run of one token, between fixed ones."""
 
-    Attributes:
-        fill: the text of the token that is repeated.
-        before: the text of the tokens before this run; empty for none.
-        after: the text of the tokens behind this run; empty for none.
-    """
-
-    fill: str
-    before: str
-    after: str
+    fill: str  # the text of the token that is repeated
+    before: str  # the text of the tokens before this run; empty for none
+    after: str  # the text of the tokens behind this run; empty for none
 
     def put_into(self, spec: Mapping[str, Any]) -> dict[str, Any]:
         """A spec with the grid of images of another one, and these tokens."""

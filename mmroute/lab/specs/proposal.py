@@ -47,28 +47,18 @@ _TEXT: Final = {"type": "text", "text": "What is this?"}
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A known family, tried on a new model.
-
-    Attributes:
-        family: the family's name.
-        grid: the grid that counts its items; None if it takes text only.
-        text: its spec as TOML, with the name and the match of the new model.
-        equal: the number of requests answered as the oracle answers them.
-        decided: the number of requests that the oracle or the candidate answers. That both refuse a
-            request says nothing of the spec.
-        counted: the number of requests whose items have as many tokens as the oracle's.
-        problem: why the spec does not fit the files; empty if it does.
-        compared: the modalities of the spec of which the oracle answered a request.
-        uncompared: its other modalities.
-    """
+    """A known family, tried on a new model."""
 
     family: str
-    grid: str | None
-    text: str
-    equal: int = 0
+    grid: str | None  # the grid that counts its items; None if it takes text only
+    text: str  # its spec as TOML, with the name and the match of the new model
+    equal: int = 0  # the number of requests answered as the oracle answers them
+    # The number of requests that the oracle or the candidate answers. That both refuse a request
+    # says nothing of the spec.
     decided: int = 0
-    counted: int = 0
-    problem: str = ""
+    counted: int = 0  # the number of requests whose items have as many tokens as the oracle's
+    problem: str = ""  # why the spec does not fit the files; empty if it does
+    # The modalities of the spec of which the oracle answered a request.
     compared: tuple[Modality, ...] = ()
     uncompared: tuple[Modality, ...] = ()
 
@@ -84,17 +74,14 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """All known families, tried on a new model.
+    """All known families, tried on a new model."""
 
-    Attributes:
-        candidates: the candidates, with those first that answer most requests as the oracle does.
-        lengths: the number of tokens of the oracle's first item, by its width and height.
-        written: the tokens of the shortest and of the longest of them, as text; none if the best
-            candidate is good.
-    """
-
+    # The candidates, with those first that answer most requests as the oracle does.
     candidates: Sequence[Candidate]
+    # The number of tokens of the oracle's first item, by its width and height.
     lengths: Mapping[tuple[int, int], int]
+    # The tokens of the shortest and of the longest of them, as text; none if the best candidate
+    # is good.
     written: Mapping[tuple[int, int], str]
 
     @property

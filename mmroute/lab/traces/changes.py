@@ -49,25 +49,15 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One part in which a second request differs from a first.
+    """One part in which a second request differs from a first."""
 
-    Attributes:
-        cause: the kind of part.
-        text: the difference in one or two sentences, without text of the prompts.
-        restored: the second request with this part taken from the first.
-        was: this part of the first request, shortened; empty if it would not help.
-        now: this part of the second request, shortened; empty if it would not help.
-        same_item: whether the differing items are known to be the same picture.
-        unrelated: whether this part is another text altogether, which no sender could keep the
-            same.
-    """
-
-    cause: Cause
-    text: str
-    restored: Request
-    was: str = ""
-    now: str = ""
-    same_item: bool = False
+    cause: Cause  # the kind of part
+    text: str  # the difference in one or two sentences, without text of the prompts
+    restored: Request  # the second request with this part taken from the first
+    was: str = ""  # this part of the first request, shortened; empty if it would not help
+    now: str = ""  # this part of the second request, shortened; empty if it would not help
+    same_item: bool = False  # whether the differing items are known to be the same picture
+    # Whether this part is another text altogether, which no sender could keep the same.
     unrelated: bool = False
 
 

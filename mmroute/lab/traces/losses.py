@@ -33,21 +33,13 @@ class Suspect:
 
 @dataclass(slots=True)
 class Loss:
-    """The reuse that the explained pairs lose by one cause.
-
-    Attributes:
-        cause: the cause.
-        tokens: the number of tokens that two requests have in common and do not share.
-        pairs: the number of pairs.
-        example: the pair that lost most.
-        explanation: the explanation of this pair.
-    """
+    """The reuse that the explained pairs lose by one cause."""
 
     cause: Cause
-    tokens: int
+    tokens: int  # the number of tokens that two requests have in common and do not share
     pairs: int
-    example: Suspect
-    explanation: Explanation
+    example: Suspect  # the pair that lost most
+    explanation: Explanation  # the explanation of this pair
 
 
 def suspects(

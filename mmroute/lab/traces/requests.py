@@ -31,27 +31,19 @@ _LINE_FIELDS: Final = {"session_id", "timestamp", "output_length"}  # not fields
 
 @dataclass(frozen=True, slots=True)
 class TracedRequest:
-    """One request, reduced to hashes.
+    """One request, reduced to hashes."""
 
-    Attributes:
-        line: the line number in the trace, from 1.
-        num_tokens: the number of tokens in the prompt.
-        hashes: the hashes of the full blocks, as in the engine's events.
-        pieces: 32 bits of the hash of each sentence, item and tool, in their order.
-        weights: the estimated number of tokens of each piece.
-        session: a hash of the line's `session_id`, or of the user's first message if it has none.
-        output_length: the number of tokens in the output; 0 if the trace does not have it.
-        reads_cache: whether the engine looks the prompt up in its prefix cache.
-    """
-
-    line: int
-    num_tokens: int
-    hashes: array[int]
+    line: int  # the line number in the trace, from 1
+    num_tokens: int  # the number of tokens in the prompt
+    hashes: array[int]  # the hashes of the full blocks, as in the engine's events
+    # 32 bits of the hash of each sentence, item and tool, in their order.
     pieces: array[int] = field(default_factory=lambda: array("I"))
+    # The estimated number of tokens of each piece.
     weights: array[int] = field(default_factory=lambda: array("I"))
+    # A hash of the line's `session_id`, or of the user's first message if it has none.
     session: int = 0
-    output_length: int = 0
-    reads_cache: bool = True
+    output_length: int = 0  # the number of tokens in the output; 0 if the trace does not have it
+    reads_cache: bool = True  # whether the engine looks the prompt up in its prefix cache
 
     def most_cached(self, block_size: int) -> int:
         """The number of blocks that the engine may take from its cache; not the last token."""
@@ -60,19 +52,13 @@ class TracedRequest:
 
 @dataclass(slots=True)
 class Chunk:
-    """Some lines of a trace.
+    """Some lines of a trace."""
 
-    Attributes:
-        requests: the requests with an exact answer.
-        refused: the reason, line number and message of each other request.
-        items: the number of items, by modality.
-        block_size: the number of tokens under one hash; 0 if there is no request.
-    """
-
-    requests: list[TracedRequest] = field(default_factory=list)
+    requests: list[TracedRequest] = field(default_factory=list)  # the requests with an exact answer
+    # The reason, line number and message of each other request.
     refused: list[tuple[str, int, str]] = field(default_factory=list)
-    items: Counter[str] = field(default_factory=Counter)
-    block_size: int = 0
+    items: Counter[str] = field(default_factory=Counter)  # the number of items, by modality
+    block_size: int = 0  # the number of tokens under one hash; 0 if there is no request
 
 
 def read_chunk(

@@ -36,19 +36,12 @@ class FleetSize:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of routing a trace by one policy.
+    """The outcome of routing a trace by one policy."""
 
-    Attributes:
-        hit_rate: the part of all prompt tokens that was cached, 0 to 1.
-        computed: the number of tokens that were computed.
-        imbalance: the tokens that the busiest worker computed, divided by the workers' mean.
-        too_large: the number of requests with more blocks than a worker has.
-    """
-
-    hit_rate: float
-    computed: int
-    imbalance: float
-    too_large: int
+    hit_rate: float  # the part of all prompt tokens that was cached, 0 to 1
+    computed: int  # the number of tokens that were computed
+    imbalance: float  # the tokens that the busiest worker computed, divided by the workers' mean
+    too_large: int  # the number of requests with more blocks than a worker has
 
 
 def simulate(requests: Iterable[TracedRequest], policy: Policy, size: FleetSize) -> Outcome:

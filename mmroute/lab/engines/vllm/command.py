@@ -37,20 +37,14 @@ _LINEAR: Final = '"linear_attention"'
 
 @dataclass(frozen=True, slots=True)
 class EngineCommand:
-    """The command line with which the engine is started.
+    """The command line with which the engine is started."""
 
-    Attributes:
-        model: the engine's model string.
-        options: the options behind it, by their long names.
-        environment: the variables in front.
-        put_aside: the user's options and variables that are left out, as they were written.
-        changed: sentences about the values that replace the user's, each with the reason.
-    """
-
-    model: str
-    options: dict[str, Value]
-    environment: Mapping[str, str]
+    model: str  # the engine's model string
+    options: dict[str, Value]  # the options behind it, by their long names
+    environment: Mapping[str, str]  # the variables in front
+    # The user's options and variables that are left out, as they were written.
     put_aside: tuple[str, ...]
+    # Sentences about the values that replace the user's, each with the reason.
     changed: tuple[str, ...]
 
     @property

@@ -25,19 +25,12 @@ _PROCESSOR_FILES: Final = ("preprocessor_config.json", "video_preprocessor_confi
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """An engine that was started, and may not answer yet.
+    """An engine that was started, and may not answer yet."""
 
-    Attributes:
-        engine: its process, a context manager that ends it.
-        command: the command line with which it was started.
-        events: the endpoint of its KV events.
-        notes: sentences about the differences from the user's command line.
-    """
-
-    engine: Engine
-    command: EngineCommand
-    events: str
-    notes: tuple[str, ...]
+    engine: Engine  # its process, a context manager that ends it
+    command: EngineCommand  # the command line with which it was started
+    events: str  # the endpoint of its KV events
+    notes: tuple[str, ...]  # sentences about the differences from the user's command line
 
 
 def start_engine(

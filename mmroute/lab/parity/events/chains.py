@@ -18,22 +18,15 @@ from mmroute.token_ids import TokenIds
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chain:
-    """The announced blocks of a prompt, from its first block on.
+    """The announced blocks of a prompt, from its first block on."""
 
-    Attributes:
-        block_size: the number of tokens in a block.
-        token_ids: the token IDs of all blocks, shape (n,), uint32.
-        hashes: the low 64 bits of each block's hash.
-        keys: the extra keys of each block; None if the engine's events do not have them.
-        lora_name: the name of the adapter; None for no adapter.
-        ahead: the lookahead tokens of the last block; the other blocks have as many.
-    """
-
-    block_size: int
-    token_ids: TokenIds
-    hashes: tuple[int, ...]
+    block_size: int  # the number of tokens in a block
+    token_ids: TokenIds  # the token IDs of all blocks, shape (n,), uint32
+    hashes: tuple[int, ...]  # the low 64 bits of each block's hash
+    # The extra keys of each block; None if the engine's events do not have them.
     keys: tuple[EventKeys, ...] | None
-    lora_name: str | None
+    lora_name: str | None  # the name of the adapter; None for no adapter
+    # The lookahead tokens of the last block; the other blocks have as many.
     ahead: tuple[int, ...] = ()
 
 

@@ -42,19 +42,13 @@ _UNKNOWN_ADAPTER: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """One request, and the events that the engine sent for it.
-
-    Attributes:
-        case: the request.
-        batches: the events that came after the request.
-        served: the data of the prompt in the engine's response.
-        unsent: why the request was not sent, or not answered; empty if it was.
-    """
+    """One request, and the events that the engine sent for it."""
 
     case: Case
-    batches: tuple[EventBatch, ...] = ()
+    batches: tuple[EventBatch, ...] = ()  # the events that came after the request
+    # The data of the prompt in the engine's response.
     served: Served = field(default_factory=Served)
-    unsent: str = ""
+    unsent: str = ""  # why the request was not sent, or not answered; empty if it was
 
 
 def compare_announced(
