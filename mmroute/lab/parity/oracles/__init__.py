@@ -1,4 +1,4 @@
-"""The oracles: vLLM, transformers, a server, and a file of vectors."""
+"""The oracles: vLLM, a server, and a file of vectors."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from mmroute.lab.parity.cases import Oracle
 from mmroute.lab.parity.oracles.common import OracleError
 from mmroute.model_directory import ModelFiles, find_model
 
-__all__ = ["ORACLES", "OracleError", "find_oracle"]
+__all__ = ["OracleError", "find_oracle"]
 
-ORACLES: Final = ("vllm", "transformers")
-"""The names of oracles that have one; a server has a URL, and a file of vectors a path."""
-
+_VLLM: Final = "vllm"
 _SCHEMES: Final = ("http://", "https://")
 _TYPED_ALIKE: Final = 0.75
 _VECTORS: Final = ".jsonl"
@@ -34,20 +32,14 @@ def find_oracle(
     if against.startswith(_SCHEMES):
         from mmroute.lab.parity.oracles.http import HttpOracle  # loads httpcore
 
-        checked = _checked(find_model(model, revision=revision), "vllm")
+        checked = _checked(find_model(model, revision=revision))
         return HttpOracle(against, checked=checked, served_model=served_model, api_key=api_key)
-    if against in ORACLES:
+    if against == _VLLM:
+        from mmroute.lab.parity.oracles.vllm import VllmOracle
+
         files = find_model(model, revision=revision)
-        checked = _checked(files, against)
-        if against == "vllm":
-            from mmroute.lab.parity.oracles.vllm import VllmOracle
-
-            return VllmOracle(files, checked=checked, trust_remote_code=trust_remote_code)
-        from mmroute.lab.parity.oracles.transformers import MistralCommonOracle, TransformersOracle
-
-        if files.has("tekken.json") and not files.has("config.json"):
-            return MistralCommonOracle(files)
-        return TransformersOracle(files, checked=checked, trust_remote_code=trust_remote_code)
+        checked = _checked(files)
+        return VllmOracle(files, checked=checked, trust_remote_code=trust_remote_code)
     path = Path(against).expanduser()
     if path.is_file():
         from mmroute.lab.parity.oracles.vectors import VectorsOracle
@@ -56,10 +48,10 @@ def find_oracle(
     raise _unknown(against, path)
 
 
-def _checked(files: ModelFiles, engine: str) -> tuple[str, ...]:
+def _checked(files: ModelFiles) -> tuple[str, ...]:
     """The versions on which a model's family was checked; none for an unknown family."""
     try:
-        return match_family(files).checked.get(engine, ())
+        return match_family(files).checked.get(_VLLM, ())
     except ModelError as error:
         if error.reason is Reason.UNKNOWN_FAMILY:
             return ()
@@ -67,7 +59,7 @@ def _checked(files: ModelFiles, engine: str) -> tuple[str, ...]:
 
 
 def _unknown(against: str, path: Path) -> OracleError:
-    hint = did_you_mean(against.lower(), ORACLES, cutoff=_TYPED_ALIKE)
+    hint = did_you_mean(against.lower(), (_VLLM,), cutoff=_TYPED_ALIKE)
     if not hint and (path.suffix == _VECTORS or len(path.parts) > 1):
         siblings = path.parent.glob(f"*{_VECTORS}") if path.parent.is_dir() else ()
         close = nearest(path.name, (sibling.name for sibling in siblings))
@@ -77,5 +69,5 @@ def _unknown(against: str, path: Path) -> OracleError:
         hint = f"; did you mean http://{against}?"
     return OracleError(
         f"there is no oracle {against!r}{hint or '.'} "
-        f"An oracle is {', '.join(ORACLES)}, the URL of a vLLM server, or the path of a vector file"
+        "An oracle is vllm, the URL of a vLLM server, or the path of a vector file"
     )
