@@ -19,7 +19,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from pydantic import Base64Bytes, BaseModel
 
 from mmroute.engine import PYTHON
 from mmroute.engines.running import RunningEngine, running_engine
@@ -30,10 +29,10 @@ from mmroute.lab.parity.events.comparison import Announced
 from mmroute.lab.parity.oracles.common import OracleError, validated
 
 
-class _Line(BaseModel):
+class _Line(msgspec.Struct):
     id: str
     request: dict[str, Any]
-    events: list[Base64Bytes] = []
+    events: list[bytes] = []
     unsent: str = ""
     refused: str | None = None
     token_ids: list[int] | None = None
@@ -45,7 +44,7 @@ class _Line(BaseModel):
         return Served(self.refused, ids, self.num_tokens, self.cached_tokens)
 
 
-class _Meta(BaseModel):
+class _Meta(msgspec.Struct):
     """The description of the engine that the server gave. A line of vectors may lack it."""
 
     engine: str = ""
@@ -85,7 +84,7 @@ def recorded(
     """Write requests and their events to a file, each before it is handed on."""
     with path.open("w", encoding="utf-8") as file:
         if running is not None:
-            told = {name: getattr(running, name) for name in _Meta.model_fields}
+            told = {name: getattr(running, name) for name in _Meta.__struct_fields__}
             file.write(f"{json.dumps({'kind': 'meta', **told})}\n")
         for one in all_announced:
             payloads = [base64.b64encode(msgspec.msgpack.encode(b)).decode() for b in one.batches]

@@ -6,14 +6,14 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
+import msgspec
 import numpy as np
-from pydantic import BaseModel, ValidationError
 
-from mmroute.errors import MmrouteError, Reason, problem
+from mmroute.errors import MmrouteError, Reason
 from mmroute.geometry import EmbedRuns
 from mmroute.lab.parity.cases import Outcome, Range, UndecidedError
 
-_Model = TypeVar("_Model", bound=BaseModel)
+_T = TypeVar("_T")
 
 _LONGEST_REFUSAL: Final = 160
 _ADDRESS: Final = re.compile(r" at 0x[0-9A-Fa-f]+")
@@ -26,13 +26,12 @@ class OracleError(MmrouteError):
         super().__init__(reason, message)
 
 
-def validated(model: type[_Model], value: Mapping[str, Any], where: str) -> _Model:
+def validated(kind: type[_T], value: Mapping[str, Any], where: str) -> _T:
     """An object of a file, with its fields checked."""
     try:
-        return model.model_validate(value)
-    except ValidationError as error:
-        wrong = "; ".join(map(problem, error.errors()))
-        raise OracleError(f"{where}: {wrong}", Reason.MALFORMED_FILE) from error
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise OracleError(f"{where}: {error}", Reason.MALFORMED_FILE) from error
 
 
 def answered(

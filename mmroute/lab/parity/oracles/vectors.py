@@ -11,9 +11,9 @@ import json
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+import msgspec
 
 from mmroute.engine import engine_names
 from mmroute.engines.running import running_engine
@@ -36,32 +36,23 @@ from mmroute.requests.request import Request
 from mmroute.token_ids import MAX_TOKEN_ID
 
 _MAX_CHECKED: Final = 12
-_Count = Annotated[int, Field(ge=0)]
-_TokenId = Annotated[int, Field(ge=0, le=MAX_TOKEN_ID)]
 _REQUEST_FIELDS = frozenset(Request._fields)
+_Run = tuple[
+    Annotated[int, msgspec.Meta(ge=0, le=MAX_TOKEN_ID)], Annotated[int, msgspec.Meta(ge=0)]
+]
 
 
-class _Line(BaseModel):
-    model_config = ConfigDict(strict=True, frozen=True)
-
-
-class _Meta(_Line):
+class _Meta(msgspec.Struct):
     kind: Literal["meta"]
     model: str
     backend: str
     backend_version: str
 
 
-class _Range(_Line):
-    offset: _Count
-    length: _Count
-    embed_runs: list[Annotated[list[_Count], Field(min_length=2, max_length=2)]] | None = None
-
-    @model_validator(mode="after")
-    def _whole(self) -> Self:
-        if self.embed_runs is not None and sum(n for _, n in self.embed_runs) != self.length:
-            raise ValueError(f"embed_runs are not of the {self.length} tokens")
-        return self
+class _Placed(msgspec.Struct):
+    offset: int
+    length: int
+    embed_runs: list[_Run] | None = None
 
     def features(self) -> EmbedRuns | None:
         """The runs of features; None where the file does not have them."""
@@ -70,20 +61,14 @@ class _Range(_Line):
         return merged_runs((bool(embed), length) for embed, length in self.embed_runs)
 
 
-class _Expected(_Line):
+class _Expected(msgspec.Struct):
     refused: str | None = None
-    token_runs: list[Annotated[list[_TokenId], Field(min_length=2, max_length=2)]] | None = None
-    n_tokens: _Count | None = None
-    placeholders: list[_Range] | None = None
+    token_runs: list[_Run] | None = None
+    placeholders: list[_Placed] | None = None
 
-    @model_validator(mode="after")
-    def _one_answer(self) -> Self:
+    def __post_init__(self) -> None:
         if (self.refused is None) == (self.token_runs is None):
             raise ValueError("must have exactly one of refused and token_runs")
-        total = sum(count for _, count in self.token_runs or ())
-        if self.n_tokens is not None and self.n_tokens != total:
-            raise ValueError(f"token_runs hold {total} IDs, and n_tokens says {self.n_tokens}")
-        return self
 
     def answer(self) -> Outcome:
         if self.token_runs is None:
@@ -95,10 +80,10 @@ class _Expected(_Line):
         return answered(ids, ranges, [placed.features() for placed in self.placeholders])
 
 
-class _Vector(_Line):
+class _Vector(msgspec.Struct):
     id: str
-    tags: list[str] = Field(default_factory=list)
     expect: _Expected
+    tags: list[str] = []
 
 
 class VectorsOracle:
