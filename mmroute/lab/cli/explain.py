@@ -17,8 +17,7 @@ from mmroute.errors import InexactError, Reason, quoted
 from mmroute.hashing import BlockHashes
 from mmroute.lab.parity.differences import num_same
 from mmroute.lab.traces.explain import Explanation, Side, explain
-from mmroute.lab.traces.requests import comparable_hashes
-from mmroute.lab.traces.sources import numbered_lines, objects_of, requests_of
+from mmroute.lab.traces.requests import comparable_hashes, numbered_lines, objects_of, requests_of
 from mmroute.requests.lines import json_object, request_of
 from mmroute.requests.request import Request
 

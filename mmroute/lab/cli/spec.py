@@ -20,8 +20,14 @@ from mmroute.families.spec import FamilySpec
 from mmroute.lab.parity.oracles import find_oracle
 from mmroute.lab.parity.oracles.vectors import VectorsOracle
 from mmroute.lab.specs.check import check_spec, resolve_by
-from mmroute.lab.specs.field_checks import AGREED, WRONG, FieldChecks, prepare_vllm
-from mmroute.lab.specs.field_report import FieldResult, field_results
+from mmroute.lab.specs.field_checks import (
+    AGREED,
+    WRONG,
+    FieldChecks,
+    FieldResult,
+    field_results,
+    prepare_vllm,
+)
 from mmroute.lab.specs.proposal import GOOD, propose, size_cases
 from mmroute.model_directory import find_model
 

@@ -16,9 +16,8 @@ from mmroute.cli.output import failed, print_table, with_progress
 from mmroute.engine import DEFAULT
 from mmroute.errors import InexactError, Reason
 from mmroute.lab.traces.losses import Loss, losses_by_cause, suspects
-from mmroute.lab.traces.requests import Chunk, read_chunk
+from mmroute.lab.traces.requests import Chunk, numbered_lines, read_chunk
 from mmroute.lab.traces.simulation import FleetSize, Policy, best_cached, curve_sizes, simulate
-from mmroute.lab.traces.sources import numbered_lines
 from mmroute.normalizer import Normalizer
 from mmroute.reuse.fast_paths import FastPaths
 

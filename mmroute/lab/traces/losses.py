@@ -13,8 +13,7 @@ from mmroute.errors import InexactError
 from mmroute.lab.parity.differences import num_same
 from mmroute.lab.traces.changes import Cause
 from mmroute.lab.traces.explain import Explanation, explain
-from mmroute.lab.traces.requests import TracedRequest
-from mmroute.lab.traces.sources import numbered_lines
+from mmroute.lab.traces.requests import TracedRequest, numbered_lines
 from mmroute.normalizer import Normalizer
 from mmroute.requests.lines import json_object, request_of
 

@@ -13,7 +13,7 @@ from command_line import run
 from paths import ROOT
 
 from mmroute.lab.specs.field_changes import Change
-from mmroute.lab.specs.field_report import FieldResult, field_results
+from mmroute.lab.specs.field_checks import FieldResult, field_results
 
 SPEC = ROOT / "model_specs" / "qwen2_5_vl.toml"
 FILE = "preprocessor_config.json"

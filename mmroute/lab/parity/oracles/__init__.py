@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from mmroute.errors import ModelError, Reason, did_you_mean, nearest
+from mmroute.errors import ModelError, Reason, did_you_mean
 from mmroute.families.matching import match_family
 from mmroute.lab.parity.cases import Oracle
 from mmroute.lab.parity.oracles.common import OracleError
@@ -45,7 +45,13 @@ def find_oracle(
         from mmroute.lab.parity.oracles.vectors import VectorsOracle
 
         return VectorsOracle(path)
-    raise _unknown(against, path)
+    if path.suffix == _VECTORS or len(path.parts) > 1:
+        raise OracleError(f"there is no file {against}", Reason.MISSING_FILE)
+    near = did_you_mean(against.lower(), ("vllm", f"http://{against}"), cutoff=_TYPED_ALIKE)
+    raise OracleError(
+        f"there is no oracle {against!r}{near or '.'} "
+        "An oracle is vllm, the URL of a vLLM server, or the path of a vector file"
+    )
 
 
 def _checked(files: ModelFiles) -> tuple[str, ...]:
@@ -56,18 +62,3 @@ def _checked(files: ModelFiles) -> tuple[str, ...]:
         if error.reason is Reason.UNKNOWN_FAMILY:
             return ()
         raise
-
-
-def _unknown(against: str, path: Path) -> OracleError:
-    hint = did_you_mean(against.lower(), (_VLLM,), cutoff=_TYPED_ALIKE)
-    if not hint and (path.suffix == _VECTORS or len(path.parts) > 1):
-        siblings = path.parent.glob(f"*{_VECTORS}") if path.parent.is_dir() else ()
-        close = nearest(path.name, (sibling.name for sibling in siblings))
-        hint = f"; did you mean {path.parent / close}?" if close else ""
-        return OracleError(f"there is no file {against}{hint}", Reason.MISSING_FILE)
-    if not hint and ":" in against:
-        hint = f"; did you mean http://{against}?"
-    return OracleError(
-        f"there is no oracle {against!r}{hint or '.'} "
-        "An oracle is vllm, the URL of a vLLM server, or the path of a vector file"
-    )
