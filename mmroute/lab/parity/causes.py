@@ -10,11 +10,13 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+from mmroute.cli.output import show_progress
 from mmroute.engine import PYTHON
 from mmroute.engines.running import RunningEngine
 from mmroute.engines.vllm.identity import HASHERS
@@ -80,20 +82,15 @@ def proposal(
 ) -> str:
     """A sentence with the options that make more answers equal; empty if none does.
 
-    Args:
-        model: the model whose answers were compared.
-        findings: the result.
-        compare: compares again.
-        running: the engine as its server tells it; None if no server was asked.
-        told: what the engine's events tell, which is taken as it is.
+    What the engine's events tell is taken as it is.
     """
     agreed = best = _num_agreed(findings)
     if not any(map(_is_wrong, findings)) or not isinstance(model.settings, VllmSettings):
         return ""
-    kept, found = list(told), findings
-    if kept:
-        found = _tried(model, kept, compare) or findings
-        best = _num_agreed(found)
+    kept: list[Change] = []
+    found = findings
+    if told and (under_told := _tried(model, told, compare)):
+        kept, found, best = [*told], under_told, _num_agreed(under_told)
     for _ in range(_ROUNDS):
         better: tuple[list[Change], Sequence[Finding]] | None = None
         table = {change.setting: change for change in _table(model, found, running)}
@@ -125,10 +122,15 @@ def _tried(
     model: ResolvedModel, changes: Sequence[Change], compare: Compare
 ) -> Sequence[Finding] | None:
     """The findings under other settings; None if the model cannot be loaded with them."""
+    show_progress(f"trying {_listed(changes)}")
     try:
-        return list(compare(_changed(model, changes)))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # they are about settings that nobody gave
+            return list(compare(_changed(model, changes)))
     except MmrouteError:
         return None
+    finally:
+        show_progress("")
 
 
 def _changed(model: ResolvedModel, changes: Sequence[Change]) -> ResolvedModel:
