@@ -12,7 +12,7 @@ import json
 import sys
 
 from mmroute import connect
-from mmroute.cli.answer_lines import answer_line, tokens_answer
+from mmroute.cli.requests import answer_line, tokens_answer
 
 with connect(*sys.argv[1:]) as normalizer:
     for line in sys.stdin.buffer:

@@ -24,7 +24,7 @@ from collections.abc import Iterable
 
 from mmroute import Normalizer
 from mmroute.answering.routing import Routing
-from mmroute.cli.answer_lines import answer_line
+from mmroute.cli.requests import answer_line
 from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.kv_events import BlockIndex, Received, Subscriber
 from mmroute.kv_events.streams import Message

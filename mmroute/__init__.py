@@ -2,8 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from mmroute.answering.placed_items import PlacedItem
-from mmroute.answering.routing import Routing
+from mmroute.answering.routing import PlacedItem, Routing
 from mmroute.engine import EngineSettings
 from mmroute.errors import EventsError, InexactError, MmrouteError, ModelError, Reason, SpecError
 from mmroute.images import read_image

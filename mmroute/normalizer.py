@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 from mmroute.answering.batch import normalize_many
-from mmroute.answering.caches import NO_CACHES, Caches
-from mmroute.answering.pipeline import answer
+from mmroute.answering.pipeline import NO_CACHES, Caches, answer
 from mmroute.answering.routing import Routing
 from mmroute.answering.stages import Stopwatch
 from mmroute.engine import EngineSettings

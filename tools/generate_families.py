@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from mmroute.cli.architectures import Architecture, architectures
+from mmroute.cli.models import Architecture, architectures
 from mmroute.engines.vllm.architectures import register
 from mmroute.families.matching import known_families
 from mmroute.families.spec import FamilySpec

@@ -1,14 +1,19 @@
-"""Reads the items of one request, and checks them against the limits of the engine."""
+"""Reads the items of one request, and checks them against the limits of the engine.
+
+Source: vLLM ``multimodal/media/connector.py`` (`_load_file_url`); urllib3 2 ``util/url.py``, which
+cuts query and fragment off.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
-from mmroute.answering.local_files import LocalFiles, is_file_link
-from mmroute.chat.parts import MediaPart
+from mmroute.chat.conversation import MediaPart
 from mmroute.errors import InexactError, Reason, invalid, quoted
 from mmroute.images.data_url import is_data_url
 from mmroute.images.reading import read_image
@@ -30,6 +35,60 @@ if TYPE_CHECKING:
     from mmroute.net.fetching import LinkFetcher
     from mmroute.net.links import ImageLinks
     from mmroute.requests.request import Request
+
+# The engine puts a host in front of the path, and reads that below its own working directory.
+_LINK: Final = re.compile(r"file:(?://(?=/)|(?!//))([^?#]*)", re.IGNORECASE | re.DOTALL)
+_MAX_BYTES: Final = 1 << 26  # of all files of one request, which are kept for their identities
+
+
+class LocalFiles:
+    """The files of one request."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        self._left = _MAX_BYTES
+
+    def read(self, link: str) -> bytes:
+        """The bytes of the file that a link names."""
+        if not self._directory:
+            raise invalid(
+                "the engine reads files of file: links only below --allowed-local-media-path, "
+                f"which it was started without; found {quoted(link)}"
+            )
+        try:
+            return self._read(link)
+        except (OSError, ValueError, RuntimeError) as error:  # a NUL, or links that form a loop
+            raise _failed(link, type(error).__name__) from error
+
+    def _read(self, link: str) -> bytes:
+        path = _LINK.match(link)
+        file = Path("/", unquote(path[1]) if path else "")
+        # Resolved before it is compared, so that neither .. nor a symbolic link leads out.
+        if Path(self._directory).resolve() not in file.resolve().parents:
+            raise InexactError(
+                Reason.IMAGE_LINK_REFUSED,
+                f"the link {quoted(link)} names no file below --allowed-local-media-path",
+            )
+        if not file.is_file():  # a pipe would block
+            raise _failed(link, "there is no such file on this machine")
+        size = file.stat().st_size
+        if size > self._left:
+            raise _failed(link, f"the files of the request have more than {_MAX_BYTES} bytes")
+        self._left -= size
+        with file.open("rb") as opened:
+            return opened.read(size)
+
+
+def is_file_link(url: str) -> bool:
+    """Whether the engine reads a URL as the name of a file."""
+    return url[:5].lower() == "file:"
+
+
+def _failed(link: str, why: str) -> InexactError:
+    return InexactError(
+        Reason.IMAGE_LINK_FAILED, f"the file of the link {quoted(link)} was not read: {why}"
+    )
+
 
 ItemT = TypeVar("ItemT", bound=Item)
 _LEVELS: Final = range(256)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from mmroute.answering.caches import Caches
-from mmroute.answering.pipeline import complete, prepare, refused, with_adapter
+from mmroute.answering.pipeline import Caches, complete, prepare, refused, with_adapter
 from mmroute.answering.prepared import Prepared
 from mmroute.answering.routing import Routing
 from mmroute.model.resolved import ResolvedModel

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from mmroute.answering.caches import NO_CACHES, Caches
 from mmroute.answering.identities import identities_of
 from mmroute.answering.media import check_decoded, items_beside_prompt, items_of_parts
 from mmroute.answering.prepared import Geometries, Prepared, Sizes
@@ -27,16 +26,43 @@ from mmroute.errors import (
     item_refused,
 )
 from mmroute.geometry import Overrides
-from mmroute.hashing.hashes import Hashes, RefusedHashes
+from mmroute.hashing.hashes import HashCache, Hashes, RefusedHashes
+from mmroute.images.known_files import KnownFiles
 from mmroute.placement import Expansion, Insertion
 from mmroute.requests.items import AudioLength, ImageSize, Items, Modality, VideoSize
 from mmroute.requests.request import Request, lora_of
+from mmroute.reuse.fast_paths import FastPaths
 from mmroute.token_ids import TokenIds
 
 if TYPE_CHECKING:
+    from mmroute.chat.cache import ChatCache
     from mmroute.geometry import Geometry
     from mmroute.model.resolved import MediaRules, ResolvedModel
     from mmroute.net.links import ImageLinks
+
+
+class Caches(NamedTuple):
+    """The caches of a normalizer; None for a cache that is switched off."""
+
+    hashes: HashCache | None = None  # the cache of block hashes
+    chats: ChatCache | None = None  # the cache of rendered chats, all of one model
+    images: KnownFiles | None = None  # the cache of images in data URLs
+
+    @classmethod
+    def of(cls, options: FastPaths) -> Caches:
+        """Empty caches of the sizes in the options."""
+        from mmroute.chat.cache import ChatCache  # jinja2
+
+        return cls(
+            HashCache(options.hash_cache_bytes) if options.hash_cache_bytes else None,
+            ChatCache(options.chat_cache_bytes) if options.chat_cache_bytes else None,
+            KnownFiles(options.image_cache_bytes) if options.image_cache_bytes else None,
+        )
+
+
+NO_CACHES: Final = Caches()
+"""All caches are switched off."""
+
 
 _IMAGES: Final = frozenset({Modality.IMAGE})
 

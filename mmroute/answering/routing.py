@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
 
-from mmroute.answering.placed_items import PlacedItem, nameless
 from mmroute.errors import InexactError, NoTokenIdsError, Reason
 from mmroute.geometry import ModelContext
 from mmroute.geometry.metadata import ItemMetadata
@@ -20,8 +19,7 @@ from mmroute.hashing import (
     pad_value_ids,
     sequence_hashes,
 )
-from mmroute.hashing.cache import HashCache
-from mmroute.hashing.hashes import Hashes, HashSettings, RefusedHashes
+from mmroute.hashing.hashes import HashCache, Hashes, HashSettings, RefusedHashes
 from mmroute.placement import PlaceholderRange
 from mmroute.requests.items import Identity, IdentitySource, Modality
 from mmroute.requests.request import Lora
@@ -29,6 +27,41 @@ from mmroute.token_ids import TokenIds
 
 if TYPE_CHECKING:
     from mmroute.geometry import Geometry
+
+
+class PlacedItem(NamedTuple):
+    """An item in the expanded prompt.
+
+    Attributes:
+        placeholder: its place in the prompt.
+        identity: the engine's name for the item; None if it cannot be computed.
+    """
+
+    placeholder: PlaceholderRange
+    identity: Identity | None
+
+
+def nameless(placeholder: PlaceholderRange) -> InexactError:
+    """The error of an item whose identity is not known."""
+    number, modality = placeholder.item + 1, placeholder.modality
+    match modality:
+        case Modality.IMAGE:
+            return InexactError(
+                Reason.IMAGE_IDENTITY_UNKNOWN,
+                f"the engine's name for image {number} is not known: only its size is given, or "
+                "the engine hashes its decoded pixels; give the `uuid` or the entry of "
+                "`mm_hashes` that the engine gets for it, or its file if only the size is given",
+            )
+        case Modality.VIDEO:
+            why = "it is not given as a file, or its frames are smaller than its file"
+        case Modality.AUDIO:
+            why = "the engine hashes the decoded samples of audio"
+    return InexactError(
+        Reason.ITEM_IDENTITY_UNKNOWN,
+        f"the engine's name for {modality} {number} is not known: {why}; give the `uuid` that the "
+        "engine gets for it",
+    )
+
 
 SizedItems: TypeAlias = "tuple[ModelContext, *tuple[tuple[Modality, Geometry, Sequence[Any]], ...]]"
 """What counts the items of a request, and by modality their sizes, from which metadata follow.

@@ -15,11 +15,10 @@ from mmroute.audios.header import not_predictable
 from mmroute.errors import InexactError, Reason
 from mmroute.requests.items import AudioLength
 from mmroute.videos.boxes import Box, Layout, read_layout
-from mmroute.videos.edits import read_edits
 from mmroute.videos.mp4 import handler, time_scale, with_fragments
 from mmroute.videos.mpegts import AAC_RATES
 from mmroute.videos.rationals import rescaled
-from mmroute.videos.samples import read_samples
+from mmroute.videos.samples import read_edits, read_samples
 
 _SAMPLES: Final = 1024  # of a frame
 _FEWEST: Final = 2

@@ -1,19 +1,30 @@
-"""The protocol of chat renderers."""
+"""The protocol of chat renderers, and the messages of a request as they read them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
-from mmroute.chat.conversation import ParsedChat
-from mmroute.chat.rendered import Rendered
+from mmroute.chat.conversation import MediaPart, Part, Rendered
 from mmroute.errors import InexactError, Reason
-from mmroute.requests.items import Items
+from mmroute.requests.items import Items, Modality
 from mmroute.requests.request import Request
 
 if TYPE_CHECKING:
-    from mmroute.chat.cache import ChatCache
+    from mmroute.chat.cache import ChatCache, ChatPrefix
     from mmroute.chat.template import ChatTemplate
+
+
+class ParsedChat(NamedTuple):
+    """The messages of a request."""
+
+    # The messages as the engine's API accepts them, without those of `prefix`.
+    messages: Sequence[dict[str, Any]]
+    contents: Sequence[Sequence[Part]]  # the parts of each of these messages, in the same order
+    # The parts of all messages that stand for an item, by modality, in their order.
+    media: Mapping[Modality, Sequence[MediaPart]]
+    # The leading messages that the cache knows; None if the cache was not used.
+    prefix: ChatPrefix | None = None
 
 
 class Chat(Protocol):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from mmroute.chat import MediaPart
-from mmroute.chat.conversation import ParsedChat
+from mmroute.chat.renderer import ParsedChat
 from mmroute.geometry.metadata import ItemMetadata
 from mmroute.hashing.hashes import Hashes
 from mmroute.images.data_url import is_data_url

@@ -15,8 +15,7 @@ import xxhash
 
 from mmroute.errors import did_you_mean, quoted
 from mmroute.hashing import cbor_encoding, pickle_encoding
-from mmroute.hashing.block_layout import BlockLayout
-from mmroute.hashing.extra_keys import BlockKeys, ExtraKeys
+from mmroute.hashing.extra_keys import BlockKeys, BlockLayout, ExtraKeys
 
 
 class Algorithm(StrEnum):

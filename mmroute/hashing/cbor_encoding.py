@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
-from mmroute.hashing.block_layout import BlockLayout
-from mmroute.hashing.extra_keys import BlockKeys, ExtraKeys
+from mmroute.hashing.extra_keys import BlockKeys, BlockLayout, ExtraKeys
 
 _UNSIGNED, _NEGATIVE, _BYTES, _TEXT, _ARRAY = range(5)
 _IN_FIRST_BYTE: Final = 24  # smaller integers take no byte but the first

@@ -38,8 +38,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
-from mmroute.hashing.block_layout import BlockLayout
-from mmroute.hashing.extra_keys import BlockKeys, ExtraKeys
+from mmroute.hashing.extra_keys import BlockKeys, BlockLayout, ExtraKeys
 
 _PROTOCOL: Final = 5
 _HEAD: Final = 13  # bytes

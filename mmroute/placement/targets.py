@@ -1,14 +1,19 @@
-"""The general rule, by which an item takes the next placeholder of its target; and two variants."""
+"""The general rule, by which an item takes the next placeholder of its target; and its variants.
+
+Source: vLLM ``multimodal/processing/processor.py`` (`PromptIndexTargets`),
+``model_executor/models/paligemma.py``, ``blip2.py``, ``openvla.py``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import numpy as np
 
 from mmroute.errors import InexactError, Reason
+from mmroute.geometry import Replacement
 from mmroute.placement.expansion import (
     Expansion,
     Insertion,
@@ -16,10 +21,71 @@ from mmroute.placement.expansion import (
     find_replacements,
     match_targets,
     splice,
+    too_few,
 )
 from mmroute.requests.items import Modality
 from mmroute.token_ids import TokenIds
 from mmroute.tokenizers import Tokenizer
+
+_ALIGNMENT: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class AlignedTargets:
+    """Placement by targets, with pads so that each image starts at the end of a group of four.
+
+    Attributes:
+        pad: the token of a pad.
+
+    Source: vLLM ``models/deepseek_v4/common/mm_preprocess.py``
+    (``_apply_token_matches_with_placeholders``).
+    """
+
+    keeps_prefix: ClassVar = True
+    pad: int
+
+    def expand(self, ids: TokenIds, insertions: Sequence[Insertion]) -> Expansion:
+        matches = match_targets(ids, insertions)
+        if len(matches) < len(insertions):
+            raise too_few(len(matches), insertions)
+        padded = list(insertions)
+        shift = 0
+        for index, start, stop in matches:
+            replacement = self._padded(insertions[index].replacement, start + shift)
+            padded[index] = insertions[index]._replace(replacement=replacement)
+            shift += len(replacement.token_ids) - (stop - start)
+        return splice(ids, matches, padded)
+
+    def _padded(self, replacement: Replacement, offset: int) -> Replacement:
+        pads = _ALIGNMENT - 1 - offset % _ALIGNMENT
+        tokens = np.concatenate((np.full(pads, self.pad, np.uint32), replacement.token_ids))
+        (is_embed, count), *runs = replacement.embed_runs or ((True, len(replacement.token_ids)),)
+        if is_embed:
+            return Replacement(tokens, ((False, pads), (True, count), *runs))
+        return Replacement(tokens, ((False, pads + count), *runs))
+
+
+@dataclass(frozen=True, slots=True)
+class AtStart:
+    """Placement in front of the prompt, or behind the target with which it must begin.
+
+    Attributes:
+        ending: the token that is put at the end of a prompt with an item, unless it is there.
+    """
+
+    keeps_prefix: ClassVar = False
+    ending: int | None = None
+
+    def expand(self, ids: TokenIds, insertions: Sequence[Insertion]) -> Expansion:
+        start = len(insertions[0].target)
+        if tuple(ids[:start].tolist()) != insertions[0].target:
+            raise too_few(0, insertions)
+        matches = [(index, start, start) for index in range(len(insertions))]
+        expansion = splice(ids, matches, insertions)
+        if self.ending is None or expansion.token_ids[-1] == self.ending:
+            return expansion
+        ended = np.append(expansion.token_ids, np.uint32(self.ending))
+        return expansion._replace(token_ids=ended)
 
 
 @dataclass(frozen=True, slots=True)

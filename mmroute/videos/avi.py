@@ -14,9 +14,9 @@ from typing import BinaryIO, Final
 import numpy as np
 
 from mmroute.requests.items import VideoSize
-from mmroute.videos.cut_frames import CUT_WITHIN_A_FRAME, shows_cut_jpeg, shows_cut_mpeg4
 from mmroute.videos.end_of_file import counted, frames_wherever_sought, only
 from mmroute.videos.header import not_predictable
+from mmroute.videos.parameter_sets import CUT_WITHIN_A_FRAME, shows_cut_jpeg, shows_cut_mpeg4
 from mmroute.videos.rationals import INT_MAX, reduced
 
 SIGNATURE: Final = b"RIFF"

@@ -14,18 +14,17 @@ import numpy as np
 
 from mmroute.requests.items import VideoSize
 from mmroute.videos.boxes import Box, Integers, Layout, read_layout
-from mmroute.videos.cut_frames import (
+from mmroute.videos.end_of_file import frames_at_end, frames_wherever_sought
+from mmroute.videos.fragments import end_of_index, first_fragments, read_fragments
+from mmroute.videos.header import not_predictable
+from mmroute.videos.parameter_sets import (
     CUT_WITHIN_A_FRAME,
     held_at_cut,
     shows_cut_jpeg,
     shows_cut_mpeg4,
 )
-from mmroute.videos.edits import Edit, delay_of, read_edits, shown_after
-from mmroute.videos.end_of_file import frames_at_end, frames_wherever_sought
-from mmroute.videos.fragments import end_of_index, first_fragments, read_fragments
-from mmroute.videos.header import not_predictable
 from mmroute.videos.rationals import INT_MAX, reduced, rescaled
-from mmroute.videos.samples import Samples, read_samples
+from mmroute.videos.samples import Edit, Samples, delay_of, read_edits, read_samples, shown_after
 
 FIRST_BOXES: Final = frozenset({b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide"})
 """The boxes with which a file may begin."""

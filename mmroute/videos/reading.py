@@ -9,10 +9,10 @@ from typing import BinaryIO, Final
 from mmroute.errors import InexactError, Reason
 from mmroute.images.data_url import MediaSource, read_source
 from mmroute.requests.items import Video, VideoFile, VideoSize, checked_uuid
-from mmroute.videos import avi, gif, matroska, mpegts
+from mmroute.videos import avi, matroska, mpegts
 from mmroute.videos.header import not_predictable
 from mmroute.videos.mp4 import FIRST_BOXES, read_mp4
-from mmroute.videos.still import JPEG, PNG, read_still
+from mmroute.videos.pictures import GIF, JPEG, PNG, read_frame_list, read_gif, read_still
 
 _FRAME_LIST: Final = "data:video/jpeg;base64,"
 DEFAULT_FRAMES: Final = 32  # the frames of a list that the engine reads by default
@@ -42,8 +42,6 @@ def read_video(
     """
     uuid = checked_uuid(uuid)
     if isinstance(source, str) and source[: len(_FRAME_LIST)].lower() == _FRAME_LIST:
-        from mmroute.videos.jpeg_list import read_frame_list
-
         size, data = read_frame_list(source[len(_FRAME_LIST) :], max_frames)
     else:
         data = read_source(source, Reason.ITEM_UNREADABLE)
@@ -70,8 +68,8 @@ def read_video_header(file: BinaryIO) -> VideoSize:
         return avi.read_avi(file, size)
     if head.startswith(matroska.SIGNATURE):
         read = matroska.read_matroska
-    elif head.startswith(gif.SIGNATURES):
-        read = gif.read_gif
+    elif head.startswith(GIF):
+        read = read_gif
     elif head.startswith((PNG, JPEG)):
         read = read_still
     elif head[:: mpegts.PACKET] == mpegts.SIGNATURES:

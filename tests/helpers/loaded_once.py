@@ -24,7 +24,7 @@ from mmroute.tokenizers.encoder_choice import Ahead
 from mmroute.tokenizers.encoders import Encoder, FastEncoder, ReferenceEncoder
 from mmroute.tokenizers.formats import mistral
 from mmroute.tokenizers.formats.mistral import MistralTokenizer
-from mmroute.tokenizers.formats.tekken import Tekken
+from mmroute.tokenizers.formats.mistral_chat import Tekken
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -19,7 +19,7 @@ from starlette.testclient import TestClient
 
 from mmroute import ImageSize, InexactError, Lora, Normalizer, Reason
 from mmroute.cli import main
-from mmroute.engines.vllm.item_metadata import mm_metadata
+from mmroute.engines.vllm.forwarding import mm_metadata
 from mmroute.engines.vllm.settings import VllmSettings, as_vllm
 from mmroute.errors import RandomSeedWarning
 from mmroute.server import ModelSource, ServerSettings

@@ -23,7 +23,7 @@ from small_vocabularies import SPECIALS, byte_pairs, write_ranks, write_vocab_an
 
 from mmroute import ModelError, Normalizer, Reason, load_tokenizer
 from mmroute.model_directory import EMBEDDED_MODEL, find_model
-from mmroute.tokenizers.formats.tekken import load_chat_tokenizer
+from mmroute.tokenizers.formats.mistral_chat import load_chat_tokenizer
 
 # tokenizer.json, vocab.json with merges.txt
 

@@ -1,1 +1,1 @@
-"""The compiled part: `_messages`, of ``messages.c``; see `mmroute.chat.same_messages`."""
+"""The compiled part: `_messages`, of ``messages.c``; see `mmroute.chat.cache`."""

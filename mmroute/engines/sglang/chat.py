@@ -14,8 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from mmroute.chat.cache import ChatCache
-from mmroute.chat.conversation import ParsedChat
-from mmroute.chat.renderer import Chat, check_api_fields
+from mmroute.chat.renderer import Chat, ParsedChat, check_api_fields
 from mmroute.chat.template import ChatTemplate
 from mmroute.chat.template_files import (
     check_one_template,
@@ -24,8 +23,7 @@ from mmroute.chat.template_files import (
 )
 from mmroute.chat.template_parameters import TRANSFORMERS
 from mmroute.engine import ChatSource
-from mmroute.engines.sglang.messages import parse_messages
-from mmroute.engines.sglang.tools import template_tools
+from mmroute.engines.sglang.messages import parse_messages, template_tools
 from mmroute.errors import InexactError, ModelError, Reason, invalid
 from mmroute.requests.items import Items
 from mmroute.requests.request import Request

@@ -1,14 +1,124 @@
-"""The hashes of SGLang, which cover pages of token IDs with pad values."""
+"""The hashes of SGLang, which cover pages of token IDs with pad values.
+
+Source: SGLang ``srt/mem_cache/utils.py`` (`compute_node_event_hash_values`, `hash_str_to_int64`),
+``radix_cache.py``, ``srt/managers/schedule_batch.py`` and ``tokenizer_manager.py``. The hashes hold
+for requests without a LoRA adapter and without ``extra_key``. Source: SGLang
+``srt/managers/tokenizer_manager.py`` (`_tokenize_one_request`),
+``srt/entrypoints/openai/serving_chat.py`` (`_convert_to_internal_request`).
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Final, NoReturn
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
-from mmroute.engines.sglang.pages import hash_pages, wide_pad_value_ids
+import numpy as np
+
 from mmroute.errors import InexactError, Reason
-from mmroute.hashing import ImageHash, PageHashes
+from mmroute.hashing import ImageHash, PageHashes, chain
+from mmroute.hashing.extra_keys import check_block_size
 from mmroute.hashing.hashes import HashedPrompt, HashSettings
+from mmroute.hashing.pad_values import PAD_SHIFT, feature_runs, image_hash
+from mmroute.placement import PlaceholderRange
+from mmroute.requests.items import Identity, IdentityForm, IdentitySource, Item
+from mmroute.requests.request import Request
+from mmroute.token_ids import TokenIds
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+_LAST_64_BITS: Final = (1 << 64) - 1
+_HASH: Final = re.compile(r"[0-9A-Fa-f]{16}")
+
+
+def identity_of_hash(entry: Any, form: IdentityForm) -> Identity | None:
+    """The identity of an image by its entry of ``mm_hashes``; None if SGLang ignores the entry."""
+    try:
+        number = int(entry, 16)  # as the engine reads it
+    except (TypeError, ValueError):
+        return None
+    if form is IdentityForm.FEATURES:
+        return None
+    return Identity(f"{number & _LAST_64_BITS:016x}", IdentitySource.UUID)
+
+
+def identities_of_request(
+    request: Request, forms: Sequence[IdentityForm]
+) -> tuple[Identity | None, ...] | None:
+    """The identities by ``mm_hashes``. A uuid in a chat names no image."""
+    if not request.mm_hashes and request.messages is None:
+        return None
+    if len(request.mm_hashes) != len(forms):  # the engine ignores a list of another length
+        return (None,) * len(forms)
+    return tuple(map(identity_of_hash, request.mm_hashes, forms))
+
+
+def item_identity(item: Item, *, form: IdentityForm, **_: Any) -> Identity | None:
+    """The entry in ``mm_hashes`` for an item beside a prompt, as 16 hexadecimal digits, or None."""
+    uuid = item.size.uuid
+    if not uuid or form is IdentityForm.FEATURES:
+        return None
+    if _HASH.fullmatch(uuid):
+        return Identity(uuid.lower(), IdentitySource.UUID)
+    return Identity(f"{image_hash(uuid):016x}", IdentitySource.UUID_HASH)
+
+
+_SALT_TAG: Final = b"sglang-cache-salt-v1\0"
+_WIDE_PAGE: Final = b"\xff"
+_WIDE_TAG: Final = b"sglang-mm-wide-pad-v1"
+_WIDE_MASK: Final = (1 << 62) - 1
+_WORD_BYTES: Final = 8
+_WIDEST: Final = 0xFFFFFFFF
+
+
+def hash_pages(
+    padded_ids: npt.NDArray[np.integer], *, page_size: int, cache_salt: str | None = None
+) -> PageHashes:
+    """The hashes of a prompt's full pages; tokens after the last full page have none.
+
+    >>> [digest[:8] for digest in hash_pages(np.arange(4), page_size=2).hex()]
+    ['01acecb5', 'afb62248']
+    """
+    check_block_size(page_size)
+    parent = sha256(_SALT_TAG + cache_salt.encode()).digest() if cache_salt else b""
+    count = len(padded_ids) // page_size
+    pages = padded_ids[: count * page_size].reshape(count, page_size)
+    is_wide = np.any(pages > _WIDEST, axis=1)
+    (places,) = is_wide.nonzero()
+    # `chain.hash_pages` takes neither wide IDs nor a first page without a parent.
+    alone = min(count, max(places[-1] + 1 if len(places) else 0, 0 if parent else 1))
+    hashes: list[bytes] = []
+    for page, wide in zip(pages[:alone], is_wide.tolist(), strict=False):
+        data = _WIDE_PAGE + page.astype("<u8").tobytes() if wide else page.astype("<u4").tobytes()
+        parent = sha256(parent + data).digest()
+        hashes.append(parent)
+    if alone < count:
+        rest = np.ascontiguousarray(pages[alone:], np.uint32).reshape(-1)
+        hashes += chain.hash_pages(rest, page_size, parent)
+    return PageHashes(tuple(hashes), page_size)
+
+
+def wide_pad_values(image_hash: int) -> tuple[int, ...]:
+    """The four numbers that take turns at an image's feature positions in SGLang."""
+    digest = sha256(_WIDE_TAG + image_hash.to_bytes(_WORD_BYTES, "big")).digest()
+    words = (digest[start : start + _WORD_BYTES] for start in range(0, len(digest), _WORD_BYTES))
+    return tuple(PAD_SHIFT + (int.from_bytes(word, "big") & _WIDE_MASK) for word in words)
+
+
+def wide_pad_value_ids(
+    token_ids: TokenIds, ranges: Iterable[tuple[PlaceholderRange, int]]
+) -> npt.NDArray[np.int64]:
+    """The expanded prompt with `wide_pad_values`, which start again in each run of features."""
+    padded = token_ids.astype(np.int64)
+    for placeholder, number in ranges:
+        values = np.array(wide_pad_values(number))
+        for start, stop in feature_runs(placeholder, len(padded)):
+            padded[start:stop] = np.resize(values, stop - start)
+    return padded
+
 
 _DEFAULTS: Final = HashSettings()
 

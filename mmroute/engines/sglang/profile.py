@@ -16,9 +16,8 @@ from mmroute.engine import (
     not_covered,
     own_settings,
 )
-from mmroute.engines.sglang.hashes import SglangHashes
-from mmroute.engines.sglang.identity import identities_of_request, item_identity
-from mmroute.engines.sglang.json_values import check_unicode
+from mmroute.engines.sglang.hashes import SglangHashes, identities_of_request, item_identity
+from mmroute.engines.sglang.message_schema import check_unicode
 from mmroute.engines.sglang.settings import SglangSettings
 from mmroute.errors import ModelError, Reason, invalid, quoted
 from mmroute.hashing.hashes import HashSettings

@@ -17,8 +17,7 @@ from mmroute.engines.vllm.hf_chat import HfChat
 from mmroute.engines.vllm.inkling_chat import InklingChat, marks_of
 from mmroute.engines.vllm.kimi_k3_chat import KimiK3Chat
 from mmroute.engines.vllm.messages import VllmChat
-from mmroute.engines.vllm.processor_class import keeps_template
-from mmroute.engines.vllm.templates import chat_templates
+from mmroute.engines.vllm.templates import chat_templates, keeps_template
 from mmroute.errors import (
     InexactError,
     ModelError,

@@ -12,7 +12,7 @@ from mmroute.chat import Chat
 from mmroute.engine import Context
 from mmroute.engines.vllm.hashes import VllmHashes
 from mmroute.engines.vllm.overrides import check_overrides, overridden_text
-from mmroute.engines.vllm.serve_options import OWN_TOKENIZER_MODES
+from mmroute.engines.vllm.serve_command import OWN_TOKENIZER_MODES
 from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.errors import ModelError, Reason, malformed, quoted, shortened
 from mmroute.families.matching import check_generates, match_family

@@ -13,17 +13,18 @@ from functools import partial
 from itertools import groupby
 from typing import Any, Final
 
-from mmroute.chat.conversation import ParsedChat
+from mmroute.chat.renderer import ParsedChat
 from mmroute.engines.vllm.deepseek import v32
 from mmroute.engines.vllm.deepseek.dsml import IMAGE, ROLES, V32_PREAMBLE, V32_TAGS, Call, Markup
-from mmroute.engines.vllm.deepseek.efforts import V4_EFFORTS, v41_effort
 from mmroute.engines.vllm.deepseek.turns import (
+    V4_EFFORTS,
     Block,
     Dialect,
     Thinking,
     Turn,
     dialects,
     merged,
+    v41_effort,
     with_tools,
     without_dropped,
     write,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from openai_harmony import Message
 
-from mmroute.chat.conversation import ParsedChat
+from mmroute.chat.renderer import ParsedChat
 from mmroute.engines.vllm import harmony
 from mmroute.engines.vllm.message_schema import check_chat, schema_skips_parts
 from mmroute.engines.vllm.messages import VllmChat, read_parts

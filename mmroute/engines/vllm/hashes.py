@@ -17,9 +17,8 @@ from mmroute.hashing import (
     none_hash,
     num_hashed,
 )
-from mmroute.hashing.cache import HashCache
 from mmroute.hashing.extra_keys import check_block_size
-from mmroute.hashing.hashes import HashedPrompt, Hashes, HashSettings, RefusedHashes
+from mmroute.hashing.hashes import HashCache, HashedPrompt, Hashes, HashSettings, RefusedHashes
 from mmroute.token_ids import TokenIds
 
 if TYPE_CHECKING:

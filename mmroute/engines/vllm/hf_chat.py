@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from mmroute.chat import template_parameters
-from mmroute.chat.conversation import ParsedChat
-from mmroute.chat.rendered import Rendered
-from mmroute.chat.renderer import Chat
+from mmroute.chat.conversation import Rendered
+from mmroute.chat.renderer import Chat, ParsedChat
 from mmroute.chat.template import ChatTemplate
 from mmroute.engines.vllm.defaults import own_template_kwargs
 from mmroute.engines.vllm.message_schema import uncovered

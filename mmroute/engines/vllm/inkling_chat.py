@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from mmroute.chat.conversation import ParsedChat
+from mmroute.chat.renderer import ParsedChat
 from mmroute.engines.vllm.hf_chat import template_kwargs, tools_of
 from mmroute.engines.vllm.message_schema import schema_skips_parts
 from mmroute.engines.vllm.messages import VllmChat, to_conversation

@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from mmroute.chat.conversation import ParsedChat
-from mmroute.chat.renderer import check_api_fields
+from mmroute.chat.renderer import ParsedChat, check_api_fields
 from mmroute.chat.template import ChatTemplate
 from mmroute.engines.vllm.hf_chat import (
     OWN_PARAMETERS,

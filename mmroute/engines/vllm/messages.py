@@ -9,9 +9,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from mmroute.chat.conversation import ParsedChat
-from mmroute.chat.parts import MediaPart, Part, TextPart, ToolReference
-from mmroute.chat.renderer import Chat
+from mmroute.chat.conversation import MediaPart, Part, TextPart, ToolReference
+from mmroute.chat.renderer import Chat, ParsedChat
 from mmroute.engines.vllm.message_schema import (
     OBJECT,
     LateParts,

@@ -1,6 +1,7 @@
 """Parses a ``vllm serve`` command line or its configuration file.
 
-Source: vLLM ``utils/argparse_utils.py``.
+Source: vLLM ``utils/argparse_utils.py``; vLLM ``entrypoints/common/cli_args.py`` and
+``engine/arg_utils.py``.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import resources
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from mmroute.engines.vllm.serve_options import FLAGS, LISTS, SHORT, VALUES
 from mmroute.engines.vllm.shell_words import (
     COMMENT,
     check_expanded,
@@ -24,6 +25,24 @@ from mmroute.engines.vllm.shell_words import (
     wrong,
 )
 from mmroute.errors import ModelError, Reason, did_you_mean, malformed, quoted
+
+_OPTIONS: Final = json.loads(
+    (resources.files("mmroute.engines.vllm") / "serve_options.json").read_text(encoding="utf-8")
+)
+FLAGS: Final[frozenset[str]] = frozenset(_OPTIONS["flags"])
+"""Without a value. Each has its opposite: ``--no-x``; or ``--disable-x`` of ``--enable-x``."""
+VALUES: Final[frozenset[str]] = frozenset(_OPTIONS["values"])
+"""With one value."""
+LISTS: Final[frozenset[str]] = frozenset(_OPTIONS["lists"])
+"""With one value or several."""
+# ``-O3`` is rewritten before the parser sees it.
+SHORT: Final[dict[str, str]] = {**_OPTIONS["short"], "-O": "optimization-level"}
+"""Short name -> long name."""
+OWN_TOKENIZER_MODES: Final = (
+    "deepseek_v32", "deepseek_v4", "deepseek_v41", "inkling", "kimi_k3", "mistral",
+)  # fmt: skip
+"""The values of ``--tokenizer-mode`` that name a tokenizer or a chat renderer of its own."""
+
 
 Value: TypeAlias = "bool | str | list[str]"
 """Of one option: a flag, a value, or several."""

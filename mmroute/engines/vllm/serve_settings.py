@@ -12,8 +12,13 @@ from typing import Any, Final
 
 from mmroute.engines.vllm.identity import HASHERS
 from mmroute.engines.vllm.overrides import check_overrides
-from mmroute.engines.vllm.serve_command import ServeCommand, Value, is_automatic, parse_command
-from mmroute.engines.vllm.serve_options import OWN_TOKENIZER_MODES
+from mmroute.engines.vllm.serve_command import (
+    OWN_TOKENIZER_MODES,
+    ServeCommand,
+    Value,
+    is_automatic,
+    parse_command,
+)
 from mmroute.engines.vllm.shell_words import check_expanded, wrong
 from mmroute.errors import ModelError, Reason, did_you_mean, quoted
 from mmroute.hashing import Algorithm

@@ -15,8 +15,13 @@ from mmroute.engine import Naming, Release
 from mmroute.engines.vllm.engine import VllmEngine
 from mmroute.engines.vllm.hashes import VllmHashes
 from mmroute.engines.vllm.identity import check_names
-from mmroute.engines.vllm.older_blocks import hash_older_blocks, identity_keys, untagged_keys
-from mmroute.engines.vllm.older_identity import framed_identity, unframed_identity
+from mmroute.engines.vllm.older import (
+    framed_identity,
+    hash_older_blocks,
+    identity_keys,
+    unframed_identity,
+    untagged_keys,
+)
 from mmroute.engines.vllm.profile import VLLM
 from mmroute.errors import ModelError, Reason, did_you_mean
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from jinja2 import nodes
 
-from mmroute.engines.vllm.content_format import is_access
+from mmroute.engines.vllm.templates import is_access
 
 
 def detect_content_format(template: nodes.Template) -> str:

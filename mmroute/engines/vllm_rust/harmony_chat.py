@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from openai_harmony import Message as HarmonyMessage
 
-from mmroute.chat.conversation import ParsedChat
-from mmroute.chat.renderer import Chat
+from mmroute.chat.renderer import Chat, ParsedChat
 from mmroute.engines.vllm import harmony
 from mmroute.engines.vllm_rust.messages import Message, messages_of, parsed, read_messages
 from mmroute.engines.vllm_rust.options import check_options, hides_tools, tools_of_request

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mmroute.chat.conversation import ParsedChat
+from mmroute.chat.renderer import ParsedChat
 from mmroute.engines.vllm.inkling_chat import (
     DEFAULT_EFFORT,
     ROLES,

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from mmroute.chat.conversation import ParsedChat
+from mmroute.chat.renderer import ParsedChat
 from mmroute.engines.vllm_rust.json_text import COMPACT, tojson
 from mmroute.engines.vllm_rust.json_values import parse_json
 from mmroute.engines.vllm_rust.messages import Call, Message, messages_of

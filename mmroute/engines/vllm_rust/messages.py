@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from mmroute.chat.conversation import ParsedChat
-from mmroute.chat.parts import MediaPart
+from mmroute.chat.conversation import MediaPart
+from mmroute.chat.renderer import ParsedChat
 from mmroute.engines.judging import judged
 from mmroute.engines.vllm_rust.json_values import parse_json, read_json
 from mmroute.engines.vllm_rust.message_types import TOOLS, of_role

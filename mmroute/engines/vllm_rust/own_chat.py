@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mmroute.chat.conversation import ParsedChat
-from mmroute.chat.renderer import Chat
+from mmroute.chat.renderer import Chat, ParsedChat
 from mmroute.engines.vllm_rust.messages import parsed, read_messages
 from mmroute.engines.vllm_rust.options import check_options
 from mmroute.engines.vllm_rust.parsers import Parsers

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mmroute.chat.conversation import ParsedChat
-from mmroute.chat.renderer import Chat
+from mmroute.chat.renderer import Chat, ParsedChat
 from mmroute.engines.vllm_rust.json_values import read_json
 from mmroute.engines.vllm_rust.messages import images_of, read_messages
 from mmroute.engines.vllm_rust.options import (

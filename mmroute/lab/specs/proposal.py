@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from mmroute.engine import find_engine
-from mmroute.engines.vllm.processor_class import keeps_template, named_class
+from mmroute.engines.vllm.templates import keeps_template, named_class
 from mmroute.errors import MmrouteError, Reason, quoted
 from mmroute.families.matching import spec_files
 from mmroute.families.processors import find_processor, named_processor, with_processors

@@ -23,8 +23,7 @@ from mmroute.errors import (
     did_you_mean,
     quoted,
 )
-from mmroute.hashing.cache import HashCache
-from mmroute.hashing.hashes import Hashes, RefusedHashes
+from mmroute.hashing.hashes import HashCache, Hashes, RefusedHashes
 from mmroute.model_directory import find_model
 from mmroute.net.remote import Remote
 from mmroute.net.transport import Transport

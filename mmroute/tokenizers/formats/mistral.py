@@ -18,8 +18,7 @@ from mmroute.model_directory import ModelFiles
 from mmroute.token_ids import TokenIds, as_token_ids
 from mmroute.tokenizers.codec import Loaded
 from mmroute.tokenizers.fewest_tokens import FewestTokens
-from mmroute.tokenizers.formats.mistral_chat import MistralChatEncoder, loads_mistral_file
-from mmroute.tokenizers.formats.tekken import Tekken
+from mmroute.tokenizers.formats.mistral_chat import MistralChatEncoder, Tekken, loads_mistral_file
 from mmroute.tokenizers.pieces import Pieces
 
 _FRAMING: Final = frozenset(token.value for token in (

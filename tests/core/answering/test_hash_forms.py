@@ -15,7 +15,7 @@ from small_models import Files
 
 from mmroute import ImageSize, InexactError, Lora, Normalizer, Reason
 from mmroute.answering.hash_forms import BlockForm, HashForm
-from mmroute.cli.answer_lines import answer_line, blocks_answer
+from mmroute.cli.requests import answer_line, blocks_answer
 from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.hashing import local_block_hashes, sequence_hashes
 from mmroute.model_directory import EMBEDDED_MODEL

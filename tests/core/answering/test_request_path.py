@@ -19,7 +19,7 @@ from small_models import SMALL_MODELS, Files
 
 from mmroute import ImageSize, InexactError, Normalizer, Reason, Request
 from mmroute.answering.hash_forms import BlockForm
-from mmroute.cli.answer_lines import answer_line, blocks_answer, tokens_answer
+from mmroute.cli.requests import answer_line, blocks_answer, tokens_answer
 from mmroute.hashing import Algorithm
 from mmroute.requests.items import Modality
 from mmroute.requests.request import RequestFields

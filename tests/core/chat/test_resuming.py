@@ -14,8 +14,8 @@ import pytest
 from mmroute import FastPaths, ImageSize, Normalizer
 from mmroute.chat import cache
 from mmroute.chat.cache import ChatCache
+from mmroute.chat.conversation import Continued
 from mmroute.chat.probe_chats import proved
-from mmroute.chat.rendered import Continued
 from mmroute.chat.resumable import ResumableTemplate
 from mmroute.engines.vllm.hf_chat import HfChat
 from mmroute.engines.vllm.templates import compile_template

@@ -14,8 +14,8 @@ from compiled import built
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mmroute.chat import same_messages
-from mmroute.chat.same_messages import num_same_messages
+from mmroute.chat import cache as same_messages
+from mmroute.chat.cache import num_same_messages
 from tools import needs
 
 pytestmark = [pytest.mark.process, needs("cc", "the extension is optional")]

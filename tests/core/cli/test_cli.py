@@ -17,7 +17,7 @@ from paths import ROOT
 
 from mmroute import Normalizer
 from mmroute.cli import main
-from mmroute.cli.answer_lines import answer_line, tokens_answer
+from mmroute.cli.requests import answer_line, tokens_answer
 from mmroute.model_directory import EMBEDDED_MODEL
 
 IMAGES = ROOT / "examples" / "images.jsonl"

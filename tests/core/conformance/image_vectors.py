@@ -21,7 +21,7 @@ from comparison import (
 from paths import VECTORS
 
 from mmroute import Normalizer
-from mmroute.cli.answer_lines import answer_line, tokens_answer
+from mmroute.cli.requests import answer_line, tokens_answer
 from mmroute.hashing import event_extra_keys
 from mmroute.requests import lines as request_lines
 

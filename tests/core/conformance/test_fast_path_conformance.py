@@ -24,7 +24,7 @@ from mmroute import Normalizer
 from mmroute.chat import cache as chat_cache
 from mmroute.chat.probe_chats import proved
 from mmroute.errors import ModelError, Reason
-from mmroute.hashing import cache as hash_cache
+from mmroute.hashing import hashes as hash_cache
 from mmroute.images import known_files
 from mmroute.model_directory import EMBEDDED_MODEL
 from mmroute.reuse.fast_paths import REFERENCE_ONLY, FastPaths

@@ -20,7 +20,7 @@ from mmroute import (
     Routing,
     VideoSize,
 )
-from mmroute.engines.vllm.serve_options import FLAGS, LISTS, SHORT, VALUES
+from mmroute.engines.vllm.serve_command import FLAGS, LISTS, SHORT, VALUES
 from mmroute.engines.vllm.settings import VllmSettings
 
 LINE = """\

@@ -14,7 +14,7 @@ from small_models import SMALL_MODELS, fingerprint, write_model
 
 from mmroute import ImageSize, InexactError, ModelError, Normalizer, Reason
 from mmroute.answering.routing import Routing
-from mmroute.engines.sglang.json_values import arguments_of
+from mmroute.engines.sglang.message_schema import arguments_of
 from mmroute.families.matching import known_families
 from mmroute.forwarding import sglang_generate
 from mmroute.requests.lines import request_of

@@ -17,7 +17,7 @@ from paths import VECTORS
 
 from mmroute import ImageSize, InexactError, ModelError, Normalizer, Reason, Routing
 from mmroute.engine import find_engine
-from mmroute.engines.vllm.older_blocks import hash_older_blocks
+from mmroute.engines.vllm.older import hash_older_blocks
 from mmroute.engines.vllm.profile import VLLM
 from mmroute.engines.vllm.versions import ERAS, find_version
 from mmroute.families.matching import match_family

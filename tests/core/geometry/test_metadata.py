@@ -24,7 +24,7 @@ from mmroute import (
     Reason,
     VideoSize,
 )
-from mmroute.engines.vllm.item_metadata import mm_metadata
+from mmroute.engines.vllm.forwarding import mm_metadata
 from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.families.matching import known_families
 from mmroute.families.spec import FamilySpec

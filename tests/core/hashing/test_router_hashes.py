@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from paths import VECTORS
 
-from mmroute.engines.sglang.pages import wide_pad_value_ids, wide_pad_values
+from mmroute.engines.sglang.hashes import wide_pad_value_ids, wide_pad_values
 from mmroute.hashing import (
     HashedItem,
     image_hash,

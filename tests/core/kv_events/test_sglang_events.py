@@ -13,7 +13,7 @@ from comparison import read_vectors
 from small_models import SMALL_MODELS, write_model
 
 from mmroute import EventsError, Normalizer
-from mmroute.engines.sglang.pages import hash_pages
+from mmroute.engines.sglang.hashes import hash_pages
 from mmroute.hashing import PageHashes
 from mmroute.kv_events import (
     BlockIndex,

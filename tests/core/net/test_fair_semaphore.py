@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from mmroute.net.fair_semaphore import FairSemaphore
+from mmroute.net.transport import FairSemaphore
 
 
 def test_no_place_in_time() -> None:

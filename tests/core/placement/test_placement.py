@@ -10,8 +10,7 @@ import pytest
 from mmroute.errors import InexactError
 from mmroute.geometry import Replacement
 from mmroute.placement.expansion import Insertion, find_sequence, splice
-from mmroute.placement.start import AtStart
-from mmroute.placement.targets import RenderedByTokenizer
+from mmroute.placement.targets import AtStart, RenderedByTokenizer
 from mmroute.requests.items import Modality
 
 

@@ -17,8 +17,8 @@ from reuse_helpers import prefixes_from
 
 from mmroute import Lora, Normalizer
 from mmroute.hashing import Algorithm, HashedItem, extra_keys, hash_blocks
-from mmroute.hashing import cache as hash_cache
-from mmroute.hashing.cache import HashCache
+from mmroute.hashing import hashes as hash_cache
+from mmroute.hashing.hashes import HashCache
 from mmroute.reuse.fast_paths import FastPaths
 from mmroute.reuse.prefix_cache import PrefixCache
 

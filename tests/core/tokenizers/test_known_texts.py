@@ -15,8 +15,7 @@ from mistral_common.tokens.tokenizers.mistral import MistralTokenizer
 from mmroute import FastPaths, Normalizer
 from mmroute.model_directory import EMBEDDED_MODEL
 from mmroute.reuse.fast_paths import REFERENCE_ONLY
-from mmroute.tokenizers.formats.mistral_chat import MistralChatEncoder
-from mmroute.tokenizers.known_texts import KnownTexts
+from mmroute.tokenizers.formats.mistral_chat import KnownTexts, MistralChatEncoder
 
 
 class Counting:

@@ -15,8 +15,7 @@ from mistral_common.protocol.instruct.request import ChatCompletionRequest
 from mistral_common.tokens.tokenizers.mistral import MistralTokenizer
 from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 
-from mmroute.tokenizers.formats.mistral_chat import MistralChatEncoder
-from mmroute.tokenizers.formats.tekken import Tekken
+from mmroute.tokenizers.formats.mistral_chat import MistralChatEncoder, Tekken
 
 READ: Final = "1.13"
 TEKKEN: Final = Path(mistral_common.__file__).parent / "data" / "tekken_240911.json"

@@ -10,7 +10,7 @@ import pytest
 from generate_families import PAGE, TEXT_PAGE, page, text_page
 
 from mmroute.cli import main
-from mmroute.cli.architectures import State, architectures
+from mmroute.cli.models import State, architectures
 from mmroute.engines.vllm.architectures import register
 from mmroute.errors import ModelError, Reason
 from mmroute.model.resolve import resolve_model

@@ -13,8 +13,7 @@ from chat_requests import CHAT, COMPLETION, HI, MESSAGES, RESPONSES
 from server_helpers import error_of, serving
 from starlette.testclient import TestClient
 
-from mmroute.engines.vllm.bodies.releases import release_of
-from mmroute.engines.vllm.bodies.schemas import BODIES, schema_of
+from mmroute.engines.vllm.bodies.schemas import BODIES, release_of, schema_of
 from mmroute.engines.vllm.versions import ERAS
 from mmroute.server import ModelSource
 

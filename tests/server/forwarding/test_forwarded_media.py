@@ -16,7 +16,7 @@ from server_helpers import error_of, serving
 
 from mmroute import AudioLength, ImageSize, Normalizer, Reason, Routing, VideoSize, forwarding
 from mmroute.engines.forwarding import CARRIERS
-from mmroute.engines.vllm.item_metadata import mm_metadata
+from mmroute.engines.vllm.forwarding import mm_metadata
 from mmroute.requests.items import Modality
 from mmroute.requests.request import RequestFields
 from mmroute.server import ModelSource

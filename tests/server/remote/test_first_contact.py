@@ -14,7 +14,7 @@ from remote_helpers import RANGE, connected
 from scripted_server import ScriptedServer
 
 from mmroute import InexactError, ModelError, Reason, Remote, connect
-from mmroute.engines.vllm.older_blocks import hash_older_blocks
+from mmroute.engines.vllm.older import hash_older_blocks
 from mmroute.errors import EngineVersionWarning
 
 pytestmark = pytest.mark.process

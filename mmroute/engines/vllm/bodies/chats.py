@@ -11,9 +11,31 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from mmroute.engines.vllm.bodies.errors import require
 from mmroute.engines.vllm.bodies.rules import ChatFields, ChatRules
+from mmroute.engines.vllm.message_types import ChatCompletionToolsParam
 from mmroute.requests.items import Modality
 from mmroute.requests.request import NO_KWARGS, ClientRequest, Request, lora_of
+
+
+def image_part(url: str | None, **more: Any) -> dict[str, Any]:
+    """The content part of an image."""
+    require(url, "An image has neither data nor a URL.", "multi_modal_uuids")
+    return {"type": "image_url", "image_url": {"url": url}, **more}
+
+
+def function_tool(name: str, fields: Mapping[str, Any]) -> ChatCompletionToolsParam:
+    """A tool of a chat, with the fields that all APIs have. A missing field is null."""
+    return {
+        "type": "function",
+        "function": {
+            "name": name,
+            "description": fields.get("description"),
+            "parameters": fields.get("parameters"),
+            "strict": fields.get("strict"),
+            "defer_loading": fields.get("defer_loading"),
+        },
+    }
 
 
 def request_of(fields: ChatFields, loras: Mapping[str, str], **more: Any) -> Request:

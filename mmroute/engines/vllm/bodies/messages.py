@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 from pydantic import AfterValidator, BaseModel, Field
 
 from mmroute.engines.vllm.bodies.chat_completion import ChatCompletionRequest
-from mmroute.engines.vllm.bodies.chat_parts import function_tool
+from mmroute.engines.vllm.bodies.chats import function_tool
 from mmroute.engines.vllm.bodies.errors import unsupported_field
 from mmroute.engines.vllm.bodies.fields import (
     ChatCompletionNamedFunction,

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from mmroute.engines.vllm.bodies.chat_parts import image_part
+from mmroute.engines.vllm.bodies.chats import image_part
 from mmroute.engines.vllm.bodies.errors import require, unsupported_field
 from mmroute.engines.vllm.bodies.messages_protocol import (
     AnthropicContentBlock,

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from mmroute.engines.vllm.bodies.chat_completion import ChatCompletionRequest
 from mmroute.engines.vllm.bodies.errors import unsupported_field
-from mmroute.engines.vllm.bodies.releases import release_of
-from mmroute.engines.vllm.bodies.schemas import schema_of
+from mmroute.engines.vllm.bodies.schemas import release_of, schema_of
 from mmroute.requests.request import Request
 
 if TYPE_CHECKING:

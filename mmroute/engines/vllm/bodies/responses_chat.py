@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from mmroute.engines.vllm.bodies.chat_parts import function_tool, image_part
+from mmroute.engines.vllm.bodies.chats import function_tool, image_part
 from mmroute.engines.vllm.bodies.errors import refused, require, unsupported_field
 from mmroute.engines.vllm.message_types import ChatCompletionToolsParam
 from mmroute.engines.vllm.messages import BILLING_HEADER

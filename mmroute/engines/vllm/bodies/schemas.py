@@ -1,24 +1,111 @@
-"""The schema of the bodies of each of vLLM's routes."""
+"""The schema of the bodies of each of vLLM's routes.
+
+Source: vLLM ``rust/src/server/src/routes/openai/chat_completions/types.rs`` and ``validate.rs``,
+the same of ``completions``. Source: the request schemas in the wheels of 0.13.0 to 0.33.0.
+"""
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, Final
+from importlib import resources
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from pydantic import create_model
+from pydantic import Field, Strict, StrictBool, StrictStr, create_model
 
+from mmroute.engine import find_engine
 from mmroute.engines.vllm.bodies.chat_completion import ChatCompletionRequest
 from mmroute.engines.vllm.bodies.completion import CompletionRequest
+from mmroute.engines.vllm.bodies.fields import MAX_INT64
 from mmroute.engines.vllm.bodies.messages import (
     AnthropicCountTokensRequest,
     AnthropicMessagesRequest,
 )
-from mmroute.engines.vllm.bodies.releases import Release, differences
 from mmroute.engines.vllm.bodies.responses import ResponsesRequest
-from mmroute.engines.vllm.bodies.rust_fields import RUST_FIELDS
 from mmroute.engines.vllm.bodies.tokenization import DetokenizeRequest, TokenizeRequest
 from mmroute.engines.vllm.bodies.validation import Schema
+from mmroute.engines.vllm.profile import VLLM
+from mmroute.errors import ModelError, Reason
+
+_Id: TypeAlias = Annotated[int, Strict(), Field(ge=0, le=2**32 - 1)]
+_SHARED: Final[Mapping[str, Any]] = {
+    "truncate_prompt_tokens": Annotated[int, Strict(), Field(ge=-1, le=MAX_INT64)] | None,
+    "add_special_tokens": StrictBool,
+}
+RUST_FIELDS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "/v1/chat/completions/render": {
+        **_SHARED,
+        "add_generation_prompt": StrictBool | None,
+        "continue_final_message": StrictBool,
+        "documents": list[Any] | None,
+    },
+    "/v1/completions/render": {
+        **_SHARED,
+        "prompt": StrictStr | Annotated[list[_Id], Field(fail_fast=True)],
+        "suffix": None,
+        "prompt_embeds": None,
+    },
+}
+"""Path -> field -> its type."""
+
+
+Release: TypeAlias = tuple[int, int]
+"""The first two numbers of a release: within these, no field changed."""
+
+_OTHERWISE: Final[Mapping[str, Mapping[Release, Mapping[str, Any]]]] = {
+    "/v1/chat/completions/render": {
+        (0, 21): {"reasoning_effort": (Literal["none", "low", "medium", "high"] | None, None)},
+        (0, 18): {"reasoning_effort": (Literal["low", "medium", "high"] | None, None)},
+    },
+}
+"""Path -> release, the newest first -> fields that are of another type before it, with defaults."""
+
+
+def differences(
+    path: str, release: Release
+) -> tuple[frozenset[str], frozenset[str], dict[str, Any]]:
+    """The differences between the requests of a route in a release and in the newest one."""
+    unknown, refused = set[str](), set[str]()
+    for name, (first, *end) in _known().get(path, {}).items():
+        if end and first <= release < end[0]:
+            refused.add(name)
+        elif release < first:
+            unknown.add(name)
+    changed: dict[str, Any] = {}
+    for before, fields in _OTHERWISE.get(path, {}).items():
+        if release < before:
+            changed |= fields
+    return frozenset(unknown), frozenset(refused), changed
+
+
+@cache
+def release_of(backend: str) -> Release:
+    """The release that a backend such as ``vllm==0.28`` names."""
+    engine = find_engine(backend).release
+    if engine.name != VLLM.release.name:
+        raise ModelError(
+            Reason.UNKNOWN_BACKEND,
+            f"The bodies of {engine.name}'s API are not covered. Give the fields that change its "
+            "prompts to `Normalizer.normalize`.",
+        )
+    return _release(engine.version)
+
+
+@cache
+def _known() -> Mapping[str, Mapping[str, list[Release]]]:
+    """Path -> field -> the first release that knows it, and the first that does not any more."""
+    file = resources.files("mmroute.engines.vllm.bodies") / "request_fields.toml"
+    return {
+        path: {name: [_release(bound) for bound in bounds] for name, bounds in fields.items()}
+        for path, fields in tomllib.loads(file.read_text()).items()
+    }
+
+
+def _release(version: str) -> Release:
+    major, minor, *_ = version.split(".")
+    return int(major), int(minor)
+
 
 BODIES: Final[Mapping[str, Any]] = {
     "/tokenize": TokenizeRequest,

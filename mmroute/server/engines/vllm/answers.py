@@ -14,8 +14,7 @@ from pydantic import WithJsonSchema
 from typing_extensions import TypedDict
 
 from mmroute.answering.routing import Routing
-from mmroute.engines.vllm.forwarding import hashes_and_ranges
-from mmroute.engines.vllm.item_metadata import mm_metadata
+from mmroute.engines.vllm.forwarding import hashes_and_ranges, mm_metadata
 from mmroute.errors import InexactError
 
 _Integers: TypeAlias = Annotated[

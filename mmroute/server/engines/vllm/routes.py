@@ -13,9 +13,8 @@ from mmroute.engines.vllm.bodies.messages import (
     AnthropicCountTokensRequest,
     AnthropicMessagesRequest,
 )
-from mmroute.engines.vllm.bodies.releases import release_of
 from mmroute.engines.vllm.bodies.responses import ResponsesRequest
-from mmroute.engines.vllm.bodies.schemas import schema_of
+from mmroute.engines.vllm.bodies.schemas import release_of, schema_of
 from mmroute.engines.vllm.bodies.tokenization import DetokenizeRequest, TokenizeRequest
 from mmroute.engines.vllm.bodies.validation import Schema
 from mmroute.normalizer import Normalizer

@@ -1,22 +1,95 @@
-"""Block hashes before vLLM 0.31, whose extra keys have no tags.
+"""Identities before vLLM 0.33 and block hashes before 0.31, whose digests and keys were not framed.
 
 Source: vLLM 0.30.0, 0.23.0 and 0.18.0 ``v1/core/kv_cache_utils.py``
-(`generate_block_hash_extra_keys`, `hash_block_tokens`).
+(`generate_block_hash_extra_keys`, `hash_block_tokens`); vLLM 0.32.0 ``multimodal/image.py``; vLLM
+0.30.0 ``multimodal/hasher.py`` and ``multimodal/media/image.py``; 0.28.0, 0.26.0, 0.23.0, 0.18.0
+and 0.15.0 likewise.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Final
 
+import numpy as np
+
+from mmroute.engines.vllm.identity import BACKGROUND, HASHERS, item_identity, media_io_of
 from mmroute.errors import InexactError, RandomSeedError, Reason
+from mmroute.geometry import Overrides
 from mmroute.hashing.algorithms import METHODS, Algorithm
 from mmroute.hashing.chain import link_blocks
 from mmroute.hashing.extra_keys import EventKeys, HashedItem, event_extra_keys, extra_keys
 from mmroute.hashing.vllm import SET_SEED, BlockHashes, known_hashes, none_hash
+from mmroute.requests.items import Identity, IdentityForm, IdentitySource, ImageFile, Item
 from mmroute.requests.request import Lora
 from mmroute.token_ids import TokenIds
+
+
+def framed_identity(
+    item: Item,
+    *,
+    flags: Mapping[str, bool] = MappingProxyType({}),  # noqa: ARG001 - not to be handed on
+    **known: Any,
+) -> Identity | None:
+    """As `item_identity`, for 0.31 and 0.32.
+
+    Pictures that are RGB were left as they are, even those with a transparent colour. The flags
+    were not hashed. Source: vLLM 0.32.0 ``model_executor/models/h2ovl.py``.
+    """
+    if isinstance(item, ImageFile) and item.mode == "RGB":
+        item = replace(item, converted=False)
+    return item_identity(item, **known)
+
+
+def unframed_identity(
+    item: Item,
+    *,
+    overrides: Overrides,
+    model_id: str,
+    form: IdentityForm = IdentityForm.FILE,
+    algorithm: str = "blake3",
+    covers_conversion: bool = True,
+    flags: Mapping[str, bool] = MappingProxyType({}),
+    sorts_arguments: bool = True,
+    **_frames: Any,
+) -> Identity | None:
+    """See `mmroute.engine.Identify`; for 0.13 to 0.30.
+
+    The identity is known for items with a uuid and for files of images, without overrides. Before
+    0.27 it did not cover the conversion of a picture (`covers_conversion`). Before 0.16 the model
+    string came before the item (`sorts_arguments`).
+    """
+    if overrides.processor or media_io_of(item, form, overrides) or flags:
+        return None
+    uuid = item.size.uuid
+    if uuid is not None:
+        return Identity(uuid, IdentitySource.UUID)
+    if form not in (IdentityForm.FILE, IdentityForm.UNCONVERTED_FILE):
+        return None
+    if not isinstance(item, ImageFile):
+        return None
+    converted = covers_conversion and item.mode != "RGB" and form is IdentityForm.FILE
+    arguments = [b"image", *_image(item, converted=converted)], [b"model_id", model_id.encode()]
+    hasher = HASHERS[algorithm]()
+    for argument in arguments if sorts_arguments else reversed(arguments):
+        for chunk in argument:
+            hasher.update(chunk)
+    return Identity(hasher.hexdigest(), IdentitySource.CONTENT_HASH)
+
+
+def _image(image: ImageFile, *, converted: bool) -> Iterator[bytes]:
+    if not converted:
+        yield from (b"image", image.data)
+        return
+    yield from (b"image.io_config.image_mode", b"RGB")
+    for index, value in enumerate(BACKGROUND):
+        yield f"image.io_config.rgba_background_color.{index}".encode()
+        yield np.array(value).tobytes()
+    yield from (b"image.data", image.data)
+
 
 _PROTOCOL: Final = 5
 

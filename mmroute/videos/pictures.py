@@ -1,18 +1,28 @@
-"""GIF: the images are counted, and the rate is that of their mean duration, in whole hundredths.
+"""GIF, still pictures and lists of JPEG frames in the place of videos.
 
-Source: W3C, "Graphics Interchange Format, version 89a"; FFmpeg 9 ``libavformat/gifdec.c``.
+Source: W3C, "Graphics Interchange Format, version 89a"; FFmpeg 9 ``libavformat/gifdec.c``; FFmpeg 8
+``libavformat/img2dec.c`` (`png_pipe`, `jpeg_pipe`); vLLM ``multimodal/media/video.py``
+(`VideoMediaIO.load_base64`).
 """
 
 from __future__ import annotations
 
+import io
 import struct
 from collections.abc import Iterator
 from typing import Final
 
+import pybase64
+
+from mmroute.errors import InexactError, Reason
+from mmroute.images.header import read_header
 from mmroute.requests.items import VideoSize
 from mmroute.videos.header import not_predictable
+from mmroute.videos.parameter_sets import start_of_scan
 
-SIGNATURES: Final = (b"GIF87a", b"GIF89a")
+GIF: Final = (b"GIF87a", b"GIF89a")
+PNG: Final = b"\x89PNG\r\n\x1a\n"
+JPEG: Final = b"\xff\xd8\xff"
 """The first bytes of a file."""
 
 _SCREEN: Final = struct.Struct("<HHBxx")
@@ -29,7 +39,7 @@ _DEFAULT_DELAY: Final = 10  # FFmpeg's delay for a file without one
 def read_gif(data: bytes) -> VideoSize:
     """The header of an animated or a still picture."""
     try:
-        width, height, flags = _SCREEN.unpack_from(data, len(SIGNATURES[0]))
+        width, height, flags = _SCREEN.unpack_from(data, len(GIF[0]))
         delays = list(_delays(data, width, height, flags))
     except (struct.error, IndexError) as error:
         raise not_predictable("it ends within a block, cut short or broken") from error
@@ -46,7 +56,7 @@ def read_gif(data: bytes) -> VideoSize:
 
 def _delays(data: bytes, width: int, height: int, flags: int) -> Iterator[int | None]:
     """The duration of each image in hundredths of a second; None if the file does not give it."""
-    at = len(SIGNATURES[0]) + _SCREEN.size + _colors(flags)
+    at = len(GIF[0]) + _SCREEN.size + _colors(flags)
     delay: int | None = None
     while data[at] != _TRAILER:
         block, label = data[at], data[at + 1]
@@ -83,3 +93,50 @@ def _behind(data: bytes, at: int) -> int:
     while length := data[at]:
         at += 1 + length
     return at + 1
+
+
+_STILL_FPS: Final = 25.0
+_PNG_END: Final = b"\0\0\0\0IEND\xae\x42\x60\x82"
+_ANIMATED: Final = b"acTL"
+_JPEG_END: Final = b"\xff\xd9"
+_CONVERTED: Final = frozenset({"CMYK"})  # a mode of JPEG that OpenCV does not convert
+
+
+def read_still(data: bytes) -> VideoSize:
+    """A picture as a video of one frame."""
+    header = read_header(io.BytesIO(data))
+    if data.startswith(PNG):
+        end = data.find(_PNG_END) + len(_PNG_END)
+        if _ANIMATED in data:
+            raise not_predictable("an animated PNG")
+    else:
+        end = data.find(_JPEG_END, start_of_scan(data)) + len(_JPEG_END)
+        if header.mode in _CONVERTED:
+            raise not_predictable(f"a JPEG of mode {header.mode}")
+    if end != len(data):
+        raise not_predictable(f"a picture that ends at byte {end} of {len(data)}")
+    width, height = header.stored
+    return VideoSize(width, height, 1, _STILL_FPS)
+
+
+_LIST_FPS: Final = 1.0
+
+
+def read_frame_list(text: str, most: int) -> tuple[VideoSize, bytes]:
+    """The size of the video that the engine reads from a list of frames, and the list as bytes."""
+    frames = text.split(",") if most < 0 else text.split(",", most)[:most]
+    sizes = set()
+    for frame in frames:
+        try:
+            data = pybase64.b64decode(frame, validate=True)
+        except ValueError as error:
+            raise _unreadable(f"a frame is not strict base64 ({error})") from error
+        sizes.add(read_header(io.BytesIO(data)).upright)
+    if len(sizes) != 1:
+        raise _unreadable(f"its frames have {len(sizes)} sizes")
+    ((width, height),) = sizes
+    return VideoSize(width, height, len(frames), _LIST_FPS, frame_list=True), text.encode()
+
+
+def _unreadable(why: str) -> InexactError:
+    return InexactError(Reason.ITEM_UNREADABLE, f"the engine cannot read the list of frames: {why}")
