@@ -12,8 +12,9 @@ import numpy as np
 from mmroute.chat.template import ChatTemplate
 from mmroute.chat.template_files import check_one_template, default_template
 from mmroute.model_directory import ModelFiles
+from mmroute.text.codec import Loaded
 from mmroute.token_ids import TokenIds
-from mmroute.tokenizers.codec import Codec, Loaded
+from mmroute.tokenizers import Codec
 from mmroute.tokenizers.fingerprint import fingerprint
 
 

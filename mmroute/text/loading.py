@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,9 +22,13 @@ from mmroute.errors import (
 from mmroute.families.matching import match_family
 from mmroute.families.spec import FamilySpec, TokenizerSpec
 from mmroute.model_directory import TOKENIZER_CONFIGURATION, TOKENIZER_FILES, ModelFiles, find_model
+from mmroute.reuse.fast_paths import REFERENCE_ONLY
+from mmroute.text.codec import Loaded, OwnCodec
 from mmroute.text.detection import FileKind, kind_of_file
 from mmroute.text.loaded_tokenizer import LoadedTokenizer
-from mmroute.tokenizers.codec import Codec, Loaded, OwnCodec
+from mmroute.text.pieces import pieces_of
+from mmroute.tokenizers import Codec
+from mmroute.tokenizers.engine_classes import NOTHING_ADDED, AddedTokens
 
 ENTRY_POINTS: Final = "mmroute.tokenizers"
 """The entry point group in which packages name tokenizers of their own."""
@@ -188,10 +192,8 @@ def _by_format(files: ModelFiles, kind: FileKind, name: str, family: FamilySpec 
     path = files.path(name)
     match kind:
         case FileKind.TOKENIZER_JSON:
-            from mmroute.tokenizers.formats.tokenizer_json import load_tokenizer_json
-
             spec = family.tokenizer if family else TokenizerSpec()
-            return load_tokenizer_json(files, spec.pipelines, spec.added(files))
+            return _tokenizer_json(files, spec.pipelines, spec.added(files))
         case FileKind.VOCAB_JSON:
             from mmroute.text.formats.vocab_merges import load_vocab_and_merges
 
@@ -201,12 +203,7 @@ def _by_format(files: ModelFiles, kind: FileKind, name: str, family: FamilySpec 
 
             return load_sentencepiece(files)
         case FileKind.TEKKEN | FileKind.SENTENCEPIECE:
-            with needs_extra(
-                "mistral", "mistral_common", f"{path} is a tokenizer of Mistral's. It"
-            ):
-                from mmroute.tokenizers.formats.mistral import load_mistral_file
-
-            return load_mistral_file(path, tekken=kind is FileKind.TEKKEN)
+            return _mistral_file(path, tekken=kind is FileKind.TEKKEN)
         case FileKind.TIKTOKEN:
             with needs_extra("formats", "tiktoken", f"{path} is a rank file of tiktoken. It"):
                 from mmroute.text.formats.tiktoken_ranks import load_rank_file
@@ -256,3 +253,32 @@ def _also_looked_for(name: str) -> str:
         "Nor is it a file, module:Class, a tokenizer of the entry point group "
         f"{ENTRY_POINTS} ({', '.join(own) or 'none installed'}), or a model name of OpenAI's{near}."
     )
+
+
+def _mistral_file(path: Path, *, tekken: bool) -> Loaded:
+    """Load one of Mistral's tokenizer files, without an encoder of chats."""
+    with needs_extra("mistral", "mistral_common", f"{path} is a tokenizer of Mistral's. It"):
+        from mmroute.tokenizers.formats.mistral import MistralTokenizer, load_backend
+
+    tokenizer = MistralTokenizer(load_backend(path, tekken=tekken))
+    name = "tekken" if tekken else "mistral sentencepiece"
+    return Loaded(name, tokenizer, pieces=pieces_of(tokenizer))
+
+
+def _tokenizer_json(
+    files: ModelFiles, pipelines: Mapping[str, str], adds: AddedTokens = NOTHING_ADDED
+) -> Loaded:
+    """Load a tokenizer.json as the engine does; if that is not known, as the file is written."""
+    from mmroute.tokenizers.formats.tokenizer_json import build, built_class
+    from mmroute.tokenizers.pipelines import PIPELINES
+
+    notes = []
+    try:
+        pipeline = PIPELINES.get(built_class(files, pipelines))
+    except ModelError as error:
+        if error.reason != Reason.TOKENIZER_UNVERIFIED:
+            raise
+        notes.append(f"{error} These are the IDs of tokenizer.json as it is written.")
+        pipeline = None
+    tokenizer = build(files, pipeline, REFERENCE_ONLY, adds)
+    return Loaded("tokenizer.json", tokenizer, tuple(notes), pieces=pieces_of(tokenizer))

@@ -8,8 +8,8 @@ import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Literal, Protocol, TypeVar
 
+from mmroute.text.pieces import PieceTexts, pieces_of
 from mmroute.token_ids import MAX_TOKEN_ID, TokenIds
-from mmroute.tokenizers.pieces import Pieces, PieceTexts
 
 FlushErrors = Literal["replace", "drop"]
 """What to do at the end with bytes of an incomplete character: replace by U+FFFD, or drop."""
@@ -27,7 +27,7 @@ _TAIL: Final = 8
 class TokenDecoder(Protocol):
     """The members that a stream needs of a tokenizer.
 
-    A tokenizer may also have an attribute `pieces` (`mmroute.tokenizers.pieces.Pieces`, or None).
+    A tokenizer may also have an attribute `pieces` (`mmroute.text.pieces.Pieces`, or None).
     With it most tokens are looked up instead of decoded.
     """
 
@@ -83,7 +83,7 @@ class DecodeStream:
     ) -> None:
         self._tokenizer = tokenizer
         self._skip = skip_special_tokens
-        pieces: Pieces | None = getattr(tokenizer, "pieces", None)
+        pieces = pieces_of(tokenizer)
         self._root: PieceTexts | None = None
         if pieces is not None:
             self._root = pieces.texts(skip_special_tokens=skip_special_tokens)

@@ -2,19 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from mmroute.reuse.fast_paths import EncoderStats
 from mmroute.token_ids import TokenIds
-from mmroute.tokenizers.codec import Codec
 
 if TYPE_CHECKING:
     from mmroute.tokenizers.fewest_tokens import FewestTokens
     from mmroute.tokenizers.formats.mistral_chat import MistralChatEncoder
-    from mmroute.tokenizers.pieces import Pieces
 
 __all__ = ["Codec", "Tokenizer"]
+
+
+class Codec(Protocol):
+    """Text to token IDs and back. Its answers never change; safe to share between threads."""
+
+    @property
+    def vocab_size(self) -> int:
+        """The largest ID plus 1."""
+
+    @property
+    def special_tokens(self) -> Mapping[str, int]:
+        """The tokens that `decode` leaves out with `skip_special_tokens`, and their IDs."""
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
+        """Token IDs of a text, shape (n,), uint32."""
+
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
+        """The text of token IDs that are below `vocab_size`."""
+
+    def token_id(self, token: str) -> int | None:
+        """The ID of a vocabulary entry as the format writes it, or None."""
+
+    def token(self, token_id: int) -> str | None:
+        """The vocabulary entry of an ID as the format writes it, or None."""
+
+    def offsets(self, text: str, *, add_special_tokens: bool) -> list[tuple[int, int]] | None:
+        """The start and end of each token in the text, in characters; None if not known."""
 
 
 class Tokenizer(Codec, Protocol):
@@ -49,8 +74,8 @@ class Tokenizer(Codec, Protocol):
         """Whether a special token that stands in a text becomes its ID."""
 
     @property
-    def pieces(self) -> Pieces | None:
-        """The texts of single tokens, to decode streams; None if the decoder does not join them."""
+    def joins_pieces(self) -> bool:
+        """Whether a text can be decoded by joining the texts of single tokens."""
 
     @property
     def chat_encoder(self) -> MistralChatEncoder | None:

@@ -15,7 +15,7 @@ from tokenizers import decoders, models
 
 from mmroute import Normalizer
 from mmroute.text import TokenDecoder
-from mmroute.tokenizers.pieces import Pieces
+from mmroute.text.pieces import Pieces
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 

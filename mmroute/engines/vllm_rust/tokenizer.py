@@ -19,10 +19,9 @@ from mmroute.reuse.fast_paths import EncoderStats, FastPaths
 from mmroute.token_ids import TokenIds
 from mmroute.tokenizers.encoder_choice import choose_encoder
 from mmroute.tokenizers.encoders import Encoder, ReferenceEncoder
-from mmroute.tokenizers.formats.hf_tokenizer import HfTokenizer
+from mmroute.tokenizers.formats.hf_tokenizer import HfTokenizer, joins_pieces
 from mmroute.tokenizers.formats.special_tokens import check_ids
 from mmroute.tokenizers.formats.tokenizer_json import backend_of
-from mmroute.tokenizers.pieces import joins_pieces
 
 if TYPE_CHECKING:
     from mmroute.tokenizers.formats.mistral import MistralTokenizer

@@ -18,8 +18,8 @@ import numpy as np
 
 from mmroute.errors import ModelError, Reason, malformed, needs_extra
 from mmroute.model_directory import ModelFiles
+from mmroute.text.codec import Loaded
 from mmroute.token_ids import TokenIds
-from mmroute.tokenizers.codec import Loaded
 from mmroute.tokenizers.formats.special_tokens import read_special_tokens
 
 _SPACE: Final = r"[^\S\x1c-\x1f]*"  # Unicode's White_Space, which Python's \s goes beyond

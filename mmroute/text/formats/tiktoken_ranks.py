@@ -25,13 +25,13 @@ import tiktoken
 
 from mmroute.errors import ModelError, Reason, malformed
 from mmroute.model_directory import ModelFiles
+from mmroute.text.codec import Loaded
+from mmroute.text.pieces import Pieces
 from mmroute.token_ids import MAX_TOKEN_ID, TokenIds
-from mmroute.tokenizers.codec import Loaded
 from mmroute.tokenizers.formats.special_tokens import (
     SpecialTokens,
     read_special_tokens,
 )
-from mmroute.tokenizers.pieces import Pieces
 
 _CONFIG: Final = "tokenizer_config.json"
 _CONTRACTIONS: Final = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"

@@ -9,14 +9,14 @@ from typing import Any, Final
 
 import msgspec
 import tokenizers
-from tokenizers import models
+from tokenizers import models, processors
 
 from mmroute.errors import ModelError, Reason, did_you_mean, malformed
 from mmroute.model_directory import JsonValue, ModelFiles
-from mmroute.tokenizers.codec import Loaded
-from mmroute.tokenizers.formats.hf_tokenizer import HfTokenizer, put_around
+from mmroute.text.codec import Loaded
+from mmroute.text.pieces import pieces_of
+from mmroute.tokenizers.formats.hf_tokenizer import HfTokenizer, joins_pieces
 from mmroute.tokenizers.formats.special_tokens import read_special_tokens
-from mmroute.tokenizers.pieces import joins_pieces
 from mmroute.tokenizers.pipelines import PIPELINES, Pipeline
 
 _CONFIG: Final = "tokenizer_config.json"
@@ -57,11 +57,11 @@ def load_vocab_and_merges(files: ModelFiles) -> Loaded:
     if {"add_bos_token", "add_eos_token"} & config.keys():
         bos = special.names.get("bos_token") if config.get("add_bos_token") else None
         eos = special.names.get("eos_token") if config.get("add_eos_token") else None
-        put_around(backend, bos, eos)
+        _put_around(backend, bos, eos)
     if declared is None:
         notes.append("no tokenizer_class says how text is split: GPT-2's rule is used")
     tokenizer = HfTokenizer(backend, joins_pieces=joins_pieces(_DECODER))
-    return Loaded("vocab.json", tokenizer, tuple(notes), pieces=tokenizer.pieces)
+    return Loaded("vocab.json", tokenizer, tuple(notes), pieces=pieces_of(tokenizer))
 
 
 def _vocabulary(files: ModelFiles) -> Any:
@@ -109,4 +109,17 @@ def _write(
     backend.pre_tokenizer, backend.decoder = (
         declared_backend.pre_tokenizer,
         declared_backend.decoder,
+    )
+
+
+def _put_around(backend: tokenizers.Tokenizer, bos: str | None, eos: str | None) -> None:
+    """Have these tokens of the vocabulary added to a sequence, and nothing else."""
+    used = {name: text for name, text in (("bos", bos), ("eos", eos)) if text is not None}
+    # By names of their own: the library reads a colon in a token's text as its own syntax.
+    backend.post_processor = processors.TemplateProcessing(
+        single=[*["bos"] * ("bos" in used), "$A", *["eos"] * ("eos" in used)],
+        special_tokens=[
+            {"id": name, "ids": [backend.token_to_id(text)], "tokens": [text]}
+            for name, text in used.items()
+        ],
     )

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import groupby
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import tokenizers
-from tokenizers import models, pre_tokenizers, processors
+from tokenizers import models, pre_tokenizers
 
 from mmroute.reuse.fast_paths import EncoderStats
 from mmroute.token_ids import TokenIds
 from mmroute.tokenizers.encoders import Encoder, ReferenceEncoder
 from mmroute.tokenizers.fewest_tokens import FewestTokens
-from mmroute.tokenizers.pieces import Pieces
 
 _MIN_TOKENS_OF_A_BATCH: Final = 1 << 14
 # Normalizers that change a text only by NFC and at spaces.
@@ -57,7 +56,7 @@ class HfTokenizer:
         self.named_tokens = named_tokens
         self.template_tokens = template_tokens or {}
         self.special_tokens = {t.content: i for i, t in sorted(added.items()) if t.special}
-        self._joins_pieces = joins_pieces
+        self.joins_pieces = joins_pieces
         self._vocabulary = vocabulary
         self._verbatim = verbatim or {}
         self._special_ids = frozenset(self.special_tokens.values())
@@ -93,10 +92,6 @@ class HfTokenizer:
     @property
     def fewest_tokens(self) -> FewestTokens | None:
         return self._facts.fewest_tokens
-
-    @cached_property
-    def pieces(self) -> Pieces | None:
-        return Pieces(self.backend.decode, self.max_token_id) if self._joins_pieces else None
 
     def encoder_stats(self) -> EncoderStats:
         """The encoder in use and its counters; waits until the encoder is chosen."""
@@ -143,17 +138,22 @@ class HfTokenizer:
         return offsets
 
 
-def put_around(backend: tokenizers.Tokenizer, bos: str | None, eos: str | None) -> None:
-    """Have these tokens of the vocabulary added to a sequence, and nothing else."""
-    used = {name: text for name, text in (("bos", bos), ("eos", eos)) if text is not None}
-    # By names of their own: the library reads a colon in a token's text as its own syntax.
-    backend.post_processor = processors.TemplateProcessing(
-        single=[*["bos"] * ("bos" in used), "$A", *["eos"] * ("eos" in used)],
-        special_tokens=[
-            {"id": name, "ids": [backend.token_to_id(text)], "tokens": [text]}
-            for name, text in used.items()
-        ],
-    )
+def joins_pieces(decoder: Any) -> bool:
+    """Whether the `decoder` of a tokenizer.json joins pieces.
+
+    >>> joins_pieces({"type": "ByteLevel"}), joins_pieces({"type": "WordPiece"})
+    (True, False)
+    """
+    match decoder:
+        case {"type": "ByteLevel" | "ByteFallback" | "Fuse"}:
+            return True
+        case {"type": "Replace", "pattern": {"String": str(pattern)}}:
+            return len(pattern) == 1  # a longer one could match across two tokens
+        case {"type": "Strip", "start": 0 | 1, "stop": 0}:
+            return True  # it strips only the text of the first token
+        case {"type": "Sequence", "decoders": [_, *_] as parts}:
+            return all(map(joins_pieces, parts))
+    return False
 
 
 def _keeps_bytes(backend: tokenizers.Tokenizer, vocabulary: Mapping[str, int]) -> bool:

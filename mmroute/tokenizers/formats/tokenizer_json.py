@@ -10,13 +10,11 @@ import tokenizers
 
 from mmroute.errors import ModelError, Reason, malformed
 from mmroute.model_directory import JsonValue, ModelFiles
-from mmroute.reuse.fast_paths import REFERENCE_ONLY, FastPaths
-from mmroute.tokenizers.codec import Loaded
+from mmroute.reuse.fast_paths import FastPaths
 from mmroute.tokenizers.encoder_choice import choose_encoder, load_ahead
 from mmroute.tokenizers.engine_classes import NOTHING_ADDED, AddedTokens, engine_class
-from mmroute.tokenizers.formats.hf_tokenizer import HfTokenizer
+from mmroute.tokenizers.formats.hf_tokenizer import HfTokenizer, joins_pieces
 from mmroute.tokenizers.formats.special_tokens import SpecialTokens, read_special_tokens
-from mmroute.tokenizers.pieces import joins_pieces
 from mmroute.tokenizers.pipelines import PIPELINES, Pipeline
 
 _FORMAT: Final = "tokenizer.json"
@@ -34,23 +32,7 @@ def load_hf_model(
 ) -> HfTokenizer:
     """Load the tokenizer of a model as the engine does."""
     _check_not_another_format(files)
-    return _build(files, PIPELINES.get(built_class(files, pipelines)), fast_paths, adds)
-
-
-def load_tokenizer_json(
-    files: ModelFiles, pipelines: Mapping[str, str], adds: AddedTokens = NOTHING_ADDED
-) -> Loaded:
-    """Load a tokenizer.json as the engine does; if that is not known, as the file is written."""
-    notes = []
-    try:
-        pipeline = PIPELINES.get(built_class(files, pipelines))
-    except ModelError as error:
-        if error.reason != Reason.TOKENIZER_UNVERIFIED:
-            raise
-        notes.append(f"{error} These are the IDs of tokenizer.json as it is written.")
-        pipeline = None
-    tokenizer = _build(files, pipeline, REFERENCE_ONLY, adds)
-    return Loaded(_FORMAT, tokenizer, tuple(notes), pieces=tokenizer.pieces)
+    return build(files, PIPELINES.get(built_class(files, pipelines)), fast_paths, adds)
 
 
 def _check_not_another_format(files: ModelFiles) -> None:
@@ -114,9 +96,10 @@ def backend_of(files: ModelFiles, declared: Mapping[str, Any]) -> tokenizers.Tok
         ) from error
 
 
-def _build(
+def build(
     files: ModelFiles, pipeline: Pipeline | None, fast_paths: FastPaths, adds: AddedTokens
 ) -> HfTokenizer:
+    """The tokenizer of a class with this pipeline; None for the file as it is written."""
     special = read_special_tokens(files, None if pipeline is None else pipeline.defaults)
     declared = _declared(files, pipeline, special)
     ahead = load_ahead(declared, special.foreseen, fast_paths)

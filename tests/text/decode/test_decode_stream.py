@@ -23,8 +23,8 @@ from tokenizers.decoders import DecodeStream as Reference
 
 from mmroute import Normalizer
 from mmroute.text import DecodeStream, Sequence, TokenDecoder
+from mmroute.text.pieces import PieceTexts, pieces_of
 from mmroute.tokenizers.formats.hf_tokenizer import HfTokenizer
-from mmroute.tokenizers.pieces import PieceTexts
 
 RUNS = 40
 BOTH = pytest.mark.parametrize("pieces", [True, False], ids=["looked up", "decoded"])
@@ -313,10 +313,16 @@ def test_a_sequence() -> None:
 # What is looked up
 
 
+def piece_texts(tokenizer: Any) -> Any:
+    found = pieces_of(tokenizer)
+    assert found is not None
+    return found.texts(skip_special_tokens=True)
+
+
 @pytest.mark.parametrize("kind", ["byte-level", "llama", "gemma", "tekken", "tiktoken"])
 def test_characters_are_looked_up_whatever_they_are_made_of(kind: str) -> None:
     tokenizer: Any = tokenizer_of(kind)
-    texts = tokenizer.pieces.texts(skip_special_tokens=True)
+    texts = piece_texts(tokenizer)
     for token_id in ids_of_bytes(kind, "🎉".encode()):
         texts = texts[token_id]
     assert texts == "🎉"
@@ -326,18 +332,18 @@ def test_a_byte_that_is_a_letter_is_no_neighbour_to_decode_with() -> None:
     # SentencePiece's byte fallback makes it U+FFFD beside a byte that is none.
     tokenizer: Any = tokenizer_of("llama")
     assert tokenizer.decode([3 + ord("A")]) == "A"
-    assert tokenizer.pieces.texts(skip_special_tokens=True).letter == (A, "A")
+    assert piece_texts(tokenizer).letter == (A, "A")
 
 
 def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mmroute.tokenizers.pieces._MAX_ENTRIES", 100)
+    monkeypatch.setattr("mmroute.text.pieces._MAX_ENTRIES", 100)
     tokenizer = TiktokenDecoder()
     stream = DecodeStream(tokenizer)
     ids = [i for first in range(194, 245) for i in (first, *range(128, 192), 65)]
     assert stream.step_batch([*range(5000), *ids]) + stream.flush() == tokenizer.decode(
         [*range(tokenizer.max_token_id + 1), *ids], skip_special_tokens=True
     )
-    texts = tokenizer.pieces.texts(skip_special_tokens=True)
+    texts = piece_texts(tokenizer)
     assert texts is not None
 
     def size(known: PieceTexts) -> int:

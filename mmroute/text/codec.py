@@ -1,43 +1,17 @@
-"""The interface of a tokenizer of any format: text to token IDs and back."""
+"""Tokenizers of any format, as `load_tokenizer` gets them."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
+from mmroute.text.pieces import Pieces
 from mmroute.token_ids import MAX_TOKEN_ID, TokenIds
-from mmroute.tokenizers.pieces import Pieces
-
-
-class Codec(Protocol):
-    """Text to token IDs and back. Its answers never change; safe to share between threads."""
-
-    @property
-    def vocab_size(self) -> int:
-        """The largest ID plus 1."""
-
-    @property
-    def special_tokens(self) -> Mapping[str, int]:
-        """The tokens that `decode` leaves out with `skip_special_tokens`, and their IDs."""
-
-    def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
-        """Token IDs of a text, shape (n,), uint32."""
-
-    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
-        """The text of token IDs that are below `vocab_size`."""
-
-    def token_id(self, token: str) -> int | None:
-        """The ID of a vocabulary entry as the format writes it, or None."""
-
-    def token(self, token_id: int) -> str | None:
-        """The vocabulary entry of an ID as the format writes it, or None."""
-
-    def offsets(self, text: str, *, add_special_tokens: bool) -> list[tuple[int, int]] | None:
-        """The start and end of each token in the text, in characters; None if not known."""
+from mmroute.tokenizers import Codec
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
+from weakref import WeakKeyDictionary
 
 _REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
 # Every byte-level vocabulary has letters and bytes among this many first IDs.
@@ -21,8 +22,8 @@ class _Decode(Protocol):
 class Pieces:
     """Looks up the text that a token adds, and learns it at the first lookup.
 
-    Only for a tokenizer whose decoder joins pieces (`joins_pieces`). There a token's text depends
-    on its neighbours in two ways only: bytes make a character together, and the first token of a
+    Only for a tokenizer whose decoder joins pieces. There a token's text depends on its neighbours
+    in two ways only: bytes make a character together, and the first token of a
     text may lose a space. Each text is checked by decoding the token between two letters before it
     is kept. Safe to share between threads.
     """
@@ -109,19 +110,14 @@ class _Vocabulary:
         return None
 
 
-def joins_pieces(decoder: Any) -> bool:
-    """Whether the `decoder` of a tokenizer.json joins pieces, as `Pieces` needs it.
+_OF_MODELS: Final[WeakKeyDictionary[Any, Pieces]] = WeakKeyDictionary()
 
-    >>> joins_pieces({"type": "ByteLevel"}), joins_pieces({"type": "WordPiece"})
-    (True, False)
-    """
-    match decoder:
-        case {"type": "ByteLevel" | "ByteFallback" | "Fuse"}:
-            return True
-        case {"type": "Replace", "pattern": {"String": str(pattern)}}:
-            return len(pattern) == 1  # a longer one could match across two tokens
-        case {"type": "Strip", "start": 0 | 1, "stop": 0}:
-            return True  # it strips only the text of the first token
-        case {"type": "Sequence", "decoders": [_, *_] as parts}:
-            return all(map(joins_pieces, parts))
-    return False
+
+def pieces_of(tokenizer: Any) -> Pieces | None:
+    """The texts of a tokenizer's tokens, the same for all of its streams; None if not joined."""
+    if not getattr(tokenizer, "joins_pieces", False):
+        pieces: Pieces | None = getattr(tokenizer, "pieces", None)
+        return pieces
+    if tokenizer not in _OF_MODELS:
+        _OF_MODELS[tokenizer] = Pieces(tokenizer.decode, tokenizer.max_token_id)
+    return _OF_MODELS[tokenizer]
