@@ -143,7 +143,7 @@ def _aac(configuration: bytes) -> _Aac:
     if bits[13:16] != "000":  # frames of 960 samples, a core, an extension
         raise not_predictable("AAC with frames of another length")
     rate, rest = AAC_RATES[rate_index], bits[16:]
-    told = rest[:16] == f"{_EXTENSION:011b}{_REPLICATION:05b}"
-    if (told and rest[16:17] != "0") or (not told and rate < _LOWEST_CERTAIN_RATE):
+    is_extended = rest[:16] == f"{_EXTENSION:011b}{_REPLICATION:05b}"
+    if (is_extended and rest[16:17] != "0") or (not is_extended and rate < _LOWEST_CERTAIN_RATE):
         raise not_predictable(f"AAC at {rate} samples a second, which may double its rate")
     return _Aac(rate, channels)

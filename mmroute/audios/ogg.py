@@ -57,12 +57,12 @@ def read_ogg(file: BinaryIO, size: int) -> AudioLength:
     first = next(pages)
     file.seek(first.start)
     codec = _codec(file.read(first.end - first.start))
-    last, begun = first, False
+    last, has_sound = first, False
     for page in pages:
         if page.flags & _FIRST or page.serial != first.serial:
             raise not_predictable("it has more than one stream")
-        if page.position > 0 and not begun:
-            begun = True
+        if page.position > 0 and not has_sound:
+            has_sound = True
             if page.position > page.packets * codec.largest:
                 raise not_predictable("its positions do not begin at 0")
         last = page

@@ -30,8 +30,8 @@ def judged(judge: Callable[[Any], T], value: object, where: str, member: str = "
         return judge(value)
     except ValidationError as error:
         errors = error.errors(include_url=False)
-        told = [e for e in errors if e["loc"][:1] == (member,)] or errors
-        deepest = max(told, key=lambda e: len(e["loc"]))
+        relevant = [e for e in errors if e["loc"][:1] == (member,)] or errors
+        deepest = max(relevant, key=lambda e: len(e["loc"]))
         # Without the names of types, which pydantic puts between those of fields.
         place = [
             p for p in deepest["loc"] if isinstance(p, int) or (p.isidentifier() and p != member)

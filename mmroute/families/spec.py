@@ -222,7 +222,7 @@ class FamilySpec(FamilyHead):
     """The installed package that ships it; what a file says here does not count."""
 
     @property
-    def unnamed_in(self) -> frozenset[str]:
+    def names_ignored_in(self) -> frozenset[str]:
         """The engines whose prefix cache tells images apart by features, and ignores uuids."""
         images = {key: laid.get("image", {}) for key, laid in self.engine.items()}
         form = IdentityForm.FEATURES

@@ -111,7 +111,7 @@ class HashSettings:
     model_id_guessed: bool = False
     # The engines whose prefix cache tells images of this model apart by their features, and ignores
     # the caller's uuids.
-    unnamed_in: frozenset[str] = frozenset()
+    names_ignored_in: frozenset[str] = frozenset()
     keeps_blocks: bool = True  # whether the engine keeps blocks for later requests
 
     def size(self, block_size: int | None) -> int:

@@ -142,7 +142,7 @@ class Transport:
     def _exchange(
         self, connection: httpcore.HTTPConnection, method: str, path: str, content: bytes | None
     ) -> Reply:
-        begun = False
+        is_answered = False
         # The one timeout that httpcore watches itself; the deadline takes care of the others.
         connect = min(self._connections.clock.left(), self._remote.connect_timeout)
         try:
@@ -153,7 +153,7 @@ class Transport:
                 content=content,
                 extensions={"timeout": {"connect": connect}},
             ) as response:
-                begun = True
+                is_answered = True
                 headers = {
                     name.decode("latin-1").lower(): value.decode("latin-1")
                     for name, value in response.headers
@@ -161,7 +161,7 @@ class Transport:
                 reply = Reply(response.status, headers, self._content(path, response))
         except BaseException as error:
             connection.close()
-            if isinstance(error, _FAILURES) and not begun:
+            if isinstance(error, _FAILURES) and not is_answered:
                 raise _ClosedError from error
             raise
         self._connections.keep(connection)

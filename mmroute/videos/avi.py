@@ -68,12 +68,12 @@ def read_avi(file: BinaryIO, size: int) -> VideoSize:
     """The header of the one video stream."""
     file.seek(0)
     head = file.read(12)
-    told = int.from_bytes(head[4:8], "little") + _CHUNK.size
-    if head[8:] != b"AVI " or told < size:
+    declared = int.from_bytes(head[4:8], "little") + _CHUNK.size
+    if head[8:] != b"AVI " or declared < size:
         raise not_predictable("a RIFF file that is no AVI, or has more than one part")
-    parts = list(_chunks(file, len(head), told))
+    parts = list(_chunks(file, len(head), declared))
     stream = _video_stream(_read(file, _only(parts, b"hdrl"), _MAX_HEADER))
-    if size < told:
+    if size < declared:
         return _read_cut(file, parts[-1], stream, size)
     total, places = _frames(_chunks(file, *_only(parts, b"movi")), stream)
     index = _read(file, _only(parts, b"idx1"), _MAX_INDEX)

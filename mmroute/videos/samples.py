@@ -61,15 +61,15 @@ def shown_after(samples: Samples, edits: list[Edit], movie_scale: int, scale: in
         return np.sort(samples.shown)
     if sum(edit.start >= 0 for edit in edits) > 1 and samples.has_leading_frames():
         raise not_predictable("several edits, and frames that need the key frame before the last")
-    parts, begun = [], 0
+    parts, begins_at = [], 0
     for edit in edits:
         duration = rescaled(edit.duration, scale, movie_scale)
         inside = (edit.start <= samples.shown) & (samples.shown < edit.start + duration)
         if edit.start >= 0 and inside.any():
             # FFmpeg counts on from when the first of them is decoded.
             shown = samples.shown[inside] - samples.decoded[inside][0]
-            parts.append(np.sort(shown + begun))
-        begun += duration
+            parts.append(np.sort(shown + begins_at))
+        begins_at += duration
     return np.concatenate(parts or [samples.shown[:0]])
 
 

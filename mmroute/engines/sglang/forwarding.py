@@ -48,7 +48,7 @@ def sglang_generate(
         if any(part.modality is not Modality.IMAGE for part in parts):
             raise ValueError("only images are forwarded to SGLang; forward the request unchanged")
         _check_fill(routing)
-        if "sglang" in routing.hashing.settings.unnamed_in:
+        if "sglang" in routing.hashing.settings.names_ignored_in:
             raise ValueError(
                 "SGLang 0.5.23 writes the pad values of this family before it reads mm_hashes, so "
                 "its prefix cache does not know the images by them; forward the request unchanged"

@@ -86,7 +86,7 @@ class SglangEngine:
             HashSettings(
                 block_size=self.settings.page_size,
                 chosen_by_engine=family.hybrid,
-                unnamed_in=family.unnamed_in,
+                names_ignored_in=family.names_ignored_in,
             )
         )
 

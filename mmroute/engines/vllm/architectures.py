@@ -51,11 +51,11 @@ def register() -> Register:
     """The architectures of vLLM."""
     package = importlib.resources.files("mmroute.engines.vllm")
     listed = json.loads((package / "architectures.json").read_text(encoding="utf-8"))
-    told = tomllib.loads((package / "architectures.toml").read_text(encoding="utf-8"))
+    by_hand = tomllib.loads((package / "architectures.toml").read_text(encoding="utf-8"))
     return Register(
         engine=f"vllm {listed['read']['vLLM']}",
         names=tuple(sorted(listed["multimodal"], key=str.lower)),
         hybrid=listed["hybrid"],
         modalities={name: taken.split() for name, taken in listed["modalities"].items()},
-        **told,
+        **by_hand,
     )

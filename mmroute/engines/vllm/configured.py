@@ -172,7 +172,7 @@ def configured_hashing(
         seed=settings.hash_seed,
         model_id=model_id,
         model_id_guessed=guessed,
-        unnamed_in=family.unnamed_in,
+        names_ignored_in=family.names_ignored_in,
         keeps_blocks=settings.prefix_caching,
     )
     return default.under(known, settings, target)

@@ -80,8 +80,8 @@ def _v32_prompt(chat: ParsedChat, kwargs: Mapping[str, Any], functions: Sequence
     conversation = to_conversation(chat, content_format="string", placeholders={})
     turns: list[Turn] = []
     for is_result, run in groupby(conversation, lambda message: bool(message["role"] == "tool")):
-        told = [_turn(message, [Block(message["content"])]) for message in run]
-        turns += [_results(told, turns[-1:])] if is_result else told
+        said = [_turn(message, [Block(message["content"])]) for message in run]
+        turns += [_results(said, turns[-1:])] if is_result else said
     thinks = any(kwargs.get(name) for name in _TOGGLES)
     roles = [turn.role for turn in turns]
     if thinks and roles[-1] == "user" and "developer" in roles:
@@ -92,13 +92,13 @@ def _v32_prompt(chat: ParsedChat, kwargs: Mapping[str, Any], functions: Sequence
     return v32.write(turns, functions, _V32, thinks=thinks)
 
 
-def _results(told: Sequence[Turn], before: Sequence[Turn]) -> Turn:
+def _results(results: Sequence[Turn], before: Sequence[Turn]) -> Turn:
     """All results of tools in a row, by their order: the engine looks at no ID."""
     calls = sum(len(turn.calls) for turn in before)
-    if calls < len(told):
+    if calls < len(results):
         raise invalid("each result of a tool must follow an assistant's message that calls it")
     return Turn(
-        "tool", [block for turn in told for block in turn.blocks], is_open=len(told) < calls
+        "tool", [block for turn in results for block in turn.blocks], is_open=len(results) < calls
     )
 
 
@@ -161,13 +161,13 @@ def _v41_turn(message: Mapping[str, Any], numbers: Iterator[int]) -> Turn:
         content = "\n\n".join([_v41_text(part, numbers, images) for part in content])
     called = (message["role"] == "assistant" and message.get("tool_calls")) or ()
     block = Block(content, message["role"] == "tool", message.get("tool_call_id"), images)
-    told = {
+    complete = {
         **message,
         "reasoning": reasoning,
         "tool_calls": [with_parsed_arguments(call) for call in called],
     }
     return replace(
-        _turn(told, [block]),
+        _turn(complete, [block]),
         response_format=message.get("response_format"),
         is_open=bool(message.get("wo_eos")),
     )

@@ -226,18 +226,18 @@ def vllm_chat_metadata(routing: Answer, request: Mapping[str, Any]) -> dict[str,
     def described(part: Mapping[str, Any], item: int) -> Mapping[str, Any]:
         modality = CARRIERS[part["type"]].modality
         uuid, fields = known[modality, item]
-        told = {
+        numbers = {
             name: np.asarray(field.value).tolist()
             for name, field in fields.items()
             if field.declared
         }
-        if modality is Modality.VIDEO or not told:
+        if modality is Modality.VIDEO or not numbers:
             raise ValueError(
                 f"vLLM takes no metadata of this {modality} in a chat: forward it, or use "
                 "vllm_generate_metadata"
             )
         kind = f"{modality}_embeds"
-        return {"type": kind, kind: told, "uuid": uuid}
+        return {"type": kind, kind: numbers, "uuid": uuid}
 
     return _with_parts(routing, request, described)
 

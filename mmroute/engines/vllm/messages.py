@@ -174,12 +174,12 @@ def _kind(part: Mapping[str, Any]) -> str:
     kind = part.get("type", "")
     if not isinstance(kind, str | None):
         return ""
-    if kind not in _PLAIN and _is_told_by_keys(part):
+    if kind not in _PLAIN and _has_key_of_kind(part):
         kind = next((key for key in _TELLING_KEYS if key in part), None)
     return kind or ""
 
 
-def _is_told_by_keys(part: Mapping[str, Any]) -> bool:
+def _has_key_of_kind(part: Mapping[str, Any]) -> bool:
     """Whether vLLM looks at the keys of a part to see what it is."""
     return part.get("type") is None or part.get("uuid") is not None
 
@@ -230,7 +230,7 @@ def _url(part: Mapping[str, Any], kind: str) -> str | None:
         data = link.get("data") if isinstance(link, OBJECT) else bool(link)
         url = f"data:audio/wav;base64,{data}" if isinstance(data, str) and data else data
     else:
-        if not _is_told_by_keys(part) and not is_plain_part(part):
+        if not _has_key_of_kind(part) and not is_plain_part(part):
             from mmroute.engines.judging import judged
             from mmroute.engines.vllm.message_types import LINKED
 

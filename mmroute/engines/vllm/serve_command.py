@@ -94,9 +94,9 @@ def joined(first: str, second: str) -> str:
     named = [word for word in own_words[:1] if not word.startswith("-")]
     assignments = [f"{n}={value}" for n, value in {**environment, **own_environment}.items()]
     command = ["vllm", "serve"] if own.complete else []
-    told = parse_command(first).options.get("max-model-len")
+    known = parse_command(first).options.get("max-model-len")
     automatic = is_automatic(own.options.get("max-model-len"))  # the first one has what it became
-    length = ["--max-model-len", told] if automatic and isinstance(told, str) else []
+    length = ["--max-model-len", known] if automatic and isinstance(known, str) else []
     return shlex.join([*assignments, *command, *named, *words, *own_words[len(named) :], *length])
 
 

@@ -154,20 +154,20 @@ def _results(results: Sequence[Message], calls: Mapping[str, tuple[int, str]]) -
             )
     for result in sorted(results, key=lambda result: calls[result.call_id][0]):
         place, name = calls[result.call_id]
-        yield from _told(_content(result), role="tool", tool=name, index=str(place))
+        yield from _message(_content(result), role="tool", tool=name, index=str(place))
 
 
 def _of_message(message: Message, *, thinks: bool) -> Iterator[str]:
     match message.role:
         case "assistant":
-            yield from _told(_assistant(message, thinks=thinks), role="assistant")
+            yield from _message(_assistant(message, thinks=thinks), role="assistant")
         case "system" | "developer":
             if message.tools:
                 yield from _internal("tool-declare", _NEW_TOOLS.format(_described(message.tools)))
             if not message.tools or message.text or message.images:
-                yield from _told(_content(message), role="system")
+                yield from _message(_content(message), role="system")
         case "user":
-            yield from _told(_content(message), role="user")
+            yield from _message(_content(message), role="user")
         case role:
             raise invalid(f"this model takes no message of the role {quoted(role)}")
 
@@ -201,8 +201,8 @@ def _arguments(call: Call) -> Iterator[str]:
     if not isinstance(arguments, dict):
         raise invalid(f"the arguments of tool call {call.id} must be a JSON object")
     for key, value in arguments.items():
-        told = value if isinstance(value, str) else tojson(value, **COMPACT)
-        yield from _element("argument", told, key=key, type=_TYPES[type(value)])
+        text = value if isinstance(value, str) else tojson(value, **COMPACT)
+        yield from _element("argument", text, key=key, type=_TYPES[type(value)])
 
 
 def _response_format(given: Mapping[str, Any] | None) -> Iterator[str]:
@@ -211,8 +211,8 @@ def _response_format(given: Mapping[str, Any] | None) -> Iterator[str]:
         return
     text = _FORMAT.format(kind)
     if kind == "json_schema":
-        told = given[kind]
-        schema = told["schema"] if "schema" in told else told["json_schema"]
+        asked = given[kind]
+        schema = asked["schema"] if "schema" in asked else asked["json_schema"]
         text += _SCHEMA.format(tojson(schema, **COMPACT, sort_keys=True))
     yield from _internal("response-format", text)
 
@@ -221,17 +221,17 @@ def _described(tools: Sequence[Mapping[str, Any]]) -> str:
     specs = []
     for tool in tools:
         function = {name: tool["function"].get(name) for name in ("description", "strict")}
-        told = {name: value for name, value in function.items() if value is not None}
-        told |= {name: tool["function"][name] for name in ("name", "parameters")}
-        specs.append({"function": told, "type": "function"})
+        spec = {name: value for name, value in function.items() if value is not None}
+        spec |= {name: tool["function"][name] for name in ("name", "parameters")}
+        specs.append({"function": spec, "type": "function"})
     return tojson(specs, **COMPACT, sort_keys=True)
 
 
 def _internal(kind: str, text: str) -> Iterator[str]:
-    return _told([text.strip(WHITESPACE)], role="system", type=kind)
+    return _message([text.strip(WHITESPACE)], role="system", type=kind)
 
 
-def _told(pieces: Iterable[str], **attributes: str) -> Iterator[str]:
+def _message(pieces: Iterable[str], **attributes: str) -> Iterator[str]:
     """One message."""
     yield from _opened("message", **attributes)
     yield from pieces

@@ -81,10 +81,10 @@ def _check_format(given: Any) -> None:
     if given is not None and (given is kind or kind not in _FORMATS):
         raise invalid(f"response_format must have a type it knows, found {quoted(given)}")
     if kind == "json_schema":
-        told = given.get(kind)
-        if not isinstance(told, Mapping) or not isinstance(told.get("name"), str):
-            raise invalid(f"response_format.json_schema must have a name, found {quoted(told)}")
-        if not {"schema", "json_schema"} & told.keys():
+        schema = given.get(kind)
+        if not isinstance(schema, Mapping) or not isinstance(schema.get("name"), str):
+            raise invalid(f"response_format.json_schema must have a name, found {quoted(schema)}")
+        if not {"schema", "json_schema"} & schema.keys():
             raise invalid("response_format.json_schema must have a schema")
 
 

@@ -225,11 +225,11 @@ def _said(turn: Turn, markup: Markup) -> str:
 
 
 def _demands(turn: Turn, markup: Markup) -> str:
-    told = f"\n\n{markup.describe(turn.functions)}" if turn.functions else ""
+    tools = f"\n\n{markup.describe(turn.functions)}" if turn.functions else ""
     if not turn.response_format:
-        return told
+        return tools
     return (
-        f"{told}\n\n## Response Format:\n\nYou MUST strictly adhere to the following schema to "
+        f"{tools}\n\n## Response Format:\n\nYou MUST strictly adhere to the following schema to "
         f"reply:\n{markup.json(turn.response_format)}"
     )
 
