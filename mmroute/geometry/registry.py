@@ -52,15 +52,15 @@ _GRIDS: Final[Mapping[str, str]] = {
     "windows": "windows:Windows",
 }
 _LAYOUTS: Final[Mapping[str, str]] = {
-    "fill": "fill:Fill",
+    "fill": "framed:Fill",
     "framed": "framed:Framed",
-    "numbered_fill": "fill:NumberedFill",
-    "paired_rows": "paired_rows:PairedRows",
+    "numbered_fill": "framed:NumberedFill",
+    "paired_rows": "rows:PairedRows",
     "rows": "rows:Rows",
     "sized_text": "tile_text:SizedText",
     "stretched": "framed:Stretched",
     "tile_text": "tile_text:TileText",
-    "tiles": "tiles:Tiles",
+    "tiles": "tile_text:Tiles",
     "timed": "timed:Timed",
     "two_views": "rows:TwoViews",
 }

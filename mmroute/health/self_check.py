@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -19,7 +20,6 @@ from mmroute.model.resolved import ResolvedModel
 from mmroute.model_directory import EMBEDDED_MODEL, ModelFiles, find_model
 from mmroute.requests.request import Request
 from mmroute.token_ids import TokenIds
-from mmroute.tokenizers.fingerprint import sha256_of
 
 _REPEATS: Final = 2
 # It has every letter and digit, because a vocabulary with gaps loses some of them.
@@ -161,7 +161,9 @@ def _fingerprints(model: ResolvedModel) -> tuple[Check, dict[str, str]]:
         names = [name for name in files.names() if name.startswith(_MISTRAL_FILES) == mistral]
         if "tekken.json" in names:  # the older vocabularies beside it are not read either
             names = [name for name in names if not name.startswith("tokenizer.model.v")]
-        fingerprints = {name: sha256_of(files.path(name)) for name in sorted(names)}
+        fingerprints = {
+            name: sha256(files.path(name).read_bytes()).hexdigest() for name in sorted(names)
+        }
     except (OSError, ModelError) as error:
         return Check("files", ok=False, detail=f"cannot be read again: {error}"), {}
     # A directory without files has no fingerprint, so it must not pass.

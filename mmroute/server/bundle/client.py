@@ -19,7 +19,7 @@ from mmroute.server.bundle.bundle_pb2 import ZipChunk
 from mmroute.server.bundle.faults import BundleError, Fault
 from mmroute.server.bundle.files import Limits
 from mmroute.server.bundle.unpack import unpack
-from mmroute.tokenizers.fingerprint import fingerprint
+from mmroute.text.fingerprint import fingerprint
 
 SERVICES: Final = (
     "vllm.grpc.engine.VllmEngine",

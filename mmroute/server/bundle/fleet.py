@@ -9,7 +9,7 @@ from typing import Final
 
 from mmroute.errors import MmrouteError, ModelError, Reason
 from mmroute.server.bundle.client import Bundle, fetch_bundle, grpc_address
-from mmroute.tokenizers.fingerprint import sha256_of
+from mmroute.text.fingerprint import sha256_of
 
 _MAX_CALLS: Final = 8  # at a time, so that dead workers are not waited for one by one
 _SHOWN_DIGITS: Final = 12

@@ -8,8 +8,7 @@ import pytest
 from mmroute.errors import InexactError, Reason
 from mmroute.geometry import Count, ModelContext
 from mmroute.geometry.layout import Around
-from mmroute.geometry.layouts.tile_text import SizedText, TileText
-from mmroute.geometry.layouts.tiles import Tiles
+from mmroute.geometry.layouts.tile_text import SizedText, Tiles, TileText
 from mmroute.token_ids import TokenIds
 
 
