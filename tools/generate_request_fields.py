@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from mmroute.engines.vllm.bodies.schemas import BODIES
+from mmroute.server.engines.vllm.routes import ROUTES
 
 _TABLE: Final = Path(__file__).parents[1] / "mmroute/engines/vllm/bodies/request_fields.toml"
 _HEAD: Final = """\
@@ -39,7 +39,7 @@ def main() -> None:
     lines = [_HEAD.format(first=releases[0].name, last=releases[-1].name)]
     known = [(_release(path.name), _classes(path)) for path in releases]
     for route, names in _CLASSES.items():
-        assert route in BODIES
+        assert route in ROUTES
         every = [(release, _fields(found, names)) for release, found in known]
         rows = list(_rows([one for one in every if one[1]]))  # of those that have the route
         if rows:

@@ -1,10 +1,9 @@
 """The hashes of SGLang, which cover pages of token IDs with pad values.
 
 Source: SGLang ``srt/mem_cache/utils.py`` (`compute_node_event_hash_values`, `hash_str_to_int64`),
-``radix_cache.py``, ``srt/managers/schedule_batch.py`` and ``tokenizer_manager.py``. The hashes hold
-for requests without a LoRA adapter and without ``extra_key``. Source: SGLang
-``srt/managers/tokenizer_manager.py`` (`_tokenize_one_request`),
-``srt/entrypoints/openai/serving_chat.py`` (`_convert_to_internal_request`).
+``radix_cache.py``, ``srt/managers/schedule_batch.py``, ``srt/managers/tokenizer_manager.py``
+(`_tokenize_one_request`), ``srt/entrypoints/openai/serving_chat.py``
+(`_convert_to_internal_request`). They hold for requests without an adapter and ``extra_key``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Parses OpenAI chat messages as SGLang does before it renders a template.
 
 Source: SGLang ``srt/entrypoints/openai/serving_chat.py`` (`_apply_jinja_template`),
-``srt/parser/jinja_template_utils.py`` (`process_content_for_template_format`). Source: SGLang
+``srt/parser/jinja_template_utils.py`` (`process_content_for_template_format`); SGLang
 ``srt/entrypoints/openai/protocol.py`` (`Tool`, `Function`) and ``srt/function_call/utils.py``
 (`normalize_json_schema_types`).
 """

@@ -1,7 +1,7 @@
 """The bodies for vLLM's routes.
 
 Source: vLLM ``entrypoints/scale_out/token_in_token_out/protocol.py`` and ``serving.py``,
-``renderers/online_renderer.py`` (`_reused_prompt_token_ids`). Source: vLLM
+``renderers/online_renderer.py`` (`_reused_prompt_token_ids`); vLLM
 ``entrypoints/scale_out/token_in_token_out/mm_serde.py``, ``v1/serial_utils.py`` (`MsgpackEncoder`),
 ``multimodal/inputs.py`` (`BaseMultiModalField` and its kinds).
 """

@@ -18,14 +18,14 @@ from small_models import write_model
 from starlette.testclient import TestClient
 
 from mmroute import Request
-from mmroute.engines.vllm.bodies.messages import AnthropicMessagesRequest
-from mmroute.engines.vllm.bodies.messages_rules import messages_rules
 from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.normalizer import Normalizer
 from mmroute.server import InexactPolicy, ModelSource, ServerSettings
 from mmroute.server.api import Cost, read
 from mmroute.server.api_errors import ApiError
 from mmroute.server.bodies import LONG_STRUCTURE, Body, check_body, check_text
+from mmroute.server.engines.vllm.bodies.messages import AnthropicMessagesRequest
+from mmroute.server.engines.vllm.bodies.messages_rules import messages_rules
 from mmroute.server.engines.vllm.routes import API
 
 COUNT_TOKENS: Final = "/v1/messages/count_tokens"

@@ -13,9 +13,10 @@ from chat_requests import CHAT, COMPLETION, HI, MESSAGES, RESPONSES
 from server_helpers import error_of, serving
 from starlette.testclient import TestClient
 
-from mmroute.engines.vllm.bodies.schemas import BODIES, release_of, schema_of
+from mmroute.engines.vllm.bodies.schemas import release_of, schema_of
 from mmroute.engines.vllm.versions import ERAS
 from mmroute.server import ModelSource
+from mmroute.server.engines.vllm.routes import OWN_ROUTES, ROUTES
 
 TABLE: Final = resources.files("mmroute.engines.vllm.bodies") / "request_fields.toml"
 ASKED: Final[dict[str, dict[str, Any]]] = {
@@ -78,7 +79,7 @@ def test_a_body_without_a_model_that_is_served_is_read_as_for_the_first_one(
 
 def test_each_field_of_the_table_is_one_of_the_newest_release_or_gone() -> None:
     for path, fields in tomllib.loads(TABLE.read_text()).items():
-        kinds = get_args(BODIES[path]) or (BODIES[path],)
+        kinds = get_args(ROUTES[path].request) or (ROUTES[path].request,)
         known = {name for kind in kinds for name in kind.model_fields}
         assert {name for name, bounds in fields.items() if len(bounds) == 1} <= known
         assert known.isdisjoint(name for name, bounds in fields.items() if len(bounds) == 2)
@@ -86,8 +87,9 @@ def test_each_field_of_the_table_is_one_of_the_newest_release_or_gone() -> None:
 
 def test_every_era_has_a_schema_of_every_route() -> None:
     for profile in ERAS:
-        for path in BODIES:
-            assert schema_of(path, release_of(profile.release.backend)) is not None
+        for path, route in ROUTES.items():
+            release = release_of(profile.release.backend)
+            assert schema_of(OWN_ROUTES.get(path, path), release, kind=route.request) is not None
 
 
 def test_no_request_waits_until_its_schema_is_made(small_model: Callable[[str], Path]) -> None:

@@ -1,4 +1,4 @@
-"""From a client's body to a request, for each route of vLLM's API that renders a prompt."""
+"""From a client's chat or completion to a request."""
 
 from mmroute.engines.vllm.bodies.errors import BodyError
 from mmroute.engines.vllm.bodies.parsing import from_openai, read

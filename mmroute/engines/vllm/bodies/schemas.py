@@ -1,7 +1,7 @@
-"""The schema of the bodies of each of vLLM's routes.
+"""The schema of the bodies of vLLM's routes, in each release and behind each frontend.
 
 Source: vLLM ``rust/src/server/src/routes/openai/chat_completions/types.rs`` and ``validate.rs``,
-the same of ``completions``. Source: the request schemas in the wheels of 0.13.0 to 0.33.0.
+the same of ``completions``; the request schemas in the wheels of 0.13.0 to 0.33.0.
 """
 
 from __future__ import annotations
@@ -18,12 +18,6 @@ from mmroute.engine import find_engine
 from mmroute.engines.vllm.bodies.chat_completion import ChatCompletionRequest
 from mmroute.engines.vllm.bodies.completion import CompletionRequest
 from mmroute.engines.vllm.bodies.fields import MAX_INT64
-from mmroute.engines.vllm.bodies.messages import (
-    AnthropicCountTokensRequest,
-    AnthropicMessagesRequest,
-)
-from mmroute.engines.vllm.bodies.responses import ResponsesRequest
-from mmroute.engines.vllm.bodies.tokenization import DetokenizeRequest, TokenizeRequest
 from mmroute.engines.vllm.bodies.validation import Schema
 from mmroute.engines.vllm.profile import VLLM
 from mmroute.errors import ModelError, Reason
@@ -107,16 +101,11 @@ def _release(version: str) -> Release:
     return int(major), int(minor)
 
 
-BODIES: Final[Mapping[str, Any]] = {
-    "/tokenize": TokenizeRequest,
-    "/detokenize": DetokenizeRequest,
+_BODIES: Final[Mapping[str, Any]] = {
     "/v1/chat/completions/render": ChatCompletionRequest,
     "/v1/completions/render": CompletionRequest,
-    "/v1/messages/render": AnthropicMessagesRequest,
-    "/v1/messages/count_tokens": AnthropicCountTokensRequest,
-    "/v1/responses/render": ResponsesRequest,
 }
-"""Path of vLLM's route -> the class of its bodies, or several."""
+"""Path of vLLM's route -> the class of its bodies; a server has those of more routes."""
 
 _CHECKS_SALTS: Final = (0, 33)
 
@@ -124,7 +113,7 @@ _CHECKS_SALTS: Final = (0, 33)
 @cache
 def schema_of(path: str, release: Release, strict: bool = False, kind: Any = None) -> Schema[Any]:
     """The schema for the bodies of a route; `strict` is of the Rust frontend."""
-    kind = kind or BODIES[path]
+    kind = kind or _BODIES[path]
     unknown, refused, changed = differences(path, release)
     lenient = frozenset[str]()
     if strict:

@@ -1,8 +1,7 @@
 """The prompt of DeepSeek-V4 and V4.1: a conversation as turns, and the text of the turns.
 
 Source: vLLM ``tokenizers/deepseek_v4_encoding.py``, ``tokenizers/deepseek_v41_encoding.py``,
-``rust/src/chat/src/renderer/deepseek.rs``. Source: vLLM ``tokenizers/deepseek_v4_encoding.py``,
-``tokenizers/deepseek_v4.py``, ``tokenizers/deepseek_v41_encoding.py``.
+``tokenizers/deepseek_v4.py``, ``rust/src/chat/src/renderer/deepseek.rs``.
 """
 
 from __future__ import annotations

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from mmroute.answering.routing import Routing
 from mmroute.engines.vllm.bodies.chat_completion import ChatCompletionRequest
-from mmroute.engines.vllm.bodies.chats import request_for
 from mmroute.engines.vllm.bodies.errors import require, unsupported_field
 from mmroute.engines.vllm.defaults import own_template_kwargs
 from mmroute.engines.vllm.tools import normalize_tools
@@ -19,7 +18,7 @@ from mmroute.errors import Reason
 from mmroute.server.api import Reply
 from mmroute.server.api_errors import ApiError, bad_request
 from mmroute.server.engines.vllm.answers import GenerateRequest
-from mmroute.server.engines.vllm.chats import exact_chat
+from mmroute.server.engines.vllm.chats import exact_chat, request_for
 from mmroute.server.engines.vllm.harmony_output import tagged
 from mmroute.server.engines.vllm.model import Call
 from mmroute.server.engines.vllm.rendering import rendered, request_id_of, route_ids

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from pydantic import BaseModel
+
 from mmroute.answering.routing import Routing
-from mmroute.engines.vllm.bodies.chats import request_for
-from mmroute.engines.vllm.bodies.rules import ChatFields
-from mmroute.requests.request import Request
+from mmroute.engines.vllm.bodies.chats import ChatFields
+from mmroute.requests.request import NO_KWARGS, Request
+from mmroute.server.engines.vllm.bodies.rules import ChatRules
 from mmroute.server.engines.vllm.model import Call
 from mmroute.server.engines.vllm.rendering import exact
 
@@ -21,3 +25,32 @@ def exact_chat(chat: ChatFields, call: Call, *, limited: bool) -> Routing:
     normalizer = call.model.normalizer if limited else call.model.unlimited
     routing = normalizer.answer(request)
     return exact(routing, call.options)
+
+
+def request_for(chat: ChatFields, loras: Mapping[str, str], rules: ChatRules) -> Request:
+    """The request of a chat to a model of which the rules are known."""
+    request = chat.to_request(loras)
+    if rules.rust:  # which has rules of its own for these
+        processor, media_io = chat.mm_processor_kwargs, chat.media_io_kwargs
+        generates: bool | None = chat.add_generation_prompt
+        if generates is None or "add_generation_prompt" not in chat.model_fields_set:
+            generates = not chat.continue_final_message
+        plain = {
+            name: value.model_dump(by_alias=True, exclude_unset=True)
+            if isinstance(value, BaseModel)
+            else value
+            for name, value in request.api_fields.items()
+        }
+        return request._replace(
+            api_fields=plain,
+            add_generation_prompt=generates,
+            messages=chat.messages,
+            tools=chat.tools,
+            mm_processor_kwargs=NO_KWARGS if processor is None else processor,
+            media_io_kwargs=NO_KWARGS if media_io is None else media_io,
+        )
+    if chat.tools == [] and rules.templated and not rules.excludes_tools:
+        # There are no tools, and yet the template for requests with tools is taken.
+        kwargs = {"tools": [], **request.chat_template_kwargs}
+        return request._replace(chat_template_kwargs=kwargs)
+    return request

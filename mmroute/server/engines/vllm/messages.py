@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from mmroute.engines.vllm.bodies.chat_completion import ChatCompletionRequest
-from mmroute.engines.vllm.bodies.messages import (
+from mmroute.server.api import Cost, Reply
+from mmroute.server.engines.vllm.answers import AnthropicCountTokensResponse
+from mmroute.server.engines.vllm.bodies.messages import (
     AnthropicCountTokensRequest,
     AnthropicMessagesRequest,
 )
-from mmroute.engines.vllm.bodies.messages_protocol import AnthropicMessage
-from mmroute.server.api import Cost, Reply
-from mmroute.server.engines.vllm.answers import AnthropicCountTokensResponse
+from mmroute.server.engines.vllm.bodies.messages_protocol import AnthropicMessage
 from mmroute.server.engines.vllm.chat_completion import answer_chat, chat_routing, check_chat
 from mmroute.server.engines.vllm.cost import cost_beside_files, typed_parts
 from mmroute.server.engines.vllm.errors import not_served

@@ -8,8 +8,6 @@ from functools import cache
 from typing import Any, Final, Self, TypeAlias
 
 from mmroute.engine import PYTHON
-from mmroute.engines.vllm.bodies.messages_rules import MessagesRules, messages_rules
-from mmroute.engines.vllm.bodies.rules import ChatRules
 from mmroute.engines.vllm.settings import as_vllm
 from mmroute.hashing.hashes import HashSettings
 from mmroute.model.resolved import ResolvedModel
@@ -17,6 +15,8 @@ from mmroute.model_directory import find_model
 from mmroute.normalizer import Normalizer
 from mmroute.requests.request import Request
 from mmroute.server import api
+from mmroute.server.engines.vllm.bodies.messages_rules import MessagesRules, messages_rules
+from mmroute.server.engines.vllm.bodies.rules import ChatRules
 from mmroute.server.engines.vllm.sampling import SamplingDefaults, sampling_defaults
 
 _NO_LIMIT: Final = (1 << 31) - 1

@@ -10,14 +10,18 @@ from typing import TYPE_CHECKING, cast
 
 from mmroute.engines.vllm.bodies.chat_completion import ChatCompletionRequest
 from mmroute.engines.vllm.bodies.errors import require, unsupported_field
-from mmroute.engines.vllm.bodies.responses import ResponsesRequest
-from mmroute.engines.vllm.bodies.responses_chat import has_long_call_ids, messages_of, tools_of
 from mmroute.engines.vllm.chats import RefusedChat
 from mmroute.engines.vllm.tools import MISTRAL_ID_LENGTH
 from mmroute.errors import Reason
 from mmroute.server.api import Cost, Reply
 from mmroute.server.api_errors import of_reason
 from mmroute.server.engines.vllm.answers import InputTokens
+from mmroute.server.engines.vllm.bodies.responses import ResponsesRequest
+from mmroute.server.engines.vllm.bodies.responses_chat import (
+    has_long_call_ids,
+    messages_of,
+    tools_of,
+)
 from mmroute.server.engines.vllm.chat_completion import (
     chat_answer,
     describe_to_parser,
@@ -92,7 +96,7 @@ def _answer_conversation(
     if isinstance(chat, RefusedChat):
         raise of_reason(Reason.CHAT_RENDERER_UNSUPPORTED, chat.why)
     # Harmony is an extra, and slow to import.
-    from mmroute.engines.vllm.bodies.responses_harmony import conversation_ids
+    from mmroute.server.engines.vllm.bodies.responses_harmony import conversation_ids
 
     chat = cast("HarmonyChat", chat)
     ids = conversation_ids(request, chat, tool_server=model.tool_server)

@@ -9,13 +9,7 @@ from typing import Any, Final
 from mmroute.engine import EngineSettings
 from mmroute.engines.vllm.bodies.chat_completion import ChatCompletionRequest
 from mmroute.engines.vllm.bodies.completion import CompletionRequest
-from mmroute.engines.vllm.bodies.messages import (
-    AnthropicCountTokensRequest,
-    AnthropicMessagesRequest,
-)
-from mmroute.engines.vllm.bodies.responses import ResponsesRequest
 from mmroute.engines.vllm.bodies.schemas import release_of, schema_of
-from mmroute.engines.vllm.bodies.tokenization import DetokenizeRequest, TokenizeRequest
 from mmroute.engines.vllm.bodies.validation import Schema
 from mmroute.normalizer import Normalizer
 from mmroute.server.api import Cost, Route
@@ -26,6 +20,12 @@ from mmroute.server.engines.vllm.answers import (
     InputTokens,
     TokenizeResponse,
 )
+from mmroute.server.engines.vllm.bodies.messages import (
+    AnthropicCountTokensRequest,
+    AnthropicMessagesRequest,
+)
+from mmroute.server.engines.vllm.bodies.responses import ResponsesRequest
+from mmroute.server.engines.vllm.bodies.tokenization import DetokenizeRequest, TokenizeRequest
 from mmroute.server.engines.vllm.chat_completion import answer_chat
 from mmroute.server.engines.vllm.completion import answer_completion
 from mmroute.server.engines.vllm.cost import cost_of_chat, cost_of_prompts

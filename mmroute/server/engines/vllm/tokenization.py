@@ -10,17 +10,17 @@ from typing import Any, Final, cast
 
 from mmroute.answering.routing import Routing
 from mmroute.engines.vllm.bodies.errors import unsupported_field
-from mmroute.engines.vllm.bodies.tokenization import (
-    CountedMessage,
-    DetokenizeRequest,
-    TokenizeCompletionRequest,
-    TokenizeRequest,
-)
 from mmroute.engines.vllm.message_schema import LateParts, check_message, schema_skips_parts
 from mmroute.errors import InexactError
 from mmroute.server.api import Cost, Reply
 from mmroute.server.api_errors import bad_request, require
 from mmroute.server.engines.vllm.answers import DetokenizeResponse, TokenizeResponse
+from mmroute.server.engines.vllm.bodies.tokenization import (
+    CountedMessage,
+    DetokenizeRequest,
+    TokenizeCompletionRequest,
+    TokenizeRequest,
+)
 from mmroute.server.engines.vllm.chats import exact_chat
 from mmroute.server.engines.vllm.cost import cost_of_chat
 from mmroute.server.engines.vllm.model import Call

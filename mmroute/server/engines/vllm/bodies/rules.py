@@ -7,40 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Self
 
+from mmroute.engines.vllm.bodies.chats import ChatFields
 from mmroute.engines.vllm.bodies.errors import refused, unsupported_field
 from mmroute.engines.vllm.bodies.fields import (
     ChatCompletionNamedToolChoiceParam,
 )
 from mmroute.engines.vllm.message_types import ChatCompletionToolsParam
 from mmroute.engines.vllm.settings import VllmSettings
-from mmroute.requests.request import Request
 
 # Parsers whose grammar has each property of a tool's schema.
 _WITH_FLAT_GRAMMAR: Final = ("glm45", "glm47", "ling3")
-
-
-class ChatFields(Protocol):
-    """The fields that all requests with a chat have."""
-
-    model: str | None
-    messages: list[Any]
-    tools: list[ChatCompletionToolsParam] | None
-    add_generation_prompt: bool
-    continue_final_message: bool
-    add_special_tokens: bool
-    chat_template: str | None
-    chat_template_kwargs: dict[str, Any] | None
-    media_io_kwargs: dict[str, dict[str, Any]] | None
-    mm_processor_kwargs: dict[str, Any] | None
-
-    @property
-    def model_fields_set(self) -> set[str]:
-        """The names of the fields that the client sent."""
-
-    def to_request(self, loras: Mapping[str, str]) -> Request:
-        """The request for a normalizer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ import jinja2.ext
 import jinja2.sandbox
 
 from mmroute.chat.renderer import Chat
-from mmroute.engines.vllm.bodies.messages_protocol import AnthropicEffort
 from mmroute.engines.vllm.hf_chat import HfChat
 from mmroute.requests.request import Request
+from mmroute.server.engines.vllm.bodies.messages_protocol import AnthropicEffort
 
 DISABLED_EFFORT_OPTION: Final = "--anthropic-disabled-thinking-effort"
 

@@ -9,18 +9,18 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from mmroute.engines.vllm.bodies.chats import image_part
 from mmroute.engines.vllm.bodies.errors import require, unsupported_field
-from mmroute.engines.vllm.bodies.messages_protocol import (
+from mmroute.engines.vllm.messages import BILLING_HEADER
+from mmroute.errors import quoted
+from mmroute.server.engines.vllm.bodies.chat_parts import image_part
+from mmroute.server.engines.vllm.bodies.messages_protocol import (
     AnthropicContentBlock,
     AnthropicMessage,
     AnthropicTool,
     AnthropicToolChangeDefinition,
     AnthropicToolChangeReference,
 )
-from mmroute.engines.vllm.bodies.messages_rules import MessagesRules
-from mmroute.engines.vllm.messages import BILLING_HEADER
-from mmroute.errors import quoted
+from mmroute.server.engines.vllm.bodies.messages_rules import MessagesRules
 
 
 def system_text(content: str | list[AnthropicContentBlock]) -> str:

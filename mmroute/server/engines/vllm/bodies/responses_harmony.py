@@ -17,10 +17,10 @@ from mmroute.engines.vllm.bodies.errors import (
     require,
     unsupported_field,
 )
-from mmroute.engines.vllm.bodies.responses import Reasoning
-from mmroute.engines.vllm.bodies.responses_items import Item, Tool
 from mmroute.engines.vllm.harmony_chat import HarmonyChat
 from mmroute.errors import quoted
+from mmroute.server.engines.vllm.bodies.responses import Reasoning
+from mmroute.server.engines.vllm.bodies.responses_items import Item, Tool
 from mmroute.token_ids import TokenIds
 
 _DESCRIBED: Final = frozenset({"code_interpreter", "container", "web_search_preview"})

@@ -27,7 +27,7 @@ from mmroute.engines.vllm.bodies.fields import (
     TopLogprobs,
 )
 from mmroute.engines.vllm.bodies.request_checks import before_fields, check_responses
-from mmroute.engines.vllm.bodies.responses_items import Item, Tool
+from mmroute.server.engines.vllm.bodies.responses_items import Item, Tool
 
 
 class Reasoning(BaseModel):

@@ -12,7 +12,6 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 from pydantic import AfterValidator, BaseModel, Field
 
 from mmroute.engines.vllm.bodies.chat_completion import ChatCompletionRequest
-from mmroute.engines.vllm.bodies.chats import function_tool
 from mmroute.engines.vllm.bodies.errors import unsupported_field
 from mmroute.engines.vllm.bodies.fields import (
     ChatCompletionNamedFunction,
@@ -21,8 +20,10 @@ from mmroute.engines.vllm.bodies.fields import (
     MmPayload,
     StreamOptions,
 )
-from mmroute.engines.vllm.bodies.messages_chat import messages_of, system_text, tools_after
-from mmroute.engines.vllm.bodies.messages_protocol import (
+from mmroute.engines.vllm.bodies.request_checks import before_fields, use_mm_kwargs_alias
+from mmroute.server.engines.vllm.bodies.chat_parts import function_tool
+from mmroute.server.engines.vllm.bodies.messages_chat import messages_of, system_text, tools_after
+from mmroute.server.engines.vllm.bodies.messages_protocol import (
     AnthropicMessage,
     AnthropicOutputConfig,
     AnthropicThinking,
@@ -31,8 +32,7 @@ from mmroute.engines.vllm.bodies.messages_protocol import (
     Content,
     check_no_tool_changes,
 )
-from mmroute.engines.vllm.bodies.messages_rules import DISABLED_EFFORT_OPTION, MessagesRules
-from mmroute.engines.vllm.bodies.request_checks import before_fields, use_mm_kwargs_alias
+from mmroute.server.engines.vllm.bodies.messages_rules import DISABLED_EFFORT_OPTION, MessagesRules
 
 _CHOICES: Final[Mapping[str, Literal["auto", "required", "none"]]] = {
     "auto": "auto", "any": "required", "none": "none",

@@ -9,11 +9,11 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from mmroute.engines.vllm.bodies.chats import function_tool, image_part
 from mmroute.engines.vllm.bodies.errors import refused, require, unsupported_field
 from mmroute.engines.vllm.message_types import ChatCompletionToolsParam
 from mmroute.engines.vllm.messages import BILLING_HEADER
 from mmroute.engines.vllm.tools import MISTRAL_ID_LENGTH, OrderedFunction
+from mmroute.server.engines.vllm.bodies.chat_parts import function_tool, image_part
 
 # Keys of content parts that vLLM reads; all others reach the template.
 _OF_TEXT: Final = frozenset({"type", "text", "prompt_cache_breakpoint"})
