@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Protocol
 
@@ -165,7 +165,9 @@ class HashSettings:
 
 
 class Hashes(Protocol):
-    """The functions by which one version of an engine hashes prompts. Immutable."""
+    """The functions by which one version of an engine hashes prompts: a frozen dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
 
     @property
     def of_kind(self) -> type[BlockHashes | PageHashes] | None:
@@ -174,9 +176,6 @@ class Hashes(Protocol):
     @property
     def settings(self) -> HashSettings:
         """The values on which the hashes depend besides the request."""
-
-    def with_settings(self, settings: HashSettings) -> Hashes:
-        """The same hashes with other values of `settings`."""
 
     def of(
         self,
@@ -210,9 +209,6 @@ class RefusedHashes:
     why: str  # the message of the refusal
     of_kind: ClassVar = None
     item_hash = staticmethod(image_hash)
-
-    def with_settings(self, settings: HashSettings) -> Hashes:
-        return replace(self, settings=settings)
 
     def of(self, prompt: HashedPrompt, *_args: object, **_how: object) -> NoReturn:
         """Raise `unsupported_engine_setting`, or the reason why the prompt is inexact."""

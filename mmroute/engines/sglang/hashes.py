@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
@@ -129,9 +129,6 @@ class SglangHashes:
     settings: HashSettings = _DEFAULTS  # the values on which the hashes depend beside the request
 
     of_kind: ClassVar = PageHashes
-
-    def with_settings(self, settings: HashSettings) -> SglangHashes:
-        return replace(self, settings=settings)
 
     def extra_keys(self, *_prompt: object) -> NoReturn:
         """See `Hashes`."""

@@ -21,6 +21,7 @@ from mmroute.engines.sglang.message_schema import check_unicode
 from mmroute.engines.sglang.settings import SglangSettings
 from mmroute.errors import ModelError, Reason, invalid, quoted
 from mmroute.hashing.hashes import HashSettings
+from mmroute.model.tokenizer import load_tokenizer
 from mmroute.requests.items import Modality, check_text
 from mmroute.requests.request import Request
 
@@ -28,8 +29,7 @@ if TYPE_CHECKING:
     from mmroute.chat import Chat
     from mmroute.families.spec import FamilySpec
     from mmroute.hashing.hashes import Hashes
-    from mmroute.model_directory import JsonValue, ModelFiles
-    from mmroute.reuse.fast_paths import FastPaths
+    from mmroute.model_directory import ModelFiles
     from mmroute.tokenizers import Tokenizer
 
 _DEFAULTS: Final = SglangSettings()
@@ -50,6 +50,7 @@ class SglangEngine:
     limits: Limits
     naming: Naming
     settings: SglangSettings = _DEFAULTS
+    load_tokenizer = staticmethod(load_tokenizer)
 
     def under(self, settings: EngineSettings) -> SglangEngine:
         return replace(self, settings=own_settings(self, settings, SglangSettings))
@@ -89,17 +90,6 @@ class SglangEngine:
                 names_ignored_in=family.names_ignored_in,
             )
         )
-
-    def load_tokenizer(
-        self,
-        files: ModelFiles,
-        family: FamilySpec,
-        fast_paths: FastPaths,
-        note: Callable[[str, JsonValue, str], None],
-    ) -> Tokenizer:
-        from mmroute.model.tokenizer import load_tokenizer  # tokenizers
-
-        return load_tokenizer(files, family, fast_paths, note)
 
     def load_chat(self, source: ChatSource[SglangSettings]) -> Chat:
         from mmroute.engines.sglang.chat import load_chat  # jinja2

@@ -23,6 +23,7 @@ from mmroute.engines.vllm.defaults import processor_kwargs, with_defaults
 from mmroute.engines.vllm.hashes import VllmHashes
 from mmroute.engines.vllm.overrides import of_items
 from mmroute.engines.vllm.settings import VllmSettings
+from mmroute.model.tokenizer import load_tokenizer
 from mmroute.requests.items import Modality
 from mmroute.requests.request import Request, check_cache_salt
 
@@ -30,8 +31,7 @@ if TYPE_CHECKING:
     from mmroute.chat import Chat
     from mmroute.families.spec import FamilySpec
     from mmroute.hashing.hashes import Hashes
-    from mmroute.model_directory import JsonValue, ModelFiles
-    from mmroute.reuse.fast_paths import FastPaths
+    from mmroute.model_directory import ModelFiles
     from mmroute.tokenizers import Tokenizer
 
 _DEFAULTS = VllmSettings()
@@ -47,6 +47,7 @@ class VllmEngine:
     naming: Naming  # how it tells items apart
     hashes: VllmHashes  # how it hashes prompts
     settings: VllmSettings = _DEFAULTS  # the options with which it was started
+    load_tokenizer = staticmethod(load_tokenizer)
 
     def under(self, settings: EngineSettings) -> Engine:
         own = own_settings(self, settings, type(self.settings))
@@ -121,17 +122,6 @@ class VllmEngine:
         return configured_hashing(
             self.hashes, self.settings, family, files, model_string, guessed=guessed
         )
-
-    def load_tokenizer(
-        self,
-        files: ModelFiles,
-        family: FamilySpec,
-        fast_paths: FastPaths,
-        note: Callable[[str, JsonValue, str], None],
-    ) -> Tokenizer:
-        from mmroute.model.tokenizer import load_tokenizer  # tokenizers
-
-        return load_tokenizer(files, family, fast_paths, note)
 
     def load_chat(self, source: ChatSource[VllmSettings]) -> Chat:
         from mmroute.engines.vllm.chats import load_chat  # jinja2

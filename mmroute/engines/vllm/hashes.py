@@ -43,9 +43,6 @@ class VllmHashes:
     of_kind: ClassVar = BlockHashes
     item_hash = staticmethod(image_hash)
 
-    def with_settings(self, settings: HashSettings) -> Hashes:
-        return replace(self, settings=settings)
-
     def under(self, known: HashSettings, engine: VllmSettings, target: Target) -> Hashes:
         """The hashes of the same version with the settings of an engine."""
         if engine.hashes_refused:

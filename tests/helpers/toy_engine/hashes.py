@@ -1,8 +1,8 @@
 """The names of pictures, and the hashes of pages: xxh3 over tokens, and the pictures in them."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, ClassVar, NoReturn, Self
+from typing import Any, ClassVar, NoReturn
 
 from xxhash import xxh3_64_digest
 
@@ -24,9 +24,6 @@ class ToyHashes:
     settings: HashSettings
     of_kind: ClassVar = PageHashes
     item_hash = staticmethod(image_hash)
-
-    def with_settings(self, settings: HashSettings) -> Self:
-        return replace(self, settings=settings)
 
     def extra_keys(self, *_prompt: object) -> NoReturn:
         raise InexactError(Reason.UNSUPPORTED_ENGINE_SETTING, "the toy's pages have no extra keys")

@@ -147,7 +147,7 @@ SIZE = 16
 def other_seed(model: ResolvedModel, **settings: Any) -> ResolvedModel:
     """The model as a router has it that was told another seed."""
     known = dataclasses.replace(model.hashing.settings, seed="7", **settings)
-    return dataclasses.replace(model, hashing=model.hashing.with_settings(known))
+    return dataclasses.replace(model, hashing=dataclasses.replace(model.hashing, settings=known))
 
 
 def in_groups(

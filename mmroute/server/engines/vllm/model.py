@@ -99,7 +99,7 @@ class LoadedModel:
 
     def with_hash_settings(self, settings: HashSettings) -> Self:
         """The same model with other values on which block hashes depend."""
-        hashing = self.model.hashing.with_settings(settings)
+        hashing = replace(self.model.hashing, settings=settings)
         model = replace(self.model, hashing=hashing)
         return replace(
             self,
