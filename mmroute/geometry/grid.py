@@ -17,21 +17,15 @@ _Size_contra = TypeVar("_Size_contra", contravariant=True)
 
 
 class Count(NamedTuple):
-    """The number of feature positions of an item, and their division.
+    """The number of feature positions of an item, and their division."""
 
-    Attributes:
-        rows: the number of rows of tiles; 0 for an item that is not cut. A frame of a video is a
-            row.
-        columns: the number of tiles in a row.
-        tile: the number of feature positions of each tile.
-        whole: the number of feature positions of the whole item, beside its tiles or without any.
-        times: the time of each row of a video in seconds; empty if they are not known.
-    """
-
+    # The number of rows of tiles; 0 for an item that is not cut. A frame of a video is a row.
     rows: int = 0
-    columns: int = 0
-    tile: int = 1
+    columns: int = 0  # the number of tiles in a row
+    tile: int = 1  # the number of feature positions of each tile
+    # The number of feature positions of the whole item, beside its tiles or without any.
     whole: int = 0
+    # The time of each row of a video in seconds; empty if they are not known.
     times: tuple[float, ...] = ()
 
     @property

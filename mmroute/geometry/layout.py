@@ -14,15 +14,10 @@ Words: TypeAlias = tuple[int, ...]
 
 
 class Around(NamedTuple):
-    """Words on both sides of feature positions.
+    """Words on both sides of feature positions."""
 
-    Attributes:
-        before: the token IDs before the features.
-        after: the token IDs after the features.
-    """
-
-    before: Words
-    after: Words
+    before: Words  # the token IDs before the features
+    after: Words  # the token IDs after the features
 
 
 class Layout(Protocol):

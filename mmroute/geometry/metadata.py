@@ -75,25 +75,18 @@ class FieldRule:
 
 
 class MetadataField(NamedTuple):
-    """A field of an item.
+    """A field of an item."""
 
-    Attributes:
-        value: an array, a list of arrays, or plain numbers.
-        kind: the engine's name for how items share it.
-        keep_on_cpu: the engine's flag of this name.
-        declared: whether the engine wants it beside embeddings, which it then needs nothing else
-            for.
-        dtype: the engine's name for the type of its numbers. Those of ``bfloat16`` are a float32
-            array, because numpy has no such type.
-        lengths: the length of the value's first dimension for each item of the request, if it is
-            ``flat``; of another kind 1 for each.
-    """
-
-    value: FieldValue
-    kind: FieldKind
-    keep_on_cpu: bool
+    value: FieldValue  # an array, a list of arrays, or plain numbers
+    kind: FieldKind  # the engine's name for how items share it
+    keep_on_cpu: bool  # the engine's flag of this name
+    # Whether the engine wants it beside embeddings, which it then needs nothing else for.
     declared: bool
+    # The engine's name for the type of its numbers. Those of `bfloat16` are a float32 array,
+    # because numpy has no such type.
     dtype: str
+    # The length of the value's first dimension for each item of the request, if it is `flat`; of
+    # another kind 1 for each.
     lengths: tuple[int, ...]
 
 

@@ -15,16 +15,11 @@ _MOST_TOKENS: Final = 1 << 23
 
 
 class Replacement(NamedTuple):
-    """The token IDs of one item.
+    """The token IDs of one item."""
 
-    Attributes:
-        token_ids: all token IDs, shape (n,). Do not write to the array.
-        embed_runs: the positions that receive features; None if all do.
-        target: the token IDs that it replaces; None for the target of its modality.
-    """
-
-    token_ids: TokenIds
-    embed_runs: EmbedRuns | None = None
+    token_ids: TokenIds  # all token IDs, shape (n,). Do not write to the array.
+    embed_runs: EmbedRuns | None = None  # the positions that receive features; None if all do
+    # The token IDs that it replaces; None for the target of its modality.
     target: tuple[int, ...] | None = None
 
     @property
@@ -36,17 +31,12 @@ class Replacement(NamedTuple):
 
 
 class ModelContext(NamedTuple):
-    """The values that grids and layouts may read beside a request's items.
+    """The values that grids and layouts may read beside a request's items."""
 
-    Attributes:
-        max_model_len: the number of tokens of the longest context.
-        encode: encodes text by the model's tokenizer, without special tokens.
-        processor_cache_off: whether the engine keeps no processed items.
-    """
-
-    max_model_len: int
+    max_model_len: int  # the number of tokens of the longest context
+    # Encodes text by the model's tokenizer, without special tokens.
     encode: Callable[[str], TokenIds]
-    processor_cache_off: bool = False
+    processor_cache_off: bool = False  # whether the engine keeps no processed items
 
 
 class Overrides(NamedTuple):

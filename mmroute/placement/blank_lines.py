@@ -31,15 +31,11 @@ from mmroute.tokenizers import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class MergedBlankLines:
-    """Placement by token ID, after which line breaks are merged.
-
-    Attributes:
-        tokenizer: the model's tokenizer, needed if token IDs show too few placeholders.
-        newlines: the IDs of the tokens for one, two, three and four line breaks.
-    """
+    """Placement by token ID, after which line breaks are merged."""
 
     keeps_prefix: ClassVar = False
-    tokenizer: Tokenizer
+    tokenizer: Tokenizer  # the model's tokenizer, needed if token IDs show too few placeholders
+    # The IDs of the tokens for one, two, three and four line breaks.
     newlines: tuple[int, int, int, int] = field(init=False)
 
     def __post_init__(self) -> None:

@@ -46,31 +46,20 @@ class PlaceholderRange(NamedTuple):
 
 
 class Expansion(NamedTuple):
-    """An expanded prompt.
+    """An expanded prompt."""
 
-    Attributes:
-        token_ids: the expanded prompt, shape (n,), uint32.
-        placeholders: one range per item, in the order of their offsets.
-    """
-
-    token_ids: TokenIds
-    placeholders: tuple[PlaceholderRange, ...]
+    token_ids: TokenIds  # the expanded prompt, shape (n,), uint32
+    placeholders: tuple[PlaceholderRange, ...]  # one range per item, in the order of their offsets
 
 
 class Insertion(NamedTuple):
-    """One item that is to be placed.
-
-    Attributes:
-        modality: the modality of the item.
-        item: the item's index among the items of its modality, from 0.
-        target: the token IDs of the placeholder; empty if the prompt has the replacement already.
-        replacement: the token IDs that take the placeholder's place.
-    """
+    """One item that is to be placed."""
 
     modality: Modality
-    item: int
+    item: int  # the item's index among the items of its modality, from 0
+    # The token IDs of the placeholder; empty if the prompt has the replacement already.
     target: tuple[int, ...]
-    replacement: Replacement
+    replacement: Replacement  # the token IDs that take the placeholder's place
 
     def at(self, offset: int) -> PlaceholderRange:
         """The item's range, if it begins at `offset` of the expanded prompt."""
@@ -84,13 +73,9 @@ Match: TypeAlias = tuple[int, int, int]
 
 
 class Placement(Protocol):
-    """A rule by which items take the placeholders of a prompt. Immutable.
+    """A rule by which items take the placeholders of a prompt. Immutable."""
 
-    Attributes:
-        keeps_prefix: whether the prompt up to its first target stays unchanged.
-    """
-
-    keeps_prefix: ClassVar[bool]
+    keeps_prefix: ClassVar[bool]  # whether the prompt up to its first target stays unchanged
 
     def expand(self, ids: TokenIds, insertions: Sequence[Insertion]) -> Expansion:
         """Put every item in its place."""

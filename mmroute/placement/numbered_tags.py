@@ -26,18 +26,12 @@ _TAG: Final = re.compile(r"<\|image_\d+\|>")
 
 @dataclass(frozen=True, slots=True)
 class NumberedTags:
-    """Placement by numbered tags in the text.
-
-    Attributes:
-        tokenizer: the model's tokenizer.
-        image: the token of an image's features.
-        dropped_start: two IDs; if the expanded prompt begins with them, the engine drops the
-            second.
-    """
+    """Placement by numbered tags in the text."""
 
     keeps_prefix: ClassVar = False
     tokenizer: Tokenizer
-    image: int
+    image: int  # the token of an image's features
+    # Two IDs; if the expanded prompt begins with them, the engine drops the second.
     dropped_start: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:

@@ -34,15 +34,12 @@ _ALIGNMENT: Final = 4
 class AlignedTargets:
     """Placement by targets, with pads so that each image starts at the end of a group of four.
 
-    Attributes:
-        pad: the token of a pad.
-
     Source: vLLM ``models/deepseek_v4/common/mm_preprocess.py``
     (``_apply_token_matches_with_placeholders``).
     """
 
     keeps_prefix: ClassVar = True
-    pad: int
+    pad: int  # the token of a pad
 
     def expand(self, ids: TokenIds, insertions: Sequence[Insertion]) -> Expansion:
         matches = match_targets(ids, insertions)
@@ -67,13 +64,10 @@ class AlignedTargets:
 
 @dataclass(frozen=True, slots=True)
 class AtStart:
-    """Placement in front of the prompt, or behind the target with which it must begin.
-
-    Attributes:
-        ending: the token that is put at the end of a prompt with an item, unless it is there.
-    """
+    """Placement in front of the prompt, or behind the target with which it must begin."""
 
     keeps_prefix: ClassVar = False
+    # The token that is put at the end of a prompt with an item, unless it is there.
     ending: int | None = None
 
     def expand(self, ids: TokenIds, insertions: Sequence[Insertion]) -> Expansion:
@@ -90,14 +84,10 @@ class AtStart:
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """Placement by targets of one or several tokens. Surplus placeholders stay as they are.
-
-    Attributes:
-        tokenizer: the model's tokenizer, needed if token IDs show too few placeholders.
-    """
+    """Placement by targets of one or several tokens. Surplus placeholders stay as they are."""
 
     keeps_prefix: ClassVar = True
-    tokenizer: Tokenizer
+    tokenizer: Tokenizer  # the model's tokenizer, needed if token IDs show too few placeholders
 
     def expand(self, ids: TokenIds, insertions: Sequence[Insertion]) -> Expansion:
         matches = match_targets(ids, insertions)
@@ -112,9 +102,6 @@ class TargetsInText:
     """`Targets` for targets that are text: beside other text they may have other tokens.
 
     Then the engine replaces them in the text, and encodes what stands between them for itself.
-
-    Attributes:
-        tokenizer: the model's tokenizer.
 
     Source: vLLM ``model_executor/models/minicpmv.py`` (`_apply_prompt_updates`).
     """
@@ -135,14 +122,11 @@ class TargetsInText:
 class TargetsAfterFirst(Targets):
     """`Targets` in a prompt that is made to begin with one token: Molmo 2.
 
-    Attributes:
-        first: this token.
-
     Source: vLLM ``model_executor/models/molmo2.py`` (`_postprocess_prompt`).
     """
 
     keeps_prefix: ClassVar = False
-    first: int
+    first: int  # this token
 
     def expand(self, ids: TokenIds, insertions: Sequence[Insertion]) -> Expansion:
         if not len(ids) or ids[0] != self.first:

@@ -28,24 +28,19 @@ class ExactTargets:
     """Placement by targets for SGLang, which refuses a prompt with more or fewer than its images.
 
     Ranges begin with the first feature and end with the last.
-
-    Attributes:
-        in_text: whether the prompt is expanded as text.
-        words: texts that the engine or its processor reads as placeholders of some kind.
-        tokenizer: the model's tokenizer.
-        image: the token of an image's features.
-        video: a token that a prompt with images must not have; None for no such token.
-        before: the token that must stand before each placeholder; None for no check.
-        after: the token that must stand after each placeholder, where `before` is checked.
     """
 
     keeps_prefix: ClassVar = False
-    in_text: ClassVar = False
+    in_text: ClassVar = False  # whether the prompt is expanded as text
+    # Texts that the engine or its processor reads as placeholders of some kind.
     words: ClassVar[tuple[str, ...]] = ()
     tokenizer: Tokenizer
-    image: int
+    image: int  # the token of an image's features
+    # A token that a prompt with images must not have; None for no such token.
     video: int | None = None
+    # The token that must stand before each placeholder; None for no check.
     before: int | None = None
+    # The token that must stand after each placeholder, where `before` is checked.
     after: int | None = None
 
     def expand(self, ids: TokenIds, insertions: Sequence[Insertion]) -> Expansion:
