@@ -31,7 +31,7 @@ from mmroute.requests.items import (
 if TYPE_CHECKING:
     from mmroute.answering.prepared import Geometries
     from mmroute.engine import Limits
-    from mmroute.images.known_files import KnownFiles
+    from mmroute.images.data_url import KnownFiles
     from mmroute.net.fetching import LinkFetcher
     from mmroute.net.links import ImageLinks
     from mmroute.requests.request import Request

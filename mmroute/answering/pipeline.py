@@ -27,7 +27,7 @@ from mmroute.errors import (
 )
 from mmroute.geometry import Overrides
 from mmroute.hashing.hashes import HashCache, Hashes, RefusedHashes
-from mmroute.images.known_files import KnownFiles
+from mmroute.images.data_url import KnownFiles
 from mmroute.placement import Expansion, Insertion
 from mmroute.requests.items import AudioLength, ImageSize, Items, Modality, VideoSize
 from mmroute.requests.request import Request, lora_of

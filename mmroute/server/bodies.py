@@ -17,8 +17,7 @@ import pybase64
 
 from mmroute.chat.cache import ChatCache
 from mmroute.errors import Reason
-from mmroute.images.data_url import DecodedUrl
-from mmroute.images.known_files import KnownFiles
+from mmroute.images.data_url import DecodedUrl, KnownFiles
 from mmroute.requests.items import ImageFile
 from mmroute.server.api_errors import invalid_body, of_reason
 from mmroute.server.errors import too_large

@@ -12,7 +12,7 @@ from mmroute.answering.stages import Stopwatch
 from mmroute.engine import DEFAULT, EngineSettings, find_engine
 from mmroute.errors import ModelError, Reason, install_command
 from mmroute.health.self_check import check_model
-from mmroute.images.known_files import KnownFiles
+from mmroute.images.data_url import KnownFiles
 from mmroute.model.garbage import not_searched
 from mmroute.model.resolved import ResolvedModel
 from mmroute.net.links import ImageLinks

@@ -17,7 +17,7 @@ from typing import Final, Literal
 
 from mmroute.answering.stages import Stopwatch
 from mmroute.engine import DEFAULT, Engine, find_engine
-from mmroute.images.known_files import KnownFiles
+from mmroute.images.data_url import KnownFiles
 from mmroute.net.links import ImageLinks
 from mmroute.reuse.fast_paths import FastPaths
 from mmroute.server.api import ApiOptions, Call, Schema, ServedModel, default_api, read

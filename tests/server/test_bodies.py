@@ -16,8 +16,7 @@ from PIL import Image
 from server_helpers import serving
 
 from mmroute import Normalizer
-from mmroute.images.data_url import DecodedUrl
-from mmroute.images.known_files import KnownFiles
+from mmroute.images.data_url import DecodedUrl, KnownFiles
 from mmroute.server.api_errors import ApiError
 from mmroute.server.bodies import Body, check_body, parse_body
 from mmroute.server.loading import ModelSource

@@ -25,7 +25,7 @@ from mmroute.chat import cache as chat_cache
 from mmroute.chat.probe_chats import proved
 from mmroute.errors import ModelError, Reason
 from mmroute.hashing import hashes as hash_cache
-from mmroute.images import known_files
+from mmroute.images import data_url as known_files
 from mmroute.model_directory import EMBEDDED_MODEL
 from mmroute.reuse.fast_paths import REFERENCE_ONLY, FastPaths
 from mmroute.tokenizers import encoder_choice

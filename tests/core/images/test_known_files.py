@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from mmroute import FastPaths, Normalizer
-from mmroute.images.data_url import DecodedUrl
-from mmroute.images.known_files import KnownFile, KnownFiles
+from mmroute.images.data_url import DecodedUrl, KnownFile, KnownFiles
 
 _CHARACTERS: Final = 12_000
 _ENTRY: Final = 512 + _CHARACTERS + 9_000
