@@ -20,7 +20,7 @@ from mmroute.server.bundle.bundle_pb2 import GetTokenizerRequest, ZipChunk
 from mmroute.server.bundle.client import SERVICES
 from mmroute.server.bundle.faults import BundleError, Fault
 from mmroute.server.bundle.files import Limits, check_flat, check_names, files_of
-from mmroute.tokenizers.fingerprint import fingerprint, sha256_of
+from mmroute.text.fingerprint import fingerprint, sha256_of
 
 _CHUNK: Final = 64 << 10  # bytes, as in the engines' servers
 _MAX_STREAMS: Final = 16  # at once; each occupies a thread, and further ones are refused
@@ -34,7 +34,7 @@ class Snapshot:
 
     Attributes:
         files: the names of the files, sorted.
-        fingerprint: the digest of names and contents; see `mmroute.tokenizers.fingerprint`.
+        fingerprint: the digest of names and contents; see `mmroute.text.fingerprint`.
         zip: the zip of all files.
         sha256: the SHA-256 digest of the zip, in hexadecimal.
     """

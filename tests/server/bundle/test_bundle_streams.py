@@ -30,7 +30,6 @@ from mmroute.errors import Reason
 from mmroute.server.bundle import BundleError, Fault, Limits, fetch_bundle
 from mmroute.server.bundle.bundle_pb2 import ZipChunk
 from mmroute.server.bundle.client import SERVICES, receive_zip
-from mmroute.text.fingerprint import fingerprint
 
 GOOD = zip_of(Entry(b"config.json", b"abc" * 999), Entry(b"vocab.json", b"{}"))
 SHA = hashlib.sha256(GOOD).hexdigest()

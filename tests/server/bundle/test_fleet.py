@@ -21,7 +21,6 @@ from bundle_helpers import (
 
 from mmroute import ModelError, Reason
 from mmroute.server.bundle import Bundle, FleetError, fetch_bundle, fetch_fleet
-from mmroute.text.fingerprint import fingerprint
 
 OLD = {"config.json": b"{}", "tokenizer.json": b"old"}
 NEW = {"config.json": b"{}", "tokenizer.json": b"new"}
