@@ -80,10 +80,11 @@ class FieldChecks:
         self._base = base
         self._judge = partial(judged, resolve=resolve, trust_remote_code=trust_remote_code)
         ours = resolve(base)
-        oracle = oracle_of(base, trust_remote_code)
         self.requests: Sequence[Any] = [*requests_of(ours)]
-        # Here, so that children need not import what it takes.
-        self.unchanged = self._judge(base, self.requests)
+        # In a child: what vLLM loads twice in one process shares a tokenizer, and PaliGemma's
+        # processor changes it.
+        self.unchanged = in_child(partial(self._judge, base, self.requests))
+        oracle = oracle_of(base, trust_remote_code)
         # What the two disagree on without a change, no change is blamed for.
         told = self.unchanged["requests"]
         self.requests = [one for one in self.requests if told[one.id][0] in AGREED]
