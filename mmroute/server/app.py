@@ -7,6 +7,8 @@ import contextlib
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final, TypeAlias
 
+from mmroute.server.api_errors import ApiError
+from mmroute.server.errors import late_body
 from mmroute.server.exchange import CLIENT_HAS_GONE, Deferred, Exchange
 from mmroute.server.front.http import Head, Response
 from mmroute.server.models import Models
@@ -99,19 +101,20 @@ async def respond(service: Service, scope: _Message, receive: _Receive, send: _S
 
 
 async def _response(service: Service, exchange: Exchange, receive: _Receive) -> Response:
-    refusal = service.expect(exchange)
+    seconds = service.settings.request_timeout
     try:
-        async with asyncio.timeout(service.settings.request_timeout):
-            while refusal is None and not exchange.complete:
+        exchange.expect()
+        async with asyncio.timeout(seconds):
+            while not exchange.complete:
                 message = await receive()
                 if message["type"] == "http.disconnect":
                     raise _ClientHasGoneError
-                refusal = service.take(exchange, message.get("body", b""))
+                exchange.take(message.get("body", b""))
                 exchange.complete = not message.get("more_body", False)
     except TimeoutError:
-        return service.late(exchange)
-    if refusal is not None:
-        return refusal
+        return service.refuse(exchange, late_body(seconds))
+    except ApiError as error:
+        return service.refuse(exchange, error)
     answer = service.answer(exchange)
     if isinstance(answer, Response):
         return answer

@@ -27,6 +27,17 @@ def too_large(what: str, limit: str, headers: Mapping[str, str] = NO_HEADERS) ->
     )
 
 
+def late_body(seconds: float) -> ApiError:
+    """The error of a body that did not arrive in time."""
+    return ApiError(
+        HTTPStatus.REQUEST_TIMEOUT,
+        "RequestTimeoutError",
+        f"The body did not arrive within {seconds:g} s.",
+        headers={"connection": "close"},
+        limit="timeout",
+    )
+
+
 def query_parameters(query: str, known: Collection[str]) -> dict[str, str]:
     """The parameters of a query. If a name is repeated, its last value counts.
 

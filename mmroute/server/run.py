@@ -106,7 +106,7 @@ class Server(uvicorn.Server):
     def __init__(self, models: Models, settings: ServerSettings, listen: Listen) -> None:
         self.failure: str | None = None
         self.interrupted = False
-        self.service = Service(models, settings, on_failure=self._fail)
+        self.service = Service(models, settings, on_failure=self._end)
         self._models = models
         self._listen = listen
         self._drains = False
@@ -213,17 +213,14 @@ class Server(uvicorn.Server):
         if number == signal.SIGTERM and not self._drains and not self.should_exit:
             self._drains = self.service.draining = True
             _LOG.info("draining", extra={"fields": {"seconds": self._listen.drain}})
-            asyncio.get_running_loop().call_later(self._listen.drain, self._exit)
+            asyncio.get_running_loop().call_later(self._listen.drain, self._end)
             return
         self.interrupted |= number == signal.SIGINT
         self.force_exit = self.should_exit  # a signal while it stops ends all at once
         self.should_exit = True
 
-    def _exit(self) -> None:
-        self.should_exit = True
-
-    def _fail(self, message: str) -> None:
-        self.failure = message
+    def _end(self, failure: str | None = None) -> None:
+        self.failure = self.failure or failure
         self.should_exit = True
 
 

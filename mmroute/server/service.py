@@ -8,7 +8,6 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from http import HTTPStatus
 from typing import Final
 
 from mmroute.server.admin import AdminRoutes
@@ -37,8 +36,8 @@ _VLLM_GUARDED: Final = ("/v1", "/v2", "/inference", "/cohere")
 class Service:
     """Answers all routes of a server.
 
-    The application calls `begin` when a head is complete, `take` for each part of the body,
-    `answer` when the body is complete, and `end` when the last byte of the answer is sent.
+    The application calls `begin` when a head is complete, `answer` when the body is complete, and
+    `end` when the last byte of the answer is sent.
 
     Args:
         models: the models to serve.
@@ -144,31 +143,8 @@ class Service:
         except Exception as error:  # noqa: BLE001 - likewise
             return self._failed(exchange, error)
 
-    def expect(self, exchange: Exchange) -> Response | None:
-        """The response to a request whose head announces too long a body; None for any other."""
-        try:
-            exchange.expect()
-        except ApiError as error:
-            return self._endpoints.refuse(exchange, error)
-        return None
-
-    def take(self, exchange: Exchange, part: bytes | memoryview) -> Response | None:
-        """Take the next part of a body, and return the response if the body is over a limit."""
-        try:
-            exchange.take(part)
-        except ApiError as error:
-            return self._endpoints.refuse(exchange, error)
-        return None
-
-    def late(self, exchange: Exchange) -> Response:
-        """The response to a request whose body did not arrive in time."""
-        error = ApiError(
-            HTTPStatus.REQUEST_TIMEOUT,
-            "RequestTimeoutError",
-            f"The body did not arrive within {self.settings.request_timeout:g} s.",
-            headers={"connection": "close"},
-            limit="timeout",
-        )
+    def refuse(self, exchange: Exchange, error: ApiError) -> Response:
+        """The response to a request whose body is over a limit."""
         return self._endpoints.refuse(exchange, error)
 
     def headers(self, exchange: Exchange, response: Response) -> dict[str, str]:

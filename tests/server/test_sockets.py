@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import signal
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -15,6 +18,9 @@ from waiting import until
 
 from mmroute.cli import main
 from mmroute.server.front.listening import Listen, SocketFile, open_sockets
+from mmroute.server.models import Models
+from mmroute.server.run import Server
+from mmroute.server.settings import ServerSettings
 
 pytestmark = pytest.mark.process
 
@@ -41,6 +47,35 @@ def test_a_server_leaves_its_successors_socket(tmp_path: Path) -> None:
         again.replace(path)
         file.remove()
     assert path.exists()
+
+
+def test_clients_that_come_again_and_again_do_not_keep_the_server(models: Models) -> None:
+    """It takes the connections that wait when listening ends, and no later ones."""
+    listen = Listen(port=0)
+    (listening,) = open_sockets(listen)
+    address, clients = listening.getsockname(), [socket.create_connection(listening.getsockname())]
+
+    async def end() -> None:
+        server = Server(models, ServerSettings(), listen)
+        server.servers = []
+        make = server.connection
+
+        def connection() -> Any:
+            with contextlib.suppress(ConnectionError):
+                clients.append(socket.create_connection(address))
+            return make()
+
+        server.connection = connection  # type: ignore[method-assign]
+        await server._stop_listening([listening])
+        listening.close()
+        for each in tuple(server.server_state.connections):
+            each.transport.abort()
+        await server.service.close()
+
+    asyncio.run(asyncio.wait_for(end(), 60))
+    for client in clients:
+        client.close()
+    assert len(clients) <= 2
 
 
 @pytest.fixture
