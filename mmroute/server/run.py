@@ -226,10 +226,12 @@ class Server(uvicorn.Server):
 
 async def _tell_watchdog() -> None:
     """Tell systemd that the event loop turns (sd_notify(3)); a service that hangs is restarted."""
-    address = os.environ.get("NOTIFY_SOCKET")
-    if address:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notifier:
-            notifier.sendto(b"WATCHDOG=1", address.replace("@", "\0", 1))
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    with (
+        contextlib.suppress(OSError),  # the next turn tells it
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notifier,
+    ):
+        notifier.sendto(b"WATCHDOG=1", address.replace("@", "\0", 1))
 
 
 def _shown(listening: socket.socket) -> str:

@@ -180,6 +180,7 @@ class Connection(HttpToolsProtocol):
 
     def _advance(self) -> None:
         """Read what was received, up to the end of one request."""
+        self._deaf |= self.transport.is_closing()
         try:
             while self._at < len(self._held) and not self._complete and not self._deaf:
                 if self._left is not None:
