@@ -109,8 +109,8 @@ async def _response(service: Service, exchange: Exchange, receive: _Receive) -> 
                 message = await receive()
                 if message["type"] == "http.disconnect":
                     raise _ClientHasGoneError
-                exchange.take(message.get("body", b""))
                 exchange.complete = not message.get("more_body", False)
+                exchange.take(message.get("body", b""))
     except TimeoutError:
         return service.refuse(exchange, late_body(seconds))
     except ApiError as error:
