@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
@@ -55,50 +55,42 @@ def fetch_fleet(
     for worker in workers:
         grpc_address(worker)
     failures: list[Exception] = []
-    found: dict[str, Bundle] = {}  # by worker
     with contextlib.ExitStack() as fetched:
 
-        def fetch_one(worker: str) -> Bundle:
-            return fetched.enter_context(fetch(worker))
+        def fetch_one(worker: str) -> Bundle | None:
+            try:
+                return fetched.enter_context(fetch(worker))
+            except Exception as error:  # noqa: BLE001 - whatever it is, others may have the files
+                failures.append(error)
+                return None
 
         with ThreadPoolExecutor(_MAX_CALLS) as pool:
-            futures = {worker: pool.submit(fetch_one, worker) for worker in dict.fromkeys(workers)}
-        for worker, future in futures.items():
-            error = future.exception()
-            if isinstance(error, Exception):
-                failures.append(error)
-            else:
-                found[worker] = future.result()
+            found = [one for one in pool.map(fetch_one, dict.fromkeys(workers)) if one is not None]
         if not found:
             raise ModelError(
                 Reason.TOKENIZER_UNAVAILABLE,
                 f"No worker sent the files of {model}: {'; '.join(map(str, failures))}",
             ) from ExceptionGroup("the workers that were asked", failures)
-        first, *others = found.values()
-        if any(other.fingerprint != first.fingerprint for other in others):
+        if len({bundle.fingerprint for bundle in found}) > 1:
             raise _disagreement(model, found)
         fetched.pop_all()
-    for other in others:
+    for other in found[1:]:
         other.close()
-    return first
+    return found[0]
 
 
-def _disagreement(model: str, found: Mapping[str, Bundle]) -> FleetError:
-    """The error for different files; for each file it lists the contents and their workers."""
-    held: dict[str, dict[str, list[str]]] = {}
-    for name in sorted({name for bundle in found.values() for name in bundle.files}):
-        for worker, bundle in found.items():
-            path = bundle.files.get(name)
-            content = "none" if path is None else sha256_of(path)[:_SHOWN_DIGITS]
-            held.setdefault(name, {}).setdefault(content, []).append(worker)
-    differing = {name: contents for name, contents in held.items() if len(contents) > 1}
+def _disagreement(model: str, found: Sequence[Bundle]) -> FleetError:
+    """The error for different files, with the digest of each at each worker."""
+    held = [(b.worker, {name: sha256_of(path) for name, path in b.files.items()}) for b in found]
+    names = sorted({name for _, digests in held for name in digests})
+    differing = [n for n in names if len({digests.get(n) for _, digests in held}) > 1]
     shown = "; ".join(
         f"{name}: "
-        + ", ".join(f"{content} at {' and '.join(at)}" for content, at in contents.items())
-        for name, contents in differing.items()
+        + ", ".join(f"{d.get(name, 'none')[:_SHOWN_DIGITS]} at {worker}" for worker, d in held)
+        for name in differing
     )
     return FleetError(
         f"The workers of {model} hold different files, so no one tokenizer is right for all: "
         f"{shown}. Restart the workers with old files, or serve them under a name of their own.",
-        [*differing],
+        differing,
     )

@@ -30,19 +30,12 @@ _OPTIONS: Final = (("grpc.so_reuseport", 0),)  # a second server on one port mus
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A zip of a model's files, made when the server was started: an engine reads its files then.
-
-    Attributes:
-        files: the names of the files, sorted.
-        fingerprint: the digest of names and contents; see `mmroute.text.fingerprint`.
-        zip: the zip of all files.
-        sha256: the SHA-256 digest of the zip, in hexadecimal.
-    """
+    """A zip of a model's files, as they were when the server was started."""
 
     files: Sequence[str]
-    fingerprint: str
+    fingerprint: str  # of names and contents; see `mmroute.text.fingerprint`
     zip: Path
-    sha256: str
+    sha256: str  # of the zip, in hexadecimal
 
 
 def take_snapshot(files: Mapping[str, Path], into: Path) -> Snapshot:
@@ -90,12 +83,6 @@ def serve(
     model: ModelFiles, address: str, started: Callable[[str, Snapshot], None], grace: float = 30.0
 ) -> None:
     """Serve a model's files until SIGTERM or SIGINT. Must be called in the main thread."""
-    if address.startswith("unix:"):
-        directory_of_socket = Path(address.removeprefix("unix:")).parent
-        if not directory_of_socket.is_dir():
-            raise OSError(
-                f"cannot listen on {address}: there is no directory {directory_of_socket}"
-            )
     check_flat(model)
     files = files_of(model)
     check_names(files, limits := Limits())

@@ -155,7 +155,7 @@ def test_a_socket_in_a_directory_that_is_not_there(
     model, absent = str(small_model("small-gemma-3")), tmp_path / "absent"
     for command in (["bundle", "serve", model], ["serve", model]):
         assert main([*command, "--uds", str(absent / "s")]) == 1
-        assert f"there is no directory {absent}" in capsys.readouterr().err
+        assert str(absent) in capsys.readouterr().err
 
 
 def test_what_nobody_answered_is_told_in_full(tmp_path: Path) -> None:
