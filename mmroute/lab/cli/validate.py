@@ -22,6 +22,7 @@ from mmroute.lab.parity.cases import Case
 from mmroute.lab.parity.causes import proposal
 from mmroute.lab.parity.comparison import Finding, Verdict, compare, compare_again
 from mmroute.lab.parity.oracles import find_oracle
+from mmroute.lab.parity.oracles.transformers import known_differences
 from mmroute.lab.parity.oracles.vectors import VectorsOracle, write_vectors
 from mmroute.lab.parity.report import Report, as_json, as_lines, report_of
 from mmroute.lab.parity.suite import built_in_cases, cases_from_file, random_cases
@@ -36,6 +37,7 @@ _UNNAMED: Final = (
 _EPILOG = """\
 ORACLE is one of
   vllm                 vLLM, in the environment this runs in
+  transformers         the model's own processor: pip install '.[validate]'
   http://HOST:PORT     a running vLLM server, best `vllm launch render MODEL`
   FILE.jsonl           a file of vectors, which brings its own requests
 
@@ -135,6 +137,7 @@ def _compared(arguments: argparse.Namespace) -> int:
         cases = oracle.cases()
     else:
         cases = list(own_cases(arguments, normalizer.model))
+    family = normalizer.model.family.family
     findings = with_progress(
         compare(normalizer.model, oracle, cases),
         "requests compared",
@@ -154,6 +157,7 @@ def _compared(arguments: argparse.Namespace) -> int:
             running=oracle.running,
         ),
         notes=_uncompared(compared),
+        known_differences=known_differences(family) if arguments.against == "transformers" else (),
         modalities=tuple(normalizer.model.media),
     )
     if arguments.write_vectors is not None:

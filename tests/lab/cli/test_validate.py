@@ -98,10 +98,10 @@ def test_an_oracle_that_is_not_to_be_had(
 ) -> None:
     model = small_model("small-qwen2.5-vl")
     assert main(["validate", str(model), "--against", "http://127.0.0.1:1"]) == 3
-    engine = ["--engine", "http://127.0.0.1:1", "--against", "http://127.0.0.1:1"]
+    engine = ["--engine", "http://127.0.0.1:1", "--against", "transformers"]
     assert main(["validate", str(model), *engine]) == 3  # 1 would be a mismatch
-    assert main(["validate", str(model), "--against", "vlm"]) == 3
-    assert "did you mean 'vllm'?" in capsys.readouterr().err
+    assert main(["validate", str(model), "--against", "transformer"]) == 3
+    assert "did you mean 'transformers'?" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -110,8 +110,9 @@ def test_an_oracle_that_is_not_to_be_had(
         (("--against", "vectors.jsonl"), 3),
         (("--against", VECTORS / f"{EMBEDDED_MODEL}.jsonl", "--random", 3), 2),
         (("--against", VECTORS / f"{EMBEDDED_MODEL}.jsonl", "--cases", "x.jsonl"), 2),
-        (("--against", "http://127.0.0.1:1", "--random", -1), 2),
-        (("--against", "http://127.0.0.1:1", "--write-vectors", "/nowhere/kept.jsonl"), 2),
+        (("--against", "transformers", "--random", -1), 2),
+        (("--against", "transformers", "--cases", "nowhere.jsonl"), 3),
+        (("--against", "transformers", "--write-vectors", "/nowhere/kept.jsonl"), 2),
     ],
 )
 def test_what_is_no_mismatch_does_not_look_like_one(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import builtins
+import contextlib
 import io
 import json
 from collections.abc import Callable
@@ -11,19 +12,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from oracle_helpers import IMAGE, META, MODEL, SIZE, text, user
+from oracle_helpers import IMAGE, META, MODEL, SIZE, case, ids, text, undecided, user
+from paths import VECTORS
 from PIL import Image
 from scripted_server import ScriptedServer
 
 from mmroute.errors import MmrouteError, ModelError, Reason
-from mmroute.lab.parity.cases import Case, UndecidedError
+from mmroute.families.matching import known_families
+from mmroute.lab.parity.cases import Case, Oracle, UndecidedError
 from mmroute.lab.parity.oracles import OracleError, find_oracle
 from mmroute.lab.parity.oracles.http import HttpOracle
 from mmroute.lab.parity.oracles.pictures import (
     data_url,
     has_media,
     pictures,
+    split_pictures,
     with_pictures,
+)
+from mmroute.lab.parity.oracles.transformers import (
+    KNOWN_DIFFERENCES,
+    TransformersOracle,
+    known_differences,
 )
 from mmroute.lab.parity.oracles.vectors import VectorsOracle
 from mmroute.lab.parity.oracles.vllm import load_remedy
@@ -100,6 +109,15 @@ def test_malformed_messages_are_left_to_the_engine(messages: Any) -> None:
     assert not has_media(messages)
 
 
+def test_pictures_are_split_from_messages() -> None:
+    filled = with_pictures(user(text("a"), IMAGE), [SIZE])
+    assert has_media(filled)
+    assert split_pictures(filled) == (user(text("a"), IMAGE), [data_url(40, 30)])
+
+
+# Vectors
+
+
 def vector_file(path: Path, *lines: Any) -> Path:
     texts = (line if isinstance(line, str) else json.dumps(line) for line in lines)
     path.write_text("".join(f"{line}\n" for line in texts), encoding="utf-8")
@@ -161,6 +179,105 @@ def test_malformed_vectors_are_named(tmp_path: Path, lines: list[Any], where: st
     assert where in str(caught.value)
 
 
+# transformers and mistral-common
+
+
+@pytest.fixture
+def transformers_of(small_model: Callable[[str], Path]) -> Callable[[str], Oracle]:
+    return lambda name: find_oracle("transformers", str(small_model(name)))
+
+
+# Models whose processors load without torchvision -> cases of KNOWN_DIFFERENCES. The small Gemma
+# has no token for more than four line breaks, and merges them otherwise than the real one.
+DIFFERING = {
+    "small-llava-1.5": {"billing-header"},
+    "small-llava-next": {"billing-header", "many-images"},
+    "small-gemma-3": {
+        "billing-header", "text-5-around", "adjacent", "many-images", "prompt-glued-True",
+        "prompt-glued-False", "prompt-reversed-True", "prompt-reversed-False",
+    },
+    MODEL: {"bad-arguments"},
+}  # fmt: skip
+
+
+def is_thin(image: dict[str, int]) -> bool:
+    sides = sorted((image["width"], image["height"]))
+    return sides[0] * 200 < sides[1]
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("name", DIFFERING)
+def test_processors_differ_from_the_engine_where_they_are_known_to(
+    small_model: Callable[[str], Path], name: str
+) -> None:
+    oracle = find_oracle("transformers", name if name == MODEL else str(small_model(name)))
+    vectors = VectorsOracle(VECTORS / f"{name}.jsonl")
+    same, differing = 0, set()
+    for asked in vectors.cases():
+        if any(is_thin(image) for image in asked.request.get("images", [])):
+            continue  # right as well, but it takes LLaVA's processor seconds
+        with contextlib.suppress(UndecidedError):  # without OpenCV mistral-common takes no pictures
+            if vectors.answer(asked).same(oracle.answer(asked)):
+                same += 1
+            else:
+                differing.add(asked.id)
+    assert differing == DIFFERING[name]
+    assert same > (20 if name == MODEL else 70)
+
+
+def test_processor_leaves_undecided(transformers_of: Callable[[str], Oracle]) -> None:
+    oracle = transformers_of("small-llava-1.5")
+    for request, why in (
+        ({"prompt_token_ids": [1]}, "not token IDs"),
+        ({"messages": user(text("x")), "tools": [{}]}, "tools"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "role 'tool'"),
+        ({"messages": user({"type": "refusal", "refusal": "x"})}, "neither text nor image"),
+        ({"prompt": "<image> <image>", "images": [SIZE]}, "2 placeholders for 1 images"),
+        ({"messages": user(IMAGE)}, "more image parts"),
+        ({"messages": user(text("x")), "chat_template_kwargs": {"chat_template": ""}}, "template"),
+        ({"prompt": "x", "mm_processor_kwargs": {"text": "y"}}, "sets text"),
+    ):
+        assert why in undecided(oracle, case(**request))
+
+
+def test_processor_refuses(transformers_of: Callable[[str], Oracle]) -> None:
+    oracle = transformers_of("small-llava-1.5")
+    broken = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    for request in (
+        {"messages": user(broken)},
+        {"messages": user(text("x")), "continue_final_message": True},
+    ):
+        answer = oracle.answer(case(**request))
+        assert answer.token_ids is None
+        assert answer.refusal
+
+
+def test_processor_that_needs_remote_code(transformers_of: Callable[[str], Oracle]) -> None:
+    oracle = transformers_of("small-phi-3-vision")
+    assert "cannot be loaded" in undecided(oracle, case(prompt="x"))
+
+
+def test_mistral_common_answers_for_mistrals_format() -> None:
+    oracle = find_oracle("transformers", MODEL)
+    assert oracle.name == "mistral-common"
+    assert ids(oracle, case(prompt="x", add_special_tokens=True))[0] == 1
+    for request, why in (
+        ({"prompt": "x", "images": [SIZE]}, "in messages only"),
+        ({"prompt_token_ids": [1]}, "no token IDs"),
+        ({"messages": user(text("x")), "tools": []}, "empty list of tools"),
+        ({"messages": user(text("x")), "continue_final_message": True}, "add_generation_prompt"),
+    ):
+        assert why in undecided(oracle, case(**request))
+
+
+def test_known_differences_are_a_table() -> None:
+    families = {spec.family for spec in known_families()}
+    for of, *words in KNOWN_DIFFERENCES:
+        assert {*of} <= families
+        assert all(words)
+    assert len(known_differences("gemma-3")) == len(known_differences("qwen2-vl")) + 1
+
+
 # Finding one
 
 
@@ -183,6 +300,9 @@ def test_missing_packages(
     without_import: Callable[[str], None], small_model: Callable[[str], Path]
 ) -> None:
     files = find_model(str(small_model("small-llava-1.5")))
+    without_import("transformers")
+    with pytest.raises(OracleError, match=r"pip install '\.\[validate\]'"):
+        TransformersOracle(files)
     without_import("vllm")
     with pytest.raises(OracleError, match="vLLM cannot be imported here"):
         find_oracle("vllm", files.name)
@@ -201,7 +321,8 @@ def test_oracles_by_url_and_path(server: ScriptedServer, tmp_path: Path) -> None
         ("vlm", "did you mean 'vllm'?"),
         ("VLLM", "did you mean 'vllm'?"),
         ("localhost:8000", "did you mean 'http://localhost:8000'?"),
-        ("llama", "An oracle is vllm, the URL"),
+        ("Transformer", "did you mean 'transformers'?"),
+        ("llama", "An oracle is vllm, transformers, the URL"),
         ("nowhere.jsonl", "there is no file nowhere.jsonl"),
         ("", "An oracle is"),
     ],

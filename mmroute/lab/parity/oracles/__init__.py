@@ -1,4 +1,4 @@
-"""The oracles: vLLM, a server, and a file of vectors."""
+"""The oracles: vLLM, transformers, a server, and a file of vectors."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from mmroute.lab.parity.cases import Oracle
 from mmroute.lab.parity.oracles.common import OracleError
 from mmroute.model_directory import ModelFiles, find_model
 
-__all__ = ["OracleError", "find_oracle"]
+__all__ = ["ORACLES", "OracleError", "find_oracle"]
 
-_VLLM: Final = "vllm"
+ORACLES: Final = ("vllm", "transformers")
+"""The names of oracles that have one; a server has a URL, and a file of vectors a path."""
+
 _SCHEMES: Final = ("http://", "https://")
 _TYPED_ALIKE: Final = 0.75
 _VECTORS: Final = ".jsonl"
@@ -32,14 +34,20 @@ def find_oracle(
     if against.startswith(_SCHEMES):
         from mmroute.lab.parity.oracles.http import HttpOracle  # loads httpcore
 
-        checked = _checked(find_model(model, revision=revision))
+        checked = _checked(find_model(model, revision=revision), "vllm")
         return HttpOracle(against, checked=checked, served_model=served_model, api_key=api_key)
-    if against == _VLLM:
-        from mmroute.lab.parity.oracles.vllm import VllmOracle
-
+    if against in ORACLES:
         files = find_model(model, revision=revision)
-        checked = _checked(files)
-        return VllmOracle(files, checked=checked, trust_remote_code=trust_remote_code)
+        checked = _checked(files, against)
+        if against == "vllm":
+            from mmroute.lab.parity.oracles.vllm import VllmOracle
+
+            return VllmOracle(files, checked=checked, trust_remote_code=trust_remote_code)
+        from mmroute.lab.parity.oracles.transformers import MistralCommonOracle, TransformersOracle
+
+        if files.has("tekken.json") and not files.has("config.json"):
+            return MistralCommonOracle(files)
+        return TransformersOracle(files, checked=checked, trust_remote_code=trust_remote_code)
     path = Path(against).expanduser()
     if path.is_file():
         from mmroute.lab.parity.oracles.vectors import VectorsOracle
@@ -47,17 +55,17 @@ def find_oracle(
         return VectorsOracle(path)
     if path.suffix == _VECTORS or len(path.parts) > 1:
         raise OracleError(f"there is no file {against}", Reason.MISSING_FILE)
-    near = did_you_mean(against.lower(), ("vllm", f"http://{against}"), cutoff=_TYPED_ALIKE)
+    near = did_you_mean(against.lower(), (*ORACLES, f"http://{against}"), cutoff=_TYPED_ALIKE)
     raise OracleError(
         f"there is no oracle {against!r}{near or '.'} "
-        "An oracle is vllm, the URL of a vLLM server, or the path of a vector file"
+        f"An oracle is {', '.join(ORACLES)}, the URL of a vLLM server, or the path of a vector file"
     )
 
 
-def _checked(files: ModelFiles) -> tuple[str, ...]:
+def _checked(files: ModelFiles, engine: str) -> tuple[str, ...]:
     """The versions on which a model's family was checked; none for an unknown family."""
     try:
-        return match_family(files).checked.get(_VLLM, ())
+        return match_family(files).checked.get(engine, ())
     except ModelError as error:
         if error.reason is Reason.UNKNOWN_FAMILY:
             return ()

@@ -65,6 +65,20 @@ def with_pictures(messages: object, images: object) -> Any:
     return result
 
 
+def split_pictures(messages: Sequence[Any]) -> tuple[list[Any], list[str]]:
+    """Messages with a bare ``{"type": "image"}`` for every data URL, and the data URLs in order."""
+    urls: list[str] = []
+
+    def bare(part: Any) -> Any:
+        url = _url(part)
+        if url is None or not is_data_url(url):
+            return part
+        urls.append(url)
+        return {"type": "image"}
+
+    return [_with_parts(message, bare) for message in messages], urls
+
+
 def has_media(messages: object) -> bool:
     """Whether any part of the messages looks like an image, a video or audio."""
     return any(_is_image(part) or part.get("type") in _OTHERS for part in parts_of(messages))
