@@ -222,6 +222,8 @@ class Connection(HttpToolsProtocol):
         except httptools.HttpParserUpgrade:  # no other protocol is spoken (RFC 9110, section 7.8)
             self.parser = httptools.HttpRequestParser(self)
             self.parser.feed_data(_UPGRADE.sub(b"\r\nx-upgrade:", data[at:end]))
+            if self._left is not None:  # a proxy may take what follows for the other protocol
+                self.cycle.keep_alive = False
         if ended:
             self._at, self._fed = end, 0
             if self._left is None:  # it goes on for llhttp: the preface of HTTP/2

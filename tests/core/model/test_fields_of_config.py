@@ -237,6 +237,20 @@ def test_images_are_not_covered_where_vllm_fails_on_every_image(
     assert next(iter(fields)) in why
 
 
+@pytest.mark.parametrize(
+    ("name", "file", "field", "value"),
+    [
+        ("small-alpamayo-2-super", "config.json", "min_pixels", None),  # then `size` counts
+        ("small-opencua", "preprocessor_config.json", "patch_size", 6),  # large images then fail
+    ],
+)
+def test_images_are_not_covered_where_another_place_counts(
+    name: str, file: str, field: str, value: object, changed_model: Callable[..., Path]
+) -> None:
+    path = changed_model(name, lambda files: files[file].update({field: value}))
+    assert field in Normalizer.from_pretrained(path).model.uncovered[Modality.IMAGE]
+
+
 @pytest.mark.parametrize("name", ["small-minicpm-v-4.6", "small-minicpm-v-4.7"])
 def test_any_downsample_mode_but_one_merges_both_times(
     name: str, changed_model: Callable[..., Path]

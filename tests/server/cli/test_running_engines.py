@@ -41,6 +41,7 @@ ASKING = {
 }
 # What a command wants beside its positional arguments.
 WANTED: dict[tuple[str, ...], Callable[[str, str], list[str]]] = {
+    ("bench",): lambda _, requests: ["--input", requests],
     ("trace",): lambda model, _: ["--model", model],
     ("validate",): lambda _, requests: ["--against", requests],
 }
