@@ -66,7 +66,7 @@ _SPECULATIVE: Final = {
 
 
 def read_settings(arguments: str, *, config: str | None = None) -> dict[str, Any]:
-    """The fields of `VllmSettings` that a command line sets, and the `frontend`."""
+    """The fields of `VllmSettings` that a command line sets, and `rust` for that frontend."""
     command = parse_command(arguments, config=config)
     _check_expanded(command)
     for name, harmless in _REFUSED.items():

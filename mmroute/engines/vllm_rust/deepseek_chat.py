@@ -49,13 +49,9 @@ _FUNCTION: Final = ("name", "description", "parameters", "strict")
 
 @dataclass(frozen=True, slots=True)
 class RustDeepSeekChat(OwnChat):
-    """Renders chats of one of DeepSeek's models.
+    """Renders chats of one of DeepSeek's models."""
 
-    Attributes:
-        mode: the frontend's name for the renderer.
-    """
-
-    mode: str
+    mode: str  # the frontend's name for the renderer
 
     @property
     def origins(self) -> Mapping[str, str]:

@@ -29,22 +29,15 @@ _ENGINE: Final = "vllm-rust"
 
 @dataclass(frozen=True, slots=True)
 class CrateSpec:
-    """One spec of the crate.
+    """One spec of the crate."""
 
-    Attributes:
-        families: the families whose images it counts and that were compared.
-        model_types: the values of ``model_type`` that it matches.
-        names: lists of parts. It also matches a model string with all parts of one list, in any
-            case.
-        unless: parts of model strings that it does not match.
-        since: the first version of vLLM that has the spec.
-    """
-
+    # The families whose images it counts and that were compared.
     families: frozenset[str] = frozenset()
-    model_types: frozenset[str] = frozenset()
+    model_types: frozenset[str] = frozenset()  # the values of `model_type` that it matches
+    # Lists of parts. It also matches a model string with all parts of one list, in any case.
     names: tuple[tuple[str, ...], ...] = ()
-    unless: tuple[str, ...] = ()
-    since: str = "0.32.0"
+    unless: tuple[str, ...] = ()  # parts of model strings that it does not match
+    since: str = "0.32.0"  # the first version of vLLM that has the spec
 
     def matches(self, name: str, model_type: object) -> bool:
         """Whether the spec matches a model string in lower case, or a model type."""

@@ -31,17 +31,11 @@ _DEFAULT_EFFORT: Final = "medium"
 
 @dataclass(frozen=True, slots=True)
 class RustHarmonyChat(Chat):
-    """Renders chats by Harmony, which has a vocabulary of its own and gives token IDs at once.
+    """Renders chats by Harmony, which has a vocabulary of its own and gives token IDs at once."""
 
-    Attributes:
-        start_date: the date that the engine writes as today's.
-        default_kwargs: variables where a request does not set them.
-        earlier: whether the frontend is that of 0.32.0.
-    """
-
-    start_date: str
-    default_kwargs: Mapping[str, Any]
-    earlier: bool = False
+    start_date: str  # the date that the engine writes as today's
+    default_kwargs: Mapping[str, Any]  # variables where a request does not set them
+    earlier: bool = False  # whether the frontend is that of 0.32.0
 
     @property
     def origins(self) -> Mapping[str, str]:

@@ -35,17 +35,11 @@ from mmroute.tokenizers import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class RustInklingChat(OwnChat):
-    """Renders chats of Inkling.
+    """Renders chats of Inkling."""
 
-    Attributes:
-        tokenizer: encodes each text for itself.
-        marks: the IDs of the marks.
-        earlier: whether the frontend is that of 0.32.0.
-    """
-
-    tokenizer: Tokenizer
-    marks: Mapping[str, int]
-    earlier: bool = False
+    tokenizer: Tokenizer  # encodes each text for itself
+    marks: Mapping[str, int]  # the IDs of the marks
+    earlier: bool = False  # whether the frontend is that of 0.32.0
 
     @property
     def origins(self) -> Mapping[str, str]:

@@ -80,21 +80,13 @@ def _scalar(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Style:
-    """A style of writing JSON.
+    """A style of writing JSON."""
 
-    Attributes:
-        text: writes a text.
-        sorts: whether members are in the order of their keys.
-        indent: the indentation of each level, after a line break; None for one line.
-        item: the text between two values.
-        key: the text after a key.
-    """
-
-    text: Callable[[str], str]
-    sorts: bool
-    indent: str | None
-    item: str
-    key: str
+    text: Callable[[str], str]  # writes a text
+    sorts: bool  # whether members are in the order of their keys
+    indent: str | None  # the indentation of each level, after a line break; None for one line
+    item: str  # the text between two values
+    key: str  # the text after a key
 
     def framed(self, ends: str, values: list[str], depth: int) -> str:
         """An array or object of written values."""

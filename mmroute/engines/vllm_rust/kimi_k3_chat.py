@@ -73,15 +73,10 @@ class Mark(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RustKimiK3Chat(OwnChat):
-    """Renders chats of Kimi-K3. What a client typed never becomes an added token.
+    """Renders chats of Kimi-K3. What a client typed never becomes an added token."""
 
-    Attributes:
-        tokenizer: encodes the marks.
-        ordinary: encodes the texts, each for itself, and knows no added token.
-    """
-
-    tokenizer: Tokenizer
-    ordinary: Encoder
+    tokenizer: Tokenizer  # encodes the marks
+    ordinary: Encoder  # encodes the texts, each for itself, and knows no added token
 
     @property
     def origins(self) -> Mapping[str, str]:

@@ -18,15 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OwnChat(Chat):
-    """Reads chats of one model.
+    """Reads chats of one model."""
 
-    Attributes:
-        default_kwargs: variables where a request does not set them.
-        parsers: the parsers that belong to the model's name.
-    """
-
-    default_kwargs: Mapping[str, Any]
-    parsers: Parsers
+    default_kwargs: Mapping[str, Any]  # variables where a request does not set them
+    parsers: Parsers  # the parsers that belong to the model's name
 
     def read(self, request: Request, cache: ChatCache | None = None) -> ParsedChat:
         messages = read_messages(request.messages)

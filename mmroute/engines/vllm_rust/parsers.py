@@ -65,15 +65,10 @@ _NONE: Final = "none"
 
 @dataclass(frozen=True, slots=True)
 class Parsers:
-    """The frontend's refusals for want of a parser of the model's answers.
+    """The frontend's refusals for want of a parser of the model's answers."""
 
-    Attributes:
-        refusal: the reason why it refuses every chat; empty if it does not.
-        tool_refusal: the reason why it refuses chats with tools; empty if it does not.
-    """
-
-    refusal: str = ""
-    tool_refusal: str = ""
+    refusal: str = ""  # the reason why it refuses every chat; empty if it does not
+    tool_refusal: str = ""  # the reason why it refuses chats with tools; empty if it does not
 
     def check(self, *, with_tools: bool) -> None:
         """Refuse a chat that the frontend refuses for want of a parser."""

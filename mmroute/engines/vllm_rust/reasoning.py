@@ -15,15 +15,10 @@ _TOGGLES: Final = ("thinking", "enable_thinking")
 
 
 class Reasoning(NamedTuple):
-    """The reasoning for which a request or a server asks.
+    """The reasoning for which a request or a server asks."""
 
-    Attributes:
-        enabled: whether the model is to think; None if that is not said.
-        effort: the effort, a text or a number; None if that is not said.
-    """
-
-    enabled: bool | None = None
-    effort: Any = None
+    enabled: bool | None = None  # whether the model is to think; None if that is not said
+    effort: Any = None  # the effort, a text or a number; None if that is not said
 
     def or_else(self, default: Reasoning) -> Reasoning:
         """This value; the default's where it says nothing."""

@@ -52,17 +52,11 @@ _KEY: Final = re.compile(r'"((?:[^"\\]|\\.)*)":')
 
 @dataclass(frozen=True, slots=True)
 class RustTemplate:
-    """One compiled chat template. Immutable and safe to share.
+    """One compiled chat template. Immutable and safe to share."""
 
-    Attributes:
-        source: the template's text.
-        origin: the file (and field) it comes from.
-        content_format: ``openai`` or ``string``.
-    """
-
-    source: str
-    origin: str
-    content_format: str
+    source: str  # the template's text
+    origin: str  # the file (and field) it comes from
+    content_format: str  # `openai` or `string`
     _set_in_macros: frozenset[str] = field(repr=False)
     _sorts: frozenset[str] = field(repr=False)
     _environments: tuple[minijinja.Environment, ...] = field(repr=False)

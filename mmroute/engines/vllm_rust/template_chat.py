@@ -33,25 +33,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RustChat(Chat):
-    """Renders chats with the model's template.
+    """Renders chats with the model's template."""
 
-    Attributes:
-        template: the model's template; None if it has none, or one that is not covered.
-        why_none: the message of the refusal if `template` is None.
-        special_tokens: ``bos_token`` and the like, which templates may write.
-        default_kwargs: variables for the template where a request does not set them.
-        parsers: the parsers that belong to the model's name. Chats are refused without them.
-        image_text: the text that stands for an image in a template that takes strings.
-        earlier: whether the frontend is that of 0.32.0.
-    """
-
+    # The model's template; None if it has none, or one that is not covered.
     template: RustTemplate | None
-    why_none: str
-    special_tokens: Mapping[str, str]
+    why_none: str  # the message of the refusal if `template` is None
+    special_tokens: Mapping[str, str]  # `bos_token` and the like, which templates may write
+    # Variables for the template where a request does not set them.
     default_kwargs: Mapping[str, Any]
-    parsers: Parsers
-    image_text: str
-    earlier: bool = False
+    parsers: Parsers  # the parsers that belong to the model's name. Chats are refused without them.
+    image_text: str  # the text that stands for an image in a template that takes strings
+    earlier: bool = False  # whether the frontend is that of 0.32.0
 
     @property
     def content_format(self) -> str:

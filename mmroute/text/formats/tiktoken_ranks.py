@@ -65,21 +65,14 @@ _RUN: Final = re.compile(r"\s+|\S+")
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """The rules for a rank file that the file itself does not hold.
+    """The rules for a rank file that the file itself does not hold."""
 
-    Attributes:
-        pattern: the regular expression that cuts the text.
-        specials: the special tokens, whose IDs follow the ranks, in order.
-        first_special: the ID of the first special token; None for the ID after the last rank.
-        nfc: whether the text is first normalized to NFC.
-        in_runs: whether the text is first cut as `_in_runs` does.
-    """
-
-    pattern: str
-    specials: tuple[str, ...] = ()
+    pattern: str  # the regular expression that cuts the text
+    specials: tuple[str, ...] = ()  # the special tokens, whose IDs follow the ranks, in order
+    # The ID of the first special token; None for the ID after the last rank.
     first_special: int | None = None
-    nfc: bool = False
-    in_runs: bool = False
+    nfc: bool = False  # whether the text is first normalized to NFC
+    in_runs: bool = False  # whether the text is first cut as `_in_runs` does
 
 
 _QWEN1: Final = _Rule(
@@ -112,23 +105,16 @@ _PUBLISHED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class TiktokenCodec:
-    """tiktoken as a `Codec`. Special tokens in a text become their IDs.
-
-    Attributes:
-        encoding: the tiktoken encoding.
-        special_tokens: the special tokens that decoding may leave out, and their IDs.
-        bos: the IDs put before a sequence.
-        eos: the IDs put after a sequence.
-        normalize: the function applied to a text first; None for no normalization.
-        in_runs: whether the text is first cut as `_in_runs` does.
-    """
+    """tiktoken as a `Codec`. Special tokens in a text become their IDs."""
 
     encoding: tiktoken.Encoding
+    # The special tokens that decoding may leave out, and their IDs.
     special_tokens: Mapping[str, int]
-    bos: tuple[int, ...] = ()
-    eos: tuple[int, ...] = ()
+    bos: tuple[int, ...] = ()  # the IDs put before a sequence
+    eos: tuple[int, ...] = ()  # the IDs put after a sequence
+    # The function applied to a text first; None for no normalization.
     normalize: Callable[[str], str] | None = None
-    in_runs: bool = False
+    in_runs: bool = False  # whether the text is first cut as `_in_runs` does
     _special_ids: frozenset[int] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
