@@ -17,7 +17,7 @@ from mmroute.chat.renderer import Chat, ParsedChat
 from mmroute.engines.vllm import harmony
 from mmroute.engines.vllm_rust.messages import Message, messages_of, parsed, read_messages
 from mmroute.engines.vllm_rust.options import check_options, hides_tools, tools_of_request
-from mmroute.engines.vllm_rust.reasoning import reasoning_of
+from mmroute.engines.vllm_rust.parsers import reasoning_of
 from mmroute.errors import InexactError, Reason, invalid, quoted
 from mmroute.requests.items import Items
 from mmroute.requests.request import Request

@@ -1,18 +1,38 @@
-"""Refuses the image files that the decoder of vLLM's Rust frontend reads otherwise than Pillow.
+"""Identities of image files, and those that the frontend's decoder reads otherwise than Pillow.
 
-It is the crate image 0.25, with JPEG, PNG, WebP, GIF, BMP and TIFF. Compared with the running
-frontend.
+The decoder is the crate image 0.25, with JPEG, PNG, WebP, GIF, BMP and TIFF. Compared with the
+running frontend.
+
+Source: vLLM ``rust/src/chat/src/multimodal.rs`` (`prepare_multimodal_timed`), and the crate
+llm-multimodal, which fetches, hashes and decodes files.
 """
 
 from __future__ import annotations
 
 import io
 import struct
-from typing import Final
+from typing import Any, Final
 from zlib import crc32
 
+from blake3 import blake3
+
 from mmroute.errors import InexactError, Reason
-from mmroute.requests.items import ImageFile
+from mmroute.requests.items import Identity, IdentitySource, ImageFile, Item
+
+
+def file_identity(item: Item, *, turned: bool = True, **_known: Any) -> Identity | None:
+    """See `mmroute.engine.Identify`: the digest of the file alone, without the model."""
+    if isinstance(item, ImageFile):
+        from mmroute.engines.vllm_rust.image_files import check_file  # takes 20 ms: Pillow
+
+        check_file(item, turned=turned)
+    uuid = item.size.uuid
+    if uuid is not None:
+        return Identity(uuid, IdentitySource.UUID)
+    if not isinstance(item, ImageFile):
+        return None
+    return Identity(blake3(item.data).hexdigest(), IdentitySource.CONTENT_HASH)
+
 
 _TIFF: Final = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 _BOX: Final = slice(4, 8), b"ftyp"

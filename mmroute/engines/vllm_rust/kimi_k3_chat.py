@@ -18,7 +18,7 @@ from mmroute.engines.vllm_rust.json_values import parse_json
 from mmroute.engines.vllm_rust.messages import Call, Message, messages_of
 from mmroute.engines.vllm_rust.options import tools_of_request
 from mmroute.engines.vllm_rust.own_chat import OwnChat
-from mmroute.engines.vllm_rust.reasoning import Reasoning, reasoning_of
+from mmroute.engines.vllm_rust.parsers import Reasoning, reasoning_of
 from mmroute.engines.vllm_rust.template_files import WHITESPACE
 from mmroute.errors import InexactError, Reason, invalid, quoted
 from mmroute.requests.items import Items

@@ -9,18 +9,73 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from functools import partial
+from typing import Annotated, Any, Final, Literal, NotRequired, TypeAlias
+
+from pydantic import ConfigDict, Field, TypeAdapter
 
 from mmroute.chat.conversation import MediaPart
 from mmroute.chat.renderer import ParsedChat
-from mmroute.engines.judging import judged
+from mmroute.engines.judging import judged, list_of, object_of
 from mmroute.engines.vllm_rust.json_values import parse_json, read_json
-from mmroute.engines.vllm_rust.message_types import TOOLS, of_role
 from mmroute.errors import InexactError, Reason, invalid, json_type, quoted
 from mmroute.requests.items import Modality
 
+_STRICT: Final = ConfigDict(strict=True)
+_object: Final = partial(object_of, config=_STRICT)
+_Optional: Final = NotRequired[str | None]
+_Switch: Final = NotRequired[bool | None]
+
+_Text = _object("Text", type=Literal["text"], text=str)
+_Link = _object("Link", url=str, detail=NotRequired[Literal["auto", "low", "high"] | None])
+_Image = _object("Image", type=Literal["image_url"], image_url=_Link, uuid=_Optional)
+_CLOSED: Final = ConfigDict(strict=True, extra="forbid")
+# mmroute's own: the next of the request's images.
+_Next = object_of("Next", config=_CLOSED, type=Literal["image"], uuid=_Optional)
+_Media = _object("Media", type=Literal["video_url", "audio_url", "input_audio"])
+_Part: Any = Annotated[_Text | _Image | _Next | _Media, Field(discriminator="type")]
+_Content = str | list_of(_Part)
+_Texts = NotRequired[str | list_of(_Text) | None]
+
+_Called = _object("Called", name=str, arguments=_Optional)
+_Call = _object("Call", id=str, type=Literal["function"], function=_Called)
+_Calls = NotRequired[list_of(_Call) | None]
+_Described = _object(
+    "Described", name=str, description=_Optional, parameters=NotRequired[Any], strict=_Switch,
+    defer_loading=_Switch,
+)  # fmt: skip
+_Tool = _object(
+    "Tool", type=NotRequired[Literal["function"]], function=_Described, defer_loading=_Switch
+)
+_Tools = list_of(_Tool)
+
+_ANY: Final = TypeAdapter(_object("AnyRole", content=_Content))
+_NAMED: Final = TypeAdapter(_object("Named", content=_Content, name=_Optional))
+_DEVELOPER: Final = TypeAdapter(
+    _object("Developer", content=_Content, name=_Optional, tools=NotRequired[_Tools | None])
+)
+_ASSISTANT: Final = TypeAdapter(
+    _object(
+        "Assistant", content=_Texts, name=_Optional, reasoning=_Optional,
+        reasoning_content=_Optional, thinking=_Optional, tool_calls=_Calls,
+    )
+)  # fmt: skip
+_ANSWER: Final = TypeAdapter(_object("Answer", content=_Content, tool_call_id=str))
+_OF_ROLE: Final[Mapping[str, TypeAdapter[Any]]] = {
+    "system": _NAMED, "user": _NAMED, "developer": _DEVELOPER, "assistant": _ASSISTANT,
+    "tool": _ANSWER,
+}  # fmt: skip
+TOOLS: Final[TypeAdapter[Any]] = TypeAdapter(_Tools, config=_STRICT)
+"""The tools of a request."""
+
+
+def of_role(role: str) -> TypeAdapter[Any]:
+    """The type of the messages of a role."""
+    return _OF_ROLE.get(role, _ANY)
+
+
 _ROLE_AND_CONTENT: Final = frozenset({"role", "content"})
-_ANSWER: Final = _ROLE_AND_CONTENT | {"tool_call_id"}
+_ANSWER_KEYS: Final = _ROLE_AND_CONTENT | {"tool_call_id"}
 _IMAGES: Final = frozenset({"image", "image_url"})
 _REASONING: Final = ("reasoning", "reasoning_content", "thinking")
 # Around a message or a tool in the body of a request: the body itself, and their list.
@@ -126,7 +181,7 @@ def _message(given: object, where: str, empty_arguments: str) -> Message:
         raise invalid(f"{where}.role: the engine takes no messages of the role {quoted(role)}")
     if role == "user" and content in ("", []):
         raise invalid(f"{where}: the content of a user's message cannot be empty")
-    plain = _ANSWER if role == "tool" else _ROLE_AND_CONTENT
+    plain = _ANSWER_KEYS if role == "tool" else _ROLE_AND_CONTENT
     call_id = message.get("tool_call_id", "")
     if isinstance(content, str) and isinstance(call_id, str) and message.keys() == plain:
         return Message(role, content, call_id=call_id)

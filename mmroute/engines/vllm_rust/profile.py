@@ -18,7 +18,7 @@ from mmroute.engines.vllm.engine import VllmEngine
 from mmroute.engines.vllm.profile import VLLM
 from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.engines.vllm_rust.families import as_served
-from mmroute.engines.vllm_rust.identity import file_identity
+from mmroute.engines.vllm_rust.image_files import file_identity
 from mmroute.engines.vllm_rust.settings import RustSettings
 from mmroute.errors import InexactError, ModelError, Reason
 from mmroute.requests.request import Request, check_cache_salt

@@ -26,9 +26,8 @@ import msgspec
 from jinja2 import TemplateSyntaxError, nodes
 
 from mmroute.chat.template import cut_at_tag, environment, put_tag, raise_exception
-from mmroute.engines.vllm_rust.content_format import detect_content_format
 from mmroute.engines.vllm_rust.json_text import tojson
-from mmroute.engines.vllm_rust.template_files import WHITESPACE
+from mmroute.engines.vllm_rust.template_files import WHITESPACE, detect_content_format
 from mmroute.errors import InexactError, Reason, malformed
 
 if TYPE_CHECKING:

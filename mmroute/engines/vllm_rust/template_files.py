@@ -1,16 +1,47 @@
-"""Finds the chat template among a model's files, as vLLM's Rust frontend does.
+"""Finds the chat template among a model's files, and its form, as vLLM's Rust frontend does.
 
-Source: vLLM ``rust/src/text/src/backend/hf/model_files.rs``
-(`discover_chat_template_in_dir`), ``rust/src/chat/src/renderer/hf/template.rs``
-(`load_chat_template`) and ``mod.rs`` (`load`).
+Source: vLLM ``rust/src/text/src/backend/hf/model_files.rs`` (`discover_chat_template_in_dir`),
+``rust/src/chat/src/renderer/hf/template.rs`` (`load_chat_template`), ``mod.rs`` (`load`) and
+``format.rs``.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from jinja2 import nodes
+
+from mmroute.engines.vllm.templates import is_access
 from mmroute.errors import ModelError, Reason, json_type
 from mmroute.model_directory import JsonValue, ModelFiles
+
+
+def detect_content_format(template: nodes.Template) -> str:
+    """``openai`` if the template loops over message contents, else ``string``."""
+    loops = [loop for loop in template.find_all(nodes.For) if isinstance(loop.target, nodes.Name)]
+    names = _aliases(template)
+    messages = {
+        loop.target.name  # type: ignore[attr-defined]  # a Name, by the line above
+        for loop in loops
+        if any(is_access(loop.iter, name) for name in names)
+    }
+    for loop in loops:
+        by_name = isinstance(loop.iter, nodes.Name) and loop.iter.name == "content"
+        if by_name or any(is_access(loop.iter, name, "content") for name in messages):
+            return "openai"
+    return "string"
+
+
+def _aliases(template: nodes.Template) -> list[str]:
+    """``messages`` and every variable that it is assigned to."""
+    found = ["messages"]
+    for known in found:  # grows while it is walked
+        for assign in template.find_all(nodes.Assign):
+            target = assign.target
+            if isinstance(target, nodes.Name) and is_access(assign.node, known):
+                found += [target.name] * (target.name not in found)
+    return found
+
 
 WHITESPACE: Final = (
     "\t\n\x0b\x0c\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009"
