@@ -4,7 +4,8 @@
  *
  *     head  parent  opening  the token IDs  closing  ending
  *
- * SGLang's pages are blocks of nothing but the parent and the token IDs as they are in memory.
+ * Pages, as some engines have them, are blocks of nothing but the parent and the token IDs as they
+ * are in memory.
  * Dynamo's hashes are 64 bits wide, and have functions of their own below.
  *
  * Python writes everything but the parent, the token IDs and the offset in an ending; this file
