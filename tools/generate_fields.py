@@ -5,9 +5,10 @@ Run it where vLLM is installed, from the repository's root:
     python tools/generate_fields.py --out fields.jsonl [MODEL ...]
 
 MODEL is a small model of the tests or a model directory; all small models by default. Each field of
-its files is dropped, made null and changed; fields that its classes know are added; files and chat
-templates are moved to the other places where they may stand. Every such directory is asked some
-requests, of vLLM's own code and of mmroute, and gets the first verdict of this list that fits one:
+its files is dropped, made null and changed; fields that its classes or its spec know are added;
+files and chat templates are moved to the other places where they may stand. Every such directory is
+asked some requests, of vLLM's own code and of mmroute, and gets the first verdict of this list that
+fits one:
 
     crashed     mmroute raised an error that is no refusal
     silent      mmroute's answer is exact, and differs from vLLM's

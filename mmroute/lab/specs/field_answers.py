@@ -173,6 +173,25 @@ def known_fields(oracle: VllmOracle, files: Mapping[str, Any]) -> dict[str, Any]
     return known
 
 
+def fields_of_spec(
+    model: ResolvedModel, files: ModelFiles, known: Mapping[str, Any]
+) -> dict[str, dict[str, Any]]:
+    """The fields that the model's spec reads or limits, and that are not known, by file.
+
+    A class may keep a field by another name, as MiniCPM-V's keeps ``im_start``.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for media in model.family.media.values():
+        values = (*media.grid.values.values(), *media.layout.values.values())
+        places = [(ref, one.default) for one in values for ref in one.sources]
+        places += [(ref, next(iter(one.values), None)) for ref, one in media.only.items()]
+        for place, value in ((files.effective(ref), value) for ref, value in places):
+            name, *inner = place.path
+            if not inner and name not in known.get(place.file, {}):
+                found.setdefault(place.file, {})[name] = value
+    return found
+
+
 def _plain(value: Any) -> Any:
     """A value of numpy as JSON has it, and others as text."""
     return value.tolist() if hasattr(value, "tolist") else str(value)

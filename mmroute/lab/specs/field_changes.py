@@ -92,6 +92,15 @@ def changes(files: Files, known: Files, seed: int = 0) -> Iterator[Change]:
     yield from _templates(files)
 
 
+def added(files: Files, named: Files, seed: int = 0) -> Iterator[Change]:
+    """The changes of a model's files that add a field, of those that are named by file."""
+    draw = random.Random(seed)
+    for file, fields in named.items():
+        for name, value in _added(fields, files[file], draw) if file in files else ():
+            content = {file: _with(files[file], (name,), value)}
+            yield Change(file, name, f"added {_short(value)}", content)
+
+
 def _of_fields(file: str, content: Files, known: Files, draw: random.Random) -> Iterator[Change]:
     for path, inside, in_text in _objects(content):
         for name, value in inside.items():

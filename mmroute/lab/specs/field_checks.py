@@ -19,9 +19,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from mmroute.lab.parity.oracles.common import OracleError
-from mmroute.lab.specs.field_answers import judged, known_fields, oracle_of, requests_of
-from mmroute.lab.specs.field_changes import READ, Change, changes
+from mmroute.lab.specs.field_answers import (
+    fields_of_spec,
+    judged,
+    known_fields,
+    oracle_of,
+    requests_of,
+)
+from mmroute.lab.specs.field_changes import READ, Change, added, changes
 from mmroute.model.resolved import ResolvedModel
+from mmroute.model_directory import ModelFiles
 
 AGREED: Final = ("right", "neither")
 """The verdicts on which the two say the same."""
@@ -89,8 +96,10 @@ class FieldChecks:
         told = self.unchanged["requests"]
         self.requests = [one for one in self.requests if told[one.id][0] in AGREED]
         contents = {file: _read(base / file) for file in READ if (base / file).is_file()}
-        found = changes(contents, known_fields(oracle, contents), seed) if self.requests else ()
-        self.changes = [one for one in found if one.file in files]
+        known = known_fields(oracle, contents)
+        named = fields_of_spec(ours, ModelFiles(str(base), base), known)
+        found = (*changes(contents, known, seed), *added(contents, named, seed))
+        self.changes = [one for one in found if one.file in files and self.requests]
 
     def answers(
         self, wanted: Sequence[Change], *, seconds: int = 30, gibibytes: int = 6

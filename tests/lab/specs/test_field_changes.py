@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from mmroute.lab.parity.cases import Outcome
 from mmroute.lab.parity.oracles.common import answered
-from mmroute.lab.specs.field_answers import verdict_of
-from mmroute.lab.specs.field_changes import Change, changes
+from mmroute.lab.specs.field_answers import fields_of_spec, verdict_of
+from mmroute.lab.specs.field_changes import Change, added, changes
+from mmroute.model.resolve import resolve_model
+from mmroute.model_directory import ModelFiles
 
 FILES: Final[Mapping[str, Any]] = {
     "config.json": {"model_type": "toy", "vision_config": {"patch_size": 14, "bias": None}},
@@ -136,6 +139,25 @@ def test_every_change_has_a_name_of_its_own_and_leaves_the_files_as_they_are() -
     names = [(change.file, change.field, change.what) for change in found]
     assert len(set(names)) == len(names)
     assert found == FOUND  # drawn by the seed alone
+
+
+def test_fields_that_the_spec_reads_are_added_though_the_class_has_other_names(
+    changed_model: Callable[..., Path],
+) -> None:
+    directory = changed_model("small-minicpm-v-4.5", lambda _: None)
+    files = ModelFiles("", directory)
+    known = {"preprocessor_config.json": {"slice_mode": True}}
+    named = fields_of_spec(resolve_model(str(directory)), files, known)
+    own = {"preprocessor_config.json": files.object("preprocessor_config.json")}
+    found = [change.files for change in added(own, named)]
+    assert _changed(own, im_start=None) in found
+    assert _changed(own, slice_end="</slice>x") in found
+    fields = {change.field for change in added(own, named)}
+    assert not {"slice_mode", "max_slice_nums"} & fields
+
+
+def _changed(own: Mapping[str, Any], **fields: object) -> dict[str, Any]:
+    return {file: {**content, **fields} for file, content in own.items()}
 
 
 @pytest.mark.parametrize(
