@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import copy
 import gc
 import logging
 import os
@@ -16,8 +15,7 @@ import hypothesis
 import loaded_once
 import pytest
 import urllib3.util.connection  # noqa: F401 - it binds a socket once, to look for IPv6
-from small_families import ALL_MODELS
-from small_models import Files, write_model
+from small_models import ALL_MODELS, Files, write_model
 
 from mmroute import Normalizer
 
@@ -102,7 +100,7 @@ def changed_model(tmp_path: Path) -> Callable[..., Path]:
     """A small model with some of its files changed by a function, or left out."""
 
     def write(name: str, change: Callable[[Files], object]) -> Path:
-        files = copy.deepcopy(ALL_MODELS[name]())  # models share parts
+        files = ALL_MODELS[name]()
         change(files)
         return write_model(files, tmp_path / name)
 

@@ -92,7 +92,7 @@ def prepare(
     files: dict[str, Any] | None = None,
 ) -> str:
     """Write a model's files with the code of its processor; the fingerprint without the code."""
-    from small_code_families import CODE_FAMILIES
+    from small_models import CODE_FAMILIES
 
     if model == EMBEDDED and arguments.params is None:
         sys.exit(f"{model} has no params.json; give it with --params")
@@ -124,8 +124,7 @@ def write_files(
         params: the params.json of the embedded model; None if no engine reads it.
         files: the files of a small model, if they are others than its own.
     """
-    from small_families import ALL_MODELS
-    from small_models import fingerprint, write_model
+    from small_models import ALL_MODELS, fingerprint, write_model
 
     if model != EMBEDDED:
         files = files or ALL_MODELS[model]()

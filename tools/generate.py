@@ -47,7 +47,7 @@ def with_files(case: Mapping[str, Any]) -> Mapping[str, Any]:
 def main() -> None:
     """Write one file for each model named, or for all."""
     from cases import FAMILY_PLACEHOLDERS, PLACEHOLDERS, cases, family_cases, media_cases
-    from small_families import MEDIA, MEDIA_ANSWERED, media_model
+    from small_models import MEDIA, MEDIA_ANSWERED, media_model
 
     parser = parser_of(__doc__, ())
     parser.add_argument("--media", action="store_true", help="ask for videos and audio")

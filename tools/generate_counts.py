@@ -43,8 +43,7 @@ def counts(model: str) -> list[list[int | None]]:
     """Width, height and feature positions; None where the processor refuses the image."""
     from cases import FAMILY_PLACEHOLDERS
     from PIL import Image
-    from small_families import FAMILY_MODELS
-    from small_models import write_model
+    from small_models import FAMILY_MODELS, write_model
     from transformers import AutoProcessor
 
     files = FAMILY_MODELS[model]()

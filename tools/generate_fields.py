@@ -46,7 +46,7 @@ from pathlib import Path
 from typing import Any
 
 from engine import prepare, refuse_other_versions
-from small_families import ALL_MODELS, media_model, write_items
+from small_models import ALL_MODELS, media_model, write_items
 
 from mmroute import Normalizer
 from mmroute.lab.parity.cases import Case

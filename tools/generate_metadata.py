@@ -60,7 +60,7 @@ def answers(engine: Any) -> Iterator[dict[str, Any]]:
 def main() -> None:
     """Write one file for each model named, or for all."""
     from cases import FAMILY_PLACEHOLDERS, PLACEHOLDERS
-    from small_families import media_model
+    from small_models import media_model
 
     arguments = parser_of(__doc__, [*PLACEHOLDERS, *FAMILY_PLACEHOLDERS]).parse_args()
     logging.disable(logging.WARNING)

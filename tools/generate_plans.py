@@ -84,8 +84,7 @@ def _plan(directory: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     """Write the file, or compare with a directory."""
-    from small_code_families import CODE_FAMILIES
-    from small_families import ALL_MODELS
+    from small_models import ALL_MODELS, CODE_FAMILIES
 
     parser = parser_of(__doc__, [model for model in ALL_MODELS if model not in CODE_FAMILIES])
     parser.add_argument("--directory", type=Path, help="a real model directory instead")

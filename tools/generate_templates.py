@@ -31,7 +31,7 @@ TOOL: Final = {"type": "function", "function": {"name": "look", "parameters": {"
 
 def main() -> None:
     """Write the files of all models that are asked."""
-    from small_families import ALL_MODELS
+    from small_models import ALL_MODELS
 
     parser = parser_of(__doc__, ALL_MODELS)
     parser.add_argument("--out", type=Path, default=VECTORS / "templates")

@@ -22,7 +22,7 @@ from vector_files import VECTORS
 
 def main() -> None:
     """Replay one model's vectors, and those of its videos and audio."""
-    from small_families import media_model
+    from small_models import media_model
 
     arguments = parser_of(__doc__, ()).parse_args()
     (model,) = arguments.models

@@ -14,7 +14,7 @@ The differences that docs/server-reference.md lists are data in server_differenc
 counted by name.
 
 A model is the directory of its vectors' `model` below MODELS; a small model of the tests
-(tests/helpers/small_models.py) is written to a temporary directory. vLLM needs a CPU only; the
+(tests/models) is written to a temporary directory. vLLM needs a CPU only; the
 server of one model takes half a minute to start, and big pictures take seconds each.
 """
 

@@ -7,8 +7,11 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from small_tokenizers import ALPHABET
-
+_PRINTABLE: Final = [*range(33, 127), *range(161, 173), *range(174, 256)]
+_ALPHABET: Final = {
+    **{byte: chr(byte) for byte in _PRINTABLE},
+    **{b: chr(256 + n) for n, b in enumerate(b for b in range(256) if b not in _PRINTABLE)},
+}
 SPECIALS: Final = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 _WORDS: Final = (
     " the", " The", "Hello", " world", "ing", "est", " 's", "'s", "'ll", "12", "123", " 1", "\n\n",
@@ -32,7 +35,7 @@ def byte_pairs() -> tuple[list[bytes], list[tuple[bytes, bytes]]]:
 
 def written(token: bytes) -> str:
     """As byte-level vocabularies write it."""
-    return "".join(ALPHABET[byte] for byte in token)
+    return "".join(_ALPHABET[byte] for byte in token)
 
 
 def write_vocab_and_merges(directory: Path, config: dict[str, Any]) -> Path:

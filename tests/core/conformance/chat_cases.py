@@ -6,12 +6,10 @@ Rust one.
 
 from __future__ import annotations
 
-import copy
 import json
 from typing import Any, Final
 
-from small_families import FAMILY_MODELS
-from small_models import Files
+from small_models import FAMILY_MODELS, Files
 
 Message = dict[str, Any]
 
@@ -192,7 +190,7 @@ RUST_REQUESTS: Final[dict[str, dict[str, Any]]] = {
 
 def rust_files(model: str) -> Files:
     """The files of a model, as the Rust frontend takes them for its renderer."""
-    files = copy.deepcopy(FAMILY_MODELS[model]())  # models share parts
+    files = FAMILY_MODELS[model]()
     if model == "small-inkling":
         files["config.json"]["model_type"] = "inkling_mm_model"
         for token in files["tokenizer.json"]["added_tokens"]:

@@ -9,8 +9,7 @@ from typing import Any, Final
 
 from chat_requests import CHAT, MESSAGES, RESPONSES
 from server_cases import SERVED_NAMES, ServerCase
-from small_families import FAMILY_MODELS
-from small_models import Files
+from small_models import FAMILY_MODELS, Files
 
 HARMONY_MODEL: Final = "small-gpt-oss"
 _RANDOM: Final = 40

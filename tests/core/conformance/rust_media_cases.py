@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import copy
 import io
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -11,8 +10,7 @@ from typing import Any, Final
 
 from image_cases import image_files
 from PIL import ExifTags, Image
-from small_families import ALL_MODELS
-from small_models import Files
+from small_models import ALL_MODELS, Files
 
 MODELS: Final = {
     **{name: name for name in (
@@ -73,7 +71,7 @@ NAMES: Final = (
 
 
 def _step5() -> Files:
-    files = copy.deepcopy(ALL_MODELS["small-step-3-vl"]())
+    files = ALL_MODELS["small-step-3-vl"]()
     files["config.json"] |= {
         "model_type": "step5_vl",
         "architectures": ["Step5ForConditionalGeneration"],
@@ -83,7 +81,7 @@ def _step5() -> Files:
 
 def _nemotron() -> Files:
     """The frontend does not start with other values than those of the published model."""
-    files = copy.deepcopy(ALL_MODELS["small-nemotron-omni"]())
+    files = ALL_MODELS["small-nemotron-omni"]()
     files["preprocessor_config.json"].pop("size")
     config = files["config.json"]
     config["vision_config"]["args"] |= {"min_num_patches": 1024, "max_num_patches": 13312}
@@ -101,7 +99,7 @@ def _nemotron() -> Files:
 
 
 def _glm() -> Files:
-    files = copy.deepcopy(ALL_MODELS["small-glm-4.1v"]())
+    files = ALL_MODELS["small-glm-4.1v"]()
     files["config.json"] |= {
         "model_type": "glm5_next",
         "architectures": ["Glm5NextForConditionalGeneration"],
@@ -119,7 +117,7 @@ _OWN: Final = {"step-5": _step5, "nemotron-omni": _nemotron, "glm-5.3-flash": _g
 
 def files_of(model: str, file: str = "", fields: Mapping[str, Any] = MappingProxyType({})) -> Files:
     """The files of a model, of which one has other fields."""
-    files = copy.deepcopy({**ALL_MODELS, **_OWN}[model]())  # models share parts
+    files = {**ALL_MODELS, **_OWN}[model]()
     if file:
         changed = {**files.get(file, {}), **fields}
         files[file] = {name: value for name, value in changed.items() if value is not None}

@@ -11,8 +11,7 @@ import pytest
 from chat_cases import MODELS, REQUESTS, RUST_MODELS, RUST_REQUESTS, rust_files
 from comparison import read_vectors
 from paths import VECTORS
-from small_families import FAMILY_MODELS
-from small_models import Files, fingerprint, write_model
+from small_models import FAMILY_MODELS, Files, fingerprint, write_model
 
 from mmroute import Normalizer
 from mmroute.engines.vllm_rust.settings import RustSettings

@@ -19,8 +19,14 @@ from comparison import read_vectors
 from conformance import load_as_served, matrix, own_fingerprint
 from image_vectors import IMAGE_VECTORS, wrong_parts
 from paths import ROOT, VECTORS, real_models
-from small_families import FAMILY_MODELS, MEDIA_ANSWERED, media_model
-from small_models import SMALL_MODELS, fingerprint, write_model
+from small_models import (
+    FAMILY_MODELS,
+    MEDIA_ANSWERED,
+    SMALL_MODELS,
+    fingerprint,
+    media_model,
+    write_model,
+)
 
 from mmroute import Normalizer
 from mmroute.health.self_check import check_model

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 from plan_vectors import PLANS, plan_problems
-from small_families import ALL_MODELS
-from small_models import fingerprint
+from small_models import ALL_MODELS, fingerprint
 
 pytestmark = pytest.mark.conformance
 

@@ -8,9 +8,7 @@ from typing import Any, Final
 
 import pytest
 from paths import VECTORS
-from small_code_families import CODE_FAMILIES
-from small_families import ALL_MODELS
-from small_models import write_model
+from small_models import ALL_MODELS, CODE_FAMILIES, write_model
 from template_cases import EVERY, JSON, TOKENIZER, directories, text_of
 
 from mmroute import ModelError, Normalizer

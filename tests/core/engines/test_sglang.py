@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from comparison import expanded, read_vectors
 from paths import VECTORS
-from small_families import ALL_MODELS
-from small_models import SMALL_MODELS, fingerprint, write_model
+from small_models import ALL_MODELS, SMALL_MODELS, fingerprint, write_model
 
 from mmroute import ImageSize, InexactError, ModelError, Normalizer, Reason
 from mmroute.answering.routing import Routing

@@ -13,8 +13,7 @@ import numpy as np
 import paths
 import pytest
 from comparison import read_vectors
-from small_families import media_model
-from small_models import fingerprint, write_model
+from small_models import fingerprint, media_model, write_model
 
 from mmroute import (
     AudioLength,

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_models import SMALL_MODELS, Files, write_model
-from small_text_families import TEXT_FAMILIES
+from small_models import ALL_MODELS, SMALL_MODELS, Files, write_model
 
 from mmroute import Normalizer
 from mmroute.engines.vllm.settings import VllmSettings
@@ -320,6 +319,6 @@ def test_an_answer_that_changes_is_found(normalizer: Callable[[str], Normalizer]
 
 def test_a_model_whose_chats_are_rendered_by_code_is_healthy(tmp_path: Path) -> None:
     """Its completions are answered; that its chats are not is a limit, and no failure."""
-    report = load_and_check(write_model(TEXT_FAMILIES["small-gpt-oss"](), tmp_path / "model"))
+    report = load_and_check(write_model(ALL_MODELS["small-gpt-oss"](), tmp_path / "model"))
     assert report.healthy, report.failures
     assert any("chat_renderer_unsupported" in warning for warning in report.warnings)

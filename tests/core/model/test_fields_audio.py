@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from small_families import media_model
-from small_models import Files, chat_files, of_audio, whisper, write_model
+from small_models import UNRECORDED_MODELS, Files, media_model, write_model
 from small_tokenizers import special_ids
 
 from mmroute import AudioLength, Normalizer, Reason
@@ -20,28 +18,12 @@ _MISSING: Final = object()
 _OWN: Final = "preprocessor_config.json"
 _PROCESSOR: Final = "processor_config.json"
 _CONFIG: Final = "config.json"
-_TOKENIZER: Final = "tokenizer_config.json"
-
-
-def _qwen(architecture: str, model_type: str, text: str, **config: Any) -> Files:
-    """Qwen2-Audio or Qwen3-ASR, whose tokenizer names the audio token."""
-    special = (f"<|audio_{text}|>", "<|AUDIO|>", "<|audio_end|>")
-    files = of_audio(chat_files(architecture, model_type, special, "<|AUDIO|>", **config))
-    files[_TOKENIZER] |= {"tokenizer_class": "Qwen2Tokenizer", "audio_token": "<|AUDIO|>"}
-    files[_OWN] = whisper(chunk_length=30, feature_size=128, return_attention_mask=True)
-    return files
 
 
 def _files(name: str) -> Files:
-    text = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 500}
-    if name == "qwen2-audio":
-        architecture = "Qwen2AudioForConditionalGeneration"
-        return _qwen(architecture, "qwen2_audio", "bos", text_config=text)
-    if name == "qwen3-asr":
-        config = {"text_config": {**text, "max_position_embeddings": 32768}}
-        architecture = "Qwen3ASRForConditionalGeneration"
-        return _qwen(architecture, "qwen3_asr", "start", thinker_config=config)
-    files = copy.deepcopy(media_model(name))  # models share parts
+    if name in UNRECORDED_MODELS:
+        return UNRECORDED_MODELS[name]()
+    files = media_model(name)
     if name == "small-gemma-4":
         files[_CONFIG]["audio_config"] = {"model_type": "gemma4_audio"}
     return files
@@ -67,15 +49,15 @@ def _set(files: Files, file: str, field: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "file", "field", "value", "more"),
     [
-        ("qwen2-audio", _OWN, "hop_length", 320, -157),
-        ("qwen2-audio", _OWN, "chunk_length", 5, -188),
-        ("qwen2-audio", _OWN, "padding_side", "left", -1),
-        ("qwen2-audio", _OWN, "n_fft", 1024, 0),
-        ("qwen2-audio", _OWN, "n_samples", None, 0),
-        ("qwen2-audio", _OWN, "return_attention_mask", None, 0),
-        ("qwen3-asr", _OWN, "hop_length", 320, -81),
-        ("qwen3-asr", _OWN, "padding_side", "rightx", 0),
-        ("qwen3-asr", _OWN, "feature_extractor_type", _MISSING, 0),
+        ("small-qwen2-audio", _OWN, "hop_length", 320, -157),
+        ("small-qwen2-audio", _OWN, "chunk_length", 5, -188),
+        ("small-qwen2-audio", _OWN, "padding_side", "left", -1),
+        ("small-qwen2-audio", _OWN, "n_fft", 1024, 0),
+        ("small-qwen2-audio", _OWN, "n_samples", None, 0),
+        ("small-qwen2-audio", _OWN, "return_attention_mask", None, 0),
+        ("small-qwen3-asr", _OWN, "hop_length", 320, -81),
+        ("small-qwen3-asr", _OWN, "padding_side", "rightx", 0),
+        ("small-qwen3-asr", _OWN, "feature_extractor_type", _MISSING, 0),
         ("small-gemma-4", _PROCESSOR, "feature_extractor.hop_length", 320, 0),
         ("small-gemma-4", _PROCESSOR, "feature_extractor.hop_length_ms", 20.0, 0),
         ("small-gemma-4", _PROCESSOR, "feature_extractor.sampling_rate", 8000, 0),
@@ -113,17 +95,17 @@ def test_a_field_changes_tokens_as_the_engine_counts(  # noqa: PLR0917 - pytest 
     ("name", "file", "field", "value"),
     [
         *(
-            ("qwen2-audio", _OWN, field, None)
+            ("small-qwen2-audio", _OWN, field, None)
             for field in (
                 "chunk_length", "dither", "feature_size", "hop_length", "n_fft", "padding_side",
                 "padding_value", "sampling_rate",
             )
         ),
-        ("qwen2-audio", _OWN, "padding_side", "rightx"),
-        ("qwen2-audio", _OWN, "feature_extractor_type", "WhisperFeatureExtractorFast"),
-        ("qwen2-audio", _OWN, "feature_extractor_type", "NoSuchFeatureExtractor"),
-        ("qwen2-audio", _CONFIG, "feature_extractor_type", "Qwen3ASRFeatureExtractor"),
-        ("qwen3-asr", _OWN, "sampling_rate", 8000),
+        ("small-qwen2-audio", _OWN, "padding_side", "rightx"),
+        ("small-qwen2-audio", _OWN, "feature_extractor_type", "WhisperFeatureExtractorFast"),
+        ("small-qwen2-audio", _OWN, "feature_extractor_type", "NoSuchFeatureExtractor"),
+        ("small-qwen2-audio", _CONFIG, "feature_extractor_type", "Qwen3ASRFeatureExtractor"),
+        ("small-qwen3-asr", _OWN, "sampling_rate", 8000),
         ("small-gemma-4", _PROCESSOR, "feature_extractor.hop_length_ms", None),
         ("small-gemma-3n", _OWN, "padding_side", "rightx"),
         ("small-gemma-4", _PROCESSOR, "audio_ms_per_token", None),
@@ -177,7 +159,7 @@ def test_qwen3_asr_fills_short_audio_up(
     fields: dict[str, int], samples: int, tokens: int, tmp_path: Path
 ) -> None:
     """With the class of its own, which it has without a name; Whisper's class refuses it."""
-    files = _files("qwen3-asr")
+    files = _files("small-qwen3-asr")
     with pytest.raises(NoTokenIdsError, match="too short"):
         _tokens(files, tmp_path / "whisper", AudioLength(samples, 16_000))
     del files[_OWN]["feature_extractor_type"]
@@ -208,7 +190,7 @@ def _grids(files: Files, folder: Path) -> list[object]:
 @pytest.mark.parametrize(
     ("name", "place", "length"),
     [
-        ("qwen3-asr", "thinker_config", 128000),
+        ("small-qwen3-asr", "thinker_config", 128000),
         ("small-fun-audio-chat", "text_config.max_position_embeddings", 32768),
         ("small-dots3-note", "max_position_embeddings", 4096),
     ],

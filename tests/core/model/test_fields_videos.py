@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_families import media_model
-from small_models import write_model
+from small_models import media_model, write_model
 
 from mmroute import ImageSize, VideoSize
 from mmroute.errors import InexactError, Reason

@@ -7,15 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_inkling import INKLING
-from small_models import Files, write_model
+from small_models import ALL_MODELS, Files, write_model
 
 from mmroute import AudioLength, ImageSize, InexactError, Normalizer, Reason
 from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.engines.vllm_rust.settings import RustSettings
 from mmroute.requests.items import Modality
 
-FILES = INKLING["small-inkling-items"]()
+FILES = ALL_MODELS["small-inkling-items"]()
 CHAT = [{"role": "user", "content": [{"type": "image"}, {"type": "audio"}]}]
 ITEMS: dict[str, Any] = {"images": [ImageSize(30, 20)], "audios": [AudioLength(24000, 24000)]}
 

@@ -10,8 +10,7 @@ from typing import Any, Final
 
 import pytest
 from paths import ROOT, real_models
-from small_families import ALL_MODELS
-from small_models import SMALL_MODELS, Files, write_model
+from small_models import ALL_MODELS, SMALL_MODELS, Files, write_model
 
 from mmroute import ImageSize, ModelError, Normalizer, Reason, SpecError
 from mmroute.engine import engine_names

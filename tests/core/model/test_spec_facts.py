@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_families import ALL_MODELS
-from small_models import Files, as_qwen3_5, write_model
+from small_models import ALL_MODELS, Files, as_qwen3_5, write_model
 
 from mmroute import ModelError, Normalizer, Reason
 from mmroute.geometry import Overrides

@@ -11,8 +11,7 @@ import pytest
 from command_line import run
 from known_engine import KnownEngine, RefusingEngine
 from paths import ROOT, VECTORS
-from small_families import FAMILY_MODELS
-from small_models import Files, write_model
+from small_models import FAMILY_MODELS, Files, write_model
 
 from mmroute import ModelError, Normalizer, Reason
 from mmroute.families.matching import spec_files

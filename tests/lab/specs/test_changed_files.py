@@ -8,8 +8,7 @@ from typing import Any, Final
 
 import pytest
 from paths import VECTORS
-from small_families import media_model, write_items
-from small_models import write_model
+from small_models import media_model, write_items, write_model
 
 from mmroute.lab.parity.comparison import our_outcome
 from mmroute.lab.specs.field_answers import digest_of, requests_of

@@ -110,7 +110,7 @@ PLANTED = {
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model whose template puts tools first."""
-    files = copy.deepcopy(SMALL_MODELS["small-qwen2.5-vl"]())
+    files = SMALL_MODELS["small-qwen2.5-vl"]()
     tools = "{%- for tool in tools or [] -%}{{ tool | tojson }}{%- endfor -%}"
     template = files["chat_template.json"]["chat_template"]
     files["tokenizer_config.json"]["chat_template"] = tools + template
