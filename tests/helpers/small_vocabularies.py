@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
+import tokenizers
+
 _PRINTABLE: Final = [*range(33, 127), *range(161, 173), *range(174, 256)]
 _ALPHABET: Final = {
     **{byte: chr(byte) for byte in _PRINTABLE},
@@ -36,6 +38,22 @@ def byte_pairs() -> tuple[list[bytes], list[tuple[bytes, bytes]]]:
 def written(token: bytes) -> str:
     """As byte-level vocabularies write it."""
     return "".join(_ALPHABET[byte] for byte in token)
+
+
+def byte_level(*unmerged: str, **options: bool) -> tokenizers.Tokenizer:
+    """The vocabulary in a pipeline of the tokenizers library, with tokens that no merge makes."""
+    tokens, merges = byte_pairs()
+    names = (*map(written, tokens), *unmerged)
+    backend = tokenizers.Tokenizer(
+        tokenizers.models.BPE(
+            vocab={name: i for i, name in enumerate(names)},
+            merges=[(written(a), written(b)) for a, b in merges],
+            **options,
+        )
+    )
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = tokenizers.decoders.ByteLevel()
+    return backend
 
 
 def write_vocab_and_merges(directory: Path, config: dict[str, Any]) -> Path:

@@ -19,7 +19,7 @@ from mistral_common.tokens.tokenizers.mistral import MistralTokenizer
 from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 from paths import real_models
 from small_models import Files
-from small_vocabularies import SPECIALS, byte_pairs, write_ranks, write_vocab_and_merges, written
+from small_vocabularies import SPECIALS, byte_level, write_ranks, write_vocab_and_merges
 
 from mmroute import ModelError, Normalizer, Reason, load_tokenizer
 from mmroute.model_directory import EMBEDDED_MODEL, find_model
@@ -52,13 +52,8 @@ def test_a_known_family_is_read_as_the_engine_reads_it(
 
 def _unusual_directory(root: Path, model_type: str, config: dict[str, Any]) -> Path:
     """A directory of an unknown family whose pipeline no class of transformers writes."""
-    tokens, merges = byte_pairs()
-    vocabulary = {written(token): i for i, token in enumerate(tokens)}
-    pairs = [(written(a), written(b)) for a, b in merges]
-    backend = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=vocabulary, merges=pairs))
+    backend = byte_level()
     backend.normalizer = tokenizers.normalizers.Replace("e", "!")
-    backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = tokenizers.decoders.ByteLevel()
     root.mkdir(exist_ok=True)
     backend.save(str(root / "tokenizer.json"))
     for name, content in (

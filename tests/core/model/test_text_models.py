@@ -9,11 +9,10 @@ from typing import Any
 
 import mistral_common
 import pytest
-import tokenizers
 import transformers
 from openai_harmony import HarmonyError
 from paths import real_models
-from small_vocabularies import SPECIALS, byte_pairs, written
+from small_vocabularies import SPECIALS, byte_level
 
 from mmroute import ImageSize, Normalizer
 from mmroute.engines.vllm import harmony
@@ -37,12 +36,7 @@ DATA = Path(mistral_common.__file__).parent / "data"
 
 @functools.cache
 def tokenizer_json() -> str:
-    tokens, merges = byte_pairs()
-    vocabulary = {written(token): i for i, token in enumerate(tokens)}
-    pairs = [(written(a), written(b)) for a, b in merges]
-    backend = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=vocabulary, merges=pairs))
-    backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = tokenizers.decoders.ByteLevel()
+    backend = byte_level()
     backend.add_special_tokens(list(SPECIALS))
     text: str = backend.to_str()
     return text

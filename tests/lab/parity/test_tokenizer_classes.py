@@ -6,9 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-import tokenizers
 from oracle_helpers import RightEngine
-from small_vocabularies import SPECIALS, byte_pairs, written
+from small_vocabularies import SPECIALS, byte_level
 
 from mmroute import Normalizer
 from mmroute.engine import find_engine
@@ -22,14 +21,7 @@ from mmroute.model_directory import find_model
 
 def write(root: Path) -> None:
     """A Llama of class GPT2Tokenizer, whose file has what that class does not keep."""
-    tokens, merges = byte_pairs()
-    vocabulary = {written(token): i for i, token in enumerate(tokens)}
-    vocabulary["\u0120unmerged"] = len(vocabulary)
-    pairs = [(written(a), written(b)) for a, b in merges]
-    model = tokenizers.models.BPE(vocab=vocabulary, merges=pairs, ignore_merges=True)
-    backend = tokenizers.Tokenizer(model)
-    backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = tokenizers.decoders.ByteLevel()
+    backend = byte_level("\u0120unmerged", ignore_merges=True)
     backend.add_special_tokens([text for text in SPECIALS if text != "<|endoftext|>"])
     backend.save(str(root / "tokenizer.json"))
     config: dict[str, Any] = {

@@ -19,6 +19,7 @@ from decode_helpers import (
     tokenizer_of,
 )
 from paths import real_models
+from small_vocabularies import written
 from tokenizers.decoders import DecodeStream as Reference
 
 from mmroute import Normalizer
@@ -151,16 +152,9 @@ def ids_of_bytes(kind: str, raw: bytes) -> list[int]:
     tokenizer = tokenizer_of(kind)
     if kind == "byte-level":
         assert isinstance(tokenizer, HfTokenizer)
-        alphabet = tokenizers_alphabet()
-        return [tokenizer.token_id(alphabet[byte]) or 0 for byte in raw]
+        return [tokenizer.token_id(written(bytes([byte]))) or 0 for byte in raw]
     first = {"tekken": 1000, "tiktoken": 0, "llama": 3, "gemma": 5}[kind]
     return [first + byte for byte in raw]
-
-
-def tokenizers_alphabet() -> list[str]:
-    shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    hidden = (chr(256 + i) for i in range(256))
-    return [chr(byte) if byte in shown else next(hidden) for byte in range(256)]
 
 
 @BOTH
