@@ -296,6 +296,20 @@ def test_unlimited_ocr_cuts_no_image_where_a_request_says_so(
     assert whole.identities != cut.identities
 
 
+def test_moondream_counts_alike_whatever_the_most_crops(
+    with_config: Callable[..., Normalizer],
+) -> None:
+    """vLLM 0.33.0 was asked of 4 crops: the image is cut otherwise, and has as many tokens."""
+    moondream = with_config("small-moondream3", {})
+    request = chat(ImageSize(1283, 721))
+    few, most = (
+        moondream.normalize(**request, mm_processor_kwargs=kwargs)
+        for kwargs in ({"max_crops": 4}, {})
+    )
+    assert few.token_ids.tolist() == most.token_ids.tolist()
+    assert str(few.metadata()) != str(most.metadata())
+
+
 @pytest.mark.parametrize("value", [..., None, []])
 @pytest.mark.parametrize("name", ["small-qwen2.5-vl", "small-llava-1.5"])
 def test_a_model_without_architectures_embeds(
