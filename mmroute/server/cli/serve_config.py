@@ -70,12 +70,12 @@ def _variables(environment: Mapping[str, str]) -> dict[str, str]:
 
 def _check_known(variables: Iterable[str], known: Sequence[str]) -> None:
     """Refuse a variable that is none of an option, and looks like one."""
+    names = [f"{_PREFIX}{short}" for short in known]
     for short in sorted(set(variables).difference(known, _OTHERS)):
-        near = nearest(short, known, cutoff=0.85)
+        name = f"{_PREFIX}{short}"
+        near = nearest(name, names, cutoff=0.9)
         if near is not None:
-            raise ValueError(
-                f"there is no variable {_PREFIX}{short}. Did you mean {_PREFIX}{near}?"
-            )
+            raise ValueError(f"there is no variable {name}. Did you mean {near}?")
 
 
 def _from_file(path: Path, actions: Mapping[str, argparse.Action]) -> dict[str, Any]:

@@ -17,7 +17,9 @@ def test_a_misspelt_variable_is_an_error(monkeypatch: pytest.MonkeyPatch) -> Non
     assert run("serve", EMBEDDED_MODEL, "--check-config").status == 0
     monkeypatch.setenv("MMROUTE_MODELS", EMBEDDED_MODEL)
     assert "MMROUTE_MODEL " in run("serve", "--check-config").stderr
-    monkeypatch.setenv("MMROUTE_MAX_BODY_BYTE", "5")
-    refused = run("serve", EMBEDDED_MODEL, "--check-config")
-    assert refused.status == 2
-    assert "MMROUTE_MAX_BODY_BYTE. Did you mean MMROUTE_MAX_BODY_BYTES?" in refused.stderr
+    for name, meant in (("MAX_BODY_BYTE", "MAX_BODY_BYTES"), ("PROT", "PORT")):
+        with monkeypatch.context() as only:
+            only.setenv(f"MMROUTE_{name}", "5")
+            refused = run("serve", EMBEDDED_MODEL, "--check-config")
+        assert refused.status == 2
+        assert f"MMROUTE_{name}. Did you mean MMROUTE_{meant}?" in refused.stderr
