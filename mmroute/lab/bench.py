@@ -145,7 +145,7 @@ def rss_bytes() -> int:
 
 def machine() -> dict[str, Any]:
     """The processor, its load, and Python."""
-    processor = platform.processor() or platform.machine()
+    processor = platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
         for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
