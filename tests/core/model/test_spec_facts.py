@@ -192,16 +192,6 @@ def test_identities_of_kimi_k2_5_cover_the_media_kwargs_of_all_modalities(
     assert identity.value == "07328eb627052033d4f78b25728864324aa4aedb88a42f9c699fadf66e1a1076"
 
 
-def test_kimi_k3_writes_the_size_of_an_image(kimi_k3: Normalizer) -> None:
-    routing = kimi_k3.normalize(prompt="<|kimi_image_placeholder|>!", images=[ImageSize(60, 30)])
-    text = kimi_k3.model.tokenizer.decode(routing.token_ids.tolist())
-    pads = "<|media_pad|>" * 6
-    assert text == f"<|media_begin|>image 60x30<|media_content|>{pads}<|media_end|>!"
-    (placeholder,) = routing.placeholders
-    assert placeholder.embed_runs is not None
-    assert [count for is_embed, count in placeholder.embed_runs if is_embed] == [6]
-
-
 _OF_KIMI_K3: list[tuple[dict[str, Any], str | None]] = [
     ({"response_format": {"type": "json_object"}}, "unsupported_field"),
     ({"tools": [_TOOL], "tool_choice": "none"}, "unsupported_field"),
