@@ -6,12 +6,10 @@ The expected numbers are vLLM 0.33.0's own (``vllm/multimodal/encoder_budget.py`
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from mmroute import Normalizer
 from mmroute.geometry import CachePlan
 from mmroute.geometry.frame_sampling import Sampler
 from mmroute.geometry.grid import AnyGrid, max_embeds
@@ -105,24 +103,3 @@ def test_the_engine_plans_with(grid: AnyGrid, plan: CachePlan, planned: int) -> 
 
 def test_without_images_their_part_of_the_context_is_free() -> None:
     assert max_embeds(INTERNVL, CachePlan(1024, 256, takes_images=False)) == 1024
-
-
-@pytest.mark.parametrize(
-    ("name", "planned"),
-    [
-        ("small-gemma-4", {"image": 140, "video": 2496}),  # with the words around each frame
-        ("small-glm-4v", {"image": 102}),  # with the two words that take features
-        ("small-minicpm-v-4.6", {"image": 102}),  # nine times as high as wide
-        ("small-minicpm-v-4.7", {"image": 98}),
-        ("small-minimax-m3", {"image": 121, "video": 8128}),
-        ("small-muse-spark", {"image": 300, "video": 600, "audio": 1024}),
-        ("small-ovis-2.5", {"image": 3138, "video": 3138}),
-        ("small-step-3-vl", {"image": 3164}),
-        ("small-unlimited-ocr", {"image": 3793}),
-    ],
-)
-def test_the_engine_plans_a_model_with(
-    normalizer: Callable[[str], Normalizer], name: str, planned: dict[str, int]
-) -> None:
-    media = normalizer(name).model.media
-    assert {kind.value: rules.max_embeds for kind, rules in media.items()} == planned
