@@ -15,9 +15,15 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
+from servers import ask, running
 from vector_files import VECTORS, write_lines
 
 _DRAWN: Final = re.compile(r"(?<=cmpl-|perm-|resp_)[0-9a-f]{16,}|(?<=\"created\": )\d{10}")
+
+_ENVIRONMENT: Final = {
+    "VLLM_TARGET_DEVICE": "cpu", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1",
+    "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false",
+}  # fmt: skip
 
 
 def main() -> None:
@@ -40,20 +46,20 @@ def main() -> None:
 
 def _ask(command: str, model: str, directory: Path, of_files: str) -> list[dict[str, Any]]:
     from cases import PLACEHOLDERS
-    from harmony_cases import HARMONY_MODEL, harmony_cases
+    from harmony_cases import HARMONY_MODEL, START_DATE, harmony_cases
     from server_cases import SERVED_NAMES, server_cases
-    from two_servers import request, vllm_render
 
-    log = directory.with_suffix(".log")
     options = ("--served-model-name", *SERVED_NAMES, "--enable-tokenizer-info-endpoint")
-    with vllm_render(command, str(directory), *options, log=log) as server:
-        version = request(server, "GET", "/version", None, {}).body["version"]
+    render = [command, "launch", "render", str(directory), *options]
+    environment = {**_ENVIRONMENT, "VLLM_SYSTEM_START_DATE": START_DATE}
+    with running(render, environment, Path.cwd()) as server:
+        version = ask(server, "GET", "/version", None, {}).body["version"]
         meta = {"meta": {"model": model, "model_id": str(directory), "vllm": version,
                          "fingerprint": of_files}}  # fmt: skip
         lines: list[dict[str, Any]] = [meta]
         by_harmony = model == HARMONY_MODEL
         for case in harmony_cases() if by_harmony else server_cases(PLACEHOLDERS[model]):
-            reply = request(server, case.method, case.path, case.raw, case.headers)
+            reply = ask(server, case.method, case.path, case.raw, case.headers)
             body = json.loads(_DRAWN.sub(_alike, json.dumps(reply.body)))
             lines.append({"name": case.name, "status": reply.status, "body": body})
         return lines

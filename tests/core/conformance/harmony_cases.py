@@ -12,6 +12,8 @@ from server_cases import SERVED_NAMES, ServerCase
 from small_models import FAMILY_MODELS, Files
 
 HARMONY_MODEL: Final = "small-gpt-oss"
+START_DATE: Final = "2026-01-02"
+"""What vLLM writes for today into its chats."""
 _RANDOM: Final = 40
 _SCHEMA: Final = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 _HI: Final = {"role": "user", "content": "Hi"}

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from media_files import png_url
+from server_api_cases import api_cases
 from server_edge_cases import edge_cases
 
 SERVED_NAMES: Final = ("served", "alias")
@@ -92,10 +93,8 @@ def server_cases(placeholder: str) -> list[ServerCase]:
 
 
 def _other_apis() -> Iterator[ServerCase]:
-    from api_requests import api_cases  # it makes its pictures by this module
-
-    for request in api_cases(SERVED_NAMES[0]):
-        yield ServerCase(request.name, request.path, request.body)
+    for name, path, body in api_cases(SERVED_NAMES[0]):
+        yield ServerCase(name, path, body)
 
 
 def _tokenize() -> dict[str, Any]:

@@ -8,10 +8,9 @@ from typing import Any, Final
 import pytest
 from cases import PLACEHOLDERS
 from chat_requests import CHAT, COMPLETION
-from harmony_cases import HARMONY_MODEL, harmony_cases, harmony_model
+from harmony_cases import HARMONY_MODEL, START_DATE, harmony_cases, harmony_model
 from server_cases import server_cases
 from small_models import SMALL_MODELS, write_model
-from two_servers import START_DATE
 
 from mmroute import InexactError, Normalizer, Reason, Routing, from_openai
 from mmroute.engines.vllm import VllmSettings

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import compare_frontends
 import pytest
 from chat_requests import CHAT
 from comparison import expanded, read_lines
@@ -113,7 +112,3 @@ def test_no_answer_over_http_is_another(name: str, small_model: Callable[[str], 
             if reply.status_code == 200 and reply.json()["token_ids"] != expected(line):
                 wrong[line["id"]] = reply.json()["token_ids"]
     assert wrong == {}
-
-
-def test_the_page_has_the_table_that_is_computed() -> None:
-    assert compare_frontends.page() == compare_frontends.PAGE.read_text(encoding="utf-8")
