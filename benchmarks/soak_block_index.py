@@ -150,7 +150,7 @@ def run_engines(folder: Path, workers: int, port: int) -> None:
     """Run all engines, and kill one after the other. This is what vLLM's interpreter runs."""
     os.environ["VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES"] = "1"
     sys.path.append(str(TOOLS))
-    import generate_pool_streams as pools
+    import generate_pools as pools
     from vllm.utils.hashing import sha256
     from vllm.v1.core.kv_cache_utils import init_none_hash
 
@@ -203,7 +203,7 @@ def run_engine(pools: Any, requests: list[Any], path: Path, events: int, replays
         while True:
             pools._step(pool, draw, requests, running)  # noqa: SLF001
             batch = KVEventBatch(time.time(), pool.take_events())
-            held = [pools._held(pool, request) for request in requests]  # noqa: SLF001
+            held = [pools._held(pool, request, pools.GROUPS) for request in requests]  # noqa: SLF001
             truth.write(json.dumps([batch.ts, held]) + "\n")
             truth.flush()
             publisher.publish(batch)

@@ -19,7 +19,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import msgspec
-from generate_kv_events import TIME
+from generate_pools import TIME
 from sglang_engine import VERSION
 from vector_files import VECTORS, write_lines
 

@@ -1,7 +1,7 @@
 """The index credits no block that is not held, whatever becomes of the messages on their way.
 
 What the engines send and what they hold is vLLM's own: pool_streams.json, computed by its block
-pool (tools/generate_pool_streams.py).
+pool (tools/generate_pools.py).
 """
 
 from __future__ import annotations

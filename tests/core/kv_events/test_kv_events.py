@@ -14,7 +14,7 @@ import msgspec
 import paths
 import pytest
 from comparison import read_vectors
-from generate_kv_events import facts
+from generate_pools import facts
 
 from mmroute import EventsError, Reason
 from mmroute.kv_events import (
