@@ -25,10 +25,6 @@ OMNI = FramePairs(
     patch_size=16, merge_size=2, min_pixels=4, max_pixels=602112, sampler=Sampler.QWEN2_VL
 )
 INTERNVL = FixedFrames(tokens_per_frame=256, beside_an_image=True, sampler=Sampler.OPENCV)
-ONEVISION = FixedFrames(
-    image_size=384, patch_size=14, stride=2, newline=True, planned_frames=16,
-    sampler=Sampler.OPENCV,
-)  # fmt: skip
 TILES = ClosestTiles(tile_size=448, min_tiles=1, max_tiles=12, tokens_per_tile=256)
 UNCUT = ClosestTiles(
     tile_size=448, min_tiles=1, max_tiles=12, tokens_per_tile=256, planned_cropped=False
@@ -80,10 +76,6 @@ QWEN_AUDIO = MelFrames(
         pytest.param(glm(47040000), CachePlan(65536, 6084), 31974, id="glm-4.1v"),
         pytest.param(glm(100352000), CachePlan(65536, 6084), 59400, id="glm-4.5v"),
         pytest.param(glm(47040000), CachePlan(4096, 6084), 6084, id="glm in a short context"),
-        pytest.param(INTERNVL, CachePlan(32768, 256), 32512, id="internvl beside an image"),
-        pytest.param(INTERNVL, CachePlan(1024, 256), 768, id="internvl in a short context"),
-        pytest.param(ONEVISION, CachePlan(32768, 8748), 3137, id="sixteen frames"),
-        pytest.param(ONEVISION, CachePlan(1024, 8748), 981, id="five frames"),
         pytest.param(TILES, CachePlan(32768), 3328, id="twelve tiles and a thumbnail"),
         pytest.param(QWEN, CachePlan(32768), 438, id="439 is a prime number"),
         pytest.param(BELOW, CachePlan(32768), 64, id="the smallest area above the largest"),
