@@ -3,10 +3,6 @@
 Run it where vLLM is installed (a CPU is enough), from the repository's root:
 
     python tools/generate_decode.py [MODEL ...]
-    python tools/generate_decode.py --directory DIR [--count 2000] [--seed 1]
-
-The first form writes ``decode/MODEL.jsonl``. The second asks about a real model directory, compares
-the answers with mmroute's, which must be installed beside vLLM, and exits with 1 if any differ.
 
 Two kinds of cases are left out, and counted: prompts that end inside a character, and outputs at
 which vLLM's stream starts anew because its decoder took back what it had given. There vLLM repeats
@@ -15,8 +11,6 @@ or loses text (``docs/decoding.md``).
 
 from __future__ import annotations
 
-import argparse
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -24,32 +18,25 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from engine import meta, refuse_other_versions, write_files
+from engine import meta, parser_of, refuse_other_versions, write_files
 from vector_files import VECTORS, write_lines
 
 MODELS = ("small-qwen2.5-vl", "small-llava-1.5", "small-gemma-3", "pixtral-12b-2409")
-COUNT = 250
+COUNT, SEED = 250, 0
 LONGEST_MODEL = 1 << 20
 
 
 def main() -> None:
-    """Write the files, or compare."""
+    """Write the files."""
     from decode_cases import draw_cases
 
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("models", nargs="*", default=MODELS)
-    parser.add_argument("--directory", type=Path, help="a real model directory instead")
-    parser.add_argument("--count", type=int, default=COUNT)
-    parser.add_argument("--seed", type=int, default=0)
-    arguments = parser.parse_args()
+    arguments = parser_of(__doc__, MODELS).parse_args()
     refuse_other_versions()
-    if arguments.directory is not None:
-        sys.exit(_compare(arguments.directory, arguments.count, arguments.seed))
     for model in arguments.models:
         with tempfile.TemporaryDirectory() as directory:
             fingerprint = write_files(model, Path(directory))
             detokenizer = Detokenizer(Path(directory))
-        cases = draw_cases(detokenizer.vocabulary(), arguments.count, arguments.seed)
+        cases = draw_cases(detokenizer.vocabulary(), COUNT, SEED)
         lines = list(detokenizer.answers(cases))
         write_lines(
             VECTORS / "decode" / f"{model}.jsonl", [meta(model, fingerprint=fingerprint), *lines]
@@ -157,27 +144,6 @@ def _core_request(case: dict[str, Any]) -> Any:
         cache_salt=None,
         data_parallel_rank=None,
     )
-
-
-def _compare(directory: Path, count: int, seed: int) -> int:
-    """Ask vLLM and mmroute; the number of differences, 1 at most."""
-    from decode_cases import draw_cases, output_of
-
-    from mmroute import Normalizer
-
-    tokenizer = Normalizer.from_pretrained(str(directory)).model.tokenizer
-    detokenizer = Detokenizer(directory)
-    compared = different = 0
-    for case in detokenizer.answers(draw_cases(detokenizer.vocabulary(), count, seed)):
-        compared += 1
-        found = output_of(tokenizer, case)
-        if found != case["expect"]:
-            different += 1
-            if different < 4:
-                print(f"{case}\nmmroute: {found}")
-    left_out = dict(detokenizer.left_out)
-    print(f"{directory.name}: {compared} compared, {different} differ; left out: {left_out}")
-    return min(different, 1)
 
 
 if __name__ == "__main__":

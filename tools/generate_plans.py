@@ -3,11 +3,8 @@
 Run it where vLLM is installed (a CPU is enough), from the repository's root:
 
     python tools/generate_plans.py --code DIR [MODEL ...]
-    python tools/generate_plans.py --directory DIR
 
-The first form writes ``plans/small_models.jsonl``; models of remote code are asked where they are
-named. The second asks about a real model directory, compares the plans with mmroute's, which must
-be installed beside vLLM, and exits with 1 if they differ.
+It writes ``plans/small_models.jsonl``; models of remote code are asked where they are named.
 Configuration, processors and budget are vLLM's; ``tests/core/conformance/test_plans.py`` compares.
 """
 
@@ -16,14 +13,13 @@ from __future__ import annotations
 import json
 import logging
 import os
-import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from engine import meta, parser_of, prepare, refuse_other_versions
-from plan_vectors import PLANS, command_line, plan_problems
+from plan_vectors import PLANS, command_line
 from vector_files import write_lines
 
 # The least number of tokens in a batch that `vllm serve` chooses by itself.
@@ -83,21 +79,14 @@ def _plan(directory: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Write the file, or compare with a directory."""
+    """Write the file."""
     from small_models import ALL_MODELS, CODE_FAMILIES
 
-    parser = parser_of(__doc__, [model for model in ALL_MODELS if model not in CODE_FAMILIES])
-    parser.add_argument("--directory", type=Path, help="a real model directory instead")
-    arguments = parser.parse_args()
+    models = [model for model in ALL_MODELS if model not in CODE_FAMILIES]
+    arguments = parser_of(__doc__, models).parse_args()
     refuse_other_versions()
     os.environ.update(VLLM_TARGET_DEVICE="cpu", VLLM_LOGGING_LEVEL="ERROR")
     logging.disable(logging.WARNING)
-    if arguments.directory is not None:
-        found = plans(arguments.directory)
-        problems = [*plan_problems(arguments.directory, found)]
-        answered = sum("refused" not in plan for plan in found.values())
-        print(f"{arguments.directory.name}: {answered} plans compared", *problems, sep="\n  ")
-        sys.exit(1 if problems or not answered else 0)
     lines = {}
     if PLANS.is_file():
         _, *kept = map(json.loads, PLANS.read_text(encoding="utf-8").splitlines())

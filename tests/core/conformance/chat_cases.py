@@ -1,6 +1,6 @@
 """Chats for the renderers that engines have in code.
 
-`tools/generate_chats.py` asks the Python frontend for the prompts, and `tools/generate_rust.py` the
+`tools/generate.py` asks the Python frontend for the prompts, and `tools/generate_rust.py` the
 Rust one.
 """
 
