@@ -7,8 +7,9 @@ Run it where vLLM is installed (a CPU is enough), from the repository's root:
 
 The kinds are `prompts`, token IDs and ranges; `media`, those of videos and audio; `images`, those
 of image files, with identities and block hashes; `chats`, prompts of renderers in code; `metadata`
-of items, as the render route makes it. Each writes a file for each model named, or for all. The second
-form asks about image files and a real model directory; MMROUTE_IMAGE_VECTORS names such files.
+of items, as the render route makes it. Each writes a file for each model named, or for all. The
+second form asks about image files and a real model directory; MMROUTE_IMAGE_VECTORS names such
+files.
 """
 
 from __future__ import annotations

@@ -29,7 +29,8 @@ def write_lines(path: Path, lines: Sequence[Any]) -> None:
     """Write a file of vectors, whose first line says what the others are of."""
     path.parent.mkdir(exist_ok=True)
     path.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
-    refused = sum("refused" in line.get("expect", line) for line in lines)
+    answers = [line.get("expect", line) for line in lines]
+    refused = sum(isinstance(answer, dict) and "refused" in answer for answer in answers)
     print(f"{path.name}: {len(lines) - 1} lines, {refused} refused", flush=True)
 
 
