@@ -20,10 +20,10 @@ fits one:
     undecided   vLLM took too long or too much memory, or needs a package that is missing
 
 The file gets one line for each directory as soon as it is known. A directory that has a line is not
-asked again. A table stands on standard output at the end; the progress goes to standard error.
-Half a second a directory is usual. Some small models need the code of their processor (--code), and
-vLLM reads audio with packages of its own extra (soundfile, av). Requests on which the two disagree
-about the model as it is are named on standard error, and are not asked again.
+asked again. The number of each verdict goes to standard error, as do requests on which the two
+disagree about the model as it is, which are not asked again. Half a second a directory is usual.
+Some small models need the code of their processor (--code), and vLLM reads audio with packages of
+its own extra (soundfile, av).
 
 Directories that decide a rule are kept with vLLM's answers: ``--vectors LINES`` asks again about
 those that the lines of a file name, and writes lines as in
@@ -34,13 +34,11 @@ from __future__ import annotations
 
 import argparse
 import collections
-import contextlib
 import json
 import shutil
 import sys
 import tempfile
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -49,15 +47,13 @@ from engine import prepare, refuse_other_versions
 from small_models import ALL_MODELS, media_model, write_items
 
 from mmroute import Normalizer
-from mmroute.lab.parity.cases import Case
-from mmroute.lab.specs.field_answers import VERDICTS, oracle_of
 from mmroute.lab.specs.field_changes import READ, TEMPLATE, Change
 from mmroute.lab.specs.field_checks import AGREED, FieldChecks, in_child, prepare_vllm
 from mmroute.model.resolved import ResolvedModel
 
 
 def main() -> None:
-    """Ask about all directories that have no line yet, and print the table."""
+    """Ask about all directories that have no line yet."""
     arguments = _parser().parse_args()
     done, kept = _keys(arguments.out), _keys(arguments.vectors)
     refuse_other_versions()
@@ -67,10 +63,6 @@ def main() -> None:
             name = Path(model).name
             ask = partial(_ask, model, arguments, Path(root), done[name], kept[name])
             in_child(ask)  # no model sees what vLLM and transformers keep of another
-    if arguments.vectors is not None:
-        return
-    table = _table(_cases(arguments.out))
-    print(json.dumps(table) if arguments.json else _text(table))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -87,8 +79,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--seed", type=int, default=0, help="draws the other values (default: 0)")
     add("--limit", type=int, default=30, help="seconds for one directory (default: 30)")
     add("--memory", type=int, default=6, help="GiB for one directory (default: 6)")
-    add("--record", type=Path, help="file of the fields that vLLM reads while it answers")
-    add("--json", action="store_true", help="print the table as JSON")
     return parser
 
 
@@ -112,10 +102,6 @@ def _ask(
         base, _resolved,
         trust_remote_code=trust, files=arguments.file or READ, seed=arguments.seed,
     )  # fmt: skip
-    if arguments.record is not None:
-        limits = arguments.limit, arguments.memory
-        read = in_child(partial(fields_read, base, checks.requests, trust), limits)
-        _append(arguments.record, {"model": name, "read": read})
     unchanged = _line(name, Change("", "", "as it is", {}))
     if _key(unchanged) not in done and not kept:
         _append(arguments.out, unchanged | checks.unchanged)
@@ -124,17 +110,13 @@ def _ask(
         print(f"{name}, as it is: {told}", file=sys.stderr, flush=True)
     keys = {_key(_line(name, one)): one for one in checks.changes}
     left = [one for key, one in keys.items() if key not in done and (not kept or key in kept)]
-    begun, counts = time.monotonic(), collections.Counter[str]()
+    counts = collections.Counter[str]()
     answers = checks.answers(left, seconds=arguments.limit, gibibytes=arguments.memory)
-    for number, (change, answer) in enumerate(answers, 1):
+    for change, answer in answers:
         line = _line(name, change)
         _append(arguments.out, line | (_vector(change, answer) if kept else answer))
         counts[answer["verdict"]] += 1
-        rate = number / (time.monotonic() - begun)
-        told = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
-        told = f"{number} of {len(left)} ({len(done)} before), {rate:.1f}/s: {told}"
-        end = "\n" if number == len(left) else "\r"
-        print(f"{name}: {told}", end=end, file=sys.stderr, flush=True)
+    print(f"{name}: {dict(counts)}", file=sys.stderr, flush=True)
 
 
 def _vector(change: Change, answer: Mapping[str, Any]) -> dict[str, Any]:
@@ -146,35 +128,6 @@ def _vector(change: Change, answer: Mapping[str, Any]) -> dict[str, Any]:
 
 def _resolved(directory: Path) -> ResolvedModel:
     return Normalizer.from_pretrained(directory).model
-
-
-def fields_read(
-    directory: Path, requests: Sequence[Case], trust_remote_code: bool
-) -> dict[str, list[str]]:
-    """Class of a configuration or processor -> its fields that vLLM reads while it answers."""
-    from transformers import FeatureExtractionMixin, ImageProcessingMixin, ProcessorMixin
-    from transformers import PretrainedConfig as Configuration
-
-    read: dict[str, set[str]] = collections.defaultdict(set)
-    oracle = oracle_of(directory, trust_remote_code)
-
-    def watch(kind: Any) -> None:
-        inner = kind.__getattribute__
-
-        def reading(one: Any, name: str) -> Any:
-            value = inner(one, name)
-            if not name.startswith("_") and not callable(value):
-                read[type(one).__name__].add(name)
-            return value
-
-        kind.__getattribute__ = reading
-
-    for kind in (Configuration, FeatureExtractionMixin, ImageProcessingMixin, ProcessorMixin):
-        watch(kind)
-    for case in requests:
-        with contextlib.suppress(Exception):  # the verdicts tell of refusals
-            oracle.entered(case)
-    return {kind: sorted(names) for kind, names in read.items()}
 
 
 def _append(path: Path, line: Mapping[str, Any]) -> None:
@@ -201,26 +154,6 @@ def _keys(path: Path | None) -> dict[str, set[str]]:
 def _cases(path: Path | None) -> Iterator[Any]:
     if path is not None and path.is_file():
         yield from map(json.loads, path.open(encoding="utf-8"))
-
-
-def _table(cases: Iterator[Any]) -> dict[str, dict[str, int]]:
-    """Model -> verdict -> number of directories, and of all models."""
-    table: dict[str, dict[str, int]] = {}
-    for case in cases:
-        for model in (case["model"], "all"):
-            row = table.setdefault(model, dict.fromkeys(VERDICTS, 0))
-            row[case["verdict"]] += 1
-    return table
-
-
-def _text(table: Mapping[str, Mapping[str, int]]) -> str:
-    width = max(map(len, table), default=0)
-    lines = [" " * width + "".join(f"{verdict:>11}" for verdict in VERDICTS)]
-    lines += [
-        f"{model:{width}}" + "".join(f"{row[verdict]:11}" for verdict in VERDICTS)
-        for model, row in sorted(table.items(), key=lambda pair: (pair[0] == "all", pair[0]))
-    ]
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

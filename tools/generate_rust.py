@@ -10,26 +10,22 @@ The server runs without an engine (``vllm-rs render``), on a model directory for
 
 from __future__ import annotations
 
-import http.client
 import importlib.util
 import json
 import re
-import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 from engine import ENGINE_VERSION, refuse_other_versions
+from servers import Reply, ask, running
 from vector_files import VECTORS, runs, write_lines
-
-from mmroute.lab.engines.vllm.process import free_port
 
 FOLDER = VECTORS / "rust"
 CONTEXT = 4096
-START = 60  # seconds
 
 
 def binary() -> Path:
@@ -41,39 +37,14 @@ def binary() -> Path:
 
 
 class Frontend:
-    """A running ``vllm-rs render``."""
+    """A running ``vllm-rs``, by its client."""
 
-    def __init__(self, directory: Path, *options: str) -> None:
-        self.port = free_port()
-        address = ("--host", "127.0.0.1", "--port", str(self.port))
-        limit = ("--max-model-len", str(CONTEXT))
-        self.process = subprocess.Popen(
-            [str(binary()), "render", directory.name, *address, *limit, *options],
-            cwd=directory.parent,  # so that the model string is the directory's name
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        self._wait()
+    def __init__(self, client: httpx.Client) -> None:
+        self._client = client
 
-    def _wait(self) -> None:
-        end = time.monotonic() + START
-        while True:
-            try:
-                self.request("GET", "/health")
-            except OSError:
-                if self.process.poll() is not None or time.monotonic() > end:
-                    raise SystemExit("vllm-rs does not start") from None
-                time.sleep(0.05)
-            else:
-                return
-
-    def request(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=START)
-        sent = None if body is None else json.dumps(body)
-        connection.request(method, path, sent, {"Content-Type": "application/json"})
-        reply = connection.getresponse()
-        raw = reply.read()
-        return reply.status, json.loads(raw) if raw[:1] in (b"{", b"[") else raw.decode()
+    def post(self, path: str, body: Any) -> Reply:
+        raw = json.dumps(body).encode()
+        return ask(self._client, "POST", path, raw, {"Content-Type": "application/json"})
 
     def answer(self, case: dict[str, Any]) -> dict[str, Any]:
         """What it makes of a request: ``token_runs``, or ``refused``."""
@@ -81,12 +52,11 @@ class Frontend:
         if "prompt_token_ids" in case:
             body["prompt"] = case["prompt_token_ids"]
         api = "/v1/chat/completions/render" if "messages" in case else "/v1/completions/render"
-        status, reply = self.request("POST", api, body)
-        if status != 200:
-            message = reply.get("error", {}).get("message") if isinstance(reply, dict) else reply
-            message = re.sub("cmpl-[0-9a-f]+", "cmpl-0", f"{status} {message}")  # it is random
+        reply = self.post(api, body)
+        if reply.status != 200:
+            message = re.sub("cmpl-[0-9a-f]+", "cmpl-0", told(reply))  # it is random
             return {"refused": message[:120]}
-        (rendered,) = reply if isinstance(reply, list) else [reply]
+        (rendered,) = reply.body if isinstance(reply.body, list) else [reply.body]
         return {"token_runs": runs(rendered["token_ids"])}
 
     def prompt(self, request: dict[str, Any], tokenizer: Any) -> dict[str, Any]:
@@ -105,18 +75,23 @@ class Frontend:
         return {"prompt": tokenizer.decode(ids, skip_special_tokens=False)}
 
 
+def told(reply: Reply) -> str:
+    """The status of a refusal, and what it says."""
+    body = reply.body
+    message = body.get("error", {}).get("message") if isinstance(body, dict) else body
+    return f"{reply.status} {message}"
+
+
 @contextmanager
 def serving(files: dict[str, Any], name: str) -> Iterator[Frontend]:
-    """The frontend of a small model."""
+    """The frontend of a small model, whose model string is the directory's name."""
     from small_models import write_model
 
     with tempfile.TemporaryDirectory() as folder:
-        frontend = Frontend(write_model(files, Path(folder) / name))
-        try:
-            yield frontend
-        finally:
-            frontend.process.kill()
-            frontend.process.wait()
+        write_model(files, Path(folder) / name)
+        command = [str(binary()), "render", name, "--max-model-len", str(CONTEXT)]
+        with running(command, {}, Path(folder)) as client:
+            yield Frontend(client)
 
 
 def main() -> None:

@@ -17,21 +17,22 @@ Source: vLLM ``rust/src/engine-core-client/src/mock_engine.py``, ``protocol/hand
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import json
-import subprocess
 import tempfile
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import generate_rust
+import httpx
 import msgspec
 import zmq
 from engine import ENGINE_VERSION
+from servers import running
 from vector_files import runs, write_lines
 
 from mmroute.lab.engines.vllm.process import free_port
@@ -121,42 +122,19 @@ class Listener:
 class Frontend(generate_rust.Frontend):
     """A running ``vllm-rs serve``, and the engine behind it."""
 
-    def __init__(self, directory: Path, name: str) -> None:
-        handshake = free_port()
-        self.port = free_port()
+    def __init__(self, client: httpx.Client, engine: Listener, name: str) -> None:
+        super().__init__(client)
+        self.engine = engine
         self.name = name
-        self.process = subprocess.Popen(
-            [
-                str(generate_rust.binary()), "serve", name, "--host", "127.0.0.1",
-                "--port", str(self.port), "--handshake-host", "127.0.0.1",
-                "--handshake-port", str(handshake), "--data-parallel-size", "1",
-                "--data-parallel-size-local", "0",
-            ],
-            cwd=directory,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        self.engine = Listener(handshake)
-        try:
-            self._wait()
-        except SystemExit:
-            self.close()
-            raise
 
     def answer(self, case: dict[str, Any]) -> dict[str, Any]:
         """What it makes of a chat: ``token_runs`` and ``images``, or ``refused``."""
         body = {"model": self.name, "max_tokens": 1, **case}
-        status, reply = self.request("POST", "/v1/chat/completions", body)
+        reply = self.post("/v1/chat/completions", body)
         request = self.engine.take()
         if request is None:
-            message = reply.get("error", {}).get("message") if isinstance(reply, dict) else reply
-            return {"refused": f"{status} {message}"[:120]}
+            return {"refused": generate_rust.told(reply)[:120]}
         return {"token_runs": runs(request[1]), "images": self.engine.images(request)}
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        self.engine.close()
 
 
 def _connected(context: zmq.Context[Any], kind: int, address: str) -> Any:
@@ -172,18 +150,21 @@ def _status(status: str) -> bytes:
     return msgspec.msgpack.encode(message)
 
 
-@contextmanager
+@contextlib.contextmanager
 def serving(files: dict[str, Any], name: str) -> Iterator[Frontend]:
     """The frontend of a small model, by a model string."""
     from small_models import write_model
 
-    with tempfile.TemporaryDirectory() as folder:
+    port = free_port()
+    command = [
+        str(generate_rust.binary()), "serve", name, "--handshake-host", "127.0.0.1",
+        "--handshake-port", str(port), "--data-parallel-size", "1",
+        "--data-parallel-size-local", "0",
+    ]  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder, contextlib.closing(Listener(port)) as engine:
         write_model(files, Path(folder) / name)
-        frontend = Frontend(Path(folder), name)
-        try:
-            yield frontend
-        finally:
-            frontend.close()
+        with running(command, {}, Path(folder)) as client:
+            yield Frontend(client, engine, name)
 
 
 def main() -> None:

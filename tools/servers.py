@@ -58,7 +58,8 @@ def running(
     )  # fmt: skip
     try:
         with client_of(f"http://127.0.0.1:{port}") as client:
-            _wait(client, server)
+            if not _answers(client, server):
+                raise SystemExit(f"{Path(command[0]).name} does not start")
             yield client
     finally:
         server.terminate()
@@ -69,11 +70,11 @@ def running(
             server.wait()
 
 
-def _wait(client: httpx.Client, server: subprocess.Popen[bytes]) -> None:
+def _answers(client: httpx.Client, server: subprocess.Popen[bytes]) -> bool:
     deadline = time.monotonic() + _STARTS_WITHIN
     while time.monotonic() < deadline and server.poll() is None:
         with contextlib.suppress(httpx.TransportError):
             if client.get("/health").status_code == httpx.codes.OK:
-                return
+                return True
         time.sleep(0.1)
-    raise SystemExit("the server does not start")
+    return False
