@@ -236,22 +236,39 @@ def _without_data(feature: Any) -> Any:
     return feature
 
 
-def _blocks(core_request: Any) -> dict[str, Any]:
-    """Identities, extra keys, and the hashes of all full blocks; each covers those before it."""
+def hashed(core_request: Any, algorithm: str, block_size: int, ahead: int = 0) -> Any:
+    """A request as the engine's core has it, with the hashes of its blocks."""
     import vllm.v1.core.kv_cache_utils as kv
     from vllm.utils.hashing import get_hash_fn_by_name
-    from vllm.v1.core.block_pool import BlockPool
     from vllm.v1.request import Request
+
+    function = get_hash_fn_by_name(algorithm)
+    kv.init_none_hash(function)
+    lookahead = (ahead,) if ahead else ()  # which earlier versions do not know
+    hasher = kv.get_request_block_hasher(block_size, function, *lookahead)
+    return Request.from_engine_core_request(core_request, hasher)
+
+
+def published(request: Any, block_size: int, **options: Any) -> list[Any]:
+    """The events of a block pool that gets all full blocks of a request."""
+    from vllm.v1.core.block_pool import BlockPool
+
+    count = len(request.block_hashes)
+    pool = BlockPool(count + 2, True, block_size, enable_kv_cache_events=True, **options)
+    pool.cache_full_blocks(request, pool.get_new_blocks(count), 0, count, block_size, 0)
+    return [*pool.take_events()]
+
+
+def _blocks(core_request: Any) -> dict[str, Any]:
+    """Identities, extra keys, and the hashes of all full blocks; each covers those before it."""
+    from vllm.v1.core.kv_cache_utils import generate_block_hash_extra_keys
 
     hashes = {}
     for algorithm in ALGORITHMS:
-        function = get_hash_fn_by_name(algorithm)
         os.environ.pop("PYTHONHASHSEED", None)
         if algorithm.startswith("xxhash"):
             os.environ["PYTHONHASHSEED"] = HASH_SEED
-        kv.init_none_hash(function)
-        hasher = kv.get_request_block_hasher(BLOCK_SIZE, function)
-        request = Request.from_engine_core_request(core_request, hasher)
+        request = hashed(core_request, algorithm, BLOCK_SIZE)
         found = [value.hex() for value in request.block_hashes]
         hashes[algorithm] = {
             "n": len(found),
@@ -261,15 +278,11 @@ def _blocks(core_request: Any) -> dict[str, Any]:
     count = len(request.block_hashes)
     keys, at = [], 0
     for i in range(count):
-        key, at = kv.generate_block_hash_extra_keys(
-            request, i * BLOCK_SIZE, (i + 1) * BLOCK_SIZE, at
-        )
+        key, at = generate_block_hash_extra_keys(request, i * BLOCK_SIZE, (i + 1) * BLOCK_SIZE, at)
         keys.append(key)
     event_keys = None
     if count:
-        pool = BlockPool(count + 2, True, BLOCK_SIZE, enable_kv_cache_events=True)
-        pool.cache_full_blocks(request, pool.get_new_blocks(count), 0, count, BLOCK_SIZE, 0)
-        (event,) = pool.take_events()
+        (event,) = published(request, BLOCK_SIZE)
         event_keys = event.extra_keys
     return {
         "mm_identifiers": [feature.identifier for feature in core_request.mm_features or []],

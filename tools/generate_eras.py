@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from engine import after_hop, range_of
+from engine import after_hop, hashed, published, range_of
 from vector_files import VECTORS, runs, write_lines
 
 MODELS = ("small-qwen2.5-vl", "small-pixtral-hf")
@@ -75,9 +75,8 @@ def main() -> None:
         versions = [running]
         if path.is_file():
             before, *old = map(json.loads, path.open(encoding="utf-8"))
-            if wrong := [
-                new["id"] for new, was in zip(lines, old, strict=True) if told(new) != told(was)
-            ]:
+            now = {line["id"]: line for line in lines}
+            if wrong := [was["id"] for was in old if told(now[was["id"]]) != told(was)]:
                 sys.exit(f"not as vLLM {before['versions']}: {', '.join(wrong)}")
             lines, versions = old, sorted({*before["versions"], running})
         write_lines(path, [{**meta, "versions": versions}, *lines])
@@ -177,31 +176,21 @@ class Engine:
         return core_request, engine_input.get("mm_placeholders", {}).get("image", [])
 
 
-def stored(request: Any, ranges: list[Any]) -> dict[str, Any]:
+def stored(core_request: Any, ranges: list[Any]) -> dict[str, Any]:
     """The prompt, what its images are called, its block hashes and its event as it is sent."""
     import msgspec
-    import vllm.v1.core.kv_cache_utils as kv
     from vllm.distributed.kv_events import KVEventBatch
-    from vllm.utils.hashing import get_hash_fn_by_name
-    from vllm.v1.core.block_pool import BlockPool
-    from vllm.v1.request import Request
 
-    request = after_hop(request)
-    function = get_hash_fn_by_name("sha256")
-    kv.init_none_hash(function)
-    hasher = kv.get_request_block_hasher(BLOCK_SIZE, function)
-    hashed = Request.from_engine_core_request(request, hasher)
-    count = len(hashed.block_hashes)
-    pool = BlockPool(count + 2, True, BLOCK_SIZE, enable_kv_cache_events=True)
-    pool.cache_full_blocks(hashed, pool.get_new_blocks(count), 0, count, BLOCK_SIZE, 0)
-    batch = msgspec.msgpack.encode(KVEventBatch(ts=1.5, events=pool.take_events()))
+    request = hashed(after_hop(core_request), "sha256", BLOCK_SIZE)
+    count = len(request.block_hashes)
+    batch = KVEventBatch(ts=1.5, events=published(request, BLOCK_SIZE))
     return {
         "token_runs": runs(list(request.prompt_token_ids)),
         "placeholders": [range_of(p) for p in ranges],
-        "mm_identifiers": [feature.identifier for feature in request.mm_features or []],
+        "mm_identifiers": [feature.identifier for feature in core_request.mm_features or []],
         "num_blocks": count,
-        "last_block_hash": hashed.block_hashes[-1].hex() if count else None,
-        "event": batch.hex(),
+        "last_block_hash": request.block_hashes[-1].hex() if count else None,
+        "event": msgspec.msgpack.encode(batch).hex(),
     }
 
 

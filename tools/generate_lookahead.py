@@ -20,7 +20,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from engine import ENGINE_VERSION, refuse_other_versions
+from engine import ENGINE_VERSION, hashed, published, refuse_other_versions
 from vector_files import VECTORS, write_lines
 
 OUTPUT = VECTORS / "block_hashes" / "lookahead.jsonl"
@@ -45,23 +45,11 @@ def main() -> None:
 
 
 def _blocks(case: dict[str, Any]) -> dict[str, Any]:
-    import vllm.v1.core.kv_cache_utils as kv
-    from vllm.utils.hashing import get_hash_fn_by_name
-    from vllm.v1.core.block_pool import BlockPool
-    from vllm.v1.request import Request
-
     size, ahead = case["block_size"], case["lookahead"]
-    function = get_hash_fn_by_name(case["algorithm"])
-    kv.init_none_hash(function)
-    hasher = kv.get_request_block_hasher(size, function, ahead)
-    request = Request.from_engine_core_request(_core_request(case), hasher)
-    count = len(request.block_hashes)
+    request = hashed(_core_request(case), case["algorithm"], size, ahead)
     told: dict[str, Any] = {"extra_keys": None, "lookahead_token_ids": None}
-    if count:
-        pool = BlockPool(count + 2, True, size, enable_kv_cache_events=True,
-                         num_hash_lookahead_tokens=ahead)  # fmt: skip
-        pool.cache_full_blocks(request, pool.get_new_blocks(count), 0, count, size, 0)
-        (event,) = pool.take_events()
+    if request.block_hashes:
+        (event,) = published(request, size, num_hash_lookahead_tokens=ahead)
         told = {name: getattr(event, name) for name in told}
     hashes = [value.hex() for value in request.block_hashes]
     return {"kind": "blocks", **case, "expect": {"block_hashes": hashes, **told}}

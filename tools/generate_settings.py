@@ -29,8 +29,10 @@ from typing import Any
 from engine import (
     ENGINE_VERSION,
     after_hop,
+    hashed,
     meta,
     parser_of,
+    published,
     refuse_other_versions,
     write_files,
 )
@@ -126,7 +128,6 @@ class Served:
     """One engine of vLLM, started as ``vllm serve`` starts it, up to the block pool."""
 
     def __init__(self, words: list[str]) -> None:
-        import vllm.v1.core.kv_cache_utils as kv
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.entrypoints.common.cli_args import (
             make_arg_parser,
@@ -134,7 +135,6 @@ class Served:
         )
         from vllm.entrypoints.launchers.render.app_state import init_render_app_state
         from vllm.utils.argparse_utils import FlexibleArgumentParser
-        from vllm.utils.hashing import get_hash_fn_by_name
         from vllm.v1.engine.input_processor import InputProcessor
 
         self.args = make_arg_parser(FlexibleArgumentParser()).parse_args(words)
@@ -146,9 +146,7 @@ class Served:
         self.inputs = InputProcessor(self.config, self.state.online_renderer.renderer)
         cache = self.config.cache_config
         self.block_size = cache.block_size
-        function = get_hash_fn_by_name(cache.prefix_caching_hash_algo)
-        kv.init_none_hash(function)
-        self.hasher = kv.get_request_block_hasher(self.block_size, function)
+        self.algorithm = cache.prefix_caching_hash_algo
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """What enters the scheduler, and what the block pool publishes of it."""
@@ -199,17 +197,12 @@ class Served:
     def _published(self, core: Any) -> tuple[list[str], list[str]]:
         import msgspec
         from vllm.distributed.kv_events import KVEventBatch
-        from vllm.v1.core.block_pool import BlockPool
-        from vllm.v1.request import Request
 
-        request = Request.from_engine_core_request(after_hop(core), self.hasher)
+        request = hashed(after_hop(core), self.algorithm, self.block_size)
         hashes = [value.hex() for value in request.block_hashes]
         if not hashes:
             return hashes, []
-        pool = BlockPool(len(hashes) + 2, True, self.block_size, enable_kv_cache_events=True)
-        blocks = pool.get_new_blocks(len(hashes))
-        pool.cache_full_blocks(request, blocks, 0, len(hashes), self.block_size, 0)
-        batch = KVEventBatch(TIME, pool.take_events(), 0)
+        batch = KVEventBatch(TIME, published(request, self.block_size), 0)
         return hashes, [base64.b64encode(msgspec.msgpack.encode(batch)).decode()]
 
 
