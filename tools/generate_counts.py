@@ -16,7 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from vector_files import TESTS, write_lines
+from vector_files import TESTS, take_no_arguments, write_lines
 
 COUNTS = TESTS / "core" / "geometry" / "processor_counts.jsonl"
 # Of the other families the processor is vLLM's, or code in the repository of the model, or vLLM
@@ -74,6 +74,7 @@ def feature_id(config: dict[str, Any]) -> int:
 
 def main() -> None:
     """Write all counts."""
+    take_no_arguments(__doc__)
     lines: list[dict[str, Any]] = [{"kind": "meta", "transformers": version("transformers")}]
     for model in OWN_PROCESSORS:
         lines.append({"model": model, "counts": counts(model)})

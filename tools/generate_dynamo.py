@@ -14,7 +14,7 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import Any
 
-from vector_files import VECTORS, write_lines
+from vector_files import VECTORS, take_no_arguments, write_lines
 
 PACKAGE = "ai-dynamo-runtime"
 PACKAGE_VERSION = "1.6.1"
@@ -22,6 +22,7 @@ PACKAGE_VERSION = "1.6.1"
 
 def main() -> None:
     """Write the file."""
+    take_no_arguments(__doc__)
     from dynamo_cases import dynamo_cases
 
     if version(PACKAGE) != PACKAGE_VERSION:

@@ -21,7 +21,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from engine import ENGINE_VERSION, hashed, published, refuse_other_versions
-from vector_files import VECTORS, write_lines
+from vector_files import VECTORS, take_no_arguments, write_lines
 
 OUTPUT = VECTORS / "block_hashes" / "lookahead.jsonl"
 SEED = "0"
@@ -31,6 +31,7 @@ _SMALL = {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4,
 
 def main() -> None:
     """Write the file."""
+    take_no_arguments(__doc__)
     from lookahead_cases import blocks, drafters
 
     refuse_other_versions()

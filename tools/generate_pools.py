@@ -29,7 +29,7 @@ from typing import Any
 
 import msgspec
 from engine import ENGINE_VERSION, refuse_other_versions
-from vector_files import TESTS, VECTORS, write_lines
+from vector_files import TESTS, VECTORS, take_no_arguments, write_lines
 
 INT_HASHES = "VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES"
 KV_EVENTS = TESTS / "core" / "kv_events"
@@ -61,6 +61,7 @@ MODELS: dict[str, list[tuple[str, int, int | None]]] = {
 
 def main() -> None:
     """Write the files."""
+    take_no_arguments(__doc__)
     refuse_other_versions()
     from vllm.utils.hashing import sha256
     from vllm.v1.core.kv_cache_utils import init_none_hash

@@ -22,7 +22,7 @@ from typing import Any
 import httpx
 from engine import ENGINE_VERSION, refuse_other_versions
 from servers import Reply, ask, running
-from vector_files import VECTORS, runs, write_lines
+from vector_files import VECTORS, runs, take_no_arguments, write_lines
 
 FOLDER = VECTORS / "rust"
 CONTEXT = 4096
@@ -96,6 +96,7 @@ def serving(files: dict[str, Any], name: str) -> Iterator[Frontend]:
 
 def main() -> None:
     """Write one file for each model, and one for the templates."""
+    take_no_arguments(__doc__)
     import chat_cases
     from rust_cases import MODELS, REQUESTS, TEMPLATE_MODEL, TEMPLATES
     from small_models import SMALL_MODELS, fingerprint

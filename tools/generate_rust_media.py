@@ -33,7 +33,7 @@ import msgspec
 import zmq
 from engine import ENGINE_VERSION
 from servers import running
-from vector_files import runs, write_lines
+from vector_files import runs, take_no_arguments, write_lines
 
 from mmroute.lab.engines.vllm.process import free_port
 
@@ -172,6 +172,7 @@ def main() -> None:
 
     For another version, write the answers of the models that differ.
     """
+    take_no_arguments(__doc__)
     from rust_media_cases import CHANGED, MODELS, NAMES, files_of, image, picture, requests
     from small_models import fingerprint
 

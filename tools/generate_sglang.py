@@ -3,25 +3,164 @@
 Run it where SGLang is installed (a CPU is enough), from the repository's root, once for each model:
 
     python tools/generate_sglang.py MODEL
+
+Its chat route, tokenizer manager, processors, padding, prefix cache and events run as they are.
+What is missing is a scheduler in a process of its own, and the weights of the model, whose method
+that writes pad values is called on an object without any.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import base64
+import copy
 import io
+import logging
+import os
 import tempfile
+from array import array
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from vector_files import VECTORS, runs, write_lines
 
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+VERSION = "0.5.23"
+PAGE_SIZE = 16
+
+
+class Engine:
+    """One model. Only one can be made in a process."""
+
+    def __init__(self, directory: Path) -> None:
+        import sglang
+        from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
+        from sglang.srt.managers.tokenizer_manager import TokenizerManager
+        from sglang.srt.parser.template_manager import TemplateManager
+        from sglang.srt.runtime_context import get_lora, get_serving, publish
+        from sglang.srt.server_args import ServerArgs
+
+        if sglang.__version__ != VERSION:
+            raise SystemExit(f"SGLang {VERSION} is wanted, found {sglang.__version__}")
+        logging.disable(logging.WARNING)
+        arguments = ServerArgs(
+            model_path=str(directory), device="cpu", mm_processor_worker_num=1,
+            enable_multimodal=True,
+        )  # fmt: skip
+        publish(arguments, role="tokenizer")
+        manager = TokenizerManager.__new__(TokenizerManager)  # without its sockets
+        manager.server_args = arguments
+        manager.skip_tokenizer_init = False
+        manager.allow_auto_truncate = get_serving().allow_auto_truncate
+        manager.enable_lora = get_lora().enable_lora
+        manager.preferred_sampling_params = None
+        manager.enable_metrics = manager.enable_trace = False
+        manager.init_model_config()
+        manager.init_tokenizer_and_processor()
+        manager.init_running_status()
+        manager.max_req_input_len = 1 << 30
+        manager._create_tokenized_object = lambda _o, _text, ids, _e, media, *_: (ids, media)
+        templates = TemplateManager()
+        templates.initialize_templates(manager, str(directory))
+        self._manager = manager
+        self._chat = OpenAIServingChat(manager, templates)
+        self._loop = asyncio.SelectorEventLoop()
+        asyncio.set_event_loop(self._loop)
+
+    def answer(self, case: dict[str, Any], urls: list[str]) -> dict[str, Any]:
+        """What the engine holds for a request whose images are these data URLs."""
+        from sglang.srt.managers.mm_utils import duplicate_pad_mm_input_ids
+        from sglang.srt.managers.schedule_batch import MultimodalInputs
+
+        try:
+            request = self._internal(case, urls)
+            request.normalize_batch_and_arguments()
+            asked = asyncio.wait_for(self._manager._tokenize_one_request(request), 60)
+            ids, media = self._loop.run_until_complete(asked)
+        except Exception as error:
+            return {"refused": f"{type(error).__name__}: {error}".partition("\n")[0][:160]}
+        ids = padded = list(map(int, ids))
+        features = []
+        if media is not None:
+            inputs = MultimodalInputs.from_processor_output(media)
+            features = [[list(run) for run in item.offsets] for item in inputs.mm_items]
+            padded = inputs.padded_input_ids
+            if padded is None:
+                padded = duplicate_pad_mm_input_ids(array("q", ids), inputs, self._pad)
+        hashes = self._event_hashes(array("q", padded), case.get("cache_salt"))
+        return {"token_ids": ids, "features": features, "event_hashes": hashes}
+
+    def _internal(self, case: dict[str, Any], urls: list[str]) -> Any:
+        from sglang.srt.entrypoints.openai.protocol import ChatCompletionRequest
+        from sglang.srt.managers.io_struct import GenerateReqInput
+
+        if "messages" in case:
+            waiting = iter(urls)
+            messages = [_with_urls(message, waiting) for message in case["messages"]]
+            names = ("tools", "chat_template_kwargs", "cache_salt", "continue_final_message")
+            body = {name: case[name] for name in names if name in case}
+            chat = ChatCompletionRequest(model="m", messages=messages, max_tokens=1, **body)
+            if refused := self._chat._validate_request(chat):
+                raise ValueError(refused)
+            request, _ = self._chat._convert_to_internal_request(chat)
+        else:
+            request = GenerateReqInput(
+                text=case.get("prompt"),
+                input_ids=case.get("prompt_token_ids"),
+                image_data=urls or None,
+                sampling_params={"max_new_tokens": 1},
+            )
+        uuids = [image.get("uuid") for image in case.get("images", ())]
+        if hashes := case.get("mm_hashes") or (uuids if all(uuids) else None):
+            request.mm_hashes = hashes
+        return request
+
+    def _pad(self, ids: Any, inputs: Any) -> Any:
+        import torch
+        import transformers
+        from sglang.srt.model_loader.utils import get_model_architecture
+
+        model_class, _ = get_model_architecture(self._manager.model_config)
+        model = model_class.__new__(model_class)
+        torch.nn.Module.__init__(model)
+        config = copy.deepcopy(self._manager.model_config.hf_config)
+        object.__setattr__(model, "config", config)
+        if hasattr(model_class, "_get_sgl_model_cls"):  # Pixtral's tower decides how
+            vision = model._get_sgl_model_cls(config.vision_config, transformers.AutoModel)
+            tower = vision.__new__(vision)
+            torch.nn.Module.__init__(tower)
+            object.__setattr__(tower, "config", config.vision_config)
+            model.vision_tower = tower
+        return model.pad_input_ids(ids, inputs)
+
+    def _event_hashes(self, padded: Any, salt: str | None) -> list[int]:
+        import torch
+        from sglang.srt.mem_cache.base_prefix_cache import InsertParams
+        from sglang.srt.mem_cache.radix_cache import RadixCache, RadixKey
+
+        cache = RadixCache.create_simulated(page_size=PAGE_SIZE, enable_kv_cache_events=True)
+        key = RadixKey(padded, cache_salt=salt).page_aligned(PAGE_SIZE)
+        if len(key):
+            cache.insert(InsertParams(key=key, value=torch.arange(len(key))))
+        stored = [e for e in cache.take_events() if type(e).__name__ == "BlockStored"]
+        return [number for event in stored for number in event.block_hashes]
+
+
+def _with_urls(message: dict[str, Any], urls: Any) -> dict[str, Any]:
+    if not isinstance(message["content"], list):
+        return message
+    parts = [
+        {"type": "image_url", "image_url": {"url": next(urls)}} if part["type"] == "image" else part
+        for part in message["content"]
+    ]
+    return {**message, "content": parts}
+
 
 def main() -> None:
     """Write the file of one model."""
     from sglang_cases import PLACEHOLDERS, cases
-    from sglang_engine import VERSION, Engine
     from small_models import SMALL_MODELS, fingerprint, write_model
 
     parser = argparse.ArgumentParser(description=__doc__)

@@ -20,8 +20,8 @@ from typing import Any
 
 import msgspec
 from generate_pools import TIME
-from sglang_engine import VERSION
-from vector_files import VECTORS, write_lines
+from generate_sglang import VERSION
+from vector_files import VECTORS, take_no_arguments, write_lines
 
 PAGE_SIZE = 4
 _PAD = 1 << 61  # a pad value of an image
@@ -36,6 +36,7 @@ _PROMPTS: dict[str, dict[str, Any]] = {
 
 def main() -> None:
     """Write the file."""
+    take_no_arguments(__doc__)
     if version("sglang") != VERSION:
         raise SystemExit(f"SGLang {VERSION} is wanted, found {version('sglang')}")
     lines = [

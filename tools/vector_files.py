@@ -5,6 +5,7 @@ Importing this puts the modules of the tests, and mmroute, where a program finds
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import json
 import sys
@@ -23,6 +24,12 @@ _PLACES: Final = (
     ROOT,
 )
 sys.path[:0] = [str(TESTS / place) for place in _PLACES]
+
+
+def take_no_arguments(doc: str | None) -> None:
+    """Only --help."""
+    formatter = argparse.RawDescriptionHelpFormatter
+    argparse.ArgumentParser(description=doc, formatter_class=formatter).parse_args()
 
 
 def write_lines(path: Path, lines: Sequence[Any]) -> None:
