@@ -61,7 +61,7 @@ def main() -> int:
 def random_cases(listed: list[ServerCase], count: int, seed: int) -> Iterator[ServerCase]:
     """Some of the requests with other values somewhere; the same ones for one seed."""
     draw = random.Random(seed)
-    of_objects = [case for case in listed if isinstance(case.body, dict)]
+    of_objects = [case for case in listed if case.body and isinstance(case.body, dict)]
     for number in range(count):
         case = draw.choice(of_objects)
         with contextlib.suppress(ValueError, RecursionError):  # too long or too deep for JSON
