@@ -85,8 +85,11 @@ def request_of(value: Mapping[str, Any]) -> Request:
             f'{", ".join(misplaced)}: an adapter goes into "lora", which has its name and path'
         )
     for name in value.keys() - {"id", *Request._fields}:
-        hint = did_you_mean(name, Request._fields, cutoff=_MISTYPED)
-        if hint:
+        # With the same letters it is a field whose letters were swapped: skip_special_tokens, which
+        # is none, is more similar to add_special_tokens than loar is to lora.
+        swapped = [field for field in Request._fields if sorted(field) == sorted(name)]
+        known, cutoff = (swapped, 0.0) if swapped else (Request._fields, _MISTYPED)
+        if hint := did_you_mean(name, known, cutoff=cutoff):
             raise invalid(f"there is no field {quoted(name)}{hint}")
     fields: dict[str, Any] = {name: value[name] for name in Request._fields if name in value}
     api_fields = {name: value[name] for name in API_FIELDS if value.get(name) is not None}

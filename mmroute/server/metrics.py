@@ -196,8 +196,8 @@ class _OfModels(Collector):
             info.add_metric([loaded.name, loaded.model.model_id], 1)
         matches = GaugeMetricFamily(
             "mmroute_block_size_matches",
-            "0 if the KV events of a model's engine tell other tokens under one hash than its "
-            "settings, else 1",
+            "0 if the KV events of a model's engine have another block size than its settings, "
+            "else 1",
             labels=["model", "block_size"],
         )
         publishers = GaugeMetricFamily(

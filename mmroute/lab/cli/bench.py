@@ -15,6 +15,7 @@ from mmroute.answering.routing import Routing
 from mmroute.cli.arguments import Commands, add_command, encoder_argument, positive
 from mmroute.cli.engine_options import load_normalizer, model_arguments
 from mmroute.cli.output import EXIT_FAILURE, failed
+from mmroute.errors import InexactError, Reason
 from mmroute.hashing import Algorithm, BlockHashes
 from mmroute.lab.bench import machine, measure, read_requests, rss_bytes
 from mmroute.reuse.fast_paths import REFERENCE_ONLY, FastPaths
@@ -95,6 +96,8 @@ def _measured(arguments: argparse.Namespace) -> dict[str, Any]:
         seed = routing.hashing.settings.seed or "0"  # a seed that is not known costs the same
         return routing.block_hashes(arguments.algorithm, block_size=arguments.block_size, seed=seed)
 
+    if not requests and not inexact:
+        raise InexactError(Reason.INVALID_REQUEST, f"{arguments.input} has no line")
     passes = measure(normalizer, reference, requests, hashes_of, repeat=arguments.repeat)
     return {
         "model": normalizer.model.name,

@@ -106,6 +106,8 @@ def add_spec(commands: Commands) -> None:
 
 
 def _new(arguments: argparse.Namespace) -> int:
+    if arguments.out is not None and arguments.out.exists():
+        return failed(arguments, f"--out: {arguments.out} exists; give another file")
     files = find_model(arguments.model)
     oracle = find_oracle(
         arguments.against, arguments.model, trust_remote_code=arguments.trust_remote_code

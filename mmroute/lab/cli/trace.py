@@ -113,7 +113,7 @@ def _read(arguments: argparse.Namespace, normalizer: Normalizer) -> Chunk:
         if not read.refused:
             raise InexactError(Reason.INVALID_REQUEST, f"{path} has no line")
         reason, line, message = read.refused[0]
-        shown = message if arguments.show_text else "--show-text says why"
+        shown = message if arguments.show_text else "run it again with --show-text to see why"
         raise InexactError(
             Reason(reason), f"no line has an exact answer; line {line}: {reason}: {shown}"
         )

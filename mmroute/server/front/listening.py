@@ -92,15 +92,17 @@ class Listen:
 
 def open_sockets(listen: Listen) -> list[socket.socket]:
     """Open listening sockets, one for each address of the host and each port."""
+    where = str(listen)
     try:
         if listen.uds is not None:
             return [_unix(Path(listen.uds))]
         sockets = _internet(listen.host, listen.port, reuse_port=listen.reuse_port)
         if listen.own_port is not None:
+            where = f"{listen.host}:{listen.own_port}"
             sockets += _internet(listen.host, listen.own_port)
     except OSError as error:
         why = error.strerror or str(error)
-        raise OSError(f"could not listen on {listen}: {why}") from error
+        raise OSError(f"could not listen on {where}: {why}") from error
     for opened in sockets:
         # Of the connections, too. Otherwise the system buffers megabytes of an answer that nobody
         # reads, and reports them as sent.

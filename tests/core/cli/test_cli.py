@@ -210,6 +210,7 @@ def test_each_answer_comes_at_once() -> None:
     [
         ({"message": []}, "invalid_request", "did you mean 'messages'"),
         ({"prompt": "a", "image": []}, "invalid_request", "did you mean 'images'"),
+        ({"prompt": "a", "loar": {}}, "invalid_request", "did you mean 'lora'"),
         ({"prompt": "a", "images": [{"widht": 1, "height": 1}]}, "invalid_request", "mean 'width'"),
         ({"prompt": "a", "chat_template": "x"}, "unsupported_field", "chat_template"),
         ({"prompt": "a b c d", "truncate_prompt_tokens": 3}, "unsupported_field", "truncate"),

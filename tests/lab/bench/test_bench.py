@@ -71,6 +71,10 @@ def test_a_file_without_an_exact_answer_is_a_failure(
     finished = run("bench", str(small_model("small-qwen2.5-vl")), "--input", path)
     assert finished.status == 1
     assert "empty_prompt 1" in finished.stdout
+    Path(path).write_text("")
+    finished = run("bench", str(small_model("small-qwen2.5-vl")), "--input", path)
+    assert finished.status != 0
+    assert "has no line" in finished.stderr
 
 
 @pytest.mark.parametrize(

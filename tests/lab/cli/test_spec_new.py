@@ -222,3 +222,14 @@ def test_spec_new_without_an_oracle(small_model: Callable[[str], Path]) -> None:
     proposed = run("spec", "new", model, "--against", "http://127.0.0.1:1")
     assert proposed.status == 1
     assert "oracle_unavailable" in proposed.stderr
+
+
+def test_a_proposal_overwrites_no_file(small_model: Callable[[str], Path], tmp_path: Path) -> None:
+    model, edited = str(small_model("small-qwen3-vl")), tmp_path / "mine.toml"
+    edited.write_text("mine")
+    against = str(tmp_path / "answers.jsonl")
+    Path(against).write_text("")
+    proposed = run("spec", "new", model, "--against", against, "--out", str(edited))
+    assert proposed.status == 2
+    assert "exists" in proposed.stderr
+    assert edited.read_text() == "mine"
