@@ -102,7 +102,11 @@ def main() -> None:
     """Print where each request went."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("model")
-    for worker, held, total in run(parser.parse_args().model):
+    try:
+        report = run(parser.parse_args().model)
+    except mmroute.ModelError as error:
+        parser.error(str(error))
+    for worker, held, total in report:
         print(f"{worker:9} held {held:4} of {total} blocks")
 
 
