@@ -22,7 +22,7 @@ _KINDS: Final[Mapping[str, tuple[str, Callable[[JsonValue], bool]]]] = {
 
 
 class Condition(Strict):
-    """What a field may hold: `values`, a `kind` or `forms`."""
+    """What a field may hold: `values`, a `kind` or `forms`; or `values` and that it is there."""
 
     values: tuple[Any, ...] = ()
     """Any of these values, ``null`` for null."""
@@ -53,7 +53,7 @@ class Condition(Strict):
             return False
         if name not in fields:
             return self.kind not in ("written", "needed")
-        if self.kind:
+        if self.kind and not self.values:
             return _KINDS[self.kind][1](value)
         if self.forms:
             return _has_form(value, self.forms)
@@ -65,7 +65,9 @@ class Condition(Strict):
         """What the field must be, for messages."""
         if self.forms:
             return f"of the form {' or '.join(self.forms)}"
-        wanted = _KINDS[self.kind][0] if self.kind else " or ".join(map(quoted, self.values))
+        wanted = " or ".join(map(quoted, self.values))
+        if self.kind and not wanted:
+            return _KINDS[self.kind][0]
         return wanted or f"a value beside {self.beside}"
 
 
