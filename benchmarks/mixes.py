@@ -107,6 +107,6 @@ MIXES: Final[Mapping[str, Mix]] = {
 
 def read_mix(path: Path, reference: Normalizer) -> Mix:
     """The requests of a file that have an exact answer, one in a line."""
-    requests = [request._asdict() for request in read_requests(path, reference)[0]]
+    requests = [request._asdict() for request, _ in read_requests(path, reference)[0]]
     says = f"{len(requests)} requests of a file"
     return Mix(path.name, says, lambda number: requests[number % len(requests)])

@@ -89,16 +89,15 @@ def _measured(arguments: argparse.Namespace) -> dict[str, Any]:
     encoder = normalizer.stats().encoder  # waits for it
     seconds, memory = time.perf_counter() - started, rss_bytes() - before
     reference = load_normalizer(arguments, fast_paths=REFERENCE_ONLY)
-    requests, inexact = read_requests(arguments.input, reference)
-    answers = [reference.answer(request) for request in requests]
+    asked, inexact = read_requests(arguments.input, reference)
+    if not asked and not inexact:
+        raise InexactError(Reason.INVALID_REQUEST, f"{arguments.input} has no line")
 
     def hashes_of(routing: Routing) -> BlockHashes:
         seed = routing.hashing.settings.seed or "0"  # a seed that is not known costs the same
         return routing.block_hashes(arguments.algorithm, block_size=arguments.block_size, seed=seed)
 
-    if not requests and not inexact:
-        raise InexactError(Reason.INVALID_REQUEST, f"{arguments.input} has no line")
-    passes = measure(normalizer, reference, requests, hashes_of, repeat=arguments.repeat)
+    passes = measure(normalizer, asked, hashes_of, repeat=arguments.repeat)
     return {
         "model": normalizer.model.name,
         "family": normalizer.model.family.family,
@@ -106,14 +105,14 @@ def _measured(arguments: argparse.Namespace) -> dict[str, Any]:
         "machine": where,
         "ready_seconds": seconds,
         "memory_bytes": memory,
-        "requests": len(requests),
-        "token_ids": sum(len(routing.token_ids) for routing in answers),
-        "items": sum(len(routing.placeholders) for routing in answers),
+        "requests": len(asked),
+        "token_ids": sum(len(routing.token_ids) for _, routing in asked),
+        "items": sum(len(routing.placeholders) for _, routing in asked),
         "inexact": {
             "reasons": Counter(each.reason for each in inexact),
             "examples": [asdict(each) for each in inexact[:_SHOWN]],
         },
-        "passes": [asdict(each) for each in passes] if requests else [],
+        "passes": [asdict(each) for each in passes] if asked else [],
     }
 
 

@@ -95,9 +95,10 @@ def test_wrong_arguments(arguments: list[str], words: str) -> None:
 
 def test_a_wrong_answer_is_no_result(normalizer: Callable[[str], Normalizer]) -> None:
     right, other = (normalizer(f"small-{name}-vl") for name in ("qwen2.5", "qwen3"))
-    requests = [Request(**chat_request(0, words=3, images=[(640, 480)]))]
+    request = Request(**chat_request(0, words=3, images=[(640, 480)]))
+    asked = [(request, right.answer(request))]
     with pytest.raises(MmrouteError, match="differs from that of the reference"):
-        list(measure(other, right, requests, lambda r: r.block_hashes(block_size=16), repeat=1))
+        list(measure(other, asked, lambda r: r.block_hashes(block_size=16), repeat=1))
 
 
 def test_watches_change_no_answer(normalizer: Callable[[str], Normalizer]) -> None:
