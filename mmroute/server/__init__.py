@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from mmroute.server.app import create_app, respond
     from mmroute.server.entry import Entry
     from mmroute.server.loading import ModelSource
-    from mmroute.server.models import Change, Models
+    from mmroute.server.models import Models
     from mmroute.server.service import Service
     from mmroute.server.settings import InexactPolicy, ServerSettings
 
 __all__ = [
-    "AddModelRequest", "Change", "Entry", "InexactPolicy", "ModelSource", "Models",
+    "AddModelRequest", "Entry", "InexactPolicy", "ModelSource", "Models",
     "ServerSettings", "Service", "create_app", "respond",
 ]  # fmt: skip
 
@@ -25,7 +25,6 @@ __getattr__ = lazily(
     __name__,
     {
         "AddModelRequest": "mmroute.server.admin",
-        "Change": "mmroute.server.models",
         "Entry": "mmroute.server.entry",
         "InexactPolicy": "mmroute.server.settings",
         "ModelSource": "mmroute.server.loading",

@@ -6,9 +6,10 @@ and the server runs it.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
@@ -23,7 +24,7 @@ from mmroute.server.entry import Entry, ModelStatus
 from mmroute.server.exchange import Exchange, Route, readable
 from mmroute.server.front.http import Response, json_response
 from mmroute.server.loading import ModelSource
-from mmroute.server.models import Change, Models, NameTakenError
+from mmroute.server.models import Models, NameTakenError
 
 _MODELS: Final = "/admin/models"
 _ONE_MODEL: Final = f"{_MODELS}/"
@@ -94,7 +95,8 @@ class AdminRoutes:
         names = tuple(request.names or [request.model])
         blank = ModelSource(request.model, names, backend=self._models.backend_name)
         source = _source(request, blank)
-        entry = self._changed(Change("add", source=source))
+        with _free_names():
+            entry = self._models.add(source)
         loading = entry.status is ModelStatus.LOADING
         return json_response(_shown(entry), HTTPStatus.ACCEPTED if loading else HTTPStatus.OK)
 
@@ -107,7 +109,8 @@ class AdminRoutes:
         source = _source(request, self._models.entry(name).source)
         if name not in source.names:
             raise invalid_body(f"names must hold {quoted(name)}", "body.names")
-        entry = self._changed(Change("replace", name, source))
+        with _free_names():
+            entry = self._models.replace(name, source)
         return json_response(_shown(entry), HTTPStatus.ACCEPTED)
 
     def _remove(self, name: str) -> Entry:
@@ -120,14 +123,17 @@ class AdminRoutes:
                 "can be removed, with its adapters",
                 param="model",
             )
-        return self._models.apply(Change("remove", name))
+        return self._models.remove(name)
 
-    def _changed(self, change: Change) -> Entry:
-        try:
-            return self._models.apply(change)
-        except NameTakenError as error:
-            taken = ApiError(HTTPStatus.CONFLICT, "ConflictError", str(error), param="names")
-            raise taken from None
+
+@contextlib.contextmanager
+def _free_names() -> Iterator[None]:
+    """Answer 409 where another model has one of a new model's names."""
+    try:
+        yield
+    except NameTakenError as error:
+        taken = ApiError(HTTPStatus.CONFLICT, "ConflictError", str(error), param="names")
+        raise taken from None
 
 
 def _source(request: AddModelRequest, before: ModelSource) -> ModelSource:

@@ -11,9 +11,8 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Final, Literal
+from typing import Final
 
 from mmroute.answering.stages import Stopwatch
 from mmroute.engine import DEFAULT, Engine, find_engine
@@ -27,21 +26,6 @@ from mmroute.server.loading import ModelSource, load
 
 _LOG: Final = logging.getLogger(__name__)
 _LOADING_AT_A_TIME: Final = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A change of the models of a server.
-
-    Attributes:
-        kind: the kind of change.
-        name: the name of the model that exists already.
-        source: the source of the new model; None if there is none.
-    """
-
-    kind: Literal["add", "replace", "remove"]
-    name: str = ""
-    source: ModelSource | None = None
 
 
 class NameTakenError(ValueError):
@@ -119,24 +103,12 @@ class Models:
                 self._begin(entry)
         return first
 
-    def apply(self, change: Change) -> Entry:
-        """Make a change.
-
-        Returns:
-            The model that was added or removed, or is about to be replaced.
+    def add(self, source: ModelSource) -> Entry:
+        """Begin to load a model, unless the same model is there and has not failed.
 
         Raises:
-            ApiError: 404: there is no model of this name.
-            NameTakenError: another model has one of the new model's names.
+            NameTakenError: another model has one of its names.
         """
-        if change.source is None:
-            return self._remove(change.name)
-        if change.kind == "replace":
-            return self._replace(change.name, change.source)
-        return self._add(change.source)
-
-    def _add(self, source: ModelSource) -> Entry:
-        """Begin to load a model, unless the same model is there and has not failed."""
         with self._lock:
             known = {self._by_name[name] for name in source.served if name in self._by_name}
             living = {entry for entry in known if entry.status is not ModelStatus.FAILED}
@@ -150,10 +122,17 @@ class Models:
             self._begin(entry)
         return entry
 
-    def _replace(self, name: str, source: ModelSource) -> Entry:
+    def replace(self, name: str, source: ModelSource) -> Entry:
         """Begin to load a model that replaces another one, which answers until then.
 
         The files are read again, even if the source is the same.
+
+        Returns:
+            The model that is about to be replaced.
+
+        Raises:
+            ApiError: 404: there is no model of this name.
+            NameTakenError: another model has one of the new model's names.
         """
         with self._lock:
             current = self.entry(name)
@@ -179,8 +158,12 @@ class Models:
             self._drop_files(current.source)
             self._by_files[_files(new.source)] = new.files
 
-    def _remove(self, name: str) -> Entry:
-        """Remove a model with all its names. Requests that are being answered are completed."""
+    def remove(self, name: str) -> Entry:
+        """Remove a model with all its names. Requests that are being answered are completed.
+
+        Raises:
+            ApiError: 404: there is no model of this name.
+        """
         with self._lock:
             entry = self.entry(name)
             self._forget(entry)
