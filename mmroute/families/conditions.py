@@ -12,6 +12,7 @@ from mmroute.families.lookup import Ref, Strict
 from mmroute.model_directory import JsonValue
 
 _KINDS: Final[Mapping[str, tuple[str, Callable[[JsonValue], bool]]]] = {
+    "missing": ("missing", lambda _: False),
     "written": ("there", lambda _: True),
     "needed": ("a value", lambda value: value is not None),
     "given": ("a value, or missing", lambda value: value is not None),
@@ -26,9 +27,12 @@ class Condition(Strict):
 
     values: tuple[Any, ...] = ()
     """Any of these values, ``null`` for null."""
-    kind: Literal["written", "needed", "given", "not_empty", "filled", "channels"] | None = None
-    """``written``: not missing; ``needed``: nor null; ``given``: not null; ``not_empty``: no empty
-    list; ``filled``: nor null; ``channels``: a number, or one for each channel."""
+    kind: (
+        Literal["missing", "written", "needed", "given", "not_empty", "filled", "channels"] | None
+    ) = None
+    """``missing``: not even null; ``written``: not missing; ``needed``: nor null; ``given``: not
+    null; ``not_empty``: no empty list; ``filled``: nor null; ``channels``: a number, or one for
+    each channel."""
     forms: tuple[str, ...] = ()
     """A size: the keys of an object, such as ``height width``; ``square`` where these must be
     equal; ``side`` or ``list``."""
