@@ -112,8 +112,8 @@ class SmartResize(MergedPatches):
     def _tokens(self, image: ImageSize) -> tuple[int, int]:
         """Rows and columns of tokens."""
         rows = columns = 0
-        least = self.factor // self.refused_part if self.refused_part else 0
-        if min(image.height, image.width) < least:
+        if self.refused_part and min(image.height, image.width) < self.factor // self.refused_part:
+            least = self.factor // self.refused_part
             raise image_refused(image, f"a side is shorter than {least} pixels")
         if not self.resize:
             rows, columns = unresized(image, self.factor)
