@@ -208,10 +208,11 @@ class Naming:
     check: Callable[
         [Sequence[tuple[Item, Identity]], Items, Mapping[Modality, IdentityForm]], None
     ] = lambda _named, _items, _forms: None
-    # The identities by a field of the request, and the form of each item; None if it has none.
-    of_request: Callable[[Request, Sequence[IdentityForm]], tuple[Identity | None, ...] | None] = (
-        lambda _request, _forms: None
-    )
+    # The identities that the request decides, of all its items, with the form of each and the
+    # string that identities cover; None if each item has its own.
+    of_request: Callable[
+        [Request, Items, Sequence[IdentityForm], str], tuple[Identity | None, ...] | None
+    ] = lambda _request, _items, _forms, _model_id: None
     # The path of each adapter, by the name that a request may give as its model.
     loras: Mapping[str, str] = field(default_factory=dict)
     lora_first: bool = False  # whether identities of requests to an adapter begin with its name

@@ -34,7 +34,8 @@ def identities_of(
         return ()
     naming = model.engine.naming
     each = [model.media[placed.modality].identity for placed in placeholders]
-    of_request = naming.of_request(prepared.request, each)
+    covered = model.hashing.settings.model_id
+    of_request = naming.of_request(prepared.request, prepared.items, each, covered)
     if of_request is not None:
         return of_request
     waiting: dict[Modality, Iterator[Identity | None]] = {}
@@ -62,7 +63,8 @@ def _of_modality(
     flag = rules.identity_flag
     flags = {flag.name: _holds(flag, len(items), geometry)} if flag else _NO_FLAGS
     overrides = Overrides(request.mm_processor_kwargs, request.media_io_kwargs)
-    key = (naming.identify, model.model_id, rules.identity, *flags.values())
+    covered = model.hashing.settings.model_id
+    key = (naming.identify, covered, rules.identity, *flags.values())
     by_lora = f"{request.lora.name}:" if request.lora and naming.lora_first else ""
     identities: list[Identity | None] = []
     for item in items:
@@ -75,7 +77,7 @@ def _of_modality(
                 item,
                 overrides=overrides,
                 frames=geometry.frames(item.size) if isinstance(item, VideoFile) else None,
-                model_id=model.model_id,
+                model_id=covered,
                 form=rules.identity,
                 flags=flags,
             )

@@ -181,3 +181,25 @@ def _renamed(name: JsonValue, part: Part) -> JsonValue:
     """The namesake, for a part, of a class of the part that older files name."""
     older = _CLASS[_OLDER.get(part, part)]
     return name.replace(older, _CLASS[part]) if isinstance(name, str) else name
+
+
+_PREPROCESSORS: Final = (
+    ("image_processor", "preprocessor_config.json"),
+    ("video_processor", "video_preprocessor_config.json"),
+)
+
+
+def named_class(files: ModelFiles) -> tuple[JsonValue, bool]:
+    """The class that the files name, and whether the last file read names code of the model."""
+    places = [FieldRef("processor_config.json", ())]
+    places += [FieldRef(part, ()) for part, file in _PREPROCESSORS if files.has(file)][:1]
+    places += [FieldRef("tokenizer_config.json", ()), FieldRef("config.json", ())]
+    is_code = False
+    for place in places:
+        found = files.effective(place)
+        content = files.lookup(found)[1] if found.path else files.object(found.file)
+        of_file: Any = content if isinstance(content, dict) else {}
+        is_code = is_code or "AutoProcessor" in (of_file.get("auto_map") or {})
+        if (name := of_file.get("processor_class")) is not None:
+            return name, is_code
+    return None, is_code

@@ -223,9 +223,9 @@ class FamilySpec(FamilyHead):
 
     @property
     def names_ignored_in(self) -> frozenset[str]:
-        """The engines whose prefix cache tells images apart by features, and ignores uuids."""
+        """The engines whose prefix cache tells images apart by their files, and ignores uuids."""
         images = {key: laid.get("image", {}) for key, laid in self.engine.items()}
-        form = IdentityForm.FEATURES
+        form = IdentityForm.UNCONVERTED_FILE
         found = [key for key, image in images.items() if image.get("identity") == form]
         return frozenset(_engine_versions(key)[0] for key in found)
 

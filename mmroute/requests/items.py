@@ -172,9 +172,9 @@ class IdentityForm(StrEnum):
     FILE = "file"
     """The item's file, with the conversion settings."""
     UNCONVERTED_FILE = "unconverted_file"
-    """The item's file alone, because the engine converts nothing for the model."""
+    """The item's file alone, whatever the engine converts it to."""
     FEATURES = "features"
-    """The input of the encoder, also for items with a uuid; known only to the worker."""
+    """The input of the encoder; known only to the worker."""
     VISION_CHUNK = "vision_chunk"
     """The decoded pixels, of images and of pieces of videos; not known without decoding."""
 

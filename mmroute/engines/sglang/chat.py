@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -24,7 +25,8 @@ from mmroute.chat.template_files import (
 from mmroute.chat.template_parameters import TRANSFORMERS
 from mmroute.engine import ChatSource
 from mmroute.engines.sglang.messages import parse_messages, template_tools
-from mmroute.errors import InexactError, ModelError, Reason, invalid
+from mmroute.engines.sglang.settings import SglangSettings
+from mmroute.errors import InexactError, ModelError, Reason, invalid, malformed
 from mmroute.requests.items import Items
 from mmroute.requests.request import Request
 from mmroute.token_ids import TokenIds
@@ -42,6 +44,9 @@ def load_chat(source: ChatSource[Any]) -> SglangChat:
     files, tokenizer, family = source.files, source.tokenizer, source.family
     check_one_template(files)
     found = default_template(files) or tokenizer_templates(files).get("tool_use")
+    settings: SglangSettings = source.settings
+    if settings.chat_template is not None:
+        found = _own_template(settings.chat_template)
     template = None if found is None else ChatTemplate.compile(*found)
     if template is not None and not any(word in template.source for word in _MEDIA_WORDS):
         raise ModelError(
@@ -49,7 +54,17 @@ def load_chat(source: ChatSource[Any]) -> SglangChat:
             f"{files.name}: the chat template {template.origin} of family {family.family} says "
             "nothing of images; chats with such a template are not covered for SGLang.",
         )
-    return SglangChat(template, tokenizer, tokenizer.template_tokens)
+    return SglangChat(template, tokenizer, tokenizer.template_tokens, settings.chat_template_kwargs)
+
+
+def _own_template(path: str) -> tuple[str, str]:
+    try:
+        return Path(path).read_text(encoding="utf-8"), path
+    except OSError as error:
+        message = f"--chat-template {path}: {error.strerror}"
+        raise ModelError(Reason.MISSING_FILE, message) from error
+    except UnicodeDecodeError as error:
+        raise malformed(f"--chat-template {path} is not UTF-8: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +75,7 @@ class SglangChat(Chat):
     tokenizer: Tokenizer
     # The texts of `bos_token` and the like, which templates may write.
     special_tokens: Mapping[str, str]
+    default_kwargs: Mapping[str, Any]  # the variables that requests do not set
 
     @property
     def content_format(self) -> str:
@@ -109,7 +125,7 @@ class SglangChat(Chat):
                 Reason.CHAT_TEMPLATE_MISSING,
                 "the model has no chat template; send a rendered `prompt` instead",
             )
-        kwargs = request.chat_template_kwargs
+        kwargs = {**self.default_kwargs, **request.chat_template_kwargs}
         if refused := _REFUSED_KWARGS & kwargs.keys():
             raise invalid(f"chat_template_kwargs must not set {', '.join(sorted(refused))}")
         tools = template_tools(request.tools)

@@ -1,15 +1,13 @@
 """The hashes of SGLang, which cover pages of token IDs with pad values.
 
 Source: SGLang ``srt/mem_cache/utils.py`` (`compute_node_event_hash_values`, `hash_str_to_int64`),
-``radix_cache.py``, ``srt/managers/schedule_batch.py``, ``srt/managers/tokenizer_manager.py``
-(`_tokenize_one_request`), ``srt/entrypoints/openai/serving_chat.py``
-(`_convert_to_internal_request`). They hold for requests without an adapter and ``extra_key``.
+``radix_cache.py``, ``srt/managers/schedule_batch.py``. They hold for requests without an adapter
+and ``extra_key``.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
@@ -20,50 +18,12 @@ from mmroute.errors import InexactError, Reason
 from mmroute.hashing import ImageHash, PageHashes, chain
 from mmroute.hashing.extra_keys import check_block_size
 from mmroute.hashing.hashes import HashedPrompt, HashSettings
-from mmroute.hashing.pad_values import PAD_SHIFT, feature_runs, image_hash
+from mmroute.hashing.pad_values import PAD_SHIFT, feature_runs
 from mmroute.placement import PlaceholderRange
-from mmroute.requests.items import Identity, IdentityForm, IdentitySource, Item
-from mmroute.requests.request import Request
 from mmroute.token_ids import TokenIds
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-
-_LAST_64_BITS: Final = (1 << 64) - 1
-_HASH: Final = re.compile(r"[0-9A-Fa-f]{16}")
-
-
-def identity_of_hash(entry: Any, form: IdentityForm) -> Identity | None:
-    """The identity of an image by its entry of ``mm_hashes``; None if SGLang ignores the entry."""
-    try:
-        number = int(entry, 16)  # as the engine reads it
-    except (TypeError, ValueError):
-        return None
-    if form is IdentityForm.FEATURES:
-        return None
-    return Identity(f"{number & _LAST_64_BITS:016x}", IdentitySource.UUID)
-
-
-def identities_of_request(
-    request: Request, forms: Sequence[IdentityForm]
-) -> tuple[Identity | None, ...] | None:
-    """The identities by ``mm_hashes``. A uuid in a chat names no image."""
-    if not request.mm_hashes and request.messages is None:
-        return None
-    if len(request.mm_hashes) != len(forms):  # the engine ignores a list of another length
-        return (None,) * len(forms)
-    return tuple(map(identity_of_hash, request.mm_hashes, forms))
-
-
-def item_identity(item: Item, *, form: IdentityForm, **_: Any) -> Identity | None:
-    """The entry in ``mm_hashes`` for an item beside a prompt, as 16 hexadecimal digits, or None."""
-    uuid = item.size.uuid
-    if not uuid or form is IdentityForm.FEATURES:
-        return None
-    if _HASH.fullmatch(uuid):
-        return Identity(uuid.lower(), IdentitySource.UUID)
-    return Identity(f"{image_hash(uuid):016x}", IdentitySource.UUID_HASH)
-
 
 _SALT_TAG: Final = b"sglang-cache-salt-v1\0"
 _WIDE_PAGE: Final = b"\xff"
@@ -74,7 +34,7 @@ _WIDEST: Final = 0xFFFFFFFF
 
 
 def hash_pages(
-    padded_ids: npt.NDArray[np.integer], *, page_size: int, cache_salt: str | None = None
+    padded_ids: npt.NDArray[Any], *, page_size: int, cache_salt: str | None = None
 ) -> PageHashes:
     """The hashes of a prompt's full pages; tokens after the last full page have none.
 
@@ -127,6 +87,7 @@ class SglangHashes:
     """See `mmroute.hashing.hashes.Hashes`."""
 
     settings: HashSettings = _DEFAULTS  # the values on which the hashes depend beside the request
+    bigrams: bool = False  # whether pages are of pairs of tokens, each with the one after it
 
     of_kind: ClassVar = PageHashes
 
@@ -153,13 +114,19 @@ class SglangHashes:
         if None in prompt.identities:
             raise InexactError(
                 Reason.IMAGE_IDENTITY_UNKNOWN,
-                "SGLang hashes the decoded pictures unless /generate gets mm_hashes: give an entry "
-                "for each image, and send the same. Its chat route ignores them, and the uuid of a "
-                "part. For Qwen3-VL it ignores mm_hashes everywhere, so the page hashes of a "
-                "request with images are not known",
+                "SGLang hashes the decoded pictures of this model unless /generate gets mm_hashes: "
+                "give an entry for each image, and send the same. Its chat route ignores them, and "
+                "the uuid of a part. For models whose pictures it names by their files (Qwen3-VL; "
+                "others with --mm-preprocess-cache-size-mb) give the file of each image, such as a "
+                "data URL",
             )
         padded = wide_pad_value_ids(ids, prompt.placed_hashes()) if prompt.identities else ids
-        return hash_pages(padded, page_size=size, cache_salt=prompt.cache_salt)
+        if not self.bigrams:
+            return hash_pages(padded, page_size=size, cache_salt=prompt.cache_salt)
+        check_block_size(size)
+        pairs = np.repeat(padded, 2)[1:-1]  # a, b, b, c, c, d: each with the one after it
+        pages = hash_pages(pairs, page_size=2 * size, cache_salt=prompt.cache_salt)
+        return PageHashes(pages.hashes, size)
 
     def item_hash(self, identity: str) -> ImageHash:
         """See `Hashes`: identities are hexadecimal numbers."""

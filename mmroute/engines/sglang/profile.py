@@ -16,13 +16,19 @@ from mmroute.engine import (
     not_covered,
     own_settings,
 )
-from mmroute.engines.sglang.hashes import SglangHashes, identities_of_request, item_identity
+from mmroute.engines.sglang.hashes import SglangHashes
+from mmroute.engines.sglang.identity import (
+    hashes_files,
+    item_identity,
+    processor_fingerprint,
+    request_identities,
+)
 from mmroute.engines.sglang.message_schema import check_unicode
 from mmroute.engines.sglang.settings import SglangSettings
 from mmroute.errors import ModelError, Reason, invalid, quoted
 from mmroute.hashing.hashes import HashSettings
 from mmroute.model.tokenizer import load_tokenizer
-from mmroute.requests.items import Modality, check_text
+from mmroute.requests.items import IdentityForm, Modality, check_text
 from mmroute.requests.request import Request
 
 if TYPE_CHECKING:
@@ -34,6 +40,7 @@ if TYPE_CHECKING:
 
 _DEFAULTS: Final = SglangSettings()
 _NO_LIMIT: Final = 1 << 62
+_RESERVED: Final = 6  # tokens of a context that no prompt may take, `max_req_input_len`
 _NOTHING: Final[Mapping[str, Any]] = {}
 # Those of a body in which nothing else refuses a lone surrogate.
 _UNREAD: Final = (
@@ -53,7 +60,14 @@ class SglangEngine:
     load_tokenizer = staticmethod(load_tokenizer)
 
     def under(self, settings: EngineSettings) -> SglangEngine:
-        return replace(self, settings=own_settings(self, settings, SglangSettings))
+        own = own_settings(self, settings, SglangSettings)
+        limits = replace(
+            self.limits,
+            max_items={**self.limits.max_items, **own.max_items},
+            media_domains=own.media_domains,
+        )
+        naming = replace(self.naming, loras=own.loras)
+        return replace(self, settings=own, limits=limits, naming=naming)
 
     def match(self, files: ModelFiles) -> tuple[ModelFiles, FamilySpec]:
         from mmroute.families.matching import check_generates, match_family  # pydantic
@@ -62,34 +76,50 @@ class SglangEngine:
         check_generates(files)
         return files, family
 
-    def settle(self, family: FamilySpec, _files: ModelFiles, _model_string: str) -> FamilySpec:
+    def settle(self, family: FamilySpec, files: ModelFiles, _model_string: str) -> FamilySpec:
         """See `Models`. Families that were not checked on this engine are refused."""
         family = family.for_engine(self.release.name, self.release.version)
         if self.release.name not in family.checked or family.refused:
             why = family.refused or "it was not checked on it"
             raise not_covered(family, self.release.label, why)
-        return family
+        image = family.image
+        if image is None:
+            return family
+        form = image.identity
+        if hashes_files(files, self.settings):
+            form = IdentityForm.UNCONVERTED_FILE
+        elif form is IdentityForm.FILE:
+            form = IdentityForm.FEATURES
+        named = image.model_copy(update={"identity": form})
+        return family.model_copy(update={"image": named})
 
     def context(self, files: ModelFiles, family: FamilySpec, positions: int) -> Context:
         from mmroute.model.context_length import longest_context
 
-        return Context(longest_context(files, family, positions).default, None)
+        longest = self.settings.context_length or longest_context(files, family, positions).default
+        return Context(max(longest - _RESERVED, 1), None)
 
     def hashes_of(
         self,
         family: FamilySpec,
-        _files: Callable[[], ModelFiles],
+        files: Callable[[], ModelFiles],
         _model_string: str,
         *,
         guessed: bool,  # its identities cover no model string
     ) -> Hashes:
-        return SglangHashes(
-            HashSettings(
-                block_size=self.settings.page_size,
-                chosen_by_engine=family.hybrid,
-                names_ignored_in=family.names_ignored_in,
-            )
+        settings, found = self.settings, files()
+        by_file = family.image and family.image.identity is IdentityForm.UNCONVERTED_FILE
+        # A GPU may take another backend for a hybrid model, and with it pages of another size.
+        chosen = family.hybrid and settings.attention_backend is None
+        ignored = family.names_ignored_in
+        known = HashSettings(
+            block_size=None if chosen else settings.page_size,
+            chosen_by_engine=chosen,
+            model_id=processor_fingerprint(found, settings) if by_file else "",
+            names_ignored_in=ignored | {self.release.name} if by_file else ignored,
+            keeps_blocks=settings.radix_cache,
         )
+        return SglangHashes(known, settings.bigrams)
 
     def load_chat(self, source: ChatSource[SglangSettings]) -> Chat:
         from mmroute.engines.sglang.chat import load_chat  # jinja2
@@ -139,7 +169,7 @@ SGLANG: Final = SglangEngine(
         min_encoder_cache=_NO_LIMIT,
         applies_exif_orientation=False,
     ),
-    Naming(item_identity, of_request=identities_of_request),  # it keeps no items by their uuids
+    Naming(item_identity, of_request=request_identities),  # it keeps no items by their uuids
 )
 
 

@@ -1,20 +1,24 @@
 """The settings of SGLang, from its own command line.
 
-Source: SGLang ``srt/server_args.py``, ``srt/environ.py`` (`EnvBool`),
-``srt/arg_groups/overrides.py`` (the page size that a backend takes).
+Source: SGLang 0.5.23 ``srt/server_args.py``, ``srt/environ.py`` (`EnvBool`),
+``srt/arg_groups/overrides.py``, ``srt/mem_cache/events.py``.
 """
 
 from __future__ import annotations
 
-import re
-import shlex
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, Self
 
 from mmroute.engine import PYTHON, EngineSettings
+from mmroute.engines.sglang.page_size import BACKENDS, page_size_of
+from mmroute.engines.shell_words import check_expanded, check_model, wrong
 from mmroute.errors import ModelError, Reason, quoted
+from mmroute.requests.items import Modality
 
+TRANSFORMERS: Final = "5.19.0"
+"""The version of transformers that SGLang 0.5.23 pins."""
 RUST_REFUSED: Final = (
     "SGLANG_RUST_SERVER: SGLang's Rust server is not covered. It renders, tokenizes and counts "
     "images by other code than its Python server, which runs where the variable is not set, and "
@@ -22,19 +26,46 @@ RUST_REFUSED: Final = (
 )
 _RUST: Final = "SGLANG_RUST_SERVER"
 _OFF: Final = ("0", "false", "n", "no")
-_ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
-_BEFORE: Final = re.compile(r"exec|env|export|nohup|sudo|;|&&|-m|(\S*/)?python[0-9.]*")
-_STARTS: Final = re.compile(r"(\S*/)?(sglang|smg)|sglang(_router)?\.\S+")
-_MODULE: Final = "sglang.launch_server"
-_MODEL: Final = ("--model-path", "--model")
-_READ: Final = (*_MODEL, "--served-model-name", "--revision", "--page-size")
-_HARMLESS: Final[Mapping[str, int]] = {
-    **dict.fromkeys(("--api-key", "--host", "--log-level", "--mem-fraction-static", "--port"), 1),
-    **dict.fromkeys(("--tensor-parallel-size", "--tp", "--tp-size"), 1),
-    "--enable-metrics": 0,
-    "--kv-events-config": 1,
-}  # with the number of their values
-_PAGE_SIZES: Final = ("16", "32", "64", "128")  # which every backend of the covered models takes
+_BIGRAMS: Final = frozenset({"EAGLE", "EAGLE3", "NEXTN", "FROZEN_KV_MTP"})
+_ENCODERS: Final = frozenset({"deepseekv32", "deepseekv4", "deepseekv41", "kimi_k3"})
+_PER_PROCESS: Final = 1 << 20
+
+# Options under which prompts, identities or pages follow rules that are not covered, each with the
+# values that are; None for no value.
+_REFUSED: Final[Mapping[str, tuple[Any, ...]]] = {
+    "hf_chat_template_name": (None,),
+    "tokenizer_mode": (None, "auto"),
+    "tokenizer_backend": (None, "huggingface"),
+    "skip_tokenizer_init": (None,),
+    "model_impl": (None, "auto", "sglang"),
+    "is_embedding": (None,),
+    "encoder_only": (None,),
+    "language_only": (None,),
+    "language_model_only": (None,),
+    "smg_grpc_mode": (None,),
+    "grpc_mode": (None,),
+    "dllm_algorithm": (None,),
+    "enable_lmcache": (None,),
+    "enable_flexkv": (None,),
+    "radix_cache_backend": (None,),
+    "enable_unified_cache_external_linker": (None,),
+    "model_type": (None, "llm", "auto"),
+}
+# Variables that change prompts, identities or pages, each with the values that do not.
+_VARIABLES: Final[Mapping[str, tuple[str, ...]]] = {
+    "SGLANG_DEFAULT_THINKING": _OFF,
+    "SGLANG_DSV41_REASONING_EFFORT": (),
+    "SGLANG_DSV4_REASONING_EFFORT": (),
+    "SGLANG_ENABLE_REQUEST_HEADER_OVERRIDES": _OFF,
+    "SGLANG_EXTERNAL_MM_MODEL_ARCH": (),
+    "SGLANG_EXTERNAL_MM_PROCESSOR_PACKAGE": (),
+    "SGLANG_MM_AVOID_RETOKENIZE": ("1", "true", "y", "yes"),
+    "SGLANG_MM_SKIP_COMPUTE_HASH": _OFF,
+    "SGLANG_PLUGINS": (),
+    "SGLANG_RADIX_FORCE_MISS": _OFF,
+    "SGLANG_USE_AITER_UNIFIED_ATTN": _OFF,
+    "SGLANG_USE_MODELSCOPE": _OFF,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,25 +76,73 @@ class SglangSettings(EngineSettings):
         model: the path of the model.
         served_names: the served name.
         revision: the branch, tag or commit on the hub.
-        page_size: the number of tokens in a page; None where the attention backend decides.
+        page_size: the number of tokens in a page, with context parallelism; None where the GPU
+            decides.
+        attention_backend: the backend of its attention; None where the GPU decides.
+        radix_cache: whether it keeps pages for later requests.
+        bigrams: whether its pages are of pairs of tokens, for speculative decoding.
+        chat_template: the template that replaces the model's own: its text, or the path of a file.
+        chat_template_kwargs: the variables of templates that requests do not set.
+        enable_multimodal: whether pictures are switched on, for families that have them off.
+        context_length: the longest context; None for the model's own.
+        max_items: the most items in one prompt, by modality.
+        media_domains: the hosts of links that it follows; empty for all.
+        loras: the path of each adapter, by its name.
+        transformers: the version of transformers that it runs with.
+        mm_process_config: the arguments of its processors, by modality.
+        disable_fast_image_processor: as the option.
+        image_processor_backend: as the option.
+        feature_transport: how features reach the model.
+        preprocess_cache_mb: the size of its cache of processed pictures; None for the class's own.
+        tokenizer_workers: the number of processes among which that cache is divided.
         without_effect: the options on which nothing here depends.
     """
 
     engine: ClassVar[str] = "sglang"
-    loras: ClassVar[Mapping[str, str]] = {}
     model: str | None = None
     served_names: tuple[str, ...] = ()
     revision: str | None = None
     page_size: int | None = None
+    attention_backend: str | None = None
+    radix_cache: bool = True
+    bigrams: bool = False
+    chat_template: str | None = None
+    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    enable_multimodal: bool = False
+    context_length: int | None = None
+    max_items: Mapping[Modality, int] = field(default_factory=dict)
+    media_domains: frozenset[str] = frozenset()
+    loras: Mapping[str, str] = field(default_factory=dict)
+    transformers: str = TRANSFORMERS
+    mm_process_config: Mapping[str, Any] = field(default_factory=dict)
+    disable_fast_image_processor: bool = False
+    image_processor_backend: str = "auto"
+    feature_transport: str = "cpu"
+    preprocess_cache_mb: int | None = None
+    tokenizer_workers: int = 1
     without_effect: tuple[str, ...] = ()
 
     @property
     def model_string(self) -> str | None:
         return self.model
 
+    @property
+    def caches_images(self) -> bool:
+        """Whether it keeps processed pictures by their files."""
+        return bool((self.preprocess_cache_mb or 0) * _PER_PROCESS // self.tokenizer_workers)
+
     def prompt_settings(self) -> Self:
-        """None of them changes prompts, once the files are chosen."""
-        return type(self)()
+        return replace(
+            type(self)(),
+            chat_template=self.chat_template,
+            chat_template_kwargs=self.chat_template_kwargs,
+            enable_multimodal=self.enable_multimodal,
+            context_length=self.context_length,
+            max_items=self.max_items,
+            media_domains=self.media_domains,
+            preprocess_cache_mb=self.preprocess_cache_mb,
+            tokenizer_workers=self.tokenizer_workers,
+        )
 
     @classmethod
     def adopted(cls, _transport: object, frontend: str, _given: str, _config: object) -> None:
@@ -72,80 +151,144 @@ class SglangSettings(EngineSettings):
             raise _unsupported(RUST_REFUSED)
 
     @classmethod
+    def deciding(cls) -> frozenset[str]:
+        return frozenset({_RUST, *_VARIABLES})
+
+    @classmethod
     def is_started_by(cls, arguments: str) -> bool:
+        from mmroute.engines.sglang.options import split_command, starts_sglang  # rarely needed
+
         try:
-            environment, words = _split(arguments)
-        except ValueError:  # a quote is not closed
+            environment, words = split_command(arguments)
+        except ModelError:  # a quote is not closed
             return False
-        return _is_rust(environment) or bool(words and _STARTS.fullmatch(words[0]))
+        return _is_rust(environment) or bool(words and starts_sglang(words[0]))
 
     @classmethod
     def read(cls, arguments: str, config: str | None) -> Self:
-        if config is not None:
-            raise _unsupported("--config: files of options are not read for SGLang")
-        environment, words = _split(arguments)
+        from mmroute.engines.sglang.options import parse_command  # rarely needed
+
+        environment, options = parse_command(arguments, config)
         if _is_rust(environment):
             raise _unsupported(RUST_REFUSED)
-        command, *rest = words or [_MODULE]
-        if command.rpartition("/")[2] == "sglang" and rest[:1] == ["serve"]:
-            rest = rest[1:]
-            if rest and not rest[0].startswith("-"):
-                rest = ["--model-path", *rest]
-        elif command != _MODULE:
-            raise _unsupported(f"{quoted(command)} starts no engine; see --backend sglang")
-        variables = sorted(environment.keys() - {_RUST})
-        if wrong := [name for name in variables if name.startswith("SGLANG_")]:
-            raise _unsupported(f"{', '.join(wrong)}: its effect is not covered for SGLang")
-        options = dict(_options(rest))
-        model = next((options.pop(name) for name in _MODEL if name in options), None)
-        name = options.pop("--served-model-name", None)
-        page_size = options.pop("--page-size", None)
-        if "format" in options.get("--kv-events-config", ""):
-            raise _unsupported("--kv-events-config: another format of events is not covered")
-        if page_size is not None and page_size not in _PAGE_SIZES:
-            raise _unsupported(
-                f"--page-size {quoted(page_size)}: some GPUs take another; covered are "
-                f"{', '.join(_PAGE_SIZES)}"
-            )
-        found: dict[str, Any] = {
-            "model": model,
-            "served_names": () if name is None else (name,),
-            "revision": options.pop("--revision", None),
-            "page_size": page_size and int(page_size),
-            "without_effect": (*sorted(options), *variables),
-        }
-        return cls(**found)
-
-
-def _split(arguments: str) -> tuple[dict[str, str], list[str]]:
-    """The variables in front of a command, and its words."""
-    words = shlex.split(arguments)
-    environment: dict[str, str] = {}
-    while words and (_BEFORE.fullmatch(words[0]) or _ASSIGNMENT.fullmatch(words[0])):
-        if assignment := _ASSIGNMENT.fullmatch(words.pop(0)):
-            environment[assignment[1]] = assignment[2]
-    return environment, words
+        for name in _READ & options.keys():
+            for text in options[name] if isinstance(options[name], list) else [options[name]]:
+                if isinstance(text, str):
+                    check_expanded(_option(name), text)
+        for name, harmless in _VARIABLES.items():
+            if environment.get(name, "").lower() not in ("", *harmless):
+                raise _unsupported(f"{name}: its effect is not covered for SGLang")
+        for name, covered in _REFUSED.items():
+            if options.get(name) not in covered:
+                raise _unsupported(f"{_option(name)}: its effect is not covered for SGLang")
+        found = _found(dict(options), environment)
+        unread = sorted(_option(name) for name in options.keys() - _READ)
+        return cls(**found, without_effect=(*unread, *sorted(environment.keys() - _VARIABLES)))
 
 
 def _is_rust(environment: Mapping[str, str]) -> bool:
     return environment.get(_RUST, "0").lower() not in _OFF
 
 
-def _options(words: list[str]) -> Iterator[tuple[str, str]]:
-    waiting = list(reversed(words))
-    while waiting:
-        name, equals, value = waiting.pop().partition("=")
-        if name not in _READ and name not in _HARMLESS:
-            raise _unsupported(f"{quoted(name)}: this option of SGLang is not covered")
-        if not equals and _HARMLESS.get(name, 1):
-            if not waiting or waiting[-1].startswith("--"):
-                message = f"{name} needs a value"
-                raise ModelError(Reason.INVALID_ENGINE_SETTING, message)
-            value = waiting.pop()
-        if name in _READ and "$" in value:
-            message = f"{name} {quoted(value)}: write the value that the shell puts there"
-            raise ModelError(Reason.INVALID_ENGINE_SETTING, message)
-        yield name, value
+def _found(options: dict[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
+    model = options.get("model_path")
+    if model is not None:
+        check_model(model)
+    name = options.get("served_model_name")
+    template = options.get("chat_template")
+    if template is not None and not template.endswith(".jinja"):
+        raise _unsupported(
+            f"--chat-template {quoted(template)}: a template that comes with the engine, or one in "
+            "JSON, is not covered; a file of Jinja (.jinja) is"
+        )
+    parser = options.get("tool_call_parser")
+    if parser in _ENCODERS:
+        raise _unsupported(
+            f"--tool-call-parser {parser}: it replaces the chat template, which is not covered"
+        )
+    events = _object("kv_events_config", options.get("kv_events_config"))
+    if events.get("format", "default") != "default":
+        raise _unsupported("--kv-events-config: another format of events is not covered")
+    overrides = _object("json_model_override_args", options.get("json_model_override_args"))
+    if others := sorted(overrides.keys() - {"rope_scaling", "rope_parameters", "rope_theta"}):
+        raise _unsupported(f"--json-model-override-args ({', '.join(others)}) is not covered")
+    processing = _object("mm_process_config", options.get("mm_process_config"))
+    if any(processing.get(modality) for modality in Modality):
+        raise _unsupported("--mm-process-config: arguments of processors are not covered")
+    transport = options.get("mm_feature_transport")
+    if transport is None and environment.get("SGLANG_USE_CUDA_IPC_TRANSPORT", "0") not in _OFF:
+        transport = "cuda_ipc"
+    limits = _object("limit_mm_data_per_request", options.get("limit_mm_data_per_request"))
+    algorithm = str(options.get("speculative_algorithm") or "").upper()
+    off = any(options.get(name) for name in ("disable_radix_cache", "enable_mis"))
+    decodes = options.get("disaggregation_mode") == "decode"
+    keeps = options.get("disaggregation_decode_enable_radix_cache")
+    return {
+        "model": model,
+        "served_names": () if name is None else (name,),
+        "revision": options.get("revision"),
+        "page_size": page_size_of(options),
+        "attention_backend": options.get("attention_backend"),
+        "radix_cache": not off and not (decodes and not keeps),
+        "bigrams": algorithm in _BIGRAMS,
+        "chat_template": template,
+        "chat_template_kwargs": _object(
+            "default_chat_template_kwargs", options.get("default_chat_template_kwargs")
+        ),
+        "enable_multimodal": options.get("enable_multimodal", False),
+        "context_length": options.get("context_length"),
+        "max_items": {Modality(key): limit for key, limit in limits.items() if key in _MODALITIES},
+        "media_domains": frozenset(options.get("allowed_media_domains") or ()),
+        "loras": dict(map(_adapter, options.get("lora_paths") or ())),
+        "mm_process_config": processing,
+        "disable_fast_image_processor": options.get("disable_fast_image_processor", False),
+        "image_processor_backend": options.get("image_processor_backend", "auto"),
+        "feature_transport": transport or "cpu",
+        "preprocess_cache_mb": options.get("mm_preprocess_cache_size_mb"),
+        "tokenizer_workers": options.get("tokenizer_worker_num", 1),
+    }
+
+
+_MODALITIES: Final = frozenset(map(str, Modality))
+_READ: Final = frozenset({
+    *BACKENDS, "page_size", "dcp_size", "model_path", "served_model_name", "revision",
+    "tool_call_parser", "json_model_override_args", "mm_process_config", "mm_feature_transport",
+    "limit_mm_data_per_request", "speculative_algorithm", "disable_radix_cache", "enable_mis",
+    "disaggregation_mode", "disaggregation_decode_enable_radix_cache", "chat_template",
+    "default_chat_template_kwargs", "enable_multimodal", "context_length", "allowed_media_domains",
+    "lora_paths", "disable_fast_image_processor", "image_processor_backend",
+    "mm_preprocess_cache_size_mb", "tokenizer_worker_num",
+})  # fmt: skip
+
+
+def _adapter(word: str) -> tuple[str, str]:
+    """The name and the path of one word of ``--lora-paths``."""
+    word = word.strip()
+    if word.startswith("{"):
+        told = _object("lora_paths", word)
+        if not isinstance(told.get("lora_name"), str) or not isinstance(told.get("lora_path"), str):
+            raise wrong(f"--lora-paths {quoted(word)} needs lora_name and lora_path")
+        return told["lora_name"], told["lora_path"]
+    name, equals, path = word.partition("=")
+    return (name, path) if equals else (word, word)
+
+
+def _object(name: str, value: Any) -> dict[str, Any]:
+    if value is None:
+        return {}
+    try:
+        found = json.loads(value)
+    except ValueError as error:
+        raise wrong(
+            f"{_option(name)} must be a JSON object, found {quoted(value)}: {error}"
+        ) from None
+    if not isinstance(found, dict):
+        raise wrong(f"{_option(name)} must be a JSON object, found {quoted(value)}")
+    return found
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _unsupported(message: str) -> ModelError:

@@ -15,7 +15,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from mmroute.engines.vllm.shell_words import (
+from mmroute.engines.shell_words import (
     COMMENT,
     check_expanded,
     check_model,

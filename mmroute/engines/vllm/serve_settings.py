@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from mmroute.engines.shell_words import check_expanded, wrong
 from mmroute.engines.vllm.identity import HASHERS
 from mmroute.engines.vllm.overrides import check_overrides
 from mmroute.engines.vllm.serve_command import (
@@ -19,7 +20,6 @@ from mmroute.engines.vllm.serve_command import (
     is_automatic,
     parse_command,
 )
-from mmroute.engines.vllm.shell_words import check_expanded, wrong
 from mmroute.errors import ModelError, Reason, did_you_mean, quoted
 from mmroute.hashing import Algorithm
 from mmroute.requests.items import Modality

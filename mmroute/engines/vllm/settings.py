@@ -193,8 +193,8 @@ class VllmSettings(EngineSettings):
     @classmethod
     def read(cls, arguments: str, config: str | None) -> VllmSettings:
         """The settings of a ``vllm serve`` command line, of the class of its frontend."""
+        from mmroute.engines.shell_words import wrong
         from mmroute.engines.vllm.serve_settings import read_settings  # rarely needed
-        from mmroute.engines.vllm.shell_words import wrong
 
         found = read_settings(arguments, config=config)
         own: type[VllmSettings] = cls

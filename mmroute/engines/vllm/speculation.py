@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from mmroute.engines.vllm.shell_words import wrong
+from mmroute.engines.shell_words import wrong
 from mmroute.errors import ModelError, Reason, did_you_mean, quoted
 from mmroute.model_directory import ModelFiles, find_model
 

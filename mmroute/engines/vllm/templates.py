@@ -24,7 +24,8 @@ from mmroute.chat.template_files import (
     processor_templates,
     tokenizer_templates,
 )
-from mmroute.model_directory import PARTS, FieldRef, JsonValue, ModelFiles
+from mmroute.families.processors import named_class
+from mmroute.model_directory import PARTS, FieldRef, ModelFiles
 
 _GIVEN: Final = FieldRef("processor_config.json", ("chat_template",))
 """Also as null it is given to the constructor, in place of the template of the class."""
@@ -71,12 +72,6 @@ def chat_templates(
     return template, compile_template(source, origin)
 
 
-_PREPROCESSORS: Final = (
-    ("image_processor", "preprocessor_config.json"),
-    ("video_processor", "video_preprocessor_config.json"),
-)
-
-
 def keeps_template(
     files: ModelFiles, of_family: Collection[str] = (), needs: Iterable[str] = ()
 ) -> bool | None:
@@ -93,22 +88,6 @@ def keeps_template(
         return all(files.lookup(field)[0] for field in fields)
     is_known = name in classes["named"] or name in classes["own"]
     return None if is_known and any(map(files.has_part, PARTS)) else False
-
-
-def named_class(files: ModelFiles) -> tuple[JsonValue, bool]:
-    """The class that the files name, and whether the last file read names code of the model."""
-    places = [FieldRef("processor_config.json", ())]
-    places += [FieldRef(part, ()) for part, file in _PREPROCESSORS if files.has(file)][:1]
-    places += [FieldRef("tokenizer_config.json", ()), FieldRef("config.json", ())]
-    is_code = False
-    for place in places:
-        found = files.effective(place)
-        content = files.lookup(found)[1] if found.path else files.object(found.file)
-        of_file: Any = content if isinstance(content, dict) else {}
-        is_code = is_code or "AutoProcessor" in (of_file.get("auto_map") or {})
-        if (name := of_file.get("processor_class")) is not None:
-            return name, is_code
-    return None, is_code
 
 
 @cache

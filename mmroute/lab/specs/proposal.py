@@ -16,10 +16,15 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from mmroute.engine import find_engine
-from mmroute.engines.vllm.templates import keeps_template, named_class
+from mmroute.engines.vllm.templates import keeps_template
 from mmroute.errors import MmrouteError, Reason, quoted
 from mmroute.families.matching import spec_files
-from mmroute.families.processors import find_processor, named_processor, with_processors
+from mmroute.families.processors import (
+    find_processor,
+    named_class,
+    named_processor,
+    with_processors,
+)
 from mmroute.families.spec import load_spec
 from mmroute.lab.parity.cases import Case, Oracle, Outcome, UndecidedError
 from mmroute.lab.parity.comparison import our_outcome

@@ -15,6 +15,7 @@ from mmroute.engines.sglang.settings import SglangSettings
 from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.engines.vllm_rust.settings import RustSettings
 from mmroute.model_directory import EMBEDDED_MODEL
+from mmroute.requests.items import Modality
 
 QWEN = "small-qwen2.5-vl"
 TRUST = "--trust-request-mm-kwargs"
@@ -168,9 +169,11 @@ def test_a_value_with_which_the_engine_does_not_start_is_refused(value: str) -> 
         ("SGLANG_RUST_SERVER=Yes python -m sglang.launch_server --model m", "SGLANG_RUST_SERVER"),
         ("python3 -m sglang_router.launch_router --model m", "'sglang_router.launch_router'"),
         ("smg launch --worker-urls http://a:1", "'smg'.*--backend sglang"),
-        ("sglang serve m --chat-template chatml", "'--chat-template'"),
+        ("sglang serve m --chat-template chatml", "--chat-template 'chatml'"),
+        ("sglang serve m --tool-call-parser deepseekv32", "--tool-call-parser"),
+        ("sglang serve m --is-embedding", "--is-embedding"),
+        ('sglang serve m --mm-process-config \'{"image": {"max_pixels": 9}}\'', "--mm-process"),
         ("SGLANG_MM_SKIP_COMPUTE_HASH=1 sglang serve m", "SGLANG_MM_SKIP_COMPUTE_HASH"),
-        ("sglang serve m --page-size 1", "--page-size '1'"),
         ('sglang serve m --kv-events-config \'{"format": "dynamo"}\'', "--kv-events-config"),
     ],
 )
@@ -178,6 +181,57 @@ def test_what_is_not_covered_of_sglang_is_refused_by_name(line: str, named: str)
     with pytest.raises(ModelError, match=f"^{named}") as refused:
         EngineSettings.from_args(line)
     assert refused.value.reason is Reason.UNSUPPORTED_ENGINE_SETTING
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("--cuda-graph-max-bs 8", "ambiguous.*--cuda-graph-max-bs-decode"),
+        ("--nsa-decode-backend fa3", "--dsa-decode-backend now"),
+        ("--disable-radix-cashe", "did you mean '--disable-radix-cache'"),
+        ("--page-size x", "invalid.*value: 'x'"),
+        ("--mm-feature-transport gpu", "invalid choice: 'gpu'"),
+        ("--model-type llm", "sglang serve"),
+    ],
+)
+def test_what_sglang_refuses_of_its_command_line_is_said(options: str, said: str) -> None:
+    with pytest.raises(ModelError, match=said) as refused:
+        EngineSettings.from_args(f"python -m sglang.launch_server --model-path m {options}")
+    assert refused.value.reason is Reason.INVALID_ENGINE_SETTING
+
+
+# Source: SGLang 0.5.23, srt/arg_groups/overrides.py
+@pytest.mark.parametrize(
+    ("options", "size"),
+    [
+        ("", None),
+        ("--page-size 1", None),
+        ("--page-size 64", 64),
+        ("--page-size 64 --dcp-size 2", 128),
+        ("--attention-backend fa3", 1),
+        ("--attention-backend triton --page-size 4", 4),
+        ("--attention-backend flashmla --page-size 16", 64),
+        ("--attention-backend trtllm_mha", 64),
+        ("--decode-attention-backend trtllm_mla --page-size 32", 32),
+        ("--attention-backend fa4 --page-size 64", None),
+        ("--attention-backend fa3 --prefill-attention-backend fa4", None),
+    ],
+)
+def test_backends_of_attention_decide_the_size_of_pages(options: str, size: int | None) -> None:
+    settings = EngineSettings.from_args(f"sglang serve m {options}")
+    assert isinstance(settings, SglangSettings)
+    assert settings.page_size == size
+
+
+def test_a_file_of_options_is_below_the_line_of_sglang(tmp_path: Path) -> None:
+    (file := tmp_path / "a.yaml").write_text(
+        "page-size: 64\nrevision: main\nlimit-mm-data-per-request: {image: 2}\n"
+        "disable-radix-cache: true\n"
+    )
+    settings = EngineSettings.from_args(f"sglang serve m --page-size 32 --config {file}")
+    assert settings == SglangSettings(
+        model="m", page_size=32, revision="main", max_items={Modality.IMAGE: 2}, radix_cache=False
+    )
 
 
 # Source: SGLang 0.5.23, srt/environ.py (`EnvBool`)

@@ -1,0 +1,159 @@
+"""Parses a command line of SGLang's server, as its own parser does.
+
+Source: SGLang 0.5.23 ``srt/server_args.py`` (`prepare_server_args`), ``cli/serve.py``,
+``srt/utils/server_args_config_parser.py``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any, Final, NamedTuple, NoReturn
+
+from mmroute.engines.shell_words import UNEXPANDED, shell_words, wrong
+from mmroute.errors import ModelError, Reason, did_you_mean, malformed, quoted
+
+_OPTIONS: Final = "launch_options.json"
+_ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+_BEFORE: Final = re.compile(r"exec|env|export|nohup|sudo|;|&&|-m|(\S*/)?python[0-9.]*")
+_STARTS: Final = re.compile(r"(\S*/)?(sglang|smg)|sglang(_router)?\.\S+")
+_MODULE: Final = "sglang.launch_server"
+# Options of earlier versions, which stand in public recipes.
+_GONE: Final = {
+    "--nsa-prefill-backend": "it is --dsa-prefill-backend now",
+    "--nsa-decode-backend": "it is --dsa-decode-backend now",
+    "--mamba-scheduler-strategy": "it is --mamba-radix-cache-strategy now",
+    "--keep-mm-feature-on-device": "it is gone since 0.5.21",
+    "--mm-max-concurrent-calls": "it is gone",
+    "--mm-per-request-timeout": "it is gone",
+    "--collect-tokens-histogram": "it is gone",
+}
+
+
+class LaunchCommand(NamedTuple):
+    """The command with which a server was started."""
+
+    environment: Mapping[str, str]  # the variables in front of it
+    options: Mapping[str, Any]  # those that are given, by their destination: True for a flag
+
+
+def starts_sglang(command: str) -> bool:
+    """Whether the first word of a command is a program of SGLang."""
+    return bool(_STARTS.fullmatch(command))
+
+
+def parse_command(arguments: str, config: str | None) -> LaunchCommand:
+    """Parse a command line, and a file of options below it. Raises `ModelError`."""
+    environment, words = split_command(arguments)
+    command, *rest = words or [_MODULE]
+    by_serve = command.rpartition("/")[2] == "sglang" and rest[:1] == ["serve"]
+    if by_serve:
+        rest = rest[1:]
+        if rest and not rest[0].startswith("-"):
+            rest = ["--model-path", *rest]
+    elif command != _MODULE:
+        message = f"{quoted(command)} starts no engine; see --backend sglang"
+        raise ModelError(Reason.UNSUPPORTED_ENGINE_SETTING, message)
+    if "--config" in rest[:-1]:
+        at = rest.index("--config")
+        config = rest[at + 1]
+        rest = rest[:at] + rest[at + 2 :]
+    given = _parsed([*(_of_file(config) if config else ()), *rest])
+    if not by_serve and "model_type" in given:
+        raise wrong("--model-type is an option of `sglang serve` alone")
+    return LaunchCommand(environment, given)
+
+
+def split_command(arguments: str) -> tuple[dict[str, str], list[str]]:
+    """The variables in front of a command, and its words."""
+    words = shell_words(arguments)
+    environment: dict[str, str] = {}
+    while words and (_BEFORE.fullmatch(words[0]) or _ASSIGNMENT.fullmatch(words[0])):
+        if assignment := _ASSIGNMENT.fullmatch(words.pop(0)):
+            environment[assignment[1]] = assignment[2]
+    return environment, words
+
+
+def _int(text: str) -> int | str:
+    """An integer, or what only a shell expands, which most options may keep."""
+    return text if UNEXPANDED in text else int(text)
+
+
+def _float(text: str) -> float | str:
+    return text if UNEXPANDED in text else float(text)
+
+
+_TYPES: Final[Mapping[str, Callable[[str], Any]]] = {"int": _int, "float": _float}
+
+
+class _Parser(argparse.ArgumentParser):
+    """Raises where argparse would end the process."""
+
+    def flags(self) -> frozenset[str]:
+        """The options without a value."""
+        return frozenset(action.dest for action in self._actions if action.nargs == 0)
+
+    def error(self, message: str) -> NoReturn:
+        names = re.findall(r"--[\w-]+", message)
+        for name in names:
+            if name in _GONE:
+                raise wrong(f"{name}: SGLang 0.5.23 has no such option: {_GONE[name]}")
+        hint = ""
+        if message.startswith("unrecognized arguments") and names:
+            known = [name for action in self._actions for name in action.option_strings]
+            hint = did_you_mean(names[0], known)
+        raise wrong(f"SGLang 0.5.23 refuses the command line: {message}.{hint}")
+
+
+@cache
+def _parser() -> _Parser:
+    parser = _Parser(add_help=False, argument_default=argparse.SUPPRESS)
+    file = resources.files("mmroute.engines.sglang") / _OPTIONS
+    for option in json.loads(file.read_text(encoding="utf-8"))["options"]:
+        nargs = option.get("nargs")
+        if nargs == 0:
+            negated = any(name.startswith("--no-") for name in option["names"])
+            action: Any = argparse.BooleanOptionalAction if negated else "store_true"
+            names = [name for name in option["names"] if not negated or name[:5] != "--no-"]
+            parser.add_argument(*names, action=action)
+            continue
+        kind = _TYPES.get(option.get("type", ""), str)
+        choices = option.get("choices")
+        parser.add_argument(*option["names"], nargs=nargs, type=kind, choices=choices)
+    parser.add_argument("--model-type", choices=("llm", "diffusion", "auto"))
+    return parser
+
+
+def _parsed(words: Sequence[str]) -> dict[str, Any]:
+    return vars(_parser().parse_args(list(words)))
+
+
+def _of_file(config: str) -> Iterator[str]:
+    """The words of a file of options."""
+    import yaml  # type: ignore[import-untyped]  # of huggingface_hub; only for such a file
+
+    path = Path(config)
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except OSError as error:
+        raise ModelError(Reason.MISSING_FILE, f"{path}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise malformed(f"{path} is not YAML: {error}") from error
+    if not isinstance(content, Mapping):
+        raise malformed(f"{path} must hold options by name, found {quoted(content)}")
+    flags = _parser().flags()
+    for key, value in content.items():
+        name = f"--{key}"
+        if isinstance(value, bool) and str(key).replace("-", "_") in flags:
+            yield from [name] if value else []
+        elif isinstance(value, list):
+            yield from (name, *map(str, value))
+        elif isinstance(value, Mapping):
+            yield from (name, json.dumps(value))
+        else:
+            yield from (name, str(value).lower() if isinstance(value, bool) else str(value))
