@@ -279,7 +279,7 @@ class Chats(Protocol):
     def accept(self, request: Request, chat: Chat) -> Request:
         """A request with the settings' defaults. Raises `InexactError` where it is refused."""
 
-    def adds_special_tokens(self, tokenizer: Tokenizer, request: Request, with_items: bool) -> bool:
+    def adds_special_tokens(self, chat: Chat, request: Request, with_items: bool) -> bool:
         """Whether special tokens are added to the text of a prompt."""
 
 
@@ -351,6 +351,15 @@ def find_engine(name: str) -> Engine:
         Reason.UNKNOWN_BACKEND,
         f"There is no backend profile {name!r}; there are: {', '.join(known)}.{hint}",
     )
+
+
+def engine_under(backend: str, settings: EngineSettings | None) -> Engine:
+    """The engine of a name under settings, which say what was started where the name does not."""
+    usual = find_engine(DEFAULT).settings
+    if backend == DEFAULT and settings is not None and not isinstance(settings, type(usual)):
+        backend = settings.engine
+    engine = find_engine(backend)
+    return engine.under(settings or engine.settings)
 
 
 def not_covered(family: FamilySpec, engine: str, why: str) -> ModelError:

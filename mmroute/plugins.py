@@ -18,9 +18,11 @@ OF_ENGINES: Final[Mapping[str, Mapping[str, str]]] = {
         "vllm-rust": "mmroute.engines.vllm_rust.profile:find_version",
     },
     "mmroute.placements": {
+        "all_at_first": "mmroute.engines.sglang.exact_targets:AllAtFirst",
         "exact_in_text": "mmroute.engines.sglang.exact_targets:ExactInText",
         "exact_pads": "mmroute.engines.sglang.exact_targets:ExactPads",
         "exact_rows": "mmroute.engines.sglang.exact_targets:ExactRows",
+        "exact_targets": "mmroute.engines.sglang.exact_targets:ExactTargets",
         "targets_alone": "mmroute.engines.vllm_rust.targets_alone:TargetsAlone",
     },
 }

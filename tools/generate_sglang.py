@@ -47,7 +47,8 @@ class Engine:
         logging.disable(logging.WARNING)
         arguments = ServerArgs(
             model_path=str(directory), device="cpu", mm_processor_worker_num=1,
-            enable_multimodal=True,
+            enable_multimodal=True, mamba_radix_cache_strategy="no_buffer",
+            disable_overlap_schedule=True,
         )  # fmt: skip
         publish(arguments, role="tokenizer")
         manager = TokenizerManager.__new__(TokenizerManager)  # without its sockets
@@ -133,7 +134,8 @@ class Engine:
             torch.nn.Module.__init__(tower)
             object.__setattr__(tower, "config", config.vision_config)
             model.vision_tower = tower
-        return model.pad_input_ids(ids, inputs)
+        pad = getattr(model, "pad_input_ids", lambda unpadded, _: unpadded)
+        return pad(ids, inputs)
 
     def _event_hashes(self, padded: Any, salt: str | None) -> list[int]:
         import torch
@@ -160,15 +162,16 @@ def _with_urls(message: dict[str, Any], urls: Any) -> dict[str, Any]:
 
 def main() -> None:
     """Write the file of one model."""
-    from sglang_cases import PLACEHOLDERS, cases
-    from small_models import SMALL_MODELS, fingerprint, write_model
+    from sglang_cases import PLACEHOLDERS, cases, files_of
+    from small_models import fingerprint, write_model
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", choices=PLACEHOLDERS)
     model = parser.parse_args().model
-    files = SMALL_MODELS[model]()
+    files = files_of(model)
     with tempfile.TemporaryDirectory() as directory:
-        engine = Engine(write_model(files, Path(directory)))
+        # SGLang takes some chat templates by the path of a model.
+        engine = Engine(write_model(files, Path(directory) / model))
         lines = [
             {
                 "kind": "meta", "model": model, "backend": "sglang", "backend_version": VERSION,

@@ -25,7 +25,7 @@ def prompt_ids(model: ResolvedModel, request: Request, items: Items) -> TokenIds
         return _checked_ids(model, request.prompt_token_ids)
     if isinstance(request.prompt, str) and len(request.prompt) > LONG_TEXT:
         check_long_text(model, request, request.prompt, items)
-    specials = model.engine.adds_special_tokens(model.tokenizer, request, bool(items))
+    specials = model.engine.adds_special_tokens(model.chat, request, bool(items))
     return encode_text(model, request.prompt, add_special_tokens=specials)
 
 

@@ -223,10 +223,10 @@ class FamilySpec(FamilyHead):
 
     @property
     def names_ignored_in(self) -> frozenset[str]:
-        """The engines whose prefix cache tells images apart by their files, and ignores uuids."""
+        """The engines whose prefix cache ignores the caller's names of images."""
         images = {key: laid.get("image", {}) for key, laid in self.engine.items()}
-        form = IdentityForm.UNCONVERTED_FILE
-        found = [key for key, image in images.items() if image.get("identity") == form]
+        forms = (IdentityForm.UNCONVERTED_FILE, IdentityForm.FEATURES)
+        found = [key for key, image in images.items() if image.get("identity") in forms]
         return frozenset(_engine_versions(key)[0] for key in found)
 
     @property

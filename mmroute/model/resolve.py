@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from mmroute.engine import ChatSource, Engine, EngineSettings, find_engine
+from mmroute.engine import ChatSource, Engine, EngineSettings, engine_under
 from mmroute.errors import ModelError, Reason, quoted
 from mmroute.families.matching import known_families
 from mmroute.families.spec import FamilySpec
@@ -29,8 +29,7 @@ def resolve_model(
     engine_settings: EngineSettings | None = None,
 ) -> ResolvedModel:
     """Find, read and check a model. See `mmroute.Normalizer.from_pretrained`."""
-    engine = find_engine(backend)
-    engine = engine.under(engine_settings or engine.settings)
+    engine = engine_under(backend, engine_settings)
     # A directory has no revisions.
     own = None if is_local(model) else engine.settings.revision
     found = find_model(model, revision=revision or own, token=token)
@@ -43,8 +42,7 @@ def with_same_prompts(
     model: ResolvedModel, backend: str, model_id: str | None, settings: EngineSettings | None
 ) -> ResolvedModel | None:
     """The model for other workers whose prompts are the same; None if they may differ."""
-    engine = find_engine(backend)
-    engine = engine.under(settings or engine.settings)
+    engine = engine_under(backend, settings)
     same = engine.release.prompts == model.engine.release.prompts and _has_one_spec(model, engine)
     if not same or engine.settings.prompt_settings() != model.settings.prompt_settings():
         return None

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from mmroute.answering.stages import Stopwatch
-from mmroute.engine import DEFAULT, EngineSettings, find_engine
+from mmroute.engine import DEFAULT, EngineSettings, engine_under, find_engine
 from mmroute.errors import ModelError, Reason, install_command
 from mmroute.health.self_check import check_model
 from mmroute.images.data_url import KnownFiles
@@ -83,7 +83,7 @@ def load(
         return _load_from_workers(
             source, lambda own: load(own, links, fast_paths, files=files, watch=watch)
         )
-    engine = find_engine(source.backend).release.name
+    engine = engine_under(source.backend, source.engine_settings).release.name
     if engine not in APIS.entries:
         raise ModelError(
             Reason.UNKNOWN_BACKEND,

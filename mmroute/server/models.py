@@ -15,7 +15,7 @@ from http import HTTPStatus
 from typing import Final
 
 from mmroute.answering.stages import Stopwatch
-from mmroute.engine import DEFAULT, Engine, find_engine
+from mmroute.engine import DEFAULT, Engine, engine_under, find_engine
 from mmroute.images.data_url import KnownFiles
 from mmroute.net.links import ImageLinks
 from mmroute.reuse.fast_paths import FastPaths
@@ -88,7 +88,7 @@ class Models:
         Raises:
             ModelError: `unknown_backend`.
         """
-        return find_engine(self.backend_name).under(self._settings)
+        return engine_under(self.backend_name, self._settings)
 
     @property
     def strict_json(self) -> bool | None:

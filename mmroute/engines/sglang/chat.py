@@ -1,8 +1,7 @@
 """Renders chats as SGLang does: to text, to token IDs, and often to text and back once more.
 
-Source: SGLang ``srt/entrypoints/openai/serving_chat.py`` (`_apply_jinja_template`,
-`_can_reuse_text_only_prompt_ids`), ``srt/managers/tokenizer_manager.py`` (`_tokenize_texts`),
-``srt/multimodal/processors/base_processor.py`` (`process_mm_data`).
+Source: SGLang 0.5.23 ``srt/entrypoints/openai/serving_chat.py`` (`_apply_jinja_template`),
+``srt/parser/jinja_template_utils.py`` (`detect_jinja_template_content_format`).
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from jinja2 import nodes
 
 from mmroute.chat.cache import ChatCache
 from mmroute.chat.renderer import Chat, ParsedChat, check_api_fields
@@ -24,37 +24,55 @@ from mmroute.chat.template_files import (
 )
 from mmroute.chat.template_parameters import TRANSFORMERS
 from mmroute.engine import ChatSource
+from mmroute.engines.sglang.conversation import ConversationChat, guessed_template
+from mmroute.engines.sglang.encoding import PromptEncoder
 from mmroute.engines.sglang.messages import parse_messages, template_tools
+from mmroute.engines.sglang.served import always_adds_bos, is_multimodal
 from mmroute.engines.sglang.settings import SglangSettings
+from mmroute.engines.template_nodes import is_access
 from mmroute.errors import InexactError, ModelError, Reason, invalid, malformed
+from mmroute.model_directory import is_local
+from mmroute.placement.rules import PLACEMENTS
 from mmroute.requests.items import Items
 from mmroute.requests.request import Request
 from mmroute.token_ids import TokenIds
-from mmroute.tokenizers import Tokenizer
 
 _MEDIA_WORDS: Final = ("image", "audio", "video", "vision")
+_MESSAGE_NAMES: Final = ("message", "msg", "m")
 # Which a request must not set a second time.
 _REFUSED_KWARGS: Final = (TRANSFORMERS - {"documents", "sanitize_control_tokens"}) | {"messages"}
 # With the tool choice "none" the engine renders no tools.
 _READ: Final = frozenset({"reasoning_effort", "thinking", "tool_choice"})
 
 
-def load_chat(source: ChatSource[Any]) -> SglangChat:
+def load_chat(source: ChatSource[SglangSettings]) -> Chat:
     """The chat renderer of one model."""
-    files, tokenizer, family = source.files, source.tokenizer, source.family
-    check_one_template(files)
-    found = default_template(files) or tokenizer_templates(files).get("tool_use")
-    settings: SglangSettings = source.settings
-    if settings.chat_template is not None:
+    files, tokenizer, settings = source.files, source.tokenizer, source.settings
+    multimodal = is_multimodal(source.family, files, settings)
+    in_text = getattr(PLACEMENTS.find(source.family.placement), "in_text", False)
+    encoder = PromptEncoder(tokenizer, multimodal, always_adds_bos(files), in_text)
+    if settings.chat_template is None:
+        path, model_type = source.model_string, files.object("config.json").get("model_type")
+        if guessed := guessed_template(path, model_type, local=is_local(files.name)):
+            return ConversationChat(guessed, encoder)
+        check_one_template(files)
+        found = default_template(files) or tokenizer_templates(files).get("tool_use")
+    else:
         found = _own_template(settings.chat_template)
-    template = None if found is None else ChatTemplate.compile(*found)
-    if template is not None and not any(word in template.source for word in _MEDIA_WORDS):
-        raise ModelError(
-            Reason.INVALID_CONFIG_FIELD,
-            f"{files.name}: the chat template {template.origin} of family {family.family} says "
-            "nothing of images; chats with such a template are not covered for SGLang.",
-        )
-    return SglangChat(template, tokenizer, tokenizer.template_tokens, settings.chat_template_kwargs)
+    template = None if found is None else _compiled(*found)
+    kwargs = settings.chat_template_kwargs
+    return SglangChat(template, encoder, tokenizer.template_tokens, kwargs)
+
+
+def _compiled(source: str, origin: str) -> ChatTemplate:
+    of_media = any(word in source for word in _MEDIA_WORDS)
+    return ChatTemplate.compile(source, origin, lambda tree: _format(tree, of_media=of_media))
+
+
+def _format(template: nodes.Template, *, of_media: bool) -> str:
+    loops = [loop.iter for loop in template.find_all(nodes.For)]
+    over_contents = any(is_access(it, name, "content") for it in loops for name in _MESSAGE_NAMES)
+    return "openai" if of_media or over_contents else "string"
 
 
 def _own_template(path: str) -> tuple[str, str]:
@@ -72,20 +90,20 @@ class SglangChat(Chat):
     """Renders chats with the model's template, as SGLang does."""
 
     template: ChatTemplate | None  # the template for all requests; None if the model has none
-    tokenizer: Tokenizer
+    encoder: PromptEncoder
     # The texts of `bos_token` and the like, which templates may write.
     special_tokens: Mapping[str, str]
     default_kwargs: Mapping[str, Any]  # the variables that requests do not set
 
     @property
     def content_format(self) -> str:
-        return "openai"
+        return self.template.content_format if self.template else "string"
 
     @property
     def origins(self) -> Mapping[str, str]:
         return {
             "chat_template": self.template.origin if self.template else "none",
-            "content_format": "words of the chat template",
+            "content_format": "words and loops of the chat template",
         }
 
     @property
@@ -93,10 +111,10 @@ class SglangChat(Chat):
         return {"default": self.template} if self.template else {}
 
     def with_template(self, source: str, origin: str) -> SglangChat:
-        return replace(self, template=ChatTemplate.compile(source, origin))
+        return replace(self, template=_compiled(source, origin))
 
     def read(self, request: Request, cache: ChatCache | None = None) -> ParsedChat:
-        return parse_messages(request)
+        return parse_messages(request, joined=self.content_format == "string")
 
     def render(self, chat: ParsedChat, items: Items, request: Request) -> TokenIds:
         check_api_fields(_READ, request)
@@ -108,16 +126,10 @@ class SglangChat(Chat):
                 continued = messages.pop()["content"]
             else:
                 messages[-1] = {"role": "user", "content": last["content"]}
-        ids = self._encode(self._rendered(messages, request))
+        ids = self.encoder.encode(self._rendered(messages, request))
         if continued:
             ids = np.concatenate([ids, self._encode_continued(continued)])
-        adds_by_itself = len(self.tokenizer.encode("", add_special_tokens=True)) > 0
-        if not items and not adds_by_itself:
-            return ids
-        text = self.tokenizer.decode(ids.tolist())
-        bos = self.special_tokens.get("bos_token")
-        written = bool(items and bos and text.startswith(bos))
-        return self._encode(text, add_special_tokens=not written)
+        return self.encoder.handed_on(ids, with_items=bool(items))
 
     def _rendered(self, messages: list[dict[str, Any]], request: Request) -> str:
         if self.template is None:
@@ -152,12 +164,6 @@ class SglangChat(Chat):
         )
 
     def _encode_continued(self, text: str) -> TokenIds:
-        ids = self._encode(text, add_special_tokens=True)
-        begins = len(ids) and ids[0] == self.tokenizer.bos_token_id
+        ids = self.encoder.encode(text, add_special_tokens=True)
+        begins = len(ids) and ids[0] == self.encoder.tokenizer.bos_token_id
         return ids[1:] if begins else ids
-
-    def _encode(self, text: str, *, add_special_tokens: bool = False) -> TokenIds:
-        try:
-            return self.tokenizer.encode(text, add_special_tokens=add_special_tokens)
-        except ValueError as error:
-            raise invalid(f"the prompt cannot be encoded: {error}") from error

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NoReturn
+from typing import TYPE_CHECKING, ClassVar, NoReturn
+
+import numpy as np
 
 from mmroute.errors import InexactError, Reason
+from mmroute.geometry import EmbedRuns
 from mmroute.placement.expansion import (
     Expansion,
     Insertion,
+    Match,
     PlaceholderRange,
     expand_via_text,
     match_targets,
@@ -21,6 +25,9 @@ from mmroute.placement.expansion import (
 )
 from mmroute.token_ids import TokenIds
 from mmroute.tokenizers import Tokenizer
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +43,9 @@ class ExactTargets:
     words: ClassVar[tuple[str, ...]] = ()
     tokenizer: Tokenizer
     image: int  # the token of an image's features
-    # A token that a prompt with images must not have; None for no such token.
+    # Tokens that a prompt with images must not have; None for no such token.
     video: int | None = None
+    audio: int | None = None
     # The token that must stand before each placeholder; None for no check.
     before: int | None = None
     # The token that must stand after each placeholder, where `before` is checked.
@@ -46,11 +54,26 @@ class ExactTargets:
     def expand(self, ids: TokenIds, insertions: Sequence[Insertion]) -> Expansion:
         self._check(ids, insertions)
         if not self.in_text:
-            matches = match_targets(ids, insertions)
-            expansion = splice(ids, matches, insertions)
-            return expansion._replace(placeholders=tuple(map(_trimmed, expansion.placeholders)))
-        expanded = expand_via_text(self.tokenizer, ids, insertions)
+            return self._spliced(ids, match_targets(ids, insertions), insertions)
+        added = self.tokenizer.encode("", add_special_tokens=True)
+        kept = len(added) if np.array_equal(ids[: len(added)], added) else 0
+        expanded = np.concatenate(
+            [ids[:kept], expand_via_text(self.tokenizer, ids[kept:], insertions)]
+        )
+        self._check_ends(expanded)
         return Expansion(expanded, tuple(self._feature_ranges(expanded, insertions)))
+
+    def _spliced(
+        self, ids: TokenIds, matches: Sequence[Match], insertions: Sequence[Insertion]
+    ) -> Expansion:
+        expansion = splice(ids, matches, insertions)
+        self._check_ends(expansion.token_ids)
+        return expansion._replace(placeholders=tuple(map(_trimmed, expansion.placeholders)))
+
+    def _check_ends(self, ids: TokenIds) -> None:
+        """Refuse a prompt that begins and ends with features: `get_mm_items_offset` goes round."""
+        if ids[0] == ids[-1] == self.image:
+            _refuse("the prompt begins and ends with the features of images")
 
     def _check(self, ids: TokenIds, insertions: Sequence[Insertion]) -> None:
         (target,) = insertions[0].target
@@ -65,8 +88,9 @@ class ExactTargets:
                 or (ids[places + 1] != self.after).any()
             ):
                 _refuse("a placeholder lacks the tokens that must stand before and after it")
-        if self.video is not None and (ids == self.video).any():
-            _refuse("the prompt has a placeholder of another modality")
+        for other in (self.video, self.audio):
+            if other is not None and (ids == other).any():
+                _refuse("the prompt has a placeholder of another modality")
         if self.words:
             text = self.tokenizer.decode(ids.tolist())
             for word in self.words:
@@ -83,10 +107,10 @@ class ExactTargets:
         start = 0
         for insertion in insertions:
             count = insertion.replacement.num_embeds
-            first, last = int(places[start]), int(places[start + count - 1])
-            if last - first != count - 1:
-                _refuse("the features of an image do not stand together")
-            yield PlaceholderRange(insertion.item, first, count, None, insertion.modality)
+            own = places[start : start + count]
+            first, length = int(own[0]), int(own[-1] - own[0]) + 1
+            runs = _runs(own - first) if length > count else None
+            yield PlaceholderRange(insertion.item, first, length, runs, insertion.modality)
             start += count
 
 
@@ -104,11 +128,35 @@ class ExactRows(ExactTargets):
     words = ("<placeholder>",)
 
 
+class AllAtFirst(ExactTargets):
+    """As `exact_targets`, but all images stand at the first placeholder, and the others stay.
+
+    Source: SGLang 0.5.23 ``srt/multimodal/processors/nano_nemotron_vl.py`` (`replace`, once).
+    """
+
+    __slots__ = ()
+
+    def expand(self, ids: TokenIds, insertions: Sequence[Insertion]) -> Expansion:
+        self._check(ids, insertions)
+        ((_, start, stop),) = match_targets(ids, insertions[:1])
+        matches = [(0, start, stop), *((index, stop, stop) for index in range(1, len(insertions)))]
+        return self._spliced(ids, matches, insertions)
+
+
 class ExactInText(ExactTargets):
     """As `exact_pads`, for replacements with text whose tokens merge with what is around."""
 
     __slots__ = ()
     in_text = True
+
+
+def _runs(places: npt.NDArray[np.intp]) -> EmbedRuns:
+    """The runs of a range that begins and ends with a feature, by the places of its features."""
+    runs: list[tuple[bool, int]] = []
+    for run in np.split(places, np.flatnonzero(np.diff(places) > 1) + 1):
+        gap = int(run[0]) - sum(count for _, count in runs)
+        runs += [(False, gap), (True, len(run))] if gap else [(True, len(run))]
+    return tuple(runs)
 
 
 def _trimmed(placed: PlaceholderRange) -> PlaceholderRange:

@@ -109,7 +109,7 @@ def item_identity(item: Item, *, model_id: str, form: IdentityForm, **_: Any) ->
     if form is IdentityForm.UNCONVERTED_FILE:
         return _of_file(item, model_id, None)
     uuid = item.size.uuid
-    if not uuid:
+    if not uuid or form is not IdentityForm.FILE:
         return None
     if _HASH.fullmatch(uuid):
         return Identity(uuid.lower(), IdentitySource.UUID)
@@ -121,7 +121,7 @@ def _of_hash(entry: Any, form: IdentityForm) -> Identity | None:
         number = int(entry, 16)  # as the engine reads it
     except (TypeError, ValueError):
         return None
-    if form is IdentityForm.UNCONVERTED_FILE:  # pads are written before the entry is read
+    if form is not IdentityForm.FILE:  # pads are written before the entry is read, or by tile
         return None
     return Identity(f"{number & _LAST_64_BITS:016x}", IdentitySource.UUID)
 

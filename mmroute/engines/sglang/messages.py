@@ -68,8 +68,11 @@ _PLAIN: Final = frozenset({"role", "content"})
 _OTHER_MEDIA: Final = frozenset({"video", "video_url", "audio", "audio_url", "input_audio"})
 
 
-def parse_messages(request: Request) -> ParsedChat:
-    """Check the messages of a request, and parse them."""
+def parse_messages(request: Request, *, joined: bool = False, calls: bool = True) -> ParsedChat:
+    """Check the messages of a request, and parse them.
+
+    `joined` is for contents that are texts; `calls` is whether the calls of tools are read.
+    """
     for name in ("reasoning_effort", "documents"):
         if getattr(request, name) is not None:
             raise InexactError(
@@ -86,9 +89,16 @@ def parse_messages(request: Request) -> ParsedChat:
     media: list[MediaPart] = []
     for model in checked:
         message = model.model_dump(exclude_none=True)
+        if not calls:
+            message.pop("tool_calls", None)
         parts = _parts(message, media)
-        messages.append(_normalized(message))
+        messages.append(_normalized(message, joined=joined))
         contents.append(parts)
+    if media and joined:
+        raise InexactError(
+            Reason.UNSUPPORTED_MODALITY,
+            "the chat template takes contents as texts, and the engine drops images from them",
+        )
     return ParsedChat(messages, contents, {Modality.IMAGE: media} if media else {})
 
 
@@ -138,7 +148,7 @@ def _parts(message: Mapping[str, Any], media: list[MediaPart]) -> Sequence[Part]
     return parts
 
 
-def _normalized(message: dict[str, Any]) -> dict[str, Any]:
+def _normalized(message: dict[str, Any], *, joined: bool) -> dict[str, Any]:
     """A message as the template gets it, without fields that are None; those inside stay."""
     content = message.setdefault("content", "")
     if isinstance(content, list):
@@ -148,8 +158,8 @@ def _normalized(message: dict[str, Any]) -> dict[str, Any]:
             if part["type"] in ("text", "image_url")
         ]
         only_text = all(part["type"] == "text" for part in content)
-        if message["role"] == "tool" and only_text:
-            message["content"] = " ".join(part["text"] for part in parts)
+        if joined or (message["role"] == "tool" and only_text):
+            message["content"] = " ".join(part["text"] for part in parts if "text" in part)
         else:
             message["content"] = parts
     if message["role"] == "assistant" and "tool_calls" in message:

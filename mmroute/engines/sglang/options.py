@@ -114,7 +114,7 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> _Parser:
     parser = _Parser(add_help=False, argument_default=argparse.SUPPRESS)
     file = resources.files("mmroute.engines.sglang") / _OPTIONS
-    for option in json.loads(file.read_text(encoding="utf-8"))["options"]:
+    for option in json.loads(file.read_text(encoding="utf-8"))["entries"]:
         nargs = option.get("nargs")
         if nargs == 0:
             negated = any(name.startswith("--no-") for name in option["names"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from mmroute.engine import (
     ChatSource,
@@ -24,22 +24,26 @@ from mmroute.engines.sglang.identity import (
     request_identities,
 )
 from mmroute.engines.sglang.message_schema import check_unicode
+from mmroute.engines.sglang.served import as_read, is_multimodal, is_native
 from mmroute.engines.sglang.settings import SglangSettings
+from mmroute.engines.sglang.tokenizer import load_tokenizer
 from mmroute.errors import ModelError, Reason, invalid, quoted
-from mmroute.hashing.hashes import HashSettings
-from mmroute.model.tokenizer import load_tokenizer
+from mmroute.hashing.hashes import HashSettings, RefusedHashes
 from mmroute.requests.items import IdentityForm, Modality, check_text
 from mmroute.requests.request import Request
 
 if TYPE_CHECKING:
     from mmroute.chat import Chat
+    from mmroute.engines.sglang.chat import SglangChat
+    from mmroute.engines.sglang.conversation import ConversationChat
+    from mmroute.engines.sglang.encoding import PromptEncoder
     from mmroute.families.spec import FamilySpec
     from mmroute.hashing.hashes import Hashes
     from mmroute.model_directory import ModelFiles
-    from mmroute.tokenizers import Tokenizer
 
 _DEFAULTS: Final = SglangSettings()
 _NO_LIMIT: Final = 1 << 62
+_NO_MEDIA: Final[Mapping[str, Any]] = {"image": None, "video": None, "audio": None}
 _RESERVED: Final = 6  # tokens of a context that no prompt may take, `max_req_input_len`
 _NOTHING: Final[Mapping[str, Any]] = {}
 # Those of a body in which nothing else refuses a lone surrogate.
@@ -72,6 +76,7 @@ class SglangEngine:
     def match(self, files: ModelFiles) -> tuple[ModelFiles, FamilySpec]:
         from mmroute.families.matching import check_generates, match_family  # pydantic
 
+        files = as_read(files)
         family = match_family(files)
         check_generates(files)
         return files, family
@@ -83,15 +88,11 @@ class SglangEngine:
             why = family.refused or "it was not checked on it"
             raise not_covered(family, self.release.label, why)
         image = family.image
-        if image is None:
-            return family
-        form = image.identity
+        if image is None or not is_multimodal(family, files, self.settings):
+            return family.model_copy(update=_NO_MEDIA)
         if hashes_files(files, self.settings):
-            form = IdentityForm.UNCONVERTED_FILE
-        elif form is IdentityForm.FILE:
-            form = IdentityForm.FEATURES
-        named = image.model_copy(update={"identity": form})
-        return family.model_copy(update={"image": named})
+            image = image.model_copy(update={"identity": IdentityForm.UNCONVERTED_FILE})
+        return family.model_copy(update={**_NO_MEDIA, "image": image})
 
     def context(self, files: ModelFiles, family: FamilySpec, positions: int) -> Context:
         from mmroute.model.context_length import longest_context
@@ -119,6 +120,12 @@ class SglangEngine:
             names_ignored_in=ignored | {self.release.name} if by_file else ignored,
             keeps_blocks=settings.radix_cache,
         )
+        if family.media and not is_native(found):
+            why = (
+                "SGLang serves this model by its Transformers backend, which keeps no pages for "
+                "later requests"
+            )
+            return RefusedHashes(replace(known, keeps_blocks=False), why)
         return SglangHashes(known, settings.bigrams)
 
     def load_chat(self, source: ChatSource[SglangSettings]) -> Chat:
@@ -138,9 +145,9 @@ class SglangEngine:
                 check_unicode(name, value)
         return request
 
-    def adds_special_tokens(self, tokenizer: Tokenizer, request: Request, with_items: bool) -> bool:
-        bos = tokenizer.template_tokens.get("bos_token")
-        return not (with_items and bos and str(request.prompt).startswith(bos))
+    def adds_special_tokens(self, chat: Chat, request: Request, with_items: bool) -> bool:
+        encoder: PromptEncoder = cast("SglangChat | ConversationChat", chat).encoder
+        return not encoder.is_begun(str(request.prompt), with_items=with_items)
 
     def processor_kwargs(self, _given: Mapping[str, Any]) -> Mapping[str, Any]:
         """See `Processors`. Those of a request change nothing."""

@@ -107,14 +107,14 @@ class SglangSettings(EngineSettings):
     radix_cache: bool = True
     bigrams: bool = False
     chat_template: str | None = None
-    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict, hash=False)
     enable_multimodal: bool = False
     context_length: int | None = None
-    max_items: Mapping[Modality, int] = field(default_factory=dict)
+    max_items: Mapping[Modality, int] = field(default_factory=dict, hash=False)
     media_domains: frozenset[str] = frozenset()
-    loras: Mapping[str, str] = field(default_factory=dict)
+    loras: Mapping[str, str] = field(default_factory=dict, hash=False)
     transformers: str = TRANSFORMERS
-    mm_process_config: Mapping[str, Any] = field(default_factory=dict)
+    mm_process_config: Mapping[str, Any] = field(default_factory=dict, hash=False)
     disable_fast_image_processor: bool = False
     image_processor_backend: str = "auto"
     feature_transport: str = "cpu"

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from mmroute.families.spec import FamilySpec
     from mmroute.hashing.hashes import Hashes
     from mmroute.model_directory import ModelFiles
-    from mmroute.tokenizers import Tokenizer
 
 _DEFAULTS = VllmSettings()
 _INTERLEAVED = "--interleave-mm-strings: chats with items of such an engine are not covered"
@@ -133,7 +132,7 @@ class VllmEngine:
         check_cache_salt(request.cache_salt)
         return with_defaults(request, self.settings, chat)
 
-    def adds_special_tokens(self, _tokenizer: Tokenizer, request: Request, _items: bool) -> bool:
+    def adds_special_tokens(self, _chat: Chat, request: Request, _items: bool) -> bool:
         return request.add_special_tokens
 
     def processor_kwargs(self, given: Mapping[str, Any]) -> Mapping[str, Any]:

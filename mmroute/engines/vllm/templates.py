@@ -24,6 +24,7 @@ from mmroute.chat.template_files import (
     processor_templates,
     tokenizer_templates,
 )
+from mmroute.engines.template_nodes import is_access
 from mmroute.families.processors import named_class
 from mmroute.model_directory import PARTS, FieldRef, ModelFiles
 
@@ -188,31 +189,6 @@ def _dotted_name(node: nodes.Node) -> str | None:
         base = _dotted_name(node.node)
         return None if base is None else f"{base}.{node.attr}"
     return None
-
-
-def is_access(node: nodes.Node | None, name: str, key: str | None = None) -> bool:
-    """Whether an expression is ``name`` (or ``name[key]``), filtered, tested or sliced."""
-    if isinstance(node, nodes.Filter | nodes.Test):
-        return is_access(node.node, name, key)
-    if isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Slice):
-        return is_access(node.node, name, key)
-    if key is None:
-        return _is_variable(node, name)
-    if isinstance(node, nodes.Getitem):
-        has_key = isinstance(node.arg, nodes.Const) and node.arg.value == key
-        return has_key and _is_variable(node.node, name)
-    if isinstance(node, nodes.Getattr):
-        return node.attr == key and _is_variable(node.node, name)
-    return False
-
-
-def _is_variable(node: nodes.Node | None, name: str) -> bool:
-    if isinstance(node, nodes.Name):
-        return node.ctx == "load" and node.name == name
-    if isinstance(node, nodes.Getattr) and "." in name:
-        base, _, attribute = name.rpartition(".")
-        return node.attr == attribute and _is_variable(node.node, base)
-    return False
 
 
 def _target_name(loop: nodes.For) -> str:

@@ -11,7 +11,7 @@ from typing import Final
 
 from jinja2 import nodes
 
-from mmroute.engines.vllm.templates import is_access
+from mmroute.engines.template_nodes import is_access
 from mmroute.errors import ModelError, Reason, json_type
 from mmroute.model_directory import JsonValue, ModelFiles
 

@@ -9,15 +9,54 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from small_models import ALL_MODELS
+
 PLACEHOLDERS = {
+    "small-command-a-vision": "<|IMG_PATCH|>",
+    "small-deepseek-ocr": "<image>",
+    "small-deepseek-vl2": "<image>",
+    "small-dots-ocr": "<|img|><|imgpad|><|endofimg|>",
+    "small-gemma-3": "<start_of_image>",
+    "small-gemma-3n": "<image_soft_token>",
+    "small-gemma-4": "<|image|>",
+    "small-glm-4.1v": "<|begin_of_image|><|image|><|end_of_image|>",
+    "small-granite4-vision": "<image>",
+    "small-idefics3": "<image>",
+    "small-internvl": "<IMG_CONTEXT>",
+    "small-lfm2-vl": "<image>",
+    "small-llama": "<image>",
+    "small-llama-4": "<|image|>",
+    "small-llava-next": "<image>",
+    "small-llava-onevision": "<image>",
+    "small-mistral3": "[IMG]",
+    "small-nemotron-nano-vl": "<image>",
+    "small-pixtral-hf": "[IMG]",
     "small-qwen2-vl": "<|vision_start|><|image_pad|><|vision_end|>",
     "small-qwen2.5-vl": "<|vision_start|><|image_pad|><|vision_end|>",
+    "small-qwen3-next": "<image>",
+    "small-qwen3-omni": "<|vision_start|><|image_pad|><|vision_end|>",
     "small-qwen3-vl": "<|vision_start|><|image_pad|><|vision_end|>",
-    "small-gemma-3": "<start_of_image>",
-    "small-pixtral-hf": "[IMG]",
+    "small-qwen3.5": "<|vision_start|><|image_pad|><|vision_end|>",
+    "small-step-3-vl": "<im_patch>",
 }
 
+# What SGLang needs of a model's files, and vLLM does not.
+_FIELDS: dict[str, dict[str, dict[str, Any]]] = {
+    "small-deepseek-ocr": {
+        "config.json": {"auto_map": {"AutoModel": "modeling_deepseekocr.DeepseekOCRForCausalLM"}},
+        "processor_config.json": {
+            "candidate_resolutions": [[1024, 1024]], "patch_size": 16, "downsample_ratio": 4,
+        },
+    },
+    "small-llama-4": {"tokenizer_config.json": {"pad_token": "<|eot|>"}},
+    "small-nemotron-nano-vl": {"tokenizer_config.json": {"unk_token": "<|endoftext|>"}},
+}  # fmt: skip
+
 _IMAGE = {"type": "image"}
+_PNG = (
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAACgAAAAeCAIAAADRv8uKAAAAK0lEQVR42u"
+    "3NMQ0AAAgDsL1YRDGykAFHk/5N9ZyIWCwWi8VisVgsFov/xguw73ncut2/CAAAAABJRU5ErkJggg=="
+)
 _FIRST, _SECOND = "00000000deadbeef", "fedcba9876543210"
 _WEATHER = {
     "type": "function",
@@ -31,6 +70,13 @@ _CALL = {
     "type": "function",
     "function": {"name": "weather", "arguments": '{"city": "Bonn"}'},
 }
+
+
+def files_of(model: str) -> dict[str, Any]:
+    """The files of one model."""
+    files = ALL_MODELS[model]()
+    changed = {f: {**files.get(f, {}), **own} for f, own in _FIELDS.get(model, {}).items()}
+    return {**files, **changed}
 
 
 def cases(model: str) -> Iterator[dict[str, Any]]:
@@ -55,6 +101,12 @@ def _image(width: int, height: int, uuid: str | None = None, **more: Any) -> dic
 
 def _text(text: str) -> dict[str, str]:
     return {"type": "text", "text": text}
+
+
+def _picture(detail: str | None = None) -> dict[str, Any]:
+    """A picture whose file is in the message."""
+    more = {} if detail is None else {"detail": detail}
+    return {"type": "image_url", "image_url": {"url": _PNG, **more}}
 
 
 def _user(*parts: Any) -> dict[str, Any]:
@@ -126,6 +178,10 @@ def _chats() -> dict[str, dict[str, Any]]:
         "placeholders typed beside an image": {
             "messages": [_user(_IMAGE, _text("<|image_pad|> [IMG] <start_of_image>"))],
             "images": [_image(50, 50)],
+        },
+        "picture in the message": {"messages": [_user(_picture(), _text("Hi"), _picture("auto"))]},
+        "picture with a detail": {
+            "messages": [_user(_text("A"), _picture("low"), _picture("high"))], "cache_salt": "s",
         },
         "tools": {"messages": [hello], "tools": [_WEATHER]},
         "tool call": {

@@ -253,8 +253,12 @@ def test_a_command_line_of_sglang_gives_its_settings(
     )
     routing = sglang.normalize(prompt="a b " * 128)
     assert routing.hashes() == routing.page_hashes(64)
+    told = Normalizer.from_pretrained(str(small_model(QWEN)), engine_settings=settings)
+    assert told.model.engine.release.name == "sglang"  # the line says what was started
     with pytest.raises(ModelError, match="those of sglang"):
-        Normalizer.from_pretrained(str(small_model(QWEN)), engine_settings=settings)
+        Normalizer.from_pretrained(
+            str(small_model(QWEN)), backend="vllm==0.33.0", engine_settings=settings
+        )
     with pytest.raises(ModelError, match="starts sglang"):
         VllmSettings.from_args(line)
 

@@ -15,7 +15,6 @@ from mmroute.model.tokenizer import load_tokenizer
 from mmroute.model_directory import ModelFiles
 from mmroute.requests.items import Modality
 from mmroute.requests.request import Request
-from mmroute.tokenizers import Tokenizer
 from toy_engine.chat import load_chat
 from toy_engine.hashes import ToyHashes, identify
 from toy_engine.settings import ToySettings
@@ -61,7 +60,7 @@ class ToyEngine:
             raise InexactError(Reason.UNSUPPORTED_FIELD, f"the toy reads no {', '.join(found)}")
         return request
 
-    def adds_special_tokens(self, _tokenizer: Tokenizer, request: Request, _items: bool) -> bool:
+    def adds_special_tokens(self, _chat: Chat, request: Request, _items: bool) -> bool:
         return request.add_special_tokens
 
     def processor_kwargs(self, given: Mapping[str, Any]) -> Mapping[str, Any]:

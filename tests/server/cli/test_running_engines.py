@@ -58,7 +58,7 @@ def matched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The backends by which commands resolve their models, each of which ends there."""
     found: list[str] = []
 
-    def spy(name: str) -> Engine:
+    def spy(name: str, _settings: object) -> Engine:
         found.append(name)
         raise ModelError(Reason.SELF_CHECK_FAILED, "far enough")
 
@@ -66,7 +66,7 @@ def matched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         found.extend(source.backend for source in sources)
         return "far enough"
 
-    monkeypatch.setattr(resolve, "find_engine", spy)
+    monkeypatch.setattr(resolve, "engine_under", spy)
     monkeypatch.setattr("mmroute.server.run.serve", serve)
     return found
 

@@ -1,0 +1,78 @@
+"""The tokenizer of a model as SGLang loads it: by the class that its files name.
+
+Source: SGLang 0.5.23 ``srt/utils/hf_transformers/tokenizer.py`` (`_resolve_tokenizers_backend`,
+`_fix_v5_tokenizer_components`, `_fix_v5_add_bos_eos_token`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from mmroute.errors import ModelError, Reason
+from mmroute.model.tokenizer import load_tokenizer as load_by_type
+from mmroute.tokenizers.engine_classes import FILE
+
+if TYPE_CHECKING:
+    from mmroute.families.spec import FamilySpec
+    from mmroute.model_directory import JsonValue, ModelFiles
+    from mmroute.reuse.fast_paths import FastPaths
+    from mmroute.tokenizers import Tokenizer
+
+_FILE: Final = "tokenizer.json"
+_LLAMA: Final = "LlamaTokenizer"
+_OWN: Final = "Metaspace"
+# The classes whose add_bos_token counts, whatever the file's own post-processor says.
+_WITH_BOS_FLAG: Final = frozenset({
+    "CodeLlamaTokenizer", "CohereTokenizer", "GemmaTokenizer", "LlamaTokenizer",
+})  # fmt: skip
+
+
+def load_tokenizer(
+    files: ModelFiles,
+    family: FamilySpec,
+    fast_paths: FastPaths,
+    note: Callable[[str, JsonValue, str], None],
+) -> Tokenizer:
+    """See `mmroute.engine.Chats`."""
+    if files.has("tekken.json"):
+        raise ModelError(
+            Reason.TOKENIZER_UNVERIFIED,
+            f"{files.name} has a tekken.json, by which SGLang encodes with mistral-common; that is "
+            "not covered",
+        )
+    declared = str(files.object("tokenizer_config.json").get("tokenizer_class"))
+    name = declared.removesuffix("Fast")
+    if name == _LLAMA:
+        # The class's own normalizer, none, and pre-tokenizer, unless the file's is of another kind.
+        splits = files.object(_FILE).get("pre_tokenizer")
+        restored = isinstance(splits, dict) and splits.get("type") != _OWN
+        if restored:
+            files = replace(files, _json={_FILE: {**files.object(_FILE), "normalizer": None}})
+        own = family.tokenizer.model_copy(update={"pipelines": {name: FILE if restored else name}})
+        family = family.model_copy(update={"tokenizer": own})
+    tokenizer = load_by_type(files, family, fast_paths, note)
+    if name not in _WITH_BOS_FLAG:
+        return tokenizer
+    flag = files.object("tokenizer_config.json").get("add_bos_token")
+    adds = tokenizer.bos_token_id in tokenizer.encode("", add_special_tokens=True)
+    if adds == (flag is not False):
+        return tokenizer
+    put = None if adds else _adding(tokenizer)
+    note("post_processor", put, "tokenizer_config.json:add_bos_token")
+    changed: dict[str, JsonValue] = {**files.object(_FILE), "post_processor": put}
+    return load_by_type(replace(files, _json={_FILE: changed}), family, fast_paths, note)
+
+
+def _adding(tokenizer: Tokenizer) -> dict[str, JsonValue]:
+    """The post-processor that puts BOS in front."""
+    bos = tokenizer.template_tokens["bos_token"]
+    text: JsonValue = {"Sequence": {"id": "A", "type_id": 0}}
+    special: JsonValue = {"SpecialToken": {"id": bos, "type_id": 0}}
+    return {
+        "type": "TemplateProcessing",
+        "single": [special, text],
+        "pair": [special, text, {"Sequence": {"id": "B", "type_id": 1}}],
+        "special_tokens": {bos: {"id": bos, "ids": [tokenizer.bos_token_id], "tokens": [bos]}},
+    }
