@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 OUT: Final = Path(__file__).parents[1] / "mmroute/engines/sglang"
-_NUMBERS: Final = {int: "int", float: "float"}
+_NUMBERS: Final = {"int", "float", "human_readable_int"}
 _OF_CONVERSATION: Final = (
     "name", "system_template", "system_message", "roles", "sep", "sep2", "stop_str", "image_token",
     "image_token_at_prefix",
@@ -53,8 +53,8 @@ def _option(action: argparse.Action) -> dict[str, Any]:
     told: dict[str, Any] = {"names": action.option_strings}
     if action.nargs is not None:
         told["nargs"] = action.nargs
-    if action.type in _NUMBERS:
-        told["type"] = _NUMBERS[action.type]
+    if (kind := getattr(action.type, "__name__", "")) in _NUMBERS:
+        told["type"] = kind
     if action.choices:
         told["choices"] = list(action.choices)
     return told

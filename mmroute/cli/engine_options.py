@@ -62,7 +62,7 @@ def engine_arguments(
     parser.add_argument(
         "--engine",
         metavar="URL",
-        help="ask this running vLLM for its options, and adopt them; --engine-args take precedence",
+        help="ask this engine for its options, and adopt them; --engine-args take precedence",
     )
     parser.add_argument("--api-key", help="the API key of the engine that is asked")
 

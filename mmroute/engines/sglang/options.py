@@ -10,6 +10,7 @@ import argparse
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -23,6 +24,8 @@ _ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _BEFORE: Final = re.compile(r"exec|env|export|nohup|sudo|;|&&|-m|(\S*/)?python[0-9.]*")
 _STARTS: Final = re.compile(r"(\S*/)?(sglang|smg)|sglang(_router)?\.\S+")
 _MODULE: Final = "sglang.launch_server"
+_PREFIXES: Final = "kMGT"
+_HUMAN: Final = re.compile(r"(\d+(?:\.\d+)?)(?:([kMGT])|([KMGT])i)")
 # Options of earlier versions, which stand in public recipes.
 _GONE: Final = {
     "--nsa-prefill-backend": "it is --dsa-prefill-backend now",
@@ -88,7 +91,19 @@ def _float(text: str) -> float | str:
     return text if UNEXPANDED in text else float(text)
 
 
-_TYPES: Final[Mapping[str, Callable[[str], Any]]] = {"int": _int, "float": _float}
+def _human_readable_int(text: str) -> int | str:
+    found = _HUMAN.fullmatch(text.strip())
+    if found is None:
+        return _int(text)
+    number, decimal, binary = found.groups()
+    if binary:
+        return int(number) << 10 * (_PREFIXES.index(binary.replace("K", "k")) + 1)
+    return int(Decimal(number) * 1000 ** (_PREFIXES.index(decimal) + 1))
+
+
+_TYPES: Final[Mapping[str, Callable[[str], Any]]] = {
+    "int": _int, "float": _float, "human_readable_int": _human_readable_int,
+}  # fmt: skip
 
 
 class _Parser(argparse.ArgumentParser):

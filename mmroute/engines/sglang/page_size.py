@@ -43,6 +43,11 @@ _KEPT: Final[Mapping[str | None, tuple[int, ...]]] = {
 }
 
 
+def has_rule(backend: object) -> bool:
+    """Whether it is known which sizes a backend keeps."""
+    return backend in _PLAIN or backend in _KEPT or any(backend in r.backends for r in _RULES)
+
+
 def page_size_of(options: Mapping[str, Any]) -> int | None:
     """The number of tokens in a page of events; None where the GPU or the model decides it."""
     given: int | None = options.get("page_size")

@@ -9,13 +9,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Final, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
-from mmroute.engine import PYTHON, EngineSettings
+from mmroute.engine import PYTHON, AdoptedLine, EngineSettings
 from mmroute.engines.sglang.page_size import BACKENDS, page_size_of
 from mmroute.engines.shell_words import check_expanded, check_model, wrong
 from mmroute.errors import ModelError, Reason, quoted
 from mmroute.requests.items import Modality
+
+if TYPE_CHECKING:
+    from mmroute.net.transport import Transport
 
 TRANSFORMERS: Final = "5.19.0"
 """The version of transformers that SGLang 0.5.23 pins."""
@@ -145,10 +148,14 @@ class SglangSettings(EngineSettings):
         )
 
     @classmethod
-    def adopted(cls, _transport: object, frontend: str, _given: str, _config: object) -> None:
-        """See `EngineSettings`: the options of a running server are not read."""
+    def adopted(
+        cls, transport: Transport, frontend: str, given: str, _config: str | None
+    ) -> AdoptedLine:
+        from mmroute.engines.sglang.reported import adopted_line  # loads httpcore
+
         if frontend != PYTHON:
             raise _unsupported(RUST_REFUSED)
+        return adopted_line(transport, given, _READ | _REFUSED.keys(), cls.deciding())
 
     @classmethod
     def deciding(cls) -> frozenset[str]:

@@ -68,7 +68,7 @@ def _model_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--engine", metavar="[NAME=]URL", action="append", default=[],
-        help="ask this running vLLM for its options, and adopt them; --engine-args take precedence",
+        help="ask this engine for its options, and adopt them; --engine-args take precedence",
     )  # fmt: skip
     parser.add_argument(
         "--events", metavar="[NAME=]ENDPOINT", action="append", default=[],

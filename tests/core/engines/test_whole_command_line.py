@@ -223,6 +223,15 @@ def test_backends_of_attention_decide_the_size_of_pages(options: str, size: int 
     assert settings.page_size == size
 
 
+@pytest.mark.parametrize(
+    ("text", "length"), [("4000", 4000), ("32k", 32000), ("1.5M", 1500000), ("8Ki", 8192)]
+)
+def test_sglang_reads_lengths_with_units(text: str, length: int) -> None:
+    settings = EngineSettings.from_args(f"sglang serve m --context-length {text}")
+    assert isinstance(settings, SglangSettings)
+    assert settings.context_length == length
+
+
 def test_a_file_of_options_is_below_the_line_of_sglang(tmp_path: Path) -> None:
     (file := tmp_path / "a.yaml").write_text(
         "page-size: 64\nrevision: main\nlimit-mm-data-per-request: {image: 2}\n"

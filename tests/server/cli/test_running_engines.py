@@ -161,6 +161,25 @@ def test_an_engine_of_another_kind_is_matched_as_such(
     assert matched == ["sglang==0.5.23"]
 
 
+def test_a_running_sglang_tells_its_options(
+    engine: ScriptedServer, small_model: Callable[[str], Path]
+) -> None:
+    del engine.routes["/version"]
+    resolved = {
+        "page_size": 8, "attention_backend": "triton", "decode_attention_backend": None,
+        "disable_radix_cache": False, "revision": None, "lora_paths": [], "dcp_size": 2,
+        "tp_size": 4, "limit_mm_data_per_request": {"image": 1}, "version": "0.5.23",
+    }  # fmt: skip
+    engine.routes["/server_info"] = 200, resolved
+    line = json.dumps({"prompt_token_ids": list(range(1, 40))})
+    asked = "blocks", str(small_model(QWEN)), "--hashes", "int"
+    found = run(*asked, "--engine", engine.url, "--engine-args", "--dcp-size 1", stdin=line)
+    named = run(*asked, "--backend", "sglang", "--block-size", "8", stdin=line)
+    assert json.loads(found.stdout)["block_hashes"] == json.loads(named.stdout)["block_hashes"]
+    assert "--limit-mm-data-per-request '{\"image\": 1}' --page-size 8" in found.stderr
+    assert "SGLANG_MM_SKIP_COMPUTE_HASH" in found.stderr  # which no server reports
+
+
 @pytest.mark.parametrize("backend", [(), ("--backend", "sglang")], ids=["adopted", "named"])
 def test_sglangs_rust_server_is_refused_by_name(
     engine: ScriptedServer, small_model: Callable[[str], Path], backend: tuple[str, ...]
