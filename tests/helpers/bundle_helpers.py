@@ -16,8 +16,7 @@ import grpc
 import huggingface_hub
 import pytest
 
-from mmroute.server.bundle.bundle_pb2 import ZipChunk
-from mmroute.server.bundle.client import SERVICES
+from mmroute.server.bundle.messages import SERVICES, ZipChunk
 from mmroute.server.bundle.server import create_server, take_snapshot
 
 VLLM = SERVICES[0]

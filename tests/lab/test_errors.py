@@ -6,14 +6,14 @@ import pickle
 
 from mmroute import Reason
 from mmroute.lab.parity.oracles.common import OracleError
-from mmroute.server.bundle import BundleError, Fault
+from mmroute.server.bundle import BundleError
 from mmroute.server.bundle.fleet import FleetError
 
 
 def test_errors_survive_a_process_boundary() -> None:
     errors = (
         FleetError("differ", ["a.json"]), OracleError("gone", Reason.MISSING_FILE),
-        BundleError(Fault.BAD_NAME, "text"),
+        BundleError(Reason.BUNDLE_REFUSED, "text"),
     )  # fmt: skip
     for error in errors:
         copy = pickle.loads(pickle.dumps(error))

@@ -4,10 +4,7 @@ Needs the extra `bundle`; importing `mmroute` does not import this package.
 """
 
 from mmroute.server.bundle.client import Bundle, fetch_bundle
-from mmroute.server.bundle.faults import BundleError, Fault
-from mmroute.server.bundle.files import Limits
+from mmroute.server.bundle.files import BundleError, Limits
 from mmroute.server.bundle.fleet import FleetError, fetch_fleet
 
-__all__ = [
-    "Bundle", "BundleError", "Fault", "FleetError", "Limits", "fetch_bundle", "fetch_fleet",
-]  # fmt: skip
+__all__ = ["Bundle", "BundleError", "FleetError", "Limits", "fetch_bundle", "fetch_fleet"]

@@ -1,4 +1,4 @@
-"""The files of a bundle, and the limits for their names and sizes."""
+"""The files of a bundle, their limits, and the errors by which a bundle is refused."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
-from mmroute.errors import ModelError, Reason, quoted
+from mmroute.errors import MmrouteError, ModelError, Reason, quoted
 from mmroute.model_directory import EMBEDDED_MODEL, MODEL_FILES, TOKENIZER_FILES, ModelFiles
-from mmroute.server.bundle.faults import BundleError, Fault
 
 BUNDLE_PATTERNS: Final = ("*.tiktoken", "*.jinja", "*.model", "tokenizer.model.v*")
 """Patterns of further files: those that the engines' servers send, and Mistral's vocabularies."""
@@ -28,40 +27,58 @@ They are the files that mmroute reads, and those that the engines' servers send 
 added_tokens.json.
 """
 
+# Fetched from the hub before a bundle is served. With fewer, the content of the hub's local cache
+# would decide which files are served.
 SOURCE_FILES: Final = tuple(
     dict.fromkeys((*BUNDLE_FILES, *BUNDLE_PATTERNS, *MODEL_FILES, *TOKENIZER_FILES))
 )
-"""The files, some by pattern, that are fetched from the hub before a bundle is served.
-
-They are all files that a bundle or a loader could use. With fewer, the content of the hub's local
-cache would decide which files are served.
-"""
-
 _NESTED: Final = tuple(name for name in MODEL_FILES if "/" in name)
 _LONGEST_NAME: Final = 128
 _NAME_CHARACTERS: Final = frozenset(string.ascii_letters + string.digits + "._-+ ")
 
 
+class BundleError(MmrouteError):
+    """A worker's bundle could not be fetched, or is refused.
+
+    Attributes:
+        reason: `bundle_unavailable` for a call that failed, and may succeed when it is made again;
+            `bundle_refused` for what the worker sent.
+    """
+
+
+def refused(why: str) -> BundleError:
+    """The error for what a worker sent."""
+    return BundleError(Reason.BUNDLE_REFUSED, f"The bundle is refused: {why}.")
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits for a worker's files. The first three are those of smg's client.
+    """The limits for a worker's files, which are those of smg's client.
 
     Attributes:
         stream_bytes: the most bytes in all chunks of one call, counted while they arrive.
         files: the most files in one bundle.
-        unpacked_bytes: the most bytes in all files, counted while they are inflated.
-        ratio: the highest ratio of a file's size to its deflated size. The highest one seen in a
-            large file is 28, in Gemma 3's tokenizer_config.json.
+        unpacked_bytes: the most bytes in all files.
     """
 
     stream_bytes: int = 200 << 20
     files: int = 50
     unpacked_bytes: int = 500 << 20
-    ratio: int = 200
 
 
 def files_of(model: ModelFiles) -> dict[str, Path]:
     """The files of a model that go into its bundle, by name, sorted."""
+    if model.name == EMBEDDED_MODEL:
+        raise ModelError(
+            Reason.MODEL_NOT_FOUND,
+            f"{model.name} is part of a package and has no directory. Serve a model directory.",
+        )
+    if nested := sorted(str(path) for pattern in _NESTED for path in model.root.glob(pattern)):
+        raise ModelError(
+            Reason.INVALID_CONFIG_FIELD,
+            f"{model.name}: a bundle has no directories, so {', '.join(nested)} cannot be in it. "
+            "Give a directory with one chat template.",
+        )
     matched = (path for pattern in BUNDLE_PATTERNS for path in model.root.glob(pattern))
     names = {*BUNDLE_FILES, *(path.name for path in matched)}
     paths = {name: model.path(name) for name in sorted(names) if model.has(name)}
@@ -69,44 +86,21 @@ def files_of(model: ModelFiles) -> dict[str, Path]:
         raise ModelError(
             Reason.MISSING_FILE, f"{model.root} has none of the files that bundles hold."
         )
+    check_names(paths, Limits())
     return paths
-
-
-def check_flat(model: ModelFiles) -> None:
-    """Refuse a model with files outside its directory, because a bundle would lack them."""
-    if model.name == EMBEDDED_MODEL:
-        raise ModelError(
-            Reason.MODEL_NOT_FOUND,
-            f"{model.name} is part of a package and has no directory, so its bundle would not be a "
-            "model that can be loaded. Serve a model directory.",
-        )
-    nested = sorted(str(path) for pattern in _NESTED for path in model.root.glob(pattern))
-    if nested:
-        raise ModelError(
-            Reason.INVALID_CONFIG_FIELD,
-            f"{model.name}: a bundle has no directories, so {', '.join(nested)} cannot be in it. "
-            "Give a directory with one chat template.",
-        )
 
 
 def check_names(names: Iterable[str], limits: Limits) -> None:
     """Refuse names that no bundle of tokenizer files has."""
-    seen: dict[str, str] = {}
-    for count, name in enumerate(names, 1):
-        if count > limits.files:
-            raise BundleError(Fault.TOO_LARGE, f"The bundle has more than {limits.files} files.")
-        if not _is_tokenizer_file(name):
-            raise BundleError(
-                Fault.BAD_NAME,
-                f"The bundle has a file named {quoted(name)}, which is no tokenizer file.",
-            )
-        earlier = seen.setdefault(name.casefold(), name)
-        if len(seen) < count:
-            raise BundleError(
-                Fault.BAD_NAME, f"The bundle has the files {quoted(earlier)} and {quoted(name)}."
-            )
+    seen = set[str]()
+    for name in names:
+        if not _is_tokenizer_file(name) or name.casefold() in seen:
+            raise refused(f"{quoted(name)} is no tokenizer file, or there are two of this name")
+        seen.add(name.casefold())
+        if len(seen) > limits.files:
+            raise refused(f"it has more than {limits.files} files")
     if not seen:
-        raise BundleError(Fault.NOT_A_ZIP, "The bundle has no files.")
+        raise refused("it has no files")
 
 
 def _is_tokenizer_file(name: str) -> bool:

@@ -12,7 +12,6 @@ from mmroute.server.bundle.client import Bundle, fetch_bundle, grpc_address
 from mmroute.text.fingerprint import sha256_of
 
 _MAX_CALLS: Final = 8  # at a time, so that dead workers are not waited for one by one
-_SHOWN_DIGITS: Final = 12
 
 
 class FleetError(MmrouteError):
@@ -80,17 +79,14 @@ def fetch_fleet(
 
 
 def _disagreement(model: str, found: Sequence[Bundle]) -> FleetError:
-    """The error for different files, with the digest of each at each worker."""
-    held = [(b.worker, {name: sha256_of(path) for name, path in b.files.items()}) for b in found]
-    names = sorted({name for _, digests in held for name in digests})
-    differing = [n for n in names if len({digests.get(n) for _, digests in held}) > 1]
-    shown = "; ".join(
-        f"{name}: "
-        + ", ".join(f"{d.get(name, 'none')[:_SHOWN_DIGITS]} at {worker}" for worker, d in held)
-        for name in differing
-    )
+    """The error for different files, with the fingerprint of each worker's."""
+    held = [{name: sha256_of(path) for name, path in bundle.files.items()} for bundle in found]
+    names = sorted({name for digests in held for name in digests})
+    differing = [n for n in names if len({digests.get(n) for digests in held}) > 1]
+    workers = ", ".join(f"{b.worker} ({b.fingerprint[:12]})" for b in found)
     return FleetError(
         f"The workers of {model} hold different files, so no one tokenizer is right for all: "
-        f"{shown}. Restart the workers with old files, or serve them under a name of their own.",
+        f"{', '.join(differing)}; by fingerprint: {workers}. Restart the workers with old files, "
+        "or serve them under a name of their own.",
         differing,
     )

@@ -11,15 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import grpc
 
 from mmroute.model_directory import ModelFiles
-from mmroute.server.bundle.bundle_pb2 import GetTokenizerRequest, ZipChunk
-from mmroute.server.bundle.client import SERVICES
-from mmroute.server.bundle.faults import BundleError, Fault
-from mmroute.server.bundle.files import Limits, check_flat, check_names, files_of
+from mmroute.server.bundle.files import files_of
+from mmroute.server.bundle.messages import METHOD, SERVICES, ZipChunk
 from mmroute.text.fingerprint import fingerprint, sha256_of
 
 _CHUNK: Final = 64 << 10  # bytes, as in the engines' servers
@@ -54,7 +52,7 @@ def create_server(snapshot: Snapshot, *, longest_stream: float = _LONGEST_STREAM
         ThreadPoolExecutor(_MAX_STREAMS), options=_OPTIONS, maximum_concurrent_rpcs=_MAX_STREAMS
     )
 
-    def stream(_request: GetTokenizerRequest, context: grpc.ServicerContext) -> Iterator[ZipChunk]:
+    def stream(_request: bytes, context: grpc.ServicerContext) -> Iterator[Any]:
         # Clients may set no deadline.
         timer = threading.Timer(longest_stream, context.cancel)
         timer.daemon = True
@@ -67,14 +65,11 @@ def create_server(snapshot: Snapshot, *, longest_stream: float = _LONGEST_STREAM
                 yield ZipChunk(data=chunk, sha256="" if following else snapshot.sha256)
                 chunk = following
 
-    handler = grpc.unary_stream_rpc_method_handler(
-        stream,
-        request_deserializer=GetTokenizerRequest.FromString,
-        response_serializer=ZipChunk.SerializeToString,
+    handler: Any = grpc.unary_stream_rpc_method_handler(
+        stream, response_serializer=ZipChunk.SerializeToString
     )
     server.add_generic_rpc_handlers([
-        grpc.method_handlers_generic_handler(service, {"GetTokenizer": handler})
-        for service in SERVICES
+        grpc.method_handlers_generic_handler(service, {METHOD: handler}) for service in SERVICES
     ])  # fmt: skip
     return server
 
@@ -83,16 +78,7 @@ def serve(
     model: ModelFiles, address: str, started: Callable[[str, Snapshot], None], grace: float = 30.0
 ) -> None:
     """Serve a model's files until SIGTERM or SIGINT. Must be called in the main thread."""
-    check_flat(model)
-    files = files_of(model)
-    check_names(files, limits := Limits())
-    size = sum(path.stat().st_size for path in files.values())
-    if size > limits.stream_bytes:
-        raise BundleError(
-            Fault.TOO_LARGE,
-            f"{model.name}: its files have {size} bytes, and a bundle may have "
-            f"{limits.stream_bytes}.",
-        )
+    files, stopping = files_of(model), threading.Event()
     with tempfile.TemporaryDirectory(prefix="mmroute-bundle-") as directory:
         snapshot = take_snapshot(files, Path(directory))
         server = create_server(snapshot)
@@ -100,18 +86,11 @@ def serve(
             port = server.add_insecure_port(address)
         except RuntimeError as error:
             raise OSError(f"cannot listen on {address}: {error}") from error
-        stopping = threading.Event()
-        before = {
-            number: signal.signal(number, lambda *_: stopping.set())
-            for number in (signal.SIGTERM, signal.SIGINT)
-        }
-        try:
-            server.start()
-            if not address.startswith("unix:"):
-                address = f"{address.rpartition(':')[0]}:{port}"
-            started(address, snapshot)
-            stopping.wait()
-        finally:
-            server.stop(grace).wait()
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stopping.set())
+        server.start()
+        if not address.startswith("unix:"):
+            address = f"{address.rpartition(':')[0]}:{port}"
+        started(address, snapshot)
+        stopping.wait()
+        server.stop(grace).wait()

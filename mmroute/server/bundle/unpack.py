@@ -6,20 +6,17 @@ read. The size and method in a file's local header are ignored.
 
 from __future__ import annotations
 
-import os
+import shutil
 import stat
 import struct
 import zipfile
 import zlib
 from pathlib import Path
-from typing import BinaryIO, Final, NoReturn
+from typing import BinaryIO, Final
 
 from mmroute.errors import quoted
-from mmroute.server.bundle.faults import BundleError, Fault
-from mmroute.server.bundle.files import Limits, check_names
+from mmroute.server.bundle.files import Limits, check_names, refused
 
-_BLOCK: Final = 64 << 10
-_RATIO_FROM: Final = 1 << 20  # bytes; smaller files may have any ratio, as they do no harm
 _END: Final = struct.Struct("<4s4H2LH")
 """The end of central directory record. Source: APPNOTE.TXT 6.3.10, section 4.3.16."""
 _ZIP64_LOCATOR: Final = 20
@@ -31,65 +28,41 @@ _DAMAGED: Final = (zipfile.BadZipFile, RuntimeError, EOFError, ValueError, Overf
 
 
 def unpack(file: BinaryIO, length: int, into: Path, limits: Limits) -> dict[str, Path]:
-    """Unpack a zip into an empty directory."""
-    count = _check_end(file, length, limits)
+    """Unpack a zip into an empty directory that only its owner can enter."""
+    _check_end(file, length)
     try:
         archive = zipfile.ZipFile(file)
     except _DAMAGED as error:
-        _refuse(Fault.NOT_A_ZIP, str(error))
+        raise refused(f"it is no zip: {error}") from error
     with archive:
         entries = archive.infolist()
-        if len(entries) != count:
-            _refuse(Fault.NOT_A_ZIP, f"{len(entries)} files are listed and {count} are counted")
         for entry in entries:
             _check_kind(entry)
         # zipfile cuts `filename` off at a NUL, but not `orig_filename`.
         files = {entry.orig_filename: into / entry.orig_filename for entry in entries}
         check_names((entry.orig_filename for entry in entries), limits)
-        _check_sizes(entries, length, limits)
+        size = sum(entry.file_size for entry in entries)
+        if size > limits.unpacked_bytes:
+            raise refused(f"its files have {size} bytes, of {limits.unpacked_bytes}")
         for entry in entries:
-            with _create(files[entry.orig_filename]) as out:
-                _write(archive, entry, out)
+            _write(archive, entry, files[entry.orig_filename])
     return files
 
 
-def _create(path: Path) -> BinaryIO:
-    """Create a file that only its owner may read; fail if the path exists, also as a link."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-    return os.fdopen(os.open(path, flags, 0o600), "wb")
-
-
-def _check_end(file: BinaryIO, length: int, limits: Limits) -> int:
-    """The number of files in the central directory, which is checked before `zipfile` reads it."""
+def _check_end(file: BinaryIO, length: int) -> None:
+    """Check the size of the central directory before `zipfile` reads all of it."""
     end = length - _END.size
     if end < 0:
-        _refuse(Fault.NOT_A_ZIP, f"it has {length} bytes")
+        raise refused(f"it has {length} bytes")
     file.seek(max(0, end - _ZIP64_LOCATOR))
     if end >= _ZIP64_LOCATOR and file.read(_ZIP64_LOCATOR).startswith(b"PK\x06\x07"):
-        _refuse(Fault.NOT_A_ZIP, "it is a zip64, which no bundle needs")
+        raise refused("it is a zip64, which no bundle needs")
     file.seek(end)
-    signature, _, _, _, count, size, offset, comment = _END.unpack(file.read(_END.size))
+    signature, _, _, _, _, size, offset, comment = _END.unpack(file.read(_END.size))
     if signature != b"PK\x05\x06" or comment or offset + size != end:
-        _refuse(Fault.NOT_A_ZIP, "it does not end with its central directory")
-    if count > limits.files:
-        _refuse(Fault.TOO_LARGE, f"it has {count} files, {limits.files} are allowed")
+        raise refused("it does not end with the central directory of a zip")
     if size > _LARGEST_DIRECTORY:
-        _refuse(Fault.NOT_A_ZIP, f"its central directory has {size} bytes")
-    return int(count)
-
-
-def _check_sizes(entries: list[zipfile.ZipInfo], length: int, limits: Limits) -> None:
-    """Check the sizes in the central directory. `zipfile` inflates a file up to that size only."""
-    packed = sum(entry.compress_size for entry in entries)
-    if packed > length or any(entry.header_offset >= length for entry in entries):
-        _refuse(Fault.NOT_A_ZIP, "its files claim bytes that it does not have")
-    size = sum(entry.file_size for entry in entries)
-    if size > limits.unpacked_bytes:
-        _refuse(Fault.TOO_LARGE, f"its files have {size} bytes, of {limits.unpacked_bytes}")
-    for entry in entries:
-        if entry.file_size > max(_RATIO_FROM, entry.compress_size * limits.ratio):
-            why = f"{entry.compress_size} bytes claim to be more than {limits.ratio} times as many"
-            _refuse(Fault.TOO_LARGE, why, entry)
+        raise refused(f"its central directory has {size} bytes")
 
 
 def _check_kind(entry: zipfile.ZipInfo) -> None:
@@ -99,28 +72,21 @@ def _check_kind(entry: zipfile.ZipInfo) -> None:
     without a type is a file.
     """
     kind = stat.S_IFMT(entry.external_attr >> 16)
-    if kind not in (0, stat.S_IFREG) or entry.external_attr & _DOS_DIRECTORY:
-        _refuse(Fault.NOT_A_FILE, "it is a link, a directory or a device", entry)
-    if entry.flag_bits & _ENCRYPTED:
-        _refuse(Fault.NOT_A_FILE, "it is encrypted", entry)
-    if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        _refuse(Fault.NOT_A_FILE, f"its compression is {entry.compress_type}", entry)
+    plain = kind in (0, stat.S_IFREG) and not entry.external_attr & _DOS_DIRECTORY
+    packed = entry.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+    if not plain or not packed or entry.flag_bits & _ENCRYPTED:
+        name = quoted(entry.orig_filename)
+        raise refused(f"{name} is no plain file, or is encrypted or of another compression")
 
 
-def _write(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, out: BinaryIO) -> None:
-    written = 0
+def _write(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, path: Path) -> None:
+    """Inflate a file. `zipfile` inflates no more than the size in the central directory."""
     try:
-        with archive.open(entry) as content:
-            while block := content.read(_BLOCK):
-                written += len(block)
-                out.write(block)
+        with archive.open(entry) as content, path.open("xb") as out:
+            shutil.copyfileobj(content, out)
+            written = out.tell()
     except (*_DAMAGED, zlib.error) as error:
-        _refuse(Fault.CORRUPT_DATA, str(error) or "its data ends too early", entry)
+        raise refused(f"{quoted(entry.orig_filename)} is damaged: {error}") from error
     if written != entry.file_size:
         why = f"it has {written} bytes, and {entry.file_size} are listed"
-        _refuse(Fault.CORRUPT_DATA, why, entry)
-
-
-def _refuse(fault: Fault, why: str, entry: zipfile.ZipInfo | None = None) -> NoReturn:
-    what = "The zip" if entry is None else f"{quoted(entry.orig_filename)} in the bundle"
-    raise BundleError(fault, f"{what} is refused ({fault}): {why}.")
+        raise refused(f"{quoted(entry.orig_filename)} is damaged: {why}")

@@ -6,20 +6,17 @@ import argparse
 import json
 import shutil
 import signal
-import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mmroute.cli.arguments import Commands, add_command, port, require_extra
-from mmroute.cli.output import failed, show_progress
+from mmroute.cli.output import failed
 from mmroute.model_directory import find_model
 
 if TYPE_CHECKING:
     from mmroute.server.bundle.server import Snapshot
 
 _NEEDED: Final = ("grpc", "google.protobuf")
-_MIB: Final = 1 << 20
 _SERVE_EPILOG = """\
 The files are read once, as an engine does; restart it when they change. `mmroute docs bundles`
 has the protocols.
@@ -81,29 +78,21 @@ def _serve(arguments: argparse.Namespace) -> int:
     from mmroute.server.bundle.server import serve
 
     def started(address: str, snapshot: Snapshot) -> None:
-        if arguments.json:
-            report = {
-                "address": address,
-                "fingerprint": snapshot.fingerprint,
-                "sha256": snapshot.sha256,
-                "files": list(snapshot.files),
-            }
-            print(json.dumps(report), flush=True)
-            return
-        print(f"serving {', '.join(snapshot.files)}", flush=True)
-        print(f"fingerprint {snapshot.fingerprint}, on {address}", flush=True)
+        report = {
+            "address": address,
+            "fingerprint": snapshot.fingerprint,
+            "sha256": snapshot.sha256,
+            "files": list(snapshot.files),
+        }
+        lines = [f"serving {', '.join(snapshot.files)}"]
+        lines.append(f"fingerprint {snapshot.fingerprint}, on {address}")
+        print(json.dumps(report) if arguments.json else "\n".join(lines), flush=True)
 
-    model = find_model(arguments.model, patterns=SOURCE_FILES)
-    serve(model, _address(arguments), started, arguments.grace_seconds)
-    return 0
-
-
-def _address(arguments: argparse.Namespace) -> str:
-    """The address to listen on, in gRPC's form."""
-    if arguments.uds is not None:
-        return f"unix:{arguments.uds}"
     host = f"[{arguments.host}]" if ":" in arguments.host else arguments.host  # IPv6
-    return f"{host}:{arguments.port}"
+    address = f"unix:{arguments.uds}" if arguments.uds else f"{host}:{arguments.port}"
+    model = find_model(arguments.model, patterns=SOURCE_FILES)
+    serve(model, address, started, arguments.grace_seconds)
+    return 0
 
 
 def _fetch(arguments: argparse.Namespace) -> int:
@@ -114,43 +103,33 @@ def _fetch(arguments: argparse.Namespace) -> int:
     if out.exists():
         return failed(arguments, f"--out {out} is there already; give a new directory")
 
-    def progress(received: int) -> None:
-        show_progress(f"{received / _MIB:.0f} MiB received")
-
     # SIGTERM must raise an exception here, so that the files fetched so far are removed.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with fetch_bundle(arguments.worker, timeout=arguments.timeout, progress=progress) as bundle:
-            _copy(bundle.files, out)
+        with fetch_bundle(arguments.worker, timeout=arguments.timeout) as bundle:
+            _copy(bundle.root, out)
     except ValueError as error:
         return failed(arguments, error)
     finally:
         signal.signal(signal.SIGTERM, before)
-        if sys.stderr.isatty():
-            print(file=sys.stderr)
     sizes = {name: (out / name).stat().st_size for name in bundle.files}
-    if arguments.json:
-        report = {
-            "worker": bundle.worker,
-            "service": bundle.service,
-            "directory": str(out),
-            "fingerprint": bundle.fingerprint,
-            "files": sizes,
-        }
-        print(json.dumps(report))
-        return 0
-    for name, size in sizes.items():
-        print(f"{size:12,} {name}")
-    print(f"fingerprint {bundle.fingerprint}, from {bundle.service}, in {out}")
+    report = {
+        "worker": bundle.worker,
+        "service": bundle.service,
+        "directory": str(out),
+        "fingerprint": bundle.fingerprint,
+        "files": sizes,
+    }
+    lines = [f"{size:12,} {name}" for name, size in sizes.items()]
+    lines.append(f"fingerprint {bundle.fingerprint}, from {bundle.service}, in {out}")
+    print(json.dumps(report) if arguments.json else "\n".join(lines))
     return 0
 
 
-def _copy(files: Mapping[str, Path], out: Path) -> None:
-    """Copy files into a new directory: all of them, or none."""
-    out.mkdir(parents=True)
+def _copy(root: Path, out: Path) -> None:
+    """Copy a directory as a new one: all of its files, or none."""
     try:
-        for name, path in files.items():
-            shutil.copyfile(path, out / name)
+        shutil.copytree(root, out)
     except BaseException:
         shutil.rmtree(out)
         raise

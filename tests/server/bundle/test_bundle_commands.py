@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,8 @@ import pytest
 from bundle_helpers import VLLM, Entry, worker, zip_messages, zip_of
 
 from mmroute.cli import main
-from mmroute.server.bundle import BundleError, Fault, fetch_bundle
+from mmroute.errors import Reason
+from mmroute.server.bundle import BundleError, client, fetch_bundle
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -162,7 +163,7 @@ def test_what_nobody_answered_is_told_in_full(tmp_path: Path) -> None:
     path = tmp_path / "nobody"
     with pytest.raises(BundleError) as caught:
         fetch_bundle(f"unix:{path}", timeout=60)
-    assert caught.value.fault is Fault.UNREACHABLE
+    assert caught.value.reason is Reason.BUNDLE_UNAVAILABLE
     assert "No such file or directory" in str(caught.value)
     assert "..." not in str(caught.value)
 
@@ -175,17 +176,25 @@ def test_the_embedded_model_is_not_served(capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.mark.process
-def test_a_worker_that_is_killed_while_it_streams(tmp_path: Path, private: Path) -> None:
+def test_a_worker_that_is_killed_while_it_streams(
+    tmp_path: Path, private: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The process itself, not its stream: nothing says goodbye."""
     large = tmp_path / "model"
     large.mkdir()
     (large / "big.model").write_bytes(random.Random(0).randbytes(64 << 20))
+    receive = client.receive_zip
     with served(str(large), "--port", "0", temporary=tmp_path) as (told, process):
 
-        def kill(_received: int) -> None:
-            process.kill()
+        def messages(call: Iterable[bytes]) -> Iterator[bytes]:
+            for message in call:
+                yield message
+                process.kill()
 
+        monkeypatch.setattr(
+            client, "receive_zip", lambda call, *others: receive(messages(call), *others)
+        )
         with pytest.raises(BundleError) as caught:
-            fetch_bundle(told["address"], progress=kill)
-    assert caught.value.fault is Fault.STREAM_BROKEN
+            fetch_bundle(told["address"])
+    assert caught.value.reason is Reason.BUNDLE_UNAVAILABLE
     assert list(private.iterdir()) == []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-import importlib.resources
 import io
 import random
 import threading
@@ -17,13 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import grpc_tools
 import pytest
 import smg_grpc_proto.generated as smg_proto
 from bundle_helpers import VLLM, hub, serving
-from google.protobuf import descriptor_pb2
-from google.protobuf.descriptor_pb2 import FileDescriptorSet
-from grpc_tools import protoc
 from paths import ROOT
 from smg_grpc_proto.generated import (
     common_pb2,
@@ -44,10 +39,9 @@ import mmroute
 from mmroute import Normalizer
 from mmroute.cli import main
 from mmroute.model_directory import MODEL_FILES, find_model
-from mmroute.server.bundle import BundleError, Fault, fetch_bundle
-from mmroute.server.bundle.bundle_pb2 import DESCRIPTOR
-from mmroute.server.bundle.client import SERVICES, method
+from mmroute.server.bundle import BundleError, fetch_bundle
 from mmroute.server.bundle.files import BUNDLE_FILES, BUNDLE_PATTERNS, files_of
+from mmroute.server.bundle.messages import METHOD, SERVICES, ZipChunk
 from mmroute.server.bundle.server import create_server, take_snapshot
 
 STUBS: dict[str, Callable[[grpc.Channel], Any]] = {
@@ -67,28 +61,8 @@ CONTENTS = {
 }
 
 
-def test_the_generated_code_is_up_to_date(tmp_path: Path) -> None:
-    """The header of bundle.proto has the commands that write it."""
-    out = tmp_path / "descriptor"
-    include = importlib.resources.files(grpc_tools) / "_proto"
-    source = "mmroute/server/bundle/bundle.proto"
-    arguments = ["protoc", f"-I{ROOT}", f"-I{include}", f"--descriptor_set_out={out}", source]
-    assert protoc.main(arguments) == 0
-    compiled = FileDescriptorSet.FromString(out.read_bytes()).file[0]
-    compiled.ClearField("source_code_info")
-    for message in compiled.message_type:
-        for each in message.field:
-            each.ClearField("json_name")
-    checked_in = descriptor_pb2.FileDescriptorProto()
-    DESCRIPTOR.CopyToProto(checked_in)
-    for message in checked_in.message_type:
-        for each in message.field:
-            each.ClearField("json_name")
-    assert checked_in == compiled
-
-
 def test_our_chunk_is_theirs_on_the_wire() -> None:
-    ours = DESCRIPTOR.message_types_by_name["ZipChunk"].fields
+    ours = ZipChunk.DESCRIPTOR.fields
     theirs = common_pb2.GetTokenizerChunk.DESCRIPTOR.fields
     assert [(f.name, f.number, f.type) for f in ours] == [
         (f.name, f.number, f.type) for f in theirs
@@ -101,7 +75,7 @@ def test_the_services_are_those_of_the_stubs() -> None:
     channel: Any = _Recorder()
     for stub in STUBS.values():
         stub(channel)
-    assert {method(service) for service in SERVICES} == {
+    assert {f"/{service}/{METHOD}" for service in SERVICES} == {
         path for path in channel.paths if path.endswith("/GetTokenizer")
     }
     with_it = {
@@ -110,7 +84,7 @@ def test_the_services_are_those_of_the_stubs() -> None:
         for line in module.read_text(encoding="utf-8").splitlines()
         if "/GetTokenizer'" in line
     }
-    assert with_it == {method(service) for service in SERVICES}
+    assert with_it == {f"/{service}/{METHOD}" for service in SERVICES}
 
 
 class _Recorder:
@@ -228,7 +202,7 @@ def stalled(address: str, count: int) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for _ in range(count):
             channel = stack.enter_context(grpc.insecure_channel(address, options=options))
-            ask: Any = channel.unary_stream(method(VLLM))
+            ask: Any = channel.unary_stream(f"/{VLLM}/{METHOD}")
             call = ask(b"")
             stack.callback(call.cancel)
             next(call)
@@ -258,7 +232,6 @@ def test_others_are_refused_at_once_while_clients_do_not_read(
 ) -> None:
     with full_of_stalled_clients(tmp_path, 600) as address, pytest.raises(BundleError) as caught:
         fetch_bundle(address, timeout=300)
-    assert caught.value.fault is Fault.WORKER_REFUSED, "and not the deadline"
     assert "RESOURCE_EXHAUSTED" in str(caught.value)
     assert list(private.iterdir()) == []
 

@@ -23,13 +23,11 @@ from bundle_helpers import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
-from paths import ROOT
-from test_bundle_zip import HOSTILE
 
 from mmroute.errors import Reason
-from mmroute.server.bundle import BundleError, Fault, Limits, fetch_bundle
-from mmroute.server.bundle.bundle_pb2 import ZipChunk
-from mmroute.server.bundle.client import SERVICES, receive_zip
+from mmroute.server.bundle import BundleError, Limits, fetch_bundle
+from mmroute.server.bundle.client import receive_zip
+from mmroute.server.bundle.messages import SERVICES, ZipChunk
 
 GOOD = zip_of(Entry(b"config.json", b"abc" * 999), Entry(b"vocab.json", b"{}"))
 SHA = hashlib.sha256(GOOD).hexdigest()
@@ -46,33 +44,28 @@ def refused(messages: Sequence[bytes], **options: Any) -> BundleError:
     return caught.value
 
 
-HOSTILE_ZIP_STREAMS: dict[str, tuple[Fault, list[bytes]]] = {
-    "nothing": (Fault.MALFORMED_STREAM, []),
-    "one message without data": (Fault.MALFORMED_STREAM, [chunk(b"", SHA)]),
-    "a piece without data": (
-        Fault.MALFORMED_STREAM, [chunk(GOOD[:9]), chunk(b""), chunk(GOOD[9:], SHA)]),
-    "pieces without data for ever": (Fault.MALFORMED_STREAM, [chunk(b"")] * 1000),
-    "no SHA-256": (Fault.MALFORMED_STREAM, [chunk(GOOD)]),
-    "cut short": (Fault.MALFORMED_STREAM, [chunk(GOOD[:99])]),
-    "a SHA-256 that comes too early": (
-        Fault.MALFORMED_STREAM, [chunk(GOOD[:9], SHA), chunk(GOOD[9:])]),
-    "a SHA-256 that comes twice": (
-        Fault.MALFORMED_STREAM, [chunk(GOOD[:9], SHA), chunk(GOOD[9:], SHA)]),
-    "another SHA-256": (Fault.SHA256_MISMATCH, [chunk(GOOD, "0" * 64)]),
-    "one bit of the zip": (Fault.SHA256_MISMATCH, [chunk(GOOD[:-1] + b"\1", SHA)]),
-    "half a SHA-256": (Fault.SHA256_MISMATCH, [chunk(GOOD, SHA[:32])]),
-    "no hexadecimal": (Fault.SHA256_MISMATCH, [chunk(GOOD, "sha" + SHA[3:])]),
-    "no protobuf": (Fault.MALFORMED_STREAM, [b"\xff\xff\xff"]),
-    "text that is not UTF-8": (Fault.MALFORMED_STREAM, [b"\x12\x02\xff\xfe"]),
+HOSTILE_ZIP_STREAMS: dict[str, list[bytes]] = {
+    "nothing": [],
+    "one message without data": [chunk(b"", SHA)],
+    "a piece without data": [chunk(GOOD[:9]), chunk(b""), chunk(GOOD[9:], SHA)],
+    "pieces without data for ever": [chunk(b"")] * 1000,
+    "no SHA-256": [chunk(GOOD)],
+    "cut short": [chunk(GOOD[:99])],
+    "a SHA-256 that comes too early": [chunk(GOOD[:9], SHA), chunk(GOOD[9:])],
+    "a SHA-256 that comes twice": [chunk(GOOD[:9], SHA), chunk(GOOD[9:], SHA)],
+    "another SHA-256": [chunk(GOOD, "0" * 64)],
+    "one bit of the zip": [chunk(GOOD[:-1] + b"\1", SHA)],
+    "half a SHA-256": [chunk(GOOD, SHA[:32])],
+    "no hexadecimal": [chunk(GOOD, "sha" + SHA[3:])],
+    "no protobuf": [b"\xff\xff\xff"],
+    "text that is not UTF-8": [b"\x12\x02\xff\xfe"],
 }  # fmt: skip
 
 
 @pytest.mark.process
 @pytest.mark.parametrize("case", HOSTILE_ZIP_STREAMS)
 def test_hostile_streams_of_a_zip(case: str, private: Path) -> None:
-    fault, messages = HOSTILE_ZIP_STREAMS[case]
-    error = refused(messages)
-    assert (error.fault, error.reason) == (fault, Reason.BUNDLE_REFUSED)
+    assert refused(HOSTILE_ZIP_STREAMS[case]).reason is Reason.BUNDLE_REFUSED
     assert list(private.iterdir()) == []
 
 
@@ -83,20 +76,6 @@ def test_a_sha_256_may_be_in_capitals_and_come_behind_the_last_piece() -> None:
         out = io.BytesIO()
         assert receive_zip((chunk(*each) for each in pieces), out, Limits()) == 6
         assert out.getvalue() == b"abcdef"
-
-
-def test_every_fault_is_tested() -> None:
-    tested = {fault for cases in (HOSTILE, HOSTILE_ZIP_STREAMS) for fault, _ in cases.values()}
-    calls = {
-        Fault.UNREACHABLE, Fault.DEADLINE_EXCEEDED, Fault.NOT_OFFERED, Fault.WORKER_REFUSED,
-        Fault.STREAM_BROKEN,
-    }  # fmt: skip
-    assert tested == set(Fault) - calls
-
-
-def test_every_fault_is_documented() -> None:
-    documented = (ROOT / "docs" / "bundles.md").read_text(encoding="utf-8")
-    assert all(f"`{fault}`" in documented for fault in Fault)
 
 
 @given(st.lists(st.binary(min_size=1, max_size=9), max_size=6), st.data())
@@ -112,7 +91,7 @@ def test_any_cutting_of_a_zip_is_joined_again(pieces: list[bytes], data: st.Data
     else:
         with pytest.raises(BundleError) as caught:
             receive_zip(messages[:kept], out, Limits())
-        assert caught.value.fault is Fault.MALFORMED_STREAM
+        assert caught.value.reason is Reason.BUNDLE_REFUSED
 
 
 @pytest.mark.process
@@ -128,7 +107,7 @@ def test_too_much_is_refused_while_it_comes(private: Path) -> None:
     limit = 4 << 20
     with worker({VLLM: endless}) as address, pytest.raises(BundleError) as caught:
         fetch_bundle(address, limits=Limits(stream_bytes=limit))
-    assert caught.value.fault is Fault.TOO_LARGE
+    assert caught.value.reason is Reason.BUNDLE_REFUSED
     assert sent < 16 * limit  # with what was on its way, the more the busier the machine is
     assert list(private.iterdir()) == []
 
@@ -161,7 +140,7 @@ def test_the_deadline_covers_the_whole_call(begun: bool, private: Path) -> None:
         with pytest.raises(BundleError) as caught:
             fetch_bundle(address, timeout=0.5)
         ended.set()
-    assert caught.value.fault is Fault.DEADLINE_EXCEEDED
+    assert "DEADLINE_EXCEEDED" in str(caught.value)
     assert list(private.iterdir()) == []
 
 
@@ -174,20 +153,18 @@ def test_a_trickle_does_not_renew_the_deadline() -> None:
 
     with worker({VLLM: trickle}) as address, pytest.raises(BundleError) as caught:
         fetch_bundle(address, timeout=0.5)
-    assert caught.value.fault is Fault.DEADLINE_EXCEEDED
+    assert "DEADLINE_EXCEEDED" in str(caught.value)
 
 
 @pytest.mark.process
 def test_who_is_not_there(private: Path) -> None:
     with worker({}) as address, pytest.raises(BundleError) as caught:
         fetch_bundle(address)
-    assert caught.value.fault is Fault.NOT_OFFERED
+    assert caught.value.reason is Reason.BUNDLE_UNAVAILABLE
     assert all(service in str(caught.value) for service in SERVICES)
     with pytest.raises(BundleError) as caught:
         fetch_bundle(address)
-    assert (caught.value.fault, caught.value.reason) == (
-        Fault.UNREACHABLE, Reason.BUNDLE_UNAVAILABLE,
-    )  # fmt: skip
+    assert caught.value.reason is Reason.BUNDLE_UNAVAILABLE
     assert list(private.iterdir()) == []
 
 
@@ -207,7 +184,7 @@ def test_a_worker_that_refuses_is_quoted(code: grpc.StatusCode) -> None:
 
     with worker({VLLM: refuse}) as address, pytest.raises(BundleError, match="not configured") as e:
         fetch_bundle(address)
-    assert e.value.fault is Fault.WORKER_REFUSED
+    assert e.value.reason is Reason.BUNDLE_UNAVAILABLE
 
 
 @pytest.mark.process
@@ -218,13 +195,3 @@ def test_each_engine_is_found(service: str) -> None:
             with fetch_bundle(written) as bundle:
                 assert bundle.service == service
                 assert bundle.files["vocab.json"].read_bytes() == b"{}"
-
-
-@pytest.mark.process
-def test_an_interrupt_leaves_nothing(private: Path) -> None:
-    def interrupt(_received: int) -> None:
-        raise KeyboardInterrupt
-
-    with zip_worker(zip_messages(GOOD)) as address, pytest.raises(KeyboardInterrupt):
-        fetch_bundle(address, progress=interrupt)
-    assert list(private.iterdir()) == []
