@@ -107,14 +107,12 @@ class Route(NamedTuple):
     Attributes:
         summary: what it answers, in a few words.
         request: the class of its bodies, or several.
-        answer: the class of its answers.
         cost: returns the cost of a body that was read, from it and its number of bytes.
         reply: returns the answer to a body that was read. It raises `ApiError` or `InexactError`.
     """
 
     summary: str
     request: Any
-    answer: Any
     cost: Callable[[Any, int], Cost]
     reply: Callable[[Any, Call[Any]], Reply]
 

@@ -11,8 +11,6 @@ from dataclasses import KW_ONLY, dataclass, field
 from http import HTTPStatus
 from typing import Any, Final
 
-from typing_extensions import TypedDict
-
 from mmroute.errors import InexactError, Reason
 
 REFUSED_BY_ENGINE: Final = frozenset({
@@ -31,21 +29,6 @@ little; a template given with ``--chat-template``): 400, but a fallback is asked
 # As in vLLM, no error tells a client of this machine's memory and files.
 _ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+>")
 _PATH: Final = re.compile(r"/(?:home|usr|opt|var|tmp|root|lib|mnt|srv)(?:/[\w.\-]+)+")
-
-
-class ErrorInfo(TypedDict):
-    """The fields of an error; `param` is a field, or the reason of an `InexactRouting`."""
-
-    message: str
-    type: str
-    param: str | None
-    code: int
-
-
-class ErrorResponse(TypedDict):
-    """The body of every answer that is an error."""
-
-    error: ErrorInfo
 
 
 @dataclass(eq=False)

@@ -68,7 +68,7 @@ class Pages:
     @functools.cached_property
     def _document(self) -> Response:
         """The OpenAPI document. Making it takes as long as answering a hundred small requests."""
-        return json_response(openapi(self._settings))
+        return json_response(openapi(self._settings, self.by_path()))
 
     def _health(self, _: Exchange) -> Response:
         return Response(200 if self._models.ready and not self._is_draining() else 503)

@@ -94,7 +94,7 @@ _ITEMS: Final = st.fixed_dictionaries(
 _FIELDS: Final = sorted(
     {
         name
-        for schema in openapi(ServerSettings())["components"]["schemas"].values()
+        for schema in openapi(ServerSettings(), ())["components"]["schemas"].values()
         for name in schema.get("properties", ())
     }
 )

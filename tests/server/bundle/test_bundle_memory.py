@@ -28,7 +28,8 @@ from mmroute.server.bundle.messages import ZipChunk
 
 
 def chunk(data: bytes, sha256: str = "") -> bytes:
-    return ZipChunk(data=data, sha256=sha256).SerializeToString()
+    message: bytes = ZipChunk(data=data, sha256=sha256).SerializeToString()
+    return message
 
 
 # On Linux a process inherits the peak of who started it: that must be nobody large.

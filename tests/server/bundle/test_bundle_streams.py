@@ -34,7 +34,8 @@ SHA = hashlib.sha256(GOOD).hexdigest()
 
 
 def chunk(data: bytes, sha256: str = "") -> bytes:
-    return ZipChunk(data=data, sha256=sha256).SerializeToString()
+    message: bytes = ZipChunk(data=data, sha256=sha256).SerializeToString()
+    return message
 
 
 def refused(messages: Sequence[bytes], **options: Any) -> BundleError:

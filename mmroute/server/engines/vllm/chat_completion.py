@@ -17,7 +17,6 @@ from mmroute.engines.vllm.tools import normalize_tools
 from mmroute.errors import Reason
 from mmroute.server.api import Reply
 from mmroute.server.api_errors import ApiError, bad_request
-from mmroute.server.engines.vllm.answers import GenerateRequest
 from mmroute.server.engines.vllm.chats import exact_chat, request_for
 from mmroute.server.engines.vllm.harmony_output import tagged
 from mmroute.server.engines.vllm.model import Call
@@ -70,7 +69,7 @@ def chat_routing(chat: ChatCompletionRequest, call: Call) -> Routing:
 
 
 def chat_answer(
-    chat: ChatCompletionRequest, call: Call, answer_of: Callable[[Routing, Call], GenerateRequest]
+    chat: ChatCompletionRequest, call: Call, answer_of: Callable[[Routing, Call], dict[str, Any]]
 ) -> Reply:
     """The answer to a chat. With `text_prefix` it may end before the first item."""
     try:
@@ -109,7 +108,7 @@ def template_kwargs(chat: ChatCompletionRequest) -> dict[str, Any]:
     return kwargs | others
 
 
-def _answer(chat: ChatCompletionRequest, routing: Routing, call: Call) -> GenerateRequest:
+def _answer(chat: ChatCompletionRequest, routing: Routing, call: Call) -> dict[str, Any]:
     answer = rendered(chat, routing, call, request_id_of("chatcmpl", chat, call))
     if call.tokens_only:
         return answer
@@ -126,7 +125,7 @@ def _answer(chat: ChatCompletionRequest, routing: Routing, call: Call) -> Genera
     return answer
 
 
-def describe_to_parser(answer: GenerateRequest, kwargs: Mapping[str, Any]) -> None:
+def describe_to_parser(answer: dict[str, Any], kwargs: Mapping[str, Any]) -> None:
     """Put the variables and structural tags that Harmony's parser reads into an answer."""
     answer["reasoning_parser_kwargs"] = {"chat_template_kwargs": kwargs}
     sampling = answer["sampling_params"]

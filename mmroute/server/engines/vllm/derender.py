@@ -11,7 +11,6 @@ from typing import Any, NoReturn
 from pydantic import BaseModel, ConfigDict
 
 from mmroute.engines.vllm.bodies.errors import unsupported_field
-from mmroute.server.api import Cost
 from mmroute.server.engines.vllm.model import Call
 
 
@@ -25,11 +24,6 @@ class DerenderRequest(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     model: Any = None
-
-
-def cost_of_derender(_request: DerenderRequest, _size: int) -> Cost:
-    """The cost of a request, which is not read."""
-    return Cost()
 
 
 def derender(_request: DerenderRequest, _call: Call) -> NoReturn:

@@ -7,7 +7,6 @@ from typing import Any
 
 from mmroute.engines.vllm.bodies.chat_completion import ChatCompletionRequest
 from mmroute.server.api import Cost, Reply
-from mmroute.server.engines.vllm.answers import AnthropicCountTokensResponse
 from mmroute.server.engines.vllm.bodies.messages import (
     AnthropicCountTokensRequest,
     AnthropicMessagesRequest,
@@ -30,11 +29,8 @@ def count_messages(request: AnthropicCountTokensRequest, call: Call) -> Reply:
     check_chat(chat, call)
     routing = chat_routing(chat, call)
     count = len(routing.token_ids)
-    answer: AnthropicCountTokensResponse = {
-        "input_tokens": count,
-        "context_management": {"original_input_tokens": count},
-    }
-    return Reply(answer, [routing])
+    kept = {"original_input_tokens": count}  # before context management, which vLLM does not do
+    return Reply({"input_tokens": count, "context_management": kept}, [routing])
 
 
 def _chat(

@@ -5,15 +5,18 @@ Source: vLLM ``entrypoints/scale_out/render/serving.py``, and its answers as obs
 
 from __future__ import annotations
 
+import contextlib
+from typing import Any
+
 from mmroute.answering.hash_forms import HashFields
 from mmroute.answering.routing import Routing
 from mmroute.answering.stages import Stage
 from mmroute.engines.vllm.bodies.fields import GenerationRequest
+from mmroute.engines.vllm.forwarding import hashes_and_ranges, mm_metadata
 from mmroute.errors import InexactError, Reason
 from mmroute.requests.request import lora_of
 from mmroute.server.api import ApiOptions
 from mmroute.server.api_errors import of_reason
-from mmroute.server.engines.vllm.answers import GenerateRequest, features_of
 from mmroute.server.engines.vllm.model import Call, LoadedModel
 from mmroute.server.engines.vllm.sampling import is_only_echo, sampling_params
 from mmroute.token_ids import TokenIds, as_token_ids
@@ -21,14 +24,15 @@ from mmroute.token_ids import TokenIds, as_token_ids
 
 def rendered(
     request: GenerationRequest, routing: Routing, call: Call, request_id: str
-) -> GenerateRequest:
+) -> dict[str, Any]:
     """The answer for one prompt, without the fields that only chats or only completions have.
 
-    With `Call.tokens_only` it has the keys `token_ids` and `features`, and those of hashes.
+    It is the body of ``/inference/v1/generate`` with its keys in vLLM's order, and behind them
+    mmroute's own. With `Call.tokens_only` it has only `token_ids`, `features` and mmroute's own.
     """
     model, ids = call.model, routing.token_ids
     try:
-        features = features_of(routing, request.mm_payload)
+        features = _features(routing, request.mm_payload)
         hashes = _hashes(routing, call)
     except InexactError as inexact:
         raise of_reason(inexact.reason, str(inexact)) from None
@@ -40,11 +44,9 @@ def rendered(
         raise of_reason(Reason.PROMPT_TOO_LONG, "the context has no room for an answer")
     if call.tokens_only:
         part = {"token_ids": ids, "features": features, **hashes}
-        if not routing.reads_cache:
-            part["reads_cache"] = False
-        return part  # type: ignore[return-value]
+        return part if routing.reads_cache else {**part, "reads_cache": False}
     options = request.stream_options if request.stream else None
-    answer: GenerateRequest = {
+    return {
         "request_id": request_id,
         "token_ids": ids,
         "token_offsets": None,
@@ -63,9 +65,25 @@ def rendered(
         "priority": request.priority,
         "kv_transfer_params": request.kv_transfer_params or None,
         "ec_transfer_params": request.ec_transfer_params or None,
+        **hashes,
     }
-    answer.update(hashes)  # type: ignore[typeddict-item]  # each of them is a key of it
-    return answer
+
+
+def _features(routing: Routing, mm_payload: str) -> dict[str, Any] | None:
+    """The hashes, ranges and metadata of the items; None if there are no items."""
+    if not routing.placeholders:
+        return None
+    hashes, ranges = hashes_and_ranges(routing)
+    metadata = None
+    if mm_payload == "tensors":
+        with contextlib.suppress(InexactError):
+            metadata = mm_metadata(routing)
+    return {
+        "mm_hashes": hashes,
+        "mm_placeholders": ranges,
+        "kwargs_data": None,
+        "mm_metadata": metadata,
+    }
 
 
 def request_id_of(prefix: str, request: GenerationRequest, call: Call) -> str:

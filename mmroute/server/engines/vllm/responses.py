@@ -15,7 +15,6 @@ from mmroute.engines.vllm.tools import MISTRAL_ID_LENGTH
 from mmroute.errors import Reason
 from mmroute.server.api import Cost, Reply
 from mmroute.server.api_errors import of_reason
-from mmroute.server.engines.vllm.answers import InputTokens
 from mmroute.server.engines.vllm.bodies.responses import ResponsesRequest
 from mmroute.server.engines.vllm.bodies.responses_chat import (
     has_long_call_ids,
@@ -79,10 +78,8 @@ def count_responses(request: ResponsesRequest, call: Call) -> Reply:
     # A part of a prompt has no count of the whole.
     options = replace(call.options, text_prefix=False)
     reply = answer_responses(request, call._replace(options=options, blocks=None, tokens_only=True))
-    answer: InputTokens = {
-        "object": "response.input_tokens",
-        "input_tokens": len(reply.body["token_ids"]),
-    }
+    count = len(reply.body["token_ids"])
+    answer = {"object": "response.input_tokens", "input_tokens": count}
     return Reply(answer, reply.routings)
 
 

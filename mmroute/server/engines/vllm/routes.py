@@ -13,13 +13,6 @@ from mmroute.engines.vllm.bodies.schemas import release_of, schema_of
 from mmroute.engines.vllm.bodies.validation import Schema
 from mmroute.normalizer import Normalizer
 from mmroute.server.api import Cost, Route
-from mmroute.server.engines.vllm.answers import (
-    AnthropicCountTokensResponse,
-    DetokenizeResponse,
-    GenerateRequest,
-    InputTokens,
-    TokenizeResponse,
-)
 from mmroute.server.engines.vllm.bodies.messages import (
     AnthropicCountTokensRequest,
     AnthropicMessagesRequest,
@@ -29,7 +22,7 @@ from mmroute.server.engines.vllm.bodies.tokenization import DetokenizeRequest, T
 from mmroute.server.engines.vllm.chat_completion import answer_chat
 from mmroute.server.engines.vllm.completion import answer_completion
 from mmroute.server.engines.vllm.cost import cost_of_chat, cost_of_prompts
-from mmroute.server.engines.vllm.derender import DerenderRequest, cost_of_derender, derender
+from mmroute.server.engines.vllm.derender import DerenderRequest, derender
 from mmroute.server.engines.vllm.forward import ForwardRequest, answer_forward
 from mmroute.server.engines.vllm.messages import answer_messages, cost_of_messages, count_messages
 from mmroute.server.engines.vllm.model import LoadedModel
@@ -46,47 +39,43 @@ def _cost_of_chat(request: ChatCompletionRequest, size: int) -> Cost:
 
 
 ROUTES: Final[Mapping[str, Route]] = {
-    "/tokenize": Route(
-        "Token IDs of a text or a chat", TokenizeRequest, TokenizeResponse, cost_of_text, tokenize
-    ),
+    "/tokenize": Route("Token IDs of a text or a chat", TokenizeRequest, cost_of_text, tokenize),
     "/detokenize": Route(
-        "The text of token IDs", DetokenizeRequest, DetokenizeResponse,
+        "The text of token IDs", DetokenizeRequest,
         lambda request, _: Cost(text=len(request.tokens)), detokenize,
     ),
     "/v1/chat/completions/render": Route(
-        "The prompt of a chat", ChatCompletionRequest, GenerateRequest, _cost_of_chat, answer_chat
+        "The prompt of a chat", ChatCompletionRequest, _cost_of_chat, answer_chat
     ),
     "/v1/chat/completions/forward": Route(
-        "The body to forward to an engine", ForwardRequest, dict[str, Any], _cost_of_chat,
-        answer_forward,
+        "The body to forward to an engine", ForwardRequest, _cost_of_chat, answer_forward
     ),
     "/v1/completions/render": Route(
-        "The prompts of a completion", CompletionRequest, list[GenerateRequest],
+        "The prompts of a completion", CompletionRequest,
         lambda request, size: cost_of_prompts(size, request.prompt), answer_completion,
     ),
     "/v1/messages/render": Route(
         "The prompt of a request of the Anthropic Messages API", AnthropicMessagesRequest,
-        GenerateRequest, cost_of_messages, answer_messages,
+        cost_of_messages, answer_messages,
     ),
     "/v1/responses/render": Route(
-        "The prompt of a request of the OpenAI Responses API", ResponsesRequest, GenerateRequest,
+        "The prompt of a request of the OpenAI Responses API", ResponsesRequest,
         cost_of_responses, answer_responses,
     ),
     "/v1/messages/count_tokens": Route(
         "The tokens of a request of the Anthropic Messages API", AnthropicCountTokensRequest,
-        AnthropicCountTokensResponse, cost_of_messages, count_messages,
+        cost_of_messages, count_messages,
     ),
     "/v1/responses/input_tokens": Route(
-        "The tokens of a request of the OpenAI Responses API", ResponsesRequest, InputTokens,
+        "The tokens of a request of the OpenAI Responses API", ResponsesRequest,
         cost_of_responses, count_responses,
     ),
     "/v1/chat/completions/derender": Route(
-        "The answers to a chat, by the fallback", DerenderRequest, dict[str, Any],
-        cost_of_derender, derender,
+        "The answers to a chat, by the fallback", DerenderRequest, lambda *_: Cost(), derender
     ),
     "/v1/completions/derender": Route(
         "The answers to the prompts of a completion, by the fallback", DerenderRequest,
-        dict[str, Any], cost_of_derender, derender,
+        lambda *_: Cost(), derender,
     ),
 }  # fmt: skip
 

@@ -14,7 +14,6 @@ from mmroute.engines.vllm.message_schema import LateParts, check_message, schema
 from mmroute.errors import InexactError
 from mmroute.server.api import Cost, Reply
 from mmroute.server.api_errors import bad_request, require
-from mmroute.server.engines.vllm.answers import DetokenizeResponse, TokenizeResponse
 from mmroute.server.engines.vllm.bodies.tokenization import (
     CountedMessage,
     DetokenizeRequest,
@@ -65,8 +64,7 @@ def detokenize(request: DetokenizeRequest, call: Call) -> Reply:
     require(highest <= MAX_TOKEN_ID, "number too large to fit in target type")
     tokenizer = call.model.model.tokenizer
     known = [token_id for token_id in request.tokens if token_id <= tokenizer.max_token_id]
-    body: DetokenizeResponse = {"prompt": tokenizer.decode(known)}
-    return Reply(body)
+    return Reply({"prompt": tokenizer.decode(known)})
 
 
 def _copied(message: CountedMessage) -> CountedMessage:
@@ -113,7 +111,7 @@ def _tokenized(routing: Routing, call: Call, *, spelt: bool | None) -> Reply:
     tokens, tokenizer, texts = routing.token_ids, call.model.model.tokenizer, None
     if spelt:
         texts = [tokenizer.token(token_id) or "" for token_id in tokens.tolist()]
-    body: TokenizeResponse = {
+    body = {
         "count": len(tokens),
         "max_model_len": call.model.max_model_len,
         "tokens": tokens,
