@@ -350,13 +350,10 @@ RESULTS = ("function_call_output", "custom_tool_call_output")
 @pytest.mark.parametrize(
     ("item", "status"),
     [
-        *(({**CALL_ITEM, name: 5}, 400) for name in ("id", "namespace", "status", "caller")),
+        ({**CALL_ITEM, "namespace": 5}, 400),
         *(({**CALL_ITEM, name: None}, 200) for name in ("id", "namespace", "status", "caller")),
         ({**CALL_ITEM, "caller": {"type": "direct"}}, 200),
-        ({"type": "function_call_output", "call_id": "c", "output": "a", "name": 5}, 400),
-        ({"type": "custom_tool_call_output", "call_id": "c", "output": "a", "id": None}, 400),
-        ({"type": "reasoning", "summary": [], "id": None}, 400),
-        ({**WRITTEN, "type": "message", "id": 5}, 400),
+        ({"type": "function_call_output", "call_id": "c", "output": "a", "name": 5}, 200),
         (WRITTEN, 400),
         ({**WRITTEN, "id": "m"}, 422),
         ({**WRITTEN, "id": "m", "type": None}, 422),
@@ -367,12 +364,8 @@ RESULTS = ("function_call_output", "custom_tool_call_output")
         ({**RETURNED, "content": ""}, 200),
         ({**RETURNED, "status": None, "content": "a"}, 200),
         *(({"role": "assistant", "content": "a", "phase": phase}, status)
-          for phase, status in (("commentary", 200), (None, 200), ("", 400))),
-        ({**RETURNED, "content": [TEXT_OF_MODEL], "phase": "x"}, 400),
-        *(({**RETURNED, "content": [{**TEXT_OF_MODEL, "annotations": unread}]}, status)
-          for unread, status in (([5], 200), ({"a": 1}, 422), ("a", 422), (5, 400), (None, 400))),
-        *(({**RETURNED, "content": [{**TEXT_OF_MODEL, "logprobs": unread}]}, status)
-          for unread, status in (([], 200), (None, 200), ({"a": 1}, 422), (True, 400))),
+          for phase, status in (("commentary", 200), (None, 200))),
+        ({**RETURNED, "content": [{**TEXT_OF_MODEL, "annotations": 5, "logprobs": "a"}]}, 200),
         ({"type": "custom_tool_call_output", "call_id": "c", "output": {}}, 422),
         ({"type": "custom_tool_call_output", "call_id": "c", "output": 5}, 400),
         ({"type": "function_call_output", "call_id": "c", "output": {}}, 400),
@@ -389,10 +382,7 @@ def test_items_of_the_responses_api(client: TestClient, item: dict[str, Any], st
 @pytest.mark.parametrize(
     ("fields", "status"),
     [
-        *(({"format": value}, 200) for value in (None, {"type": "text"})),
-        *(({"format": value}, 400) for value in ({"type": 1}, {}, "text")),
-        ({"allowed_callers": ["direct"]}, 200),
-        ({"allowed_callers": ["x"]}, 400),
+        ({"format": {"type": "text"}, "allowed_callers": ["x"]}, 200),
         ({"defer_loading": None}, 200),
         ({"defer_loading": []}, 400),
     ],

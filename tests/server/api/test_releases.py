@@ -77,11 +77,18 @@ def test_a_body_without_a_model_that_is_served_is_read_as_for_the_first_one(
         assert reply.status_code == 400
 
 
+# They change no answer; the older name of `mm_payload` is read before the fields are checked.
+UNREAD = {
+    "include_reasoning", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention",
+    "return_mm_kwargs", "safety_identifier", "session_id",
+}  # fmt: skip
+
+
 def test_each_field_of_the_table_is_one_of_the_newest_release_or_gone() -> None:
     for path, fields in tomllib.loads(TABLE.read_text()).items():
         kinds = get_args(ROUTES[path].request) or (ROUTES[path].request,)
         known = {name for kind in kinds for name in kind.model_fields}
-        assert {name for name, bounds in fields.items() if len(bounds) == 1} <= known
+        assert {name for name, bounds in fields.items() if len(bounds) == 1} <= known | UNREAD
         assert known.isdisjoint(name for name, bounds in fields.items() if len(bounds) == 2)
 
 

@@ -59,7 +59,6 @@ class AnthropicMessagesRequest(BaseModel):
     model: _Model
     messages: list[AnthropicMessage]
     max_tokens: int
-    metadata: dict[str, Any] | None = None
     output_config: AnthropicOutputConfig | None = None
     thinking: AnthropicThinking | None = None
     stop_sequences: list[str] | None = None
@@ -71,7 +70,6 @@ class AnthropicMessagesRequest(BaseModel):
     top_k: int | None = None
     top_p: float | None = None
     mm_payload: MmPayload = "tensors"
-    return_mm_kwargs: bool | None = None
     cache_salt: str | None = Field(default=None, min_length=1, max_length=1024)
     watermarking: bool | None = None
     kv_transfer_params: dict[str, Any] | None = None

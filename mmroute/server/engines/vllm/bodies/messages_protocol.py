@@ -55,11 +55,7 @@ class AnthropicContentBlock(BaseModel):
     name: str | None = None
     input: dict[str, Any] | None = None
     content: str | list[dict[str, Any]] | None = None
-    is_error: bool | None = None
-    tool_name: str | None = None
     thinking: str | None = None
-    signature: str | None = None
-    data: str | None = None
     tool: (
         Annotated[
             AnthropicToolChangeReference | AnthropicToolChangeDefinition,

@@ -37,24 +37,16 @@ class Reasoning(BaseModel):
 
 
 class ResponsesRequest(BaseModel, defer_build=True):
-    """Body of ``/v1/responses/render``."""
+    """Body of ``/v1/responses/render``: the fields that change its answer."""
 
-    background: bool | None = False
     include: list[str] | None = None
     input: str | list[Item]
     instructions: str | None = None
     max_output_tokens: int | None = None
-    max_tool_calls: int | None = None
-    metadata: dict[str, str] | None = None
     model: str | None = None
     logit_bias: dict[str, float] | None = None
-    parallel_tool_calls: bool | None = True
     previous_response_id: str | None = None
-    prompt: dict[str, Any] | None = None
     reasoning: Reasoning | None = None
-    include_reasoning: bool = True
-    service_tier: str = "auto"
-    store: bool | None = True
     stream: bool | None = False
     temperature: float | None = None
     text: dict[str, Any] | None = None
@@ -65,26 +57,18 @@ class ResponsesRequest(BaseModel, defer_build=True):
     top_k: int | None = None
     min_p: float | None = None
     truncation: Literal["auto", "disabled"] | None = "disabled"
-    user: str | None = None
     skip_special_tokens: bool | None = None
     spaces_between_special_tokens: bool = True
     include_stop_str_in_output: bool = False
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
-    prompt_cache_key: str | None = None
-    prompt_cache_options: dict[str, Any] | None = None
-    prompt_cache_retention: str | None = None
-    safety_identifier: str | None = None
     watermarking: bool | None = None
     request_id: str = ""
-    session_id: str | None = None
     media_io_kwargs: dict[str, dict[str, Any]] | None = None
     mm_processor_kwargs: dict[str, Any] | None = None
     priority: int = 0
     mm_payload: MmPayload = "tensors"
-    return_mm_kwargs: bool | None = None
     cache_salt: str | None = Field(default=None, min_length=1, max_length=1024)
-    enable_response_messages: bool = False
     previous_input_messages: list[dict[str, Any]] | None = None
     structured_outputs: StructuredOutputsParams | None = None
     repetition_penalty: float | None = None

@@ -1,4 +1,4 @@
-"""Items and tools of the OpenAI Responses API.
+"""Items and tools of the OpenAI Responses API, with the fields that decide a prompt.
 
 Source: vLLM ``entrypoints/openai/responses/protocol.py`` and openai 3.52
 ``types/responses``.
@@ -7,7 +7,7 @@ Source: vLLM ``entrypoints/openai/responses/protocol.py`` and openai 3.52
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal, NotRequired, TypeAlias, get_args
+from typing import Annotated, Any, Final, Literal, NotRequired, TypeAlias
 
 from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, with_config
 from typing_extensions import TypedDict
@@ -28,19 +28,9 @@ def _refuse_reference(_item: object) -> None:
     )
 
 
-_Status: TypeAlias = Literal["in_progress", "completed", "incomplete"]
-_Phase: TypeAlias = Literal["commentary", "final_answer"]
-
-
 @with_config(ConfigDict(extra="allow"))
 class _Open(TypedDict):
     """A type that keeps unknown fields."""
-
-
-class _Caller(_Open):
-    """Who called a tool: the model, or a program of it."""
-
-    type: Literal["direct", "program"]
 
 
 class InputText(_Open):
@@ -56,7 +46,6 @@ class InputImage(_Open):
     type: Literal["input_image"]
     detail: NotRequired[Literal["low", "high", "auto", "original"]]
     image_url: NotRequired[str | None]
-    file_id: NotRequired[str | None]
 
 
 class InputFile(_Open):
@@ -74,7 +63,6 @@ class InputMessage(_Open):
     role: Literal["user", "assistant", "system", "developer"]
     content: str | _Parts
     type: NotRequired[Literal["message"]]
-    phase: NotRequired[_Phase | None]
 
 
 class OutputText(_Open):
@@ -82,15 +70,12 @@ class OutputText(_Open):
 
     type: Literal["output_text"]
     text: str
-    annotations: NotRequired[Annotated[list[Any], BeforeValidator(_only_list)]]
-    logprobs: NotRequired[Annotated[list[Any] | None, BeforeValidator(_only_list)]]
 
 
 class OutputRefusal(_Open):
     """A refusal that the model wrote."""
 
     type: Literal["refusal"]
-    refusal: str
 
 
 _Written: TypeAlias = Annotated[
@@ -102,25 +87,29 @@ _Written: TypeAlias = Annotated[
 class OutputMessage(_Open):
     """A message of the model, as the API returned it."""
 
-    type: Literal["message"]
     role: Literal["assistant"]
     content: _Written
-    id: NotRequired[str]
-    phase: NotRequired[_Phase | None]
-    status: NotRequired[_Status]
 
 
-class FunctionCall(_Open):
-    """A call of a tool."""
+class Call(_Open):
+    """A call of a tool with arguments, or of one that takes text."""
 
-    type: Literal["function_call"]
+    type: Literal["function_call", "custom_tool_call"]
     call_id: str
     name: str
-    arguments: str
-    id: NotRequired[str | None]
-    caller: NotRequired[_Caller | None]
     namespace: NotRequired[str | None]
-    status: NotRequired[_Status | None]
+
+
+class FunctionCall(Call):
+    """A call of a tool."""
+
+    arguments: str
+
+
+class CustomToolCall(Call):
+    """A call of a tool that takes text."""
+
+    input: str
 
 
 class FunctionCallOutput(_Open):
@@ -129,46 +118,19 @@ class FunctionCallOutput(_Open):
     type: Literal["function_call_output"]
     output: str | _Parts
     call_id: NotRequired[str | None]
-    id: NotRequired[str | None]
-    caller: NotRequired[_Caller | None]
-    name: NotRequired[str | None]
-    namespace: NotRequired[str | None]
-    status: NotRequired[_Status | None]
-
-
-class CustomToolCall(_Open):
-    """A call of a tool that takes text."""
-
-    type: Literal["custom_tool_call"]
-    call_id: str
-    name: str
-    input: str
-    id: NotRequired[str | None]
-    caller: NotRequired[_Caller | None]
-    namespace: NotRequired[str | None]
 
 
 class CustomToolCallOutput(_Open):
     """The result of a tool that takes text."""
 
     type: Literal["custom_tool_call_output"]
-    call_id: str
     output: str | Annotated[_Parts, BeforeValidator(_only_list)]
-    id: NotRequired[str]
-    caller: NotRequired[_Caller | None]
+    call_id: str
 
 
-class SummaryText(_Open):
-    """A summary of the model's reasoning."""
+class Text(_Open):
+    """A text of the model's reasoning, or of its summary."""
 
-    type: Literal["summary_text"]
-    text: str
-
-
-class ReasoningText(_Open):
-    """The model's reasoning."""
-
-    type: Literal["reasoning_text"]
     text: str
 
 
@@ -176,11 +138,8 @@ class ReasoningItem(_Open):
     """The model's reasoning, as the API returned it."""
 
     type: Literal["reasoning"]
-    summary: Annotated[list[SummaryText], BeforeValidator(_only_list)]
-    id: NotRequired[str]
-    content: NotRequired[list[ReasoningText] | None]
-    encrypted_content: NotRequired[str | None]
-    status: NotRequired[_Status | None]
+    summary: Annotated[list[Text], BeforeValidator(_only_list)]
+    content: NotRequired[list[Text] | None]
 
 
 class OtherItem(_Open):
@@ -208,7 +167,7 @@ def _kind_of(item: object) -> str | None:
         isinstance(parts, str | Mapping)
         and parts != ""
         and isinstance(item.get("id"), str)
-        and item.get("status") in get_args(_Status)
+        and item.get("status") in ("in_progress", "completed", "incomplete")
     )
     of_model = written and item.get("role") == "assistant" and kind is not None
     return "output_message" if of_model else "message"
@@ -237,62 +196,43 @@ Item: TypeAlias = Annotated[
 """An element of `input`."""
 
 
-class _Tool(_Open):
-    """The fields that tools of both types have."""
+class FunctionTool(_Open):
+    """A tool that a model may call: with arguments, or with a text."""
 
+    type: Literal["function", "custom"]
     name: str
-    allowed_callers: NotRequired[list[Literal["direct", "programmatic"]] | None]
-    defer_loading: NotRequired[bool | None]
     description: NotRequired[str | None]
-
-
-class FunctionTool(_Tool):
-    """A tool that a model may call."""
-
-    type: Literal["function"]
     parameters: NotRequired[dict[str, Any] | None]
     strict: NotRequired[bool | None]
-
-
-class _TextFormat(_Open):
-    """The format of free text, the only one that vLLM's API takes."""
-
-    type: Literal["text"]
-
-
-class CustomTool(_Tool):
-    """A tool that takes text."""
-
-    type: Literal["custom"]
-    format: NotRequired[_TextFormat | None]
+    defer_loading: NotRequired[bool | None]
 
 
 class NamespaceTool(_Open):
     """Tools whose names begin with the name of the namespace."""
 
-    description: str
-    name: str
-    tools: list[Annotated[FunctionTool | CustomTool, Field(discriminator="type")]]
     type: Literal["namespace"]
-
-
-class McpTool(_Open):
-    """The tools of a server, which the API itself runs."""
-
-    type: Literal["mcp"]
-    server_label: str
+    name: str
+    tools: list[FunctionTool]
 
 
 class OtherTool(_Open):
     """A tool that the API itself runs. Chat templates do not get it."""
 
-    type: Literal[
-        "apply_patch", "code_interpreter", "computer", "computer_use_preview", "file_search",
-        "image_generation", "local_shell", "programmatic_tool_calling", "shell", "tool_search",
-        "web_search", "web_search_2025_08_26", "web_search_preview",
-        "web_search_preview_2025_03_11",
-    ]  # fmt: skip
+    type: str
+    server_label: NotRequired[str]
 
 
-Tool: TypeAlias = FunctionTool | CustomTool | NamespaceTool | McpTool | OtherTool
+def _kind_of_tool(tool: object) -> str:
+    kind = tool.get("type") if isinstance(tool, Mapping) else None
+    if kind in ("function", "custom"):
+        return "function"
+    return "namespace" if kind == "namespace" else "other"
+
+
+Tool: TypeAlias = Annotated[
+    Annotated[FunctionTool, Tag("function")]
+    | Annotated[NamespaceTool, Tag("namespace")]
+    | Annotated[OtherTool, Tag("other")],
+    Discriminator(_kind_of_tool),
+]
 """An element of `tools`."""
