@@ -147,9 +147,6 @@ class ServedModel(Protocol):
     def tokenizer_info(self) -> Mapping[str, Any]:
         """The answer of ``/tokenizer_info``."""
 
-    def named(self, name: str) -> Self:
-        """The same model with another first served name."""
-
     def with_hash_settings(self, settings: HashSettings) -> Self:
         """The same model with other values on which block hashes depend."""
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import Future
 from dataclasses import replace
 from enum import StrEnum
-from functools import partial
 from typing import Final
 
 from mmroute.errors import MmrouteError, ModelError
@@ -31,7 +30,6 @@ class Entry:
         source: the model's source.
         loaded: the loaded model; None until it can answer.
         error: the error of loading; empty if there was none so far.
-        files: the reading of the files, which models with the same files share.
         loading: a future that ends when `loaded` or `error` is set.
         replacement: the entry that replaces this one once it is loaded, or whose loading failed.
         api: the routes of the engine, and how their bodies are read and answered.
@@ -45,7 +43,6 @@ class Entry:
         self.source = source
         self.loaded: ServedModel | None = None
         self.error = ""
-        self.files: Future[ServedModel] = Future()
         self.loading: Future[ServedModel] = Future()
         self.replacement: Entry | None = None
         self.told_block_size: int | None = None
@@ -101,25 +98,12 @@ class Entry:
         )
         return loaded.with_hash_settings(told)
 
-    def wait_for(self, files: Future[ServedModel]) -> None:
-        """Set `loaded` or `error` when `files` ends."""
-        self.files, self.loading = files, Future()
-        self.loading.set_running_or_notify_cancel()  # so that a caller cannot cancel it
-        files.add_done_callback(partial(self._take, self.loading))
+    def take(self, loaded: ServedModel) -> None:
+        """Answer by a model that was loaded."""
+        self.loaded = self._by_events(loaded)
 
-    def _take(self, loading: Future[ServedModel], files: Future[ServedModel]) -> None:
-        # Callers wait for `loading`, because `files` would wake them before it runs this callback.
-        error = CancelledError() if files.cancelled() else files.exception()
-        if error is None:
-            # Another model may have the same files.
-            self.loaded = self._by_events(files.result().named(self.source.names[0]))
-            loading.set_result(self.loaded)
-            return
-        if not isinstance(error, CancelledError):
-            self._fail(error)
-        loading.set_exception(error)
-
-    def _fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
+        """Take the error of loading, and log it."""
         unexpected = None if isinstance(error, MmrouteError) else error
         kind = error.reason if isinstance(error, MmrouteError) else type(error).__name__
         self.error = f"{kind}: {error}"

@@ -212,9 +212,7 @@ class _OfModels(Collector):
                 labels_of = [entry.source.names[0], str(entry.told_block_size)]
                 matches.add_metric(labels_of, entry.block_size_matches is not False)
         kept_here: list[tuple[str, str, CacheStats]] = [("", "images", self._models.files.stats())]
-        # Models with the same files share their caches, which are counted once.
-        all_loaded = reversed(self._models.all_loaded())
-        for loaded in {id(one.normalizer.caches): one for one in all_loaded}.values():
+        for loaded in self._models.all_loaded():
             stats = loaded.normalizer.stats()
             caches: dict[str, CacheStats | None] = {"hashes": stats.hashes, "chats": stats.chats}
             if stats.encoder is not None:

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from typing import Final
 
@@ -34,8 +34,6 @@ class NameTakenError(ValueError):
 
 class Models:
     """All models of a server. They are loaded in threads.
-
-    Models with the same files are loaded once.
 
     Args:
         sources: the sources of the models, at least one.
@@ -63,7 +61,6 @@ class Models:
         self._fast_paths = fast_paths
         self._lock = threading.Lock()
         self._by_name: dict[str, Entry] = {}
-        self._by_files: dict[tuple[object, ...], Future[ServedModel]] = {}
         self._pool = ThreadPoolExecutor(_LOADING_AT_A_TIME, thread_name_prefix="mmroute-load")
         self._strict: Final[set[bool]] = set()
         self._first = [self._enter(source) for source in dict.fromkeys(sources)]
@@ -138,25 +135,9 @@ class Models:
             current = self.entry(name)
             self._check_free(source, current)
             self._strict.add(source.engine_settings.strict_json)
-            new = current.replacement = Entry(source)
-            loading = self._load(source)
-            new.wait_for(loading)
-        # The future lives as long as the new model, so its callbacks must not hold the old one.
-        loading.add_done_callback(lambda _: self._put(new))
-        loading.add_done_callback(self._reclaim)
+            current.replacement = Entry(source)
+            self._begin(current.replacement)
         return current
-
-    def _put(self, new: Entry) -> None:
-        """Put a loaded model in the place of the old one, unless that was changed meanwhile."""
-        with self._lock:
-            current = next((e for e in self.entries() if e.replacement is new), None)
-            if new.loaded is None or current is None:
-                return
-            self._first = [new if entry is current else entry for entry in self._first]
-            kept = {name: e for name, e in self._by_name.items() if e is not current}
-            self._by_name = {**dict.fromkeys(new.source.served, new), **kept}
-            self._drop_files(current.source)
-            self._by_files[_files(new.source)] = new.files
 
     def remove(self, name: str) -> Entry:
         """Remove a model with all its names. Requests that are being answered are completed.
@@ -168,12 +149,9 @@ class Models:
             entry = self.entry(name)
             self._forget(entry)
         _LOG.info("model removed", extra={"fields": {"names": entry.source.names}})
-        self._reclaim()
-        return entry
-
-    def _reclaim(self, _: object = None) -> None:
         with contextlib.suppress(RuntimeError):  # the server is about to stop
             self._pool.submit(reclaim)
+        return entry
 
     def close(self, *, wait: bool = False) -> None:
         """Cancel loading that has not begun, and begin none."""
@@ -270,24 +248,35 @@ class Models:
         self._by_name = {name: e for name, e in self._by_name.items() if e is not entry}
         if entry in self._first:
             self._first.remove(entry)
-        self._drop_files(entry.source)
-
-    def _drop_files(self, source: ModelSource) -> None:
-        """Drop the files of a source that no model has any more."""
-        if _files(source) not in {_files(entry.source) for entry in self.entries()}:
-            self._by_files.pop(_files(source), None)
 
     def _begin(self, entry: Entry) -> None:
-        key = _files(entry.source)
-        loading = self._by_files.get(key)
-        if loading is None or (loading.done() and loading.exception() is not None):
-            loading = self._by_files[key] = self._load(entry.source)
-        entry.wait_for(loading)
+        entry.loading = self._pool.submit(self._load, entry)
 
-    def _load(self, source: ModelSource) -> Future[ServedModel]:
-        return self._pool.submit(
-            load, source, self._links, self._fast_paths, files=self.files, watch=self.watch
-        )
+    # These are called in a thread that loads a model.
+
+    def _load(self, entry: Entry) -> ServedModel:
+        try:
+            loaded = load(
+                entry.source, self._links, self._fast_paths, files=self.files, watch=self.watch
+            )
+        except BaseException as error:
+            entry.fail(error)
+            raise
+        entry.take(loaded)
+        if self._puts(entry):
+            reclaim()
+        return loaded
+
+    def _puts(self, new: Entry) -> bool:
+        """Put a loaded model in the place of the one that it replaces, if that is still there."""
+        with self._lock:
+            current = next((e for e in self.entries() if e.replacement is new), None)
+            if current is None:
+                return False
+            self._first = [new if entry is current else entry for entry in self._first]
+            kept = {name: e for name, e in self._by_name.items() if e is not current}
+            self._by_name = {**dict.fromkeys(new.source.served, new), **kept}
+        return True
 
 
 def reclaim() -> None:
@@ -301,8 +290,3 @@ def reclaim() -> None:
     if sys.platform == "linux":
         with contextlib.suppress(AttributeError):  # another C library
             ctypes.CDLL(None).malloc_trim(0)
-
-
-def _files(source: ModelSource) -> tuple[object, ...]:
-    settings = repr(source.engine_settings)  # mappings in it have no hash
-    return source.model, source.model_string, source.revision, source.backend, settings

@@ -317,14 +317,6 @@ def test_the_seed_of_the_command_is_the_engine_s(monkeypatch: pytest.MonkeyPatch
         assert [as_vllm(source.engine_settings).hash_seed for source in started[-1]] == [seed]
 
 
-def test_a_model_that_several_serve_is_loaded_once(small_model: Callable[[str], Path]) -> None:
-    directory = str(small_model("small-qwen2.5-vl"))
-    models = Models([ModelSource(directory, ("a",)), ModelSource(directory, ("b",))])
-    with serving(models):
-        assert models.find("a").normalizer is models.find("b").normalizer
-        assert (models.find("a").name, models.find("b").name) == ("a", "b")
-
-
 def test_names_must_tell_models_apart() -> None:
     for sources in (
         [], [ModelSource("x", ())], [ModelSource("x", ("a",)), ModelSource("y", ("a",))],

@@ -93,10 +93,6 @@ class LoadedModel:
             tokenizer_info=_tokenizer_info(directory.object("tokenizer_config.json")),
         )
 
-    def named(self, name: str) -> Self:
-        """The same model with another first served name."""
-        return replace(self, name=name)
-
     def with_hash_settings(self, settings: HashSettings) -> Self:
         """The same model with other values on which block hashes depend."""
         hashing = replace(self.model.hashing, settings=settings)
