@@ -97,7 +97,8 @@ class Models:
         with self._lock:
             first = tuple(self._first)
             for entry in first:
-                self._begin(entry)
+                if entry.loaded is None:  # as it is where another application has loaded it
+                    self._begin(entry)
         return first
 
     def add(self, source: ModelSource) -> Entry:

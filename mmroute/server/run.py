@@ -49,11 +49,10 @@ def serve(
     listen: Listen,
     fast_paths: FastPaths | None = None,
 ) -> str | None:
-    """Serve until a signal to stop. The socket is open before the models are loaded.
+    """Serve until a signal to stop, and return the error that ended the server, if one did.
 
-    The caller configures the logs.
-
-    If a thread is still at work in the end, this ends the process.
+    The socket is open before the models are loaded. If a thread is still at work in the end, this
+    ends the process.
     """
     server = Server(Models(sources, links=settings.links, fast_paths=fast_paths), settings, listen)
     try:
@@ -76,11 +75,6 @@ def serve(
     return server.failure
 
 
-def check(sources: Sequence[ModelSource], settings: ServerSettings) -> None:
-    """Check the arguments of `serve` without loading a model."""
-    Service(Models(sources, links=settings.links), settings)
-
-
 def _threads_at_work() -> bool:
     """Whether a thread is still at work after all were asked to end."""
     others = [t for t in threading.enumerate() if t is not threading.main_thread() and not t.daemon]
@@ -96,16 +90,11 @@ class Server(uvicorn.Server):
     waits to be accepted when listening ends. So after the signal to stop the server goes on for a
     while, and each answer closes its connection. Then it accepts all connections that wait, stops
     listening, and gives those a moment for their requests. Only idle connections are left.
-
-    Attributes:
-        service: what answers.
-        failure: the error that ended the server; None if there was none.
-        interrupted: whether SIGINT ended the server.
     """
 
     def __init__(self, models: Models, settings: ServerSettings, listen: Listen) -> None:
-        self.failure: str | None = None
-        self.interrupted = False
+        self.failure: str | None = None  # the error that ended the server
+        self.interrupted = False  # whether SIGINT ended it
         self.service = Service(models, settings, on_failure=self._end)
         self._models = models
         self._listen = listen
@@ -150,7 +139,10 @@ class Server(uvicorn.Server):
         now = time.monotonic()
         self.service.metrics.lag.observe(max(0.0, now - self._due))
         self._due = now + _TICK
-        self._expire()
+        clock = asyncio.get_running_loop().time()
+        for connection in tuple(self.server_state.connections):
+            if isinstance(connection, Connection) and connection.deadline <= clock:
+                connection.expire()
         return await super().on_tick(counter)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -174,7 +166,7 @@ class Server(uvicorn.Server):
         for connection in tuple(connections):
             connection.shutdown()
         while connections and not self.force_exit and time.monotonic() < ends:
-            self._expire()
+            await self.on_tick(0)
             await asyncio.sleep(_TICK)
         for connection in tuple(connections):
             connection.transport.abort()
@@ -197,16 +189,9 @@ class Server(uvicorn.Server):
             with opened, contextlib.suppress(OSError):  # none waits any more
                 while True:
                     accepted.append(opened.accept()[0])
+        loop = asyncio.get_running_loop()
         for connection in accepted:  # not before: meanwhile others would come, without an end
-            loop = asyncio.get_running_loop()
             await loop.connect_accepted_socket(self.connection, connection)
-
-    def _expire(self) -> None:
-        """End the waits of connections whose deadlines have passed."""
-        now = asyncio.get_running_loop().time()
-        for connection in tuple(self.server_state.connections):
-            if isinstance(connection, Connection) and connection.deadline <= now:
-                connection.expire()
 
     def _stop(self, number: int) -> None:
         """Begin to drain at the first SIGTERM; at SIGINT or a second SIGTERM, stop listening."""

@@ -57,7 +57,9 @@ def add_serve(commands: Commands) -> None:
 def _serve(arguments: argparse.Namespace) -> int:
     require_extra("serve", "httptools", "orjson", "prometheus_client", "uvicorn")
     from mmroute.server.logs import configure
-    from mmroute.server.run import check, serve  # an extra, and slow to import
+    from mmroute.server.models import Models
+    from mmroute.server.run import serve  # an extra, and slow to import
+    from mmroute.server.service import Service
 
     try:
         arguments = configured(arguments.parser, arguments.words[1:], os.environ)
@@ -75,7 +77,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         )
         settings, listen = _settings(arguments), _listen(arguments)
         if arguments.check_config:
-            check(sources, settings)
+            Service(Models(sources, links=settings.links), settings)
             say("the options are well-formed")
             return 0
         configure(arguments.log_level)

@@ -39,17 +39,11 @@ _VERSIONS: Final = frozenset({"1.0", "1.1"})
 
 @dataclass(slots=True, eq=False)
 class Door:
-    """What all connections of a server share.
-
-    Attributes:
-        limits: their limits.
-        turned_away: a function to call for each connection that is refused as one too many.
-        extra: the connections beyond the limit, the oldest one first. They may only get pages, as
-            health probes do.
-    """
+    """What all connections of a server share."""
 
     limits: ConnectionLimits
-    turned_away: Callable[[], object]
+    turned_away: Callable[[], object]  # is called for each connection that is one too many
+    # Those beyond the limit, the oldest one first. They may only get pages, as health probes do.
     extra: dict[Connection, None] = field(default_factory=dict)
 
     def connection(self, **of_uvicorn: Any) -> Connection:
@@ -57,27 +51,19 @@ class Door:
         return Connection(self, **of_uvicorn)
 
 
-class _BehindError(Exception):
-    """A request begins behind the chunks of one that is not answered."""
-
-
 @dataclass(eq=False)
 class _RefusedError(Exception):
     """A head, or the trailers of a body, are refused with this status."""
 
-    status: HTTPStatus
+    status: HTTPStatus | None  # None: a request begins behind the chunks of one without an answer
 
 
 class Connection(HttpToolsProtocol):
-    """A connection of a client.
-
-    Attributes:
-        deadline: the time at which its wait ends, by the clock of the event loop.
-    """
+    """A connection of a client."""
 
     def __init__(self, door: Door, **of_uvicorn: Any) -> None:
         super().__init__(**of_uvicorn)
-        self.deadline = math.inf
+        self.deadline = math.inf  # of its wait, by the clock of the event loop
         self._door = door
         self._idle = False  # whether it waits for the first byte of a later request
         self._deaf = False  # whether further bytes are ignored
@@ -98,7 +84,10 @@ class Connection(HttpToolsProtocol):
             extra = self._door.extra
             extra[self] = None
             if len(extra) > _MOST_EXTRA:  # the oldest makes room
-                next(iter(extra))._turn_away()  # noqa: SLF001 - of this class
+                oldest = next(iter(extra))
+                del extra[oldest]
+                self._door.turned_away()
+                oldest.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._deaf = True
@@ -128,7 +117,7 @@ class Connection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         if self._complete:
-            raise _BehindError
+            raise _RefusedError(None)
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -189,10 +178,11 @@ class Connection(HttpToolsProtocol):
                     break
         except httptools.HttpParserCallbackError as error:
             why = error.__context__
-            if isinstance(why, _BehindError):
+            status = why.status if isinstance(why, _RefusedError) else _BAD
+            if status is None:
                 self._deaf, self.cycle.keep_alive = True, False
             else:
-                self._refuse(why.status if isinstance(why, _RefusedError) else _BAD)
+                self._refuse(status)
         except httptools.HttpParserError:
             self._refuse(_BAD)
         if self._deaf or self._at >= len(self._held):
@@ -269,17 +259,6 @@ class Connection(HttpToolsProtocol):
         end = b"connection: close\r\ncontent-length: 0\r\n\r\n"
         self.transport.write(b"".join((STATUS_LINE[status], date, retry, end)))
         self.transport.write_eof()
-
-    def _turn_away(self) -> None:
-        """Refuse the connection, because there are too many."""
-        self._door.turned_away()
-        if self._left is not None:
-            self._door.extra.pop(self)
-            self.transport.abort()
-            return
-        self._refuse(HTTPStatus.SERVICE_UNAVAILABLE)
-        if not self._fed:
-            self.transport.close()
 
     def _wait(self, seconds: float) -> None:
         self.deadline = self.loop.time() + seconds
