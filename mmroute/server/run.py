@@ -21,7 +21,7 @@ import uvicorn
 from mmroute.reuse.fast_paths import FastPaths
 from mmroute.server.app import application
 from mmroute.server.front.connection import Connection, Door
-from mmroute.server.front.listening import Listen, SocketFile, open_sockets
+from mmroute.server.front.listening import Listen, open_sockets, socket_file
 from mmroute.server.loading import ModelSource
 from mmroute.server.models import Models
 from mmroute.server.service import Service
@@ -59,14 +59,12 @@ def serve(
         sockets = open_sockets(listen)
     except OSError as error:
         return str(error)
-    file = None if listen.uds is None else SocketFile(listen.uds)
     gc.set_threshold(_OBJECTS, *_OLDER)
     try:
-        server.run(sockets)
+        with socket_file(listen.uds):
+            server.run(sockets)
     finally:
         faulthandler.cancel_dump_traceback_later()
-        if file is not None:
-            file.remove()
     if _threads_at_work():
         logging.shutdown()
         os._exit(1 if server.failure else _INTERRUPTED if server.interrupted else 0)

@@ -39,7 +39,6 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         (["a", "--inexact", "fallback"], "fallback"),
         (["a", "--fallback-url", "x"], "fallback URL"),
         (["a", "--max-concurrency", "0"], "max_concurrency"),
-        (["a", "--processes", "2"], "--reuse-port"),
         (["a", "--uds", "s", "--reuse-port"], "Unix socket"),
         (["a", "--port", "99999"], "must be from 0 to 65535, found '99999'"),
         (["a", "--text-cache-mib", "-1"], "text_cache_bytes must be a number of bytes or 0"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import signal
 import socket
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from server_helpers import at_socket, process
 from waiting import until
 
 from mmroute.cli import main
-from mmroute.server.front.listening import Listen, SocketFile, open_sockets
+from mmroute.server.front.listening import Listen, open_sockets, socket_file
 from mmroute.server.models import Models
 from mmroute.server.run import Server
 from mmroute.server.settings import ServerSettings
@@ -31,21 +30,13 @@ def bound(path: Path) -> socket.socket:
     return opened
 
 
-def test_a_server_leaves_its_successors_socket(tmp_path: Path) -> None:
-    """Even where the file system gives the successor's file the number of the one that was."""
-    path, again = tmp_path / "s", tmp_path / "again"
-    with bound(path):
-        file = SocketFile(str(path))
-        os.link(path, again)
-        file.remove()
-        assert not path.exists()
-        again.rename(path)
-        file.remove()
-        assert path.exists()
-        file = SocketFile(str(path))
-    with bound(again):
-        again.replace(path)
-        file.remove()
+def test_a_server_removes_its_own_socket_and_leaves_its_successor_s(tmp_path: Path) -> None:
+    path, beside = tmp_path / "s", tmp_path / "beside"
+    with bound(path), socket_file(str(path)):
+        pass
+    assert not path.exists()
+    with bound(path), bound(beside), socket_file(str(path)):
+        beside.replace(path)
     assert path.exists()
 
 

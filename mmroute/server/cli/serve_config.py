@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from mmroute.errors import did_you_mean, nearest
+from mmroute.errors import did_you_mean
 
-_PREFIX: Final = "MMROUTE_"
 _MODELS: Final = "models"
-_OTHERS: Final = ("MODELS",)  # variables of the project's tests and benchmarks
 _NOT_THERE: Final = frozenset({"help", "json", "config", "check_config"})
 _TRUE, _FALSE = frozenset({"1", "true", "yes"}), frozenset({"", "0", "false", "no"})
 
@@ -27,55 +25,26 @@ def configured(
     ``MMROUTE_MODEL`` and ``models``.
 
     Raises:
-        ValueError: a variable resembles that of an option, or the file has an unknown option.
+        ValueError: the file has an unknown option.
     """
     arguments = parser.parse_args(words)
-    actions, dests = _options(parser), _dests(parser)
-    path = arguments.config or environment.get(f"{_PREFIX}CONFIG")
+    actions = {a.dest: a for a in parser._actions if a.dest not in _NOT_THERE}  # noqa: SLF001 - there is no other list of them
+    path = arguments.config or environment.get("MMROUTE_CONFIG")
     values = _from_file(Path(path), actions) if path else {}
-    variables = _variables(environment)
-    _check_known(variables, [*dests, "CONFIG"])
-    values |= {dests[short]: variables[short] for short in dests.keys() & variables.keys()}
-    more = []
-    for name, value in values.items():
-        options = actions[name].option_strings
-        if not any(text.partition("=")[0] in options for text in words):
-            more += _arguments(actions[name], value)
-    models = _several(values[_MODELS]) if _MODELS in values and not arguments.models else []
-    return parser.parse_args([*models, *words, *more])
-
-
-def _options(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]:
-    return {a.dest: a for a in parser._actions if a.dest not in _NOT_THERE}  # noqa: SLF001 - there is no other list of them
-
-
-def _dests(parser: argparse.ArgumentParser) -> dict[str, str]:
-    """The option of each variable, which is named without its prefix."""
-    return {"MODEL" if name == _MODELS else name.upper(): name for name in _options(parser)}
-
-
-def _variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables of mmroute, without their prefix.
-
-    Kubernetes sets MMROUTE_PORT to a URL if a service is named mmroute, and more of the kind.
-    """
-    return {
-        name.removeprefix(_PREFIX): value
-        for name, value in environment.items()
-        if name.startswith(_PREFIX)
-        and not name.startswith((f"{_PREFIX}SERVICE_", f"{_PREFIX}PORT_"))
-        and not (name.endswith("PORT") and value.startswith("tcp://"))
-    }
-
-
-def _check_known(variables: Iterable[str], known: Sequence[str]) -> None:
-    """Refuse a variable that is none of an option, and looks like one."""
-    names = [f"{_PREFIX}{short}" for short in known]
-    for short in sorted(set(variables).difference(known, _OTHERS)):
-        name = f"{_PREFIX}{short}"
-        near = nearest(name, names, cutoff=0.9)
-        if near is not None:
-            raise ValueError(f"there is no variable {name}. Did you mean {near}?")
+    for name in actions:
+        value = environment.get(f"MMROUTE_{'MODEL' if name == _MODELS else name.upper()}")
+        # Kubernetes sets MMROUTE_PORT to a URL if a service is named mmroute.
+        if value is not None and not (name == "port" and value.startswith("tcp://")):
+            values[name] = value
+    models = _several(values.pop(_MODELS, ()))
+    given = {word.partition("=")[0] for word in words}
+    more = [
+        word
+        for name, value in values.items()
+        if given.isdisjoint(actions[name].option_strings)
+        for word in _arguments(actions[name], value)
+    ]
+    return parser.parse_args([*([] if arguments.models else models), *words, *more])
 
 
 def _from_file(path: Path, actions: Mapping[str, argparse.Action]) -> dict[str, Any]:
@@ -87,19 +56,17 @@ def _from_file(path: Path, actions: Mapping[str, argparse.Action]) -> dict[str, 
         raise ValueError(f"{path}: {error}") from None
     if not isinstance(entries, dict):
         raise ValueError(f"{path}: must be a mapping of options")
-    values = {}
-    for key, value in entries.items():
-        name = str(key).replace("-", "_")
-        if name not in actions:
-            known = [action.replace("_", "-") for action in actions]
-            raise ValueError(f"{path}: there is no option {key}{did_you_mean(str(key), known)}")
-        values[name] = value
+    values = {str(key).replace("-", "_"): value for key, value in entries.items()}
+    for name in values.keys() - actions:
+        known = [action.replace("_", "-") for action in actions]
+        option = name.replace("_", "-")
+        raise ValueError(f"{path}: there is no option {option}{did_you_mean(option, known)}")
     return values
 
 
 def _arguments(action: argparse.Action, value: object) -> list[str]:
     """The value of an option as arguments on the command line."""
-    if not action.option_strings or value is None:
+    if value is None:
         return []
     option = action.option_strings[-1]
     if action.nargs == 0:
@@ -116,4 +83,4 @@ def _arguments(action: argparse.Action, value: object) -> list[str]:
 
 
 def _several(value: object) -> list[str]:
-    return [str(one) for one in value] if isinstance(value, list) else str(value).split()
+    return [str(one) for one in value] if isinstance(value, list | tuple) else str(value).split()

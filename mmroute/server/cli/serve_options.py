@@ -16,7 +16,7 @@ def serve_arguments(parser: argparse.ArgumentParser) -> None:
     _model_options(parser)
     names = ("where it listens", "what it answers", "limits")
     groups = {name: parser.add_argument_group(name) for name in names}
-    where, answers, limits = groups.values()
+    _, answers, limits = groups.values()
     answers.add_argument(
         "--inexact", choices=[policy.value for policy in InexactPolicy],
         help="a request without an exact answer gets an error with the reason, or the answer of "
@@ -30,7 +30,6 @@ def serve_arguments(parser: argparse.ArgumentParser) -> None:
         "--log-level", choices=["debug", "info", "warning", "error"], default="info",
         help="the least level of a log line (default: %(default)s)",
     )  # fmt: skip
-    where.add_argument("--processes", type=_no_processes, help=argparse.SUPPRESS)
 
 
 def _model_options(parser: argparse.ArgumentParser) -> None:
@@ -78,21 +77,12 @@ def _model_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--engine-api-key", metavar="KEY", help="the API key of these engines")
     encoder_argument(parser)
-    for option, text in (
-        ("--text-cache-mib", "size of each model's cache of encoded prompts in MiB; 0: no cache"),
-        ("--hash-cache-mib", "size of each model's cache of block hashes, likewise"),
-        ("--chat-cache-mib", "size of each model's cache of rendered chats, likewise"),
-        (
-            "--image-cache-mib",
-            "size of the cache of images in data URLs, for all models, in MiB; 0: no cache",
-        ),
-    ):
+    for of, whose in (("text", "encoded prompts"), ("hash", "block hashes"), ("chat", "chats")):
         parser.add_argument(
-            option, metavar="N", type=int, default=64, help=f"{text} (default: %(default)s)"
-        )
-
-
-def _no_processes(_: str) -> int:
-    raise argparse.ArgumentTypeError(
-        "one process is one server: start several with --reuse-port (`mmroute docs deploy`)"
-    )
+            f"--{of}-cache-mib", metavar="N", type=int, default=64,
+            help=f"MiB of each model's cache of {whose}; 0: no cache (default: %(default)s)",
+        )  # fmt: skip
+    parser.add_argument(
+        "--image-cache-mib", metavar="N", type=int, default=64,
+        help="MiB of the cache of images in data URLs, for all models (default: %(default)s)",
+    )  # fmt: skip

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import logging
 import os
 import socket
 import stat
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,6 @@ from typing import Final
 from mmroute.cli.arguments import port as port_number
 from mmroute.server.options import option
 
-_LOG: Final = logging.getLogger(__name__)
 _BACKLOG: Final = 2048
 _PROBE_SECONDS: Final = 2.0
 _SEND_BUFFER: Final = 1 << 18
@@ -128,9 +127,7 @@ def _internet(host: str, port: int, *, reuse_port: bool = False) -> list[socket.
                 for opened in sockets:
                     opened.close()
                 raise
-            unusable = error
-            fields = {"address": str(address[0]), "text": error.strerror}
-            _LOG.warning("address not usable", extra={"fields": fields})
+            unusable = error  # as where a host has a name for IPv6, and no IPv6
     if unusable is not None and not sockets:
         raise unusable
     return sockets
@@ -174,26 +171,14 @@ def _may_be_replaced(path: Path) -> bool:
     return False
 
 
-class SocketFile:
-    """The file of a Unix socket, which the server that made it removes.
-
-    A server that is about to end and its successor may share a path. Each removes only its own
-    file.
-    """
-
-    def __init__(self, path: str) -> None:
-        self._path = Path(path)
-        self._made = self._identity()
-
-    def remove(self) -> None:
-        """Remove the file, unless another server has replaced it."""
-        if self._made is not None and self._identity() == self._made:
-            self._path.unlink(missing_ok=True)
-        self._made = None
-
-    def _identity(self) -> tuple[int, int] | None:
-        try:
-            status = self._path.stat()
-        except OSError:
-            return None
-        return status.st_dev, status.st_ino
+@contextlib.contextmanager
+def socket_file(path: str | None) -> Iterator[None]:
+    """Remove the file of a Unix socket in the end, unless another server has replaced it."""
+    file = Path(path or "")
+    made = file.stat()
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            if path and os.path.samestat(file.stat(), made):
+                file.unlink()

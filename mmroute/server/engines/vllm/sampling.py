@@ -9,12 +9,11 @@ out), ``to_sampling_params`` of the two request protocols, and ``get_max_tokens`
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
 
 from mmroute.engines.vllm.bodies.chat_completion import ChatCompletionRequest
 from mmroute.engines.vllm.bodies.completion import CompletionRequest
@@ -28,25 +27,14 @@ _NUMBERS: Final[Mapping[str, float]] = {
 }  # fmt: skip
 """The value of each number that has no effect."""
 _DEFAULT_TOKENS: Final = 16
-_UNLIMITED: Final = 1 << 40
-# Fields of a chat that change nothing here; others are rarely set.
-_NOT_READ: Final = frozenset({
-    "messages", "model", "mm_payload", "tools", "tool_choice", "request_id", "cache_salt",
-    "chat_template_kwargs", "add_generation_prompt", "priority", "user",
-})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SamplingDefaults:
-    """The defaults of a model's ``generation_config.json``.
+    """The defaults of a model's ``generation_config.json``."""
 
-    Attributes:
-        values: the default of each parameter, by vLLM's name.
-        max_tokens: the most tokens of an answer; None for as many as fit.
-    """
-
-    values: Mapping[str, Any] = field(default_factory=dict)
-    max_tokens: int | None = None
+    values: Mapping[str, Any] = field(default_factory=dict)  # by vLLM's names
+    max_tokens: int | None = None  # of an answer; None for as many as fit
 
 
 def sampling_defaults(config: Mapping[str, Any]) -> SamplingDefaults:
@@ -61,16 +49,6 @@ def sampling_defaults(config: Mapping[str, Any]) -> SamplingDefaults:
         values["skip_special_tokens"] = config["skip_special_tokens"]
     most = config.get("max_new_tokens")
     return SamplingDefaults(values, most if type(most) is int else None)
-
-
-def sampling_params(
-    request: GenerationRequest, defaults: SamplingDefaults, left: int
-) -> dict[str, Any]:
-    """The `sampling_params` of an answer, in vLLM's order of fields."""
-    plain = _plain(request, defaults, left)
-    if plain is not None:
-        return {**plain, "max_tokens": left}
-    return _sampling_params(request, defaults, left)
 
 
 def is_only_echo(request: GenerationRequest) -> bool:
@@ -95,32 +73,20 @@ def structured_outputs(request: GenerationRequest) -> dict[str, Any] | None:
     return given | overrides | {"_backend": None, "_backend_was_auto": False}
 
 
-def _plain(
-    request: GenerationRequest, defaults: SamplingDefaults, left: int
-) -> dict[str, Any] | None:
-    """The parameters of a request that sets none, but for `max_tokens`; None for other requests."""
-    if not request.model_fields_set <= _NOT_READ or left <= _DEFAULT_TOKENS:
-        return None
-    plain = _without_options(type(request), defaults)
-    return plain if plain.get("max_tokens") == _UNLIMITED else None
-
-
-@functools.cache
-def _without_options(kind: type[GenerationRequest], defaults: SamplingDefaults) -> dict[str, Any]:
-    """The parameters of a request that sets none of them, without the limit of the context."""
-    return _sampling_params(kind.model_construct(), defaults, _UNLIMITED)
-
-
-def _sampling_params(
+def sampling_params(
     request: GenerationRequest, defaults: SamplingDefaults, left: int
 ) -> dict[str, Any]:
+    """The `sampling_params` of an answer, in vLLM's order of fields."""
     numbers = {name: _number(request, name, defaults) for name in _NUMBERS}
     stop = [request.stop] if isinstance(request.stop, str) else request.stop or []
-    wanted = _requested_output(request)
+    answers, most, scores = _requested_output(request)
+    if most is None:
+        most = defaults.max_tokens
+    tokens = 1 if is_only_echo(request) else left if most is None else min(left, most)
     skip = request.skip_special_tokens
     if skip is None:
         skip = defaults.values.get("skip_special_tokens", True)
-    logprobs = None if request.logprob_token_ids else wanted.logprobs
+    logprobs = None if request.logprob_token_ids else scores
     repetitions = request.repetition_detection
     greedy = numbers["temperature"] == 0
     if not greedy:
@@ -132,7 +98,7 @@ def _sampling_params(
     if stop and not request.include_stop_str_in_output:
         held_back = max(map(len, stop)) - 1
     optional: list[tuple[str, Any, Any]] = [  # name, value, the value that is left out
-        ("n", wanted.answers, 1),
+        ("n", answers, 1),
         ("presence_penalty", numbers["presence_penalty"], None),
         ("frequency_penalty", numbers["frequency_penalty"], None),
         ("repetition_penalty", numbers["repetition_penalty"], None),
@@ -145,7 +111,7 @@ def _sampling_params(
         ("stop", stop, None),
         ("stop_token_ids", list(dict.fromkeys(request.stop_token_ids or ())), None),
         ("ignore_eos", request.ignore_eos, False),
-        ("max_tokens", _tokens_of_answer(wanted, defaults, left), _DEFAULT_TOKENS),
+        ("max_tokens", tokens, _DEFAULT_TOKENS),
         ("min_tokens", request.min_tokens, 0),
         ("logprobs", logprobs, None),
         ("prompt_logprobs", request.prompt_scores, None),
@@ -170,41 +136,15 @@ def _sampling_params(
     return {name: value for name, value, left_out in optional if value != left_out}
 
 
-class RequestedOutput(NamedTuple):
-    """The output that a request asks for, in fields that chats and completions do not share.
-
-    Attributes:
-        answers: the number of answers.
-        max_tokens: the most tokens an answer may have; None for as many as fit.
-        logprobs: the number of log probabilities for each token of the answer; None for none.
-        only_echo: whether the answer is to have the prompt and no tokens of its own.
-    """
-
-    answers: int
-    max_tokens: int | None
-    logprobs: int | None
-    only_echo: bool = False
-
-
-def _requested_output(request: GenerationRequest) -> RequestedOutput:
+def _requested_output(request: GenerationRequest) -> tuple[int, int | None, int | None]:
+    """The number of answers, the most tokens of each, and the scores of each token."""
+    answers: int | None = getattr(request, "n", 1)
     if isinstance(request, CompletionRequest):
-        answers = 1 if request.n is None else request.n
-        echo = is_only_echo(request)
-        return RequestedOutput(answers, request.max_tokens, request.logprobs, echo)
+        return 1 if answers is None else answers, request.max_tokens, request.logprobs
     chat = cast("ChatCompletionRequest", request)
-    most = chat.max_completion_tokens
-    return RequestedOutput(
-        1 if chat.n is None else chat.n,
-        chat.max_tokens if most is None else most,
-        chat.top_logprobs if chat.logprobs else None,
-    )
-
-
-def _tokens_of_answer(request: RequestedOutput, defaults: SamplingDefaults, left: int) -> int:
-    if request.only_echo:
-        return 1
-    most = defaults.max_tokens if request.max_tokens is None else request.max_tokens
-    return left if most is None else min(left, most)
+    most = chat.max_tokens if chat.max_completion_tokens is None else chat.max_completion_tokens
+    scores = chat.top_logprobs if chat.logprobs else None
+    return 1 if answers is None else answers, most, scores
 
 
 def _number(request: GenerationRequest, name: str, defaults: SamplingDefaults) -> float:
