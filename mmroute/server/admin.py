@@ -6,10 +6,9 @@ and the server runs it.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
@@ -24,7 +23,7 @@ from mmroute.server.entry import Entry, ModelStatus
 from mmroute.server.exchange import Exchange, Route, readable
 from mmroute.server.front.http import Response, json_response
 from mmroute.server.loading import ModelSource
-from mmroute.server.models import Models, NameTakenError
+from mmroute.server.models import Models
 
 _MODELS: Final = "/admin/models"
 _ONE_MODEL: Final = f"{_MODELS}/"
@@ -94,9 +93,7 @@ class AdminRoutes:
         """
         names = tuple(request.names or [request.model])
         blank = ModelSource(request.model, names, backend=self._models.backend_name)
-        source = _source(request, blank)
-        with _free_names():
-            entry = self._models.add(source)
+        entry = self._models.add(_source(request, blank))
         loading = entry.status is ModelStatus.LOADING
         return json_response(_shown(entry), HTTPStatus.ACCEPTED if loading else HTTPStatus.OK)
 
@@ -109,9 +106,7 @@ class AdminRoutes:
         source = _source(request, self._models.entry(name).source)
         if name not in source.names:
             raise invalid_body(f"names must hold {quoted(name)}", "body.names")
-        with _free_names():
-            entry = self._models.replace(name, source)
-        return json_response(_shown(entry), HTTPStatus.ACCEPTED)
+        return json_response(_shown(self._models.replace(name, source)), HTTPStatus.ACCEPTED)
 
     def _remove(self, name: str) -> Entry:
         entry = self._models.entry(name)
@@ -124,16 +119,6 @@ class AdminRoutes:
                 param="model",
             )
         return self._models.remove(name)
-
-
-@contextlib.contextmanager
-def _free_names() -> Iterator[None]:
-    """Answer 409 where another model has one of a new model's names."""
-    try:
-        yield
-    except NameTakenError as error:
-        taken = ApiError(HTTPStatus.CONFLICT, "ConflictError", str(error), param="names")
-        raise taken from None
 
 
 def _source(request: AddModelRequest, before: ModelSource) -> ModelSource:

@@ -25,19 +25,11 @@ M = TypeVar("M")
 
 
 class Cost(NamedTuple):
-    """The sizes of a request on which the time of its answer depends.
+    """The sizes of a request on which the time of its answer depends."""
 
-    Attributes:
-        text: the number of bytes beside files and token IDs; a token ID counts as one.
-        files: the number of characters of data URLs and base64.
-        items: the cost of reading the headers of files and of further prompts, in characters of
-            text.
-        links: the number of links.
-    """
-
-    text: int = 0
-    files: int = 0
-    items: int = 0
+    text: int = 0  # bytes beside files and token IDs; a token ID counts as one
+    files: int = 0  # characters of data URLs and base64
+    items: int = 0  # for headers of files and further prompts, in characters of text
     links: int = 0
 
     @property
@@ -66,23 +58,14 @@ class ApiOptions:
 
 
 class Call(NamedTuple, Generic[M]):
-    """The inputs of an answer, beside the body of the request.
-
-    Attributes:
-        model: the model that the request asks for.
-        options: the options that the operator set.
-        request_id: the value of the ``X-Request-Id`` header; None if there is none.
-        own_id: returns an ID for a request that brings none.
-        blocks: the block hashes to put into the answer; None for none.
-        tokens_only: whether the answers of render routes leave out what routers do not read.
-    """
+    """The inputs of an answer, beside the body of the request."""
 
     model: M
     options: ApiOptions
-    request_id: str | None = None
-    own_id: Callable[[], str] = str
-    blocks: BlockForm | None = None
-    tokens_only: bool = False
+    request_id: str | None = None  # the header ``X-Request-Id``
+    own_id: Callable[[], str] = str  # an ID for a request that brings none
+    blocks: BlockForm | None = None  # the block hashes to put into the answer
+    tokens_only: bool = False  # whether render routes leave out what routers do not read
 
 
 class Reply(NamedTuple):
@@ -102,19 +85,12 @@ class Reply(NamedTuple):
 
 
 class Route(NamedTuple):
-    """A route that has a body.
+    """A route that has a body."""
 
-    Attributes:
-        summary: what it answers, in a few words.
-        request: the class of its bodies, or several.
-        cost: returns the cost of a body that was read, from it and its number of bytes.
-        reply: returns the answer to a body that was read. It raises `ApiError` or `InexactError`.
-    """
-
-    summary: str
-    request: Any
-    cost: Callable[[Any, int], Cost]
-    reply: Callable[[Any, Call[Any]], Reply]
+    summary: str  # what it answers, in a few words
+    request: Any  # the class of its bodies, or several
+    cost: Callable[[Any, int], Cost]  # of a body that was read, by it and its number of bytes
+    reply: Callable[[Any, Call[Any]], Reply]  # to such a body; raises `ApiError`, `InexactError`
 
     def answer_to(self, request: Any, call: Call[Any]) -> Reply:
         """The answer to a body that was read."""

@@ -53,40 +53,25 @@ _PARAMETERS: Final = ("block_size", "algorithm", "hashes", "fields")
 
 
 class Answered(NamedTuple):
-    """A request that was answered.
+    """A request that was answered."""
 
-    Attributes:
-        model: the served name of the model.
-        reply: the answer.
-        timings: the time of each stage, in nanoseconds; empty for requests that are not timed.
-    """
-
-    model: str
+    model: str  # the served name
     reply: Reply
-    timings: Mapping[Stage, int]
+    timings: Mapping[Stage, int]  # nanoseconds; empty for requests that are not timed
 
 
 class AnswerForm(NamedTuple):
-    """The form of an answer, which a query may set.
+    """The form of an answer, which a query may set."""
 
-    Attributes:
-        blocks: the block hashes to put into the answer; None for none.
-        tokens_only: whether to leave out what routers do not read.
-    """
-
-    blocks: BlockForm | None
-    tokens_only: bool
+    blocks: BlockForm | None  # the block hashes to put into the answer
+    tokens_only: bool  # whether to leave out what routers do not read
 
 
 Done: TypeAlias = Answered | Response
 Job: TypeAlias = tuple[Cost, Callable[[], Done]]
 """The cost of a request, and the function that answers it in the event loop or in a thread."""
 Read: TypeAlias = Callable[[Any, Exchange, AnswerForm], Job]
-"""A function that makes a job of the JSON value of a body.
-
-Its arguments are the value, the exchange, and the form of the answer. The function and the job
-raise `ApiError`.
-"""
+"""A function that makes a job of the JSON value of a body. It and the job raise `ApiError`."""
 
 
 class Endpoints:

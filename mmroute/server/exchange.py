@@ -24,16 +24,10 @@ Answer: TypeAlias = Response | Deferred
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The function that answers one path and method.
+    """The function that answers one path and method."""
 
-    Attributes:
-        name: the name of the route in metrics and logs.
-        answer: the function to call when the body is complete.
-        takes_body: whether the function needs the body.
-    """
-
-    name: str
-    answer: Callable[[Exchange], Answer]
+    name: str  # in metrics and logs
+    answer: Callable[[Exchange], Answer]  # called when the body is complete
     takes_body: bool = False
 
 
@@ -43,14 +37,7 @@ def readable(route: Route) -> dict[str, Route]:
 
 
 class Exchange:
-    """A request while it is received and answered.
-
-    Attributes:
-        began: the time of the performance counter when the head was complete.
-        client_id: the client's ID of the request; empty if it sent none.
-        complete: whether all of the body has arrived.
-        entry: the fields of the request's log line.
-    """
+    """A request while it is received and answered."""
 
     __slots__ = ("_body", "began", "client_id", "complete", "entry", "head", "reservation", "route")
 
@@ -58,9 +45,9 @@ class Exchange:
         self.head = head
         self.route = route
         self.reservation = reservation
-        self.began = time.perf_counter()
-        self.client_id = client_id
-        self.complete = False
+        self.began = time.perf_counter()  # when the head was complete
+        self.client_id = client_id  # of the request; empty if there is none
+        self.complete = False  # whether all of the body has arrived
         self.entry = LogEntry(client_id)
         self._body: bytes | io.BytesIO = b""
 

@@ -34,9 +34,6 @@ class Fallback:
     A request is forwarded unchanged, except that it asks for no tensors: mmroute's answers have
     none, and no router reads them. The client's API key is not forwarded. Proxies named in the
     environment are not used. After several failures no request is sent for a few seconds.
-
-    Attributes:
-        url: the URL of the fallback, without ``/v1``.
     """
 
     def __init__(self, url: str, *, api_key: str | None = None, timeout: float = 30.0) -> None:

@@ -13,6 +13,7 @@ import sys
 import time
 import traceback
 import warnings
+from dataclasses import dataclass
 from typing import Any, Final
 
 _LOG: Final = logging.getLogger("mmroute.server")
@@ -20,30 +21,29 @@ _LONGEST_ID: Final = 128
 _ID_BYTES: Final = 16  # of a random ID
 _DIGITS_OF_ANSWERS: Final = 16  # as in vLLM's
 _FAILURE: Final = 500
+_FIELDS: Final = ("model", "outcome", "reason", "param", "tokens", "images", "bytes")
 
 
+@dataclass(slots=True, eq=False)
 class LogEntry:
     """The fields of one request's log line, which are filled in while it is answered."""
 
-    __slots__ = (
-        "_id", "bytes", "images", "model", "outcome", "param", "reason", "tokens",
-    )  # fmt: skip
-
-    def __init__(self, client_id: str) -> None:
-        self._id = client_id[:_LONGEST_ID]
-        self.model: str | None = None
-        self.outcome: str | None = None
-        self.reason: str | None = None
-        self.param: str | None = None
-        self.tokens = self.images = self.bytes = 0
+    client_id: str
+    model: str | None = None
+    outcome: str | None = None
+    reason: str | None = None
+    param: str | None = None
+    tokens: int = 0
+    images: int = 0
+    bytes: int = 0
 
     @property
     def request_id(self) -> str:
         """The client's ID of the request, or a random one, which is made when it is first read."""
-        if not self._id:
+        if not self.client_id:
             # It need not be secret; the system's own random numbers cost as much as a small answer.
-            self._id = random.randbytes(_ID_BYTES).hex()
-        return self._id
+            self.client_id = random.randbytes(_ID_BYTES).hex()
+        return self.client_id[:_LONGEST_ID]
 
     def own_id(self) -> str:
         """As much of `request_id` as an answer has if its client sent none."""
@@ -99,12 +99,6 @@ def log_request(entry: LogEntry, route: str, method: str, status: int, seconds: 
         "route": route,
         "status": status,
         "seconds": round(seconds, 6),
-        "model": entry.model,
-        "outcome": entry.outcome,
-        "reason": entry.reason,
-        "param": entry.param,
-        "tokens": entry.tokens,
-        "images": entry.images,
-        "bytes": entry.bytes,
+        **{name: getattr(entry, name) for name in _FIELDS},
     }
     _LOG.log(level, "request", extra={"fields": fields})

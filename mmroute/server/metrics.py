@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 from prometheus_client import (
     CollectorRegistry,
@@ -39,6 +39,34 @@ _STAGE_SECONDS: Final = (
 )  # fmt: skip
 _NANO: Final = 1e-9
 _TOKENS: Final = (16, 64, 256, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
+_METRICS: Final[Mapping[str, tuple[Any, Sequence[str], Sequence[float], str]]] = {
+    "build_info": (Gauge, ("version", "python"), (), "What runs here; always 1"),
+    "request_duration_seconds": (Histogram, ("route", "status"), _SECONDS,
+        "From the end of a request's head to the last byte of its answer"),
+    "stage_duration_seconds": (Histogram, ("model", "stage"), _STAGE_SECONDS,
+        "Stages of a request that was answered; one request of 16 is timed"),
+    "routings": (Counter, ("model", "outcome", "reason"), (),
+        "Requests by outcome, and by the reason of an inexact one, or the error's type"),
+    "fallbacks_total": (Counter, ("reason", "status"), (),
+        "Requests forwarded to the fallback, by the status of its response, or failed"),
+    "fallback_matches": (Gauge, ("engine", "version", "evidence"), (),
+        "1 if the fallback has the rules of the engine that is matched, 0 if not"),
+    "rejected_total": (Counter, ("limit",), (),
+        "Requests that were refused, by the limit that was reached"),
+    "prompt_tokens": (Histogram, ("model",), _TOKENS, "Token IDs of the prompts of a request"),
+    "item_tokens": (Histogram, ("model", "modality"), _TOKENS,
+        "Tokens of the items of a modality in a request with any"),
+    "items": (Counter, ("model", "modality"), (), "Images, videos and audio"),
+    "requests_in_flight": (Gauge, (), (), "Requests that are being answered"),
+    "links_in_flight": (Gauge, (), (), "Requests whose links are followed"),
+    "held_bytes": (Gauge, (), (), "Bytes of bodies, and of answers that are not sent yet"),
+    "connections": (Gauge, (), (), "Open connections"),
+    "queue_duration_seconds": (Histogram, (), _SECONDS,
+        "Time that a request waited for a thread"),
+    "event_loop_lag_seconds": (Histogram, (), _SECONDS,
+        "Delay of the event loop's timer, which is due ten times a second"),
+}  # fmt: skip
+"""Name -> its kind, labels, buckets and description."""
 
 
 class Metrics:
@@ -48,82 +76,30 @@ class Metrics:
         self._registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         registry.register(_OfModels(models))
-        build = Gauge(
-            "mmroute_build_info", "What runs here; always 1", ["version", "python"],
-            registry=registry,
-        )  # fmt: skip
-        build.labels(version_of("mmroute"), platform.python_version()).set(1)
-        seconds = Histogram(
-            "mmroute_request_duration_seconds",
-            "From the end of a request's head to the last byte of its answer",
-            ["route", "status"], buckets=_SECONDS, registry=registry,
-        )  # fmt: skip
-        stages = Histogram(
-            "mmroute_stage_duration_seconds",
-            "Stages of a request that was answered; one request of 16 is timed",
-            ["model", "stage"], buckets=_STAGE_SECONDS, registry=registry,
-        )  # fmt: skip
-        routings = Counter(
-            "mmroute_routings",
-            "Requests by outcome: exact, inexact (422), refused (as the engine refuses it), "
-            "fallback, text_prefix or unavailable; and by the reason, or the error's type",
-            ["model", "outcome", "reason"], registry=registry,
-        )  # fmt: skip
-        self._fallbacks = Counter(
-            "mmroute_fallbacks_total",
-            "Requests forwarded to the fallback, by the status of its response, or failed",
-            ["reason", "status"], registry=registry,
-        )  # fmt: skip
-        self._fallback_engine = Gauge(
-            "mmroute_fallback_matches",
-            "1 if the fallback has the rules of the engine that is matched, 0 if not; by its "
-            "version, and whether these rules are proved, read or unknown",
-            ["engine", "version", "evidence"], registry=registry,
-        )  # fmt: skip
-        self._rejected = Counter(
-            "mmroute_rejected_total",
-            "Requests that were refused, by the limit that was reached",
-            ["limit"], registry=registry,
-        )  # fmt: skip
-        tokens = Histogram(
-            "mmroute_prompt_tokens", "Token IDs of the prompts of a request",
-            ["model"], buckets=_TOKENS, registry=registry,
-        )  # fmt: skip
-        item_tokens = Histogram(
-            "mmroute_item_tokens", "Tokens of the items of a modality in a request with any",
-            ["model", "modality"], buckets=_TOKENS, registry=registry,
-        )  # fmt: skip
-        items = Counter(
-            "mmroute_items", "Images, videos and audio", ["model", "modality"], registry=registry
-        )
-        self.in_flight = Gauge(
-            "mmroute_requests_in_flight", "Requests that are being answered", registry=registry
-        )
-        self.following_links = Gauge(
-            "mmroute_links_in_flight", "Requests whose links are followed", registry=registry
-        )
-        self.held_bytes = Gauge(
-            "mmroute_held_bytes", "Bytes of bodies, and of answers that are not sent yet",
-            registry=registry,
-        )  # fmt: skip
-        self.connections = Gauge("mmroute_connections", "Open connections", registry=registry)
-        self.queued = Histogram(
-            "mmroute_queue_duration_seconds", "Time that a request waited for a thread",
-            buckets=_SECONDS, registry=registry,
-        )  # fmt: skip
-        self.lag = Histogram(
-            "mmroute_event_loop_lag_seconds",
-            "Delay of the event loop's timer, which is due ten times a second",
-            buckets=_SECONDS, registry=registry,
-        )  # fmt: skip
 
+        def made(name: str) -> Any:
+            kind, labels, buckets, text = _METRICS[name]
+            more = {"buckets": buckets} if buckets else {}
+            return kind(f"mmroute_{name}", text, labels, registry=registry, **more)
+
+        build = made("build_info").labels(version_of("mmroute"), platform.python_version())
+        build.set(1)
+        self.in_flight = made("requests_in_flight")
+        self.following_links = made("links_in_flight")
+        self.held_bytes = made("held_bytes")
+        self.connections = made("connections")
+        self.queued = made("queue_duration_seconds")
+        self.lag = made("event_loop_lag_seconds")
+        self._fallbacks = made("fallbacks_total")
+        self._fallback_engine = made("fallback_matches")
+        self._rejected = made("rejected_total")
         # To look labels up takes as long as to count.
-        self._seconds = cache(seconds.labels)
-        self._stages = cache(stages.labels)
-        self._routings = cache(routings.labels)
-        self._tokens = cache(tokens.labels)
-        self._item_tokens = cache(item_tokens.labels)
-        self._items = cache(items.labels)
+        self._seconds = cache(made("request_duration_seconds").labels)
+        self._stages = cache(made("stage_duration_seconds").labels)
+        self._routings = cache(made("routings").labels)
+        self._tokens = cache(made("prompt_tokens").labels)
+        self._item_tokens = cache(made("item_tokens").labels)
+        self._items = cache(made("items").labels)
 
     def page(self) -> bytes:
         """The text of ``/metrics``."""
@@ -192,8 +168,6 @@ class _OfModels(Collector):
             "Models that are loaded, and the engine's model string that identities cover; always 1",
             labels=["model", "model_id"],
         )
-        for loaded in self._models.all_loaded():
-            info.add_metric([loaded.name, loaded.model.model_id], 1)
         matches = GaugeMetricFamily(
             "mmroute_block_size_matches",
             "0 if the KV events of a model's engine have another block size than its settings, "
@@ -205,21 +179,25 @@ class _OfModels(Collector):
             "Publishers of KV events that are connected, of a model with --events",
             labels=["model"],
         )
+        reuse: list[tuple[str, str, CacheStats | None]] = [
+            ("", "images", self._models.files.stats())
+        ]
         for entry in self._models.entries():
+            name, loaded = entry.source.names[0], entry.loaded
             if entry.publishers is not None:
-                publishers.add_metric([entry.source.names[0]], entry.publishers)
+                publishers.add_metric([name], entry.publishers)
             if entry.told_block_size is not None:
-                labels_of = [entry.source.names[0], str(entry.told_block_size)]
-                matches.add_metric(labels_of, entry.block_size_matches is not False)
-        kept_here: list[tuple[str, str, CacheStats]] = [("", "images", self._models.files.stats())]
-        for loaded in self._models.all_loaded():
-            stats = loaded.normalizer.stats()
-            caches: dict[str, CacheStats | None] = {"hashes": stats.hashes, "chats": stats.chats}
-            if stats.encoder is not None:
-                caches["text"] = stats.encoder.reuse
-            kept_here += [(loaded.name, name, r) for name, r in caches.items() if r is not None]
-        for model, name, reuse in kept_here:
-            hits.add_metric([model, name], reuse.hits)
-            misses.add_metric([model, name], reuse.misses)
-            kept.add_metric([model, name], reuse.kept_bytes)
+                matches_given = entry.block_size_matches is not False
+                matches.add_metric([name, str(entry.told_block_size)], matches_given)
+            if loaded is not None:
+                info.add_metric([name, loaded.model.model_id], 1)
+                stats = loaded.normalizer.stats()
+                text = None if stats.encoder is None else stats.encoder.reuse
+                reuse += (name, "hashes", stats.hashes), (name, "chats", stats.chats)
+                reuse.append((name, "text", text))
+        for model, of, counted in reuse:
+            if counted is not None:
+                hits.add_metric([model, of], counted.hits)
+                misses.add_metric([model, of], counted.misses)
+                kept.add_metric([model, of], counted.kept_bytes)
         yield from (info, matches, publishers, hits, misses, kept)

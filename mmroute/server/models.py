@@ -28,8 +28,12 @@ _LOG: Final = logging.getLogger(__name__)
 _LOADING_AT_A_TIME: Final = 8
 
 
-class NameTakenError(ValueError):
-    """Another model has the name already."""
+class NameTakenError(ApiError, ValueError):
+    """409: another model has the name already."""
+
+    def __init__(self, name: str) -> None:
+        message = f"{name!r} is the name of another model already"
+        super().__init__(HTTPStatus.CONFLICT, "ConflictError", message, param="names")
 
 
 class Models:
@@ -243,7 +247,7 @@ class Models:
     def _check_free(self, source: ModelSource, owner: Entry | None) -> None:
         for name in source.served:
             if self._by_name.get(name, owner) is not owner:
-                raise NameTakenError(f"{name!r} is the name of another model already")
+                raise NameTakenError(name)
 
     def _forget(self, entry: Entry) -> None:
         self._by_name = {name: e for name, e in self._by_name.items() if e is not entry}

@@ -41,16 +41,23 @@ class Tracing:
         """The span of a request that has just ended."""
         carrier = {name.decode(): value.decode("latin-1") for name, value in head.headers.items()}
         ended = time.time_ns()
+        # Names follow the semantic conventions for generative AI.
+        attributes: dict[str, str | int | None] = {
+            "http.request.method": head.method,
+            "http.route": head.path,
+            "http.response.status_code": status,
+            "gen_ai.request.model": entry.model,
+            "gen_ai.usage.input_tokens": entry.tokens or None,
+            "mmroute.request_id": entry.request_id,
+            "mmroute.outcome": entry.outcome,
+            "mmroute.reason": entry.reason,
+            "mmroute.images": entry.images,
+        }
         span = self._tracer.start_span(
             f"{head.method} {head.path}",
             extract(carrier),
             SpanKind.SERVER,
-            {
-                "http.request.method": head.method,
-                "http.route": head.path,
-                "http.response.status_code": status,
-                **_attributes(entry),
-            },
+            {name: value for name, value in attributes.items() if value is not None},
             start_time=ended - int(seconds * _NANO),
         )
         if status >= _FAILURE:
@@ -60,16 +67,3 @@ class Tracing:
     def close(self) -> None:
         """Send the spans that were not sent yet."""
         self._provider.shutdown()
-
-
-def _attributes(entry: LogEntry) -> dict[str, str | int]:
-    """The attributes of a span; names follow the semantic conventions for generative AI."""
-    attributes = {
-        "gen_ai.request.model": entry.model,
-        "gen_ai.usage.input_tokens": entry.tokens or None,
-        "mmroute.request_id": entry.request_id,
-        "mmroute.outcome": entry.outcome,
-        "mmroute.reason": entry.reason,
-        "mmroute.images": entry.images,
-    }
-    return {name: value for name, value in attributes.items() if value is not None}

@@ -16,41 +16,26 @@ NO_HEADERS: Final[Mapping[str, str]] = {}
 # These are not frozen, because making a frozen object takes three times as long.
 @dataclass(slots=True, eq=False)
 class Head:
-    """The request line and the headers of a request.
+    """The request line and the headers of a request."""
 
-    Attributes:
-        method: the method, in capitals.
-        path: the decoded path, without the query.
-        query: the query as it was sent.
-        headers: the headers, by their names in lower case. Of repeated headers it has the first.
-    """
-
-    method: str
-    path: str
+    method: str  # in capitals
+    path: str  # decoded, without the query
     query: str
-    headers: Mapping[bytes, bytes] = field(repr=False)
+    headers: Mapping[bytes, bytes] = field(repr=False)  # names in lower case; of several the first
 
     def header(self, name: bytes) -> str:
         """The value of a header; empty if the request does not have the header."""
-        value = self.headers.get(name)
-        return "" if value is None else value.decode("latin-1")
+        return self.headers.get(name, b"").decode("latin-1")
 
 
 @dataclass(slots=True, eq=False)
 class Response:
-    """A response to a request.
-
-    Attributes:
-        status: the HTTP status.
-        body: the body as it is sent.
-        headers: the headers without those for length and type.
-        media_type: the media type of the body; None for an empty body.
-    """
+    """A response to a request."""
 
     status: int
     body: bytes = field(repr=False, default=b"")
-    headers: Mapping[str, str] = field(default_factory=dict)
-    media_type: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)  # without those for length and type
+    media_type: str | None = None  # None for an empty body
 
 
 def json_response(
