@@ -20,7 +20,7 @@ from server_helpers import at_socket, process, wait_until_healthy
 
 from mmroute.kv_events import WorkerRank
 from mmroute.lab.engines.vllm.process import free_port
-from mmroute.server.bundle.server import create_server, take_snapshot
+from mmroute.server.bundle.server import create_server
 
 pytestmark = pytest.mark.process
 
@@ -54,10 +54,8 @@ def workers(model: Path, tmp_path: Path) -> Iterator[list[str]]:
     """The addresses of two workers that hold the same files."""
     servers, addresses = [], []
     for number in (0, 1):
-        copies = tmp_path / str(number)
-        copies.mkdir()
-        snapshot = take_snapshot({file.name: file for file in model.iterdir()}, copies)
-        server = create_server(snapshot)
+        files = {file.name: file for file in model.iterdir()}
+        server = create_server(files, tmp_path / str(number))
         addresses.append(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}")
         server.start()
         servers.append(server)

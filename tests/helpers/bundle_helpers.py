@@ -16,10 +16,10 @@ import grpc
 import huggingface_hub
 import pytest
 
-from mmroute.server.bundle.messages import SERVICES, ZipChunk
-from mmroute.server.bundle.server import create_server, take_snapshot
+from mmroute.server.bundle.client import METHODS, ZipChunk
+from mmroute.server.bundle.server import create_server
 
-VLLM = SERVICES[0]
+VLLM = next(iter(METHODS))
 REGULAR = 0o100644 << 16
 
 
@@ -160,14 +160,10 @@ def zip_worker(messages: Sequence[bytes], service: str = VLLM) -> Iterator[str]:
 def serving(files: Mapping[str, bytes], directory: Path) -> Iterator[str]:
     """The address of mmroute's own server of these files."""
     directory.mkdir()
-    sources, copies = directory / "sources", directory / "copies"
-    sources.mkdir()
-    copies.mkdir()
-    paths = {}
+    paths = {name: directory / name for name in files}
     for name, content in files.items():
-        paths[name] = sources / name
         paths[name].write_bytes(content)
-    with _started(create_server(take_snapshot(paths, copies))) as address:
+    with _started(create_server(paths, directory / "zip")) as address:
         yield address
 
 

@@ -7,12 +7,11 @@ import pickle
 from mmroute import Reason
 from mmroute.lab.parity.oracles.common import OracleError
 from mmroute.server.bundle import BundleError
-from mmroute.server.bundle.fleet import FleetError
 
 
 def test_errors_survive_a_process_boundary() -> None:
     errors = (
-        FleetError("differ", ["a.json"]), OracleError("gone", Reason.MISSING_FILE),
+        OracleError("gone", Reason.MISSING_FILE),
         BundleError(Reason.BUNDLE_REFUSED, "text"),
     )  # fmt: skip
     for error in errors:

@@ -9,17 +9,35 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, Final, Self
+from typing import Any, BinaryIO, Final, Self
 
 import grpc
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
+from google.protobuf.message_factory import GetMessageClass
 
 from mmroute.errors import Reason, quoted
-from mmroute.server.bundle.files import BundleError, Limits, refused
-from mmroute.server.bundle.messages import METHOD, SERVICES, ZipChunk
+from mmroute.server.bundle.files import BundleError, refused
 from mmroute.server.bundle.unpack import unpack
 from mmroute.text.fingerprint import fingerprint
 
+METHODS: Final[Mapping[str, str]] = {
+    service: f"/{service}/GetTokenizer"
+    for service in (
+        "vllm.grpc.engine.VllmEngine",
+        "sglang.grpc.scheduler.SglangScheduler",
+        "trtllm.TrtllmService",
+        "tokenspeed.grpc.scheduler.TokenSpeedScheduler",
+        "mlx.grpc.engine.MlxEngine",
+    )
+}
+"""Service of an engine -> its method that streams a zip, in the order in which a worker is asked.
+
+The request has no fields. Source: smg-grpc-proto 0.4.28.
+"""
+
+MOST_STREAMED: Final = 200 << 20  # bytes in all chunks of one call, as in smg's client
 _MAX_DETAILS: Final = 300  # characters: enough for cause and place in gRPC's long messages
 _OPTIONS: Final = (
     # Compressing a zip gains nothing, and not every gRPC library limits what gzip inflates to.
@@ -27,6 +45,24 @@ _OPTIONS: Final = (
     # Workers are in the router's own network, which a proxy for the web does not reach.
     ("grpc.enable_http_proxy", 0),
 )
+
+
+def _chunk() -> Any:
+    """The class of a piece of the zip; the last one has the SHA-256 of the whole zip.
+
+    On the wire it is smg's ``GetTokenizerChunk``. It has another name here, because a process may
+    load both, and protobuf takes one definition of a name only.
+    """
+    file = FileDescriptorProto(name="mmroute/bundle.proto", package="mmroute", syntax="proto3")
+    message = file.message_type.add(name="ZipChunk")
+    message.field.add(name="data", number=1, type=FieldDescriptorProto.TYPE_BYTES)
+    message.field.add(name="sha256", number=2, type=FieldDescriptorProto.TYPE_STRING)
+    pool = DescriptorPool()
+    pool.Add(file)
+    return GetMessageClass(pool.FindMessageTypeByName("mmroute.ZipChunk"))
+
+
+ZipChunk: Final[Any] = _chunk()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +95,7 @@ class Bundle:
         self.close()
 
 
-def fetch_bundle(worker: str, *, timeout: float = 120.0, limits: Limits | None = None) -> Bundle:
+def fetch_bundle(worker: str, *, timeout: float = 120.0) -> Bundle:
     """Fetch the tokenizer and configuration files of a worker.
 
     The worker is asked for the services of the engines, one after the other.
@@ -67,7 +103,6 @@ def fetch_bundle(worker: str, *, timeout: float = 120.0, limits: Limits | None =
     Args:
         worker: the worker's address: ``HOST:PORT``, ``grpc://HOST:PORT`` or ``unix:PATH``.
         timeout: the seconds for connecting and streaming together.
-        limits: the limits for number and size of the files; None for the default ones.
 
     Raises:
         BundleError: the bundle could not be fetched, and nothing of it is kept.
@@ -80,7 +115,7 @@ def fetch_bundle(worker: str, *, timeout: float = 120.0, limits: Limits | None =
         unless_fetched.callback(directory.cleanup)
         root = Path(directory.name)
         try:
-            service, files = _fetch(address, until, root, limits or Limits())
+            service, files = _fetch(address, until, root)
         except BundleError as error:
             raise BundleError(error.reason, f"{worker}: {error}") from error
         bundle = Bundle(worker, service, root, files, fingerprint(files), directory)
@@ -88,18 +123,16 @@ def fetch_bundle(worker: str, *, timeout: float = 120.0, limits: Limits | None =
     return bundle
 
 
-def _fetch(address: str, until: float, root: Path, limits: Limits) -> tuple[str, dict[str, Path]]:
+def _fetch(address: str, until: float, root: Path) -> tuple[str, dict[str, Path]]:
     """The first service of the worker that sends files, and the files."""
     with grpc.insecure_channel(address, options=_OPTIONS) as channel:
-        for service in SERVICES:
-            ask: grpc.UnaryStreamMultiCallable[bytes, bytes] = channel.unary_stream(
-                f"/{service}/{METHOD}"
-            )
+        for service, method in METHODS.items():
+            ask: grpc.UnaryStreamMultiCallable[bytes, bytes] = channel.unary_stream(method)
             call = ask(b"", timeout=max(0.0, until - time.monotonic()))
             try:
                 with tempfile.TemporaryFile(dir=root) as spool:
-                    length = receive_zip(call, spool, limits)
-                    return service, unpack(spool, length, root, limits)
+                    length = receive_zip(call, spool)
+                    return service, unpack(spool, length, root)
             except grpc.RpcError as error:
                 details = repr((error.details() or "")[:_MAX_DETAILS])
                 if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
@@ -109,11 +142,11 @@ def _fetch(address: str, until: float, root: Path, limits: Limits) -> tuple[str,
                 call.cancel()  # the rest of a refused stream is not read
     raise BundleError(
         Reason.BUNDLE_UNAVAILABLE,
-        f"It has none of the services that give bundles: {', '.join(SERVICES)}.",
+        f"It has none of the services that give bundles: {', '.join(METHODS)}.",
     )
 
 
-def receive_zip(messages: Iterable[bytes], spool: BinaryIO, limits: Limits) -> int:
+def receive_zip(messages: Iterable[bytes], spool: BinaryIO) -> int:
     """Write a streamed zip to a file, and check its SHA-256, which the last message has."""
     digest, total, sha256, empty = hashlib.sha256(), 0, "", False
     for message in messages:
@@ -125,8 +158,8 @@ def receive_zip(messages: Iterable[bytes], spool: BinaryIO, limits: Limits) -> i
             raise refused("a chunk came after the SHA-256, or has no data")
         sha256, empty = chunk.sha256, not chunk.data
         total += len(chunk.data)
-        if total > limits.stream_bytes:
-            raise refused(f"it has at least {total} bytes, of {limits.stream_bytes}")
+        if total > MOST_STREAMED:
+            raise refused(f"it has at least {total} bytes, of {MOST_STREAMED}")
         digest.update(chunk.data)
         spool.write(chunk.data)
     if not total or not sha256:

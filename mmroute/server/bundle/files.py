@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import string
 from collections.abc import Iterable
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
@@ -34,6 +33,7 @@ SOURCE_FILES: Final = tuple(
 )
 _NESTED: Final = tuple(name for name in MODEL_FILES if "/" in name)
 _LONGEST_NAME: Final = 128
+MOST_FILES: Final = 50  # in one bundle, as in smg's client
 _NAME_CHARACTERS: Final = frozenset(string.ascii_letters + string.digits + "._-+ ")
 
 
@@ -49,21 +49,6 @@ class BundleError(MmrouteError):
 def refused(why: str) -> BundleError:
     """The error for what a worker sent."""
     return BundleError(Reason.BUNDLE_REFUSED, f"The bundle is refused: {why}.")
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The limits for a worker's files, which are those of smg's client.
-
-    Attributes:
-        stream_bytes: the most bytes in all chunks of one call, counted while they arrive.
-        files: the most files in one bundle.
-        unpacked_bytes: the most bytes in all files.
-    """
-
-    stream_bytes: int = 200 << 20
-    files: int = 50
-    unpacked_bytes: int = 500 << 20
 
 
 def files_of(model: ModelFiles) -> dict[str, Path]:
@@ -86,19 +71,19 @@ def files_of(model: ModelFiles) -> dict[str, Path]:
         raise ModelError(
             Reason.MISSING_FILE, f"{model.root} has none of the files that bundles hold."
         )
-    check_names(paths, Limits())
+    check_names(paths)
     return paths
 
 
-def check_names(names: Iterable[str], limits: Limits) -> None:
+def check_names(names: Iterable[str]) -> None:
     """Refuse names that no bundle of tokenizer files has."""
     seen = set[str]()
     for name in names:
         if not _is_tokenizer_file(name) or name.casefold() in seen:
             raise refused(f"{quoted(name)} is no tokenizer file, or there are two of this name")
         seen.add(name.casefold())
-        if len(seen) > limits.files:
-            raise refused(f"it has more than {limits.files} files")
+        if len(seen) > MOST_FILES:
+            raise refused(f"it has more than {MOST_FILES} files")
     if not seen:
         raise refused("it has no files")
 

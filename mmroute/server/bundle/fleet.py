@@ -7,24 +7,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from mmroute.errors import MmrouteError, ModelError, Reason
+from mmroute.errors import ModelError, Reason
 from mmroute.server.bundle.client import Bundle, fetch_bundle, grpc_address
 from mmroute.text.fingerprint import sha256_of
 
 _MAX_CALLS: Final = 8  # at a time, so that dead workers are not waited for one by one
-
-
-class FleetError(MmrouteError):
-    """The workers of one model hold different files.
-
-    Attributes:
-        reason: `fleet_disagrees`.
-        files: the names of the files that differ, or that some workers lack.
-    """
-
-    def __init__(self, message: str, files: Sequence[str]) -> None:
-        super().__init__(Reason.FLEET_DISAGREES, message)
-        self.files = tuple(files)
 
 
 def fetch_fleet(
@@ -45,8 +32,8 @@ def fetch_fleet(
         The files of the first worker, in the order of `workers`, that sent them.
 
     Raises:
-        FleetError: the workers hold different files.
-        ModelError: `tokenizer_unavailable` if no worker sent files; the message has each failure.
+        ModelError: `fleet_disagrees` if the workers hold different files, `tokenizer_unavailable`
+            if no worker sent files; the message has each failure.
         ValueError: there is no worker, or `fetch_bundle` does not accept an address.
     """
     if not workers:
@@ -78,15 +65,15 @@ def fetch_fleet(
     return found[0]
 
 
-def _disagreement(model: str, found: Sequence[Bundle]) -> FleetError:
+def _disagreement(model: str, found: Sequence[Bundle]) -> ModelError:
     """The error for different files, with the fingerprint of each worker's."""
     held = [{name: sha256_of(path) for name, path in bundle.files.items()} for bundle in found]
     names = sorted({name for digests in held for name in digests})
     differing = [n for n in names if len({digests.get(n) for digests in held}) > 1]
     workers = ", ".join(f"{b.worker} ({b.fingerprint[:12]})" for b in found)
-    return FleetError(
+    return ModelError(
+        Reason.FLEET_DISAGREES,
         f"The workers of {model} hold different files, so no one tokenizer is right for all: "
         f"{', '.join(differing)}; by fingerprint: {workers}. Restart the workers with old files, "
         "or serve them under a name of their own.",
-        differing,
     )

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from mmroute.errors import quoted
-from mmroute.server.bundle.files import Limits, check_names, refused
+from mmroute.server.bundle.files import check_names, refused
 
+MOST_UNPACKED: Final = 500 << 20  # bytes of all files, as in smg's client
 _END: Final = struct.Struct("<4s4H2LH")
 """The end of central directory record. Source: APPNOTE.TXT 6.3.10, section 4.3.16."""
 _ZIP64_LOCATOR: Final = 20
@@ -27,7 +28,7 @@ _DAMAGED: Final = (zipfile.BadZipFile, RuntimeError, EOFError, ValueError, Overf
 """The errors of `zipfile` for a file that is not a zip, is damaged, or cannot be read."""
 
 
-def unpack(file: BinaryIO, length: int, into: Path, limits: Limits) -> dict[str, Path]:
+def unpack(file: BinaryIO, length: int, into: Path) -> dict[str, Path]:
     """Unpack a zip into an empty directory that only its owner can enter."""
     _check_end(file, length)
     try:
@@ -40,10 +41,10 @@ def unpack(file: BinaryIO, length: int, into: Path, limits: Limits) -> dict[str,
             _check_kind(entry)
         # zipfile cuts `filename` off at a NUL, but not `orig_filename`.
         files = {entry.orig_filename: into / entry.orig_filename for entry in entries}
-        check_names((entry.orig_filename for entry in entries), limits)
+        check_names(entry.orig_filename for entry in entries)
         size = sum(entry.file_size for entry in entries)
-        if size > limits.unpacked_bytes:
-            raise refused(f"its files have {size} bytes, of {limits.unpacked_bytes}")
+        if size > MOST_UNPACKED:
+            raise refused(f"its files have {size} bytes, of {MOST_UNPACKED}")
         for entry in entries:
             _write(archive, entry, files[entry.orig_filename])
     return files

@@ -7,14 +7,12 @@ import json
 import shutil
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from mmroute.cli.arguments import Commands, add_command, port, require_extra
 from mmroute.cli.output import failed
 from mmroute.model_directory import find_model
-
-if TYPE_CHECKING:
-    from mmroute.server.bundle.server import Snapshot
+from mmroute.text.fingerprint import fingerprint
 
 _NEEDED: Final = ("grpc", "google.protobuf")
 _SERVE_EPILOG = """\
@@ -51,10 +49,6 @@ def add_bundle(commands: Commands) -> None:
     serve.add_argument("--host", default="127.0.0.1", help="the address (default: %(default)s)")
     serve.add_argument("--port", type=port, default=50051, help="0: any (default: %(default)s)")
     serve.add_argument("--uds", metavar="PATH", help="a Unix socket, in place of host and port")
-    serve.add_argument(
-        "--grace-seconds", metavar="S", type=float, default=30.0,
-        help="the seconds that running streams may take after a signal (default: %(default)s)",
-    )  # fmt: skip
     fetch = add_command(
         of_bundle,
         "fetch",
@@ -74,24 +68,20 @@ def add_bundle(commands: Commands) -> None:
 
 def _serve(arguments: argparse.Namespace) -> int:
     require_extra("bundle", *_NEEDED)
-    from mmroute.server.bundle.files import SOURCE_FILES  # an extra, and slow to import
+    from mmroute.server.bundle.files import SOURCE_FILES, files_of  # an extra, and slow to import
     from mmroute.server.bundle.server import serve
 
-    def started(address: str, snapshot: Snapshot) -> None:
-        report = {
-            "address": address,
-            "fingerprint": snapshot.fingerprint,
-            "sha256": snapshot.sha256,
-            "files": list(snapshot.files),
-        }
-        lines = [f"serving {', '.join(snapshot.files)}"]
-        lines.append(f"fingerprint {snapshot.fingerprint}, on {address}")
-        print(json.dumps(report) if arguments.json else "\n".join(lines), flush=True)
+    files = files_of(find_model(arguments.model, patterns=SOURCE_FILES))
+    digest = fingerprint(files)
+
+    def started(address: str) -> None:
+        report = {"address": address, "fingerprint": digest, "files": [*files]}
+        text = f"serving {', '.join(files)}\nfingerprint {digest}, on {address}"
+        print(json.dumps(report) if arguments.json else text, flush=True)
 
     host = f"[{arguments.host}]" if ":" in arguments.host else arguments.host  # IPv6
     address = f"unix:{arguments.uds}" if arguments.uds else f"{host}:{arguments.port}"
-    model = find_model(arguments.model, patterns=SOURCE_FILES)
-    serve(model, address, started, arguments.grace_seconds)
+    serve(files, address, started)
     return 0
 
 

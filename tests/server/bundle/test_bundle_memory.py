@@ -22,9 +22,8 @@ from bundle_helpers import (
     zip_of,
 )
 
-from mmroute.server.bundle import BundleError, Limits
-from mmroute.server.bundle.client import receive_zip
-from mmroute.server.bundle.messages import ZipChunk
+from mmroute.server.bundle import BundleError
+from mmroute.server.bundle.client import MOST_STREAMED, ZipChunk, receive_zip
 
 
 def chunk(data: bytes, sha256: str = "") -> bytes:
@@ -51,7 +50,7 @@ print(json.dumps({"size": size, "grown": (peak() - before) * unit}))
 def largest_zip() -> Iterator[bytes]:
     """The largest zip that is taken, to the byte: one stored file of zeros."""
     head = len(zip_of(Entry(b"big.model", b"", method=0)))
-    size = Limits().stream_bytes - head
+    size = MOST_STREAMED - head
     block = bytes(1 << 20)
     crc = 0
     for start in range(0, size, len(block)):
@@ -70,7 +69,7 @@ def largest_zip_messages() -> Iterator[bytes]:
     for block in largest_zip():
         digest.update(block)
         total += len(block)
-        yield chunk(block, digest.hexdigest() if total == Limits().stream_bytes else "")
+        yield chunk(block, digest.hexdigest() if total == MOST_STREAMED else "")
 
 
 @pytest.mark.process
@@ -82,8 +81,8 @@ def test_memory_is_bounded_for_the_largest_bundle(tmp_path: Path) -> None:
         )  # fmt: skip
     assert result.returncode == 0, result.stderr
     measured = json.loads(result.stdout)
-    assert measured["size"] > Limits().stream_bytes - 200
-    assert measured["grown"] < Limits().stream_bytes // 2
+    assert measured["size"] > MOST_STREAMED - 200
+    assert measured["grown"] < MOST_STREAMED // 2
     assert list(tmp_path.iterdir()) == []
 
 
@@ -99,4 +98,4 @@ def test_one_byte_more_is_refused() -> None:
             return len(data)
 
     with pytest.raises(BundleError, match=r"at least \d+ bytes"):
-        receive_zip(one_more(), Nowhere(), Limits())  # type: ignore[arg-type]  # it only writes
+        receive_zip(one_more(), Nowhere())  # type: ignore[arg-type]  # it only writes

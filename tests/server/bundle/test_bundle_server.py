@@ -40,9 +40,9 @@ from mmroute import Normalizer
 from mmroute.cli import main
 from mmroute.model_directory import MODEL_FILES, find_model
 from mmroute.server.bundle import BundleError, fetch_bundle
+from mmroute.server.bundle.client import METHODS, ZipChunk
 from mmroute.server.bundle.files import BUNDLE_FILES, BUNDLE_PATTERNS, files_of
-from mmroute.server.bundle.messages import METHOD, SERVICES, ZipChunk
-from mmroute.server.bundle.server import create_server, take_snapshot
+from mmroute.server.bundle.server import create_server
 
 STUBS: dict[str, Callable[[grpc.Channel], Any]] = {
     "vllm.grpc.engine.VllmEngine": vllm_engine_pb2_grpc.VllmEngineStub,
@@ -71,20 +71,18 @@ def test_our_chunk_is_theirs_on_the_wire() -> None:
 
 
 def test_the_services_are_those_of_the_stubs() -> None:
-    assert tuple(STUBS) == SERVICES
+    assert tuple(STUBS) == tuple(METHODS)
     channel: Any = _Recorder()
     for stub in STUBS.values():
         stub(channel)
-    assert {f"/{service}/{METHOD}" for service in SERVICES} == {
-        path for path in channel.paths if path.endswith("/GetTokenizer")
-    }
+    assert {*METHODS.values()} == {path for path in channel.paths if path.endswith("/GetTokenizer")}
     with_it = {
         line.split("'")[1]
         for module in Path(next(iter(smg_proto.__path__))).glob("*_pb2_grpc.py")
         for line in module.read_text(encoding="utf-8").splitlines()
         if "/GetTokenizer'" in line
     }
-    assert with_it == {f"/{service}/{METHOD}" for service in SERVICES}
+    assert with_it == {*METHODS.values()}
 
 
 class _Recorder:
@@ -181,14 +179,12 @@ def test_the_zip_of_a_real_servicer_is_taken(small_model: Callable[[str], Path])
 
 @pytest.mark.process
 def test_what_is_served_is_what_was_there_at_the_start(tmp_path: Path) -> None:
-    source, copies = tmp_path / "source", tmp_path / "copies"
-    source.mkdir()
-    copies.mkdir()
-    (source / "config.json").write_bytes(b"old")
-    server = create_server(take_snapshot({"config.json": source / "config.json"}, copies))
+    source = tmp_path / "config.json"
+    source.write_bytes(b"old")
+    server = create_server({"config.json": source}, tmp_path / "zip")
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
-    (source / "config.json").write_bytes(b"new")
+    source.write_bytes(b"new")
     with fetch_bundle(f"127.0.0.1:{port}") as bundle:
         assert bundle.files["config.json"].read_bytes() == b"old"
     server.stop(None).wait()
@@ -202,7 +198,7 @@ def stalled(address: str, count: int) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for _ in range(count):
             channel = stack.enter_context(grpc.insecure_channel(address, options=options))
-            ask: Any = channel.unary_stream(f"/{VLLM}/{METHOD}")
+            ask: Any = channel.unary_stream(METHODS[VLLM])
             call = ask(b"")
             stack.callback(call.cancel)
             next(call)
@@ -213,10 +209,8 @@ def stalled(address: str, count: int) -> Iterator[None]:
 def full_of_stalled_clients(directory: Path, longest_stream: float) -> Iterator[str]:
     """The address of a server all of whose streams have clients that do not read."""
     (directory / "big.model").write_bytes(random.Random(0).randbytes(16 << 20))
-    copies = directory / "copies"
-    copies.mkdir()
-    snapshot = take_snapshot({"big.model": directory / "big.model"}, copies)
-    server = create_server(snapshot, longest_stream=longest_stream)
+    files = {"big.model": directory / "big.model"}
+    server = create_server(files, directory / "zip", longest_stream=longest_stream)
     address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     server.start()
     try:
@@ -280,7 +274,6 @@ def test_links_of_a_hub_snapshot_are_followed(tmp_path: Path) -> None:
     (snapshot / "model.safetensors").write_bytes(b"weights")
     found = files_of(find_model(str(snapshot)))
     assert list(found) == ["config.json"]
-    copies = tmp_path / "copies"
-    copies.mkdir()
-    with zipfile.ZipFile(take_snapshot(found, copies).zip) as archive:
+    create_server(found, tmp_path / "zip")
+    with zipfile.ZipFile(tmp_path / "zip") as archive:
         assert archive.read("config.json") == b"{}"

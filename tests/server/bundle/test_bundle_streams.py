@@ -25,9 +25,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mmroute.errors import Reason
-from mmroute.server.bundle import BundleError, Limits, fetch_bundle
-from mmroute.server.bundle.client import receive_zip
-from mmroute.server.bundle.messages import SERVICES, ZipChunk
+from mmroute.server.bundle import BundleError, fetch_bundle
+from mmroute.server.bundle.client import METHODS, ZipChunk, receive_zip
 
 GOOD = zip_of(Entry(b"config.json", b"abc" * 999), Entry(b"vocab.json", b"{}"))
 SHA = hashlib.sha256(GOOD).hexdigest()
@@ -75,7 +74,7 @@ def test_a_sha_256_may_be_in_capitals_and_come_behind_the_last_piece() -> None:
     sha = hashlib.sha256(b"abcdef").hexdigest()
     for pieces in ([(b"abc", ""), (b"def", sha.upper())], [(b"abcdef", ""), (b"", sha)]):
         out = io.BytesIO()
-        assert receive_zip((chunk(*each) for each in pieces), out, Limits()) == 6
+        assert receive_zip((chunk(*each) for each in pieces), out) == 6
         assert out.getvalue() == b"abcdef"
 
 
@@ -87,16 +86,16 @@ def test_any_cutting_of_a_zip_is_joined_again(pieces: list[bytes], data: st.Data
     kept = data.draw(st.integers(0, len(messages)))
     out = io.BytesIO()
     if 0 < kept == len(messages):
-        assert receive_zip(messages, out, Limits()) == len(whole)
+        assert receive_zip(messages, out) == len(whole)
         assert out.getvalue() == whole
     else:
         with pytest.raises(BundleError) as caught:
-            receive_zip(messages[:kept], out, Limits())
+            receive_zip(messages[:kept], out)
         assert caught.value.reason is Reason.BUNDLE_REFUSED
 
 
 @pytest.mark.process
-def test_too_much_is_refused_while_it_comes(private: Path) -> None:
+def test_too_much_is_refused_while_it_comes(private: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sent = 0
 
     def endless(_context: grpc.ServicerContext) -> Iterator[bytes]:
@@ -106,8 +105,9 @@ def test_too_much_is_refused_while_it_comes(private: Path) -> None:
             yield chunk(bytes(1 << 16))
 
     limit = 4 << 20
+    monkeypatch.setattr("mmroute.server.bundle.client.MOST_STREAMED", limit)
     with worker({VLLM: endless}) as address, pytest.raises(BundleError) as caught:
-        fetch_bundle(address, limits=Limits(stream_bytes=limit))
+        fetch_bundle(address)
     assert caught.value.reason is Reason.BUNDLE_REFUSED
     assert sent < 16 * limit  # with what was on its way, the more the busier the machine is
     assert list(private.iterdir()) == []
@@ -162,7 +162,7 @@ def test_who_is_not_there(private: Path) -> None:
     with worker({}) as address, pytest.raises(BundleError) as caught:
         fetch_bundle(address)
     assert caught.value.reason is Reason.BUNDLE_UNAVAILABLE
-    assert all(service in str(caught.value) for service in SERVICES)
+    assert all(service in str(caught.value) for service in METHODS)
     with pytest.raises(BundleError) as caught:
         fetch_bundle(address)
     assert caught.value.reason is Reason.BUNDLE_UNAVAILABLE
@@ -189,7 +189,7 @@ def test_a_worker_that_refuses_is_quoted(code: grpc.StatusCode) -> None:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("service", SERVICES)
+@pytest.mark.parametrize("service", METHODS)
 def test_each_engine_is_found(service: str) -> None:
     with zip_worker(zip_messages(GOOD), service) as address:
         for written in (address, f"grpc://{address}"):
