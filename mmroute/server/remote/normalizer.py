@@ -9,7 +9,7 @@ from typing import Any, Self, Unpack
 
 from mmroute.answering.batch import normalize_many
 from mmroute.answering.routing import Routing
-from mmroute.engines.running import RunningEngine, ask_engine, served_models
+from mmroute.engines.running import ask_engine, served_models
 from mmroute.engines.vllm.engine import VllmEngine
 from mmroute.engines.vllm.hashes import VllmHashes
 from mmroute.engines.vllm.profile import VLLM
@@ -60,15 +60,12 @@ class RemoteNormalizer:
         try:
             self.engine = ask_engine(self._transport)
             profile = self.engine.profile
-            self._hashing = (
-                _with_cache(
-                    profile.hashes, model, VllmSettings.read(ask_cache(self._transport), None)
-                )
-                if isinstance(profile, VllmEngine)
-                else _unknown(self.engine)
-            )
+            known = f"{self.engine}: its block hashes are not known"
+            self._hashing: Hashes = RefusedHashes(VLLM.hashes.settings, known)
+            if isinstance(profile, VllmEngine):
+                reported = VllmSettings.read(ask_cache(self._transport), None)
+                self._hashing = _with_cache(profile.hashes, model, reported)
             self._check_model()
-            self._check_rendering()
         except InexactError as error:
             self.close()
             raise ModelError(error.reason, str(error)) from error
@@ -140,15 +137,8 @@ class RemoteNormalizer:
         """The counters of the cache of block hashes; the encoder is the server's, and not known."""
         return Stats(None, self._hash_cache.stats())
 
-    def _check_rendering(self) -> None:
-        first = self.normalize(prompt="a")
-        if first.reason is not None:
-            raise InexactError(
-                Reason.REMOTE_UNAVAILABLE,
-                f"{self._transport.name} renders no prompt for {self.model!r}: {first.message}",
-            )
-
     def _check_model(self) -> None:
+        """Check that the server has the model, and renders a prompt for it."""
         server, models = self._transport.name, served_models(self._transport)
         if self.model not in models:
             raise InexactError(
@@ -162,10 +152,11 @@ class RemoteNormalizer:
                 f"{self.model!r} is an adapter of {models[self.model].parent!r}, and block hashes "
                 "cover it: ask for that model, and give `lora` with each request",
             )
-
-
-def _unknown(engine: RunningEngine) -> Hashes:
-    return RefusedHashes(VLLM.hashes.settings, f"{engine}: its block hashes are not known")
+        if (first := self.normalize(prompt="a")).reason is not None:
+            raise InexactError(
+                Reason.REMOTE_UNAVAILABLE,
+                f"{server} renders no prompt for {self.model!r}: {first.message}",
+            )
 
 
 def _with_cache(hashes: VllmHashes, model: str, reported: VllmSettings) -> Hashes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from http import HTTPStatus
 from itertools import groupby
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Final, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
@@ -52,34 +52,23 @@ class _Features(msgspec.Struct):
     mm_placeholders: dict[str, list[_Range]]
 
 
-class _Inexact(msgspec.Struct):
-    reason: str
-    message: str
-
-
 class _Response(msgspec.Struct):
     token_ids: list[_TokenId]
     features: _Features | None
     # `mmroute serve --inexact text-prefix` adds this key if the tokens are only a prefix.
-    inexact: _Inexact | None = None
+    inexact: dict[str, str] | None = None
 
 
 _chat: Final = msgspec.json.Decoder(_Response)
 _completion: Final = msgspec.json.Decoder(list[_Response])
 
 
-class Rendered(msgspec.Struct, frozen=True):
-    """A prompt as a server rendered it.
-
-    Attributes:
-        token_ids: the IDs of the expanded prompt, shape (n,), uint32, read-only.
-        placeholders: the ranges of the images, by position.
-        identities: the server's identity of each image, in the same order.
-    """
+class Rendered(NamedTuple):
+    """A prompt as a server rendered it."""
 
     token_ids: TokenIds
-    placeholders: tuple[PlaceholderRange, ...]
-    identities: tuple[Identity, ...]
+    placeholders: tuple[PlaceholderRange, ...]  # by position
+    identities: tuple[Identity, ...]  # in the same order
 
 
 def read_response(reply: Reply, render: RenderRequest, server: str) -> Rendered:
@@ -92,12 +81,12 @@ def read_response(reply: Reply, render: RenderRequest, server: str) -> Rendered:
         else:
             response = _chat.decode(reply.raw)
         if response.inexact is not None:
-            reason = _reason_of(response.inexact.reason) or Reason.REMOTE_UNAVAILABLE
-            raise InexactError(reason, response.inexact.message[:_MAX_SHOWN])
+            reason = _reason_of(response.inexact["reason"]) or Reason.REMOTE_UNAVAILABLE
+            raise InexactError(reason, response.inexact["message"][:_MAX_SHOWN])
         # This header means that `mmroute serve` made the response, and did not forward it.
         is_ours = reply.headers.get("x-mmroute-outcome") == "exact"
         return _rendered(response, render.num_images, tells_features=is_ours)
-    except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
+    except (ValueError, KeyError, RecursionError) as error:  # msgspec's errors are ValueErrors
         raise InexactError(
             Reason.REMOTE_UNAVAILABLE,
             f"{server} answered with something else than a rendered prompt ({error}); is it a "
@@ -139,25 +128,19 @@ def _placeholder(item: int, place: _Range, num_tokens: int, embeds_known: bool) 
 
 
 def _refused(reply: Reply, server: str) -> InexactError:
-    message = reply.message[:_MAX_SHOWN]
-    reason = _stated_reason(reply)
-    if reason is not None:
-        return InexactError(reason, message)
+    message, param = reply.message[:_MAX_SHOWN], str(reply.error.get("param"))
+    # `mmroute serve` states the reason: in a header, or in the body if vLLM would not refuse.
+    of_body = param if reply.error.get("type") == _INEXACT else None
+    stated = _reason_of(reply.headers.get("x-mmroute-reason", of_body))
+    if stated is not None:
+        return InexactError(stated, message)
     if reply.status in _REFUSALS:
-        param = reply.error.get("param")
-        return InexactError(_REASONS.get(str(param), Reason.INVALID_REQUEST), message)
-    said = f"{server} answered with status {reply.status}: {message}"
-    if reply.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
-        return InexactError(Reason.REMOTE_INEXPRESSIBLE, said)
-    return InexactError(Reason.REMOTE_UNAVAILABLE, said)
-
-
-def _stated_reason(reply: Reply) -> Reason | None:
-    """The reason from `mmroute serve`: in a header, or in the body if vLLM would not refuse."""
-    name = reply.headers.get("x-mmroute-reason")
-    if name is None and reply.error.get("type") == _INEXACT:
-        name = reply.error.get("param")
-    return _reason_of(name)
+        return InexactError(_REASONS.get(param, Reason.INVALID_REQUEST), message)
+    too_large = reply.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+    return InexactError(
+        Reason.REMOTE_INEXPRESSIBLE if too_large else Reason.REMOTE_UNAVAILABLE,
+        f"{server} answered with status {reply.status}: {message}",
+    )
 
 
 def _reason_of(name: str | None) -> Reason | None:

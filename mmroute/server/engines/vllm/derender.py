@@ -15,11 +15,7 @@ from mmroute.server.engines.vllm.model import Call
 
 
 class DerenderRequest(BaseModel):
-    """A request to parse an engine's answer. Its token IDs are not read.
-
-    Attributes:
-        model: the name of the model that answered; None for the first one.
-    """
+    """A request to parse an engine's answer. Its token IDs are not read."""
 
     model_config = ConfigDict(extra="allow")
 

@@ -14,7 +14,6 @@ from mmroute.server.engines.vllm.bodies.messages import (
 from mmroute.server.engines.vllm.bodies.messages_protocol import AnthropicMessage
 from mmroute.server.engines.vllm.chat_completion import answer_chat, chat_routing, check_chat
 from mmroute.server.engines.vllm.cost import cost_beside_files, typed_parts
-from mmroute.server.engines.vllm.errors import not_served
 from mmroute.server.engines.vllm.model import Call
 
 
@@ -36,8 +35,7 @@ def count_messages(request: AnthropicCountTokensRequest, call: Call) -> Reply:
 def _chat(
     request: AnthropicMessagesRequest | AnthropicCountTokensRequest, call: Call
 ) -> ChatCompletionRequest:
-    if call.model.chats.rust:
-        raise not_served("/v1/messages")
+    call.model.chats.check_served("/v1/messages")
     return request.to_chat(call.model.messages_rules())
 
 

@@ -27,7 +27,6 @@ from mmroute.server.engines.vllm.chat_completion import (
     template_kwargs,
 )
 from mmroute.server.engines.vllm.cost import cost_beside_files, typed_parts
-from mmroute.server.engines.vllm.errors import not_served
 from mmroute.server.engines.vllm.model import Call
 from mmroute.server.engines.vllm.rendering import rendered, route_ids
 from mmroute.server.engines.vllm.truncation import truncated_ids
@@ -50,8 +49,7 @@ def cost_of_responses(request: ResponsesRequest, size: int) -> Cost:
 def answer_responses(request: ResponsesRequest, call: Call) -> Reply:
     """The answer of ``/v1/responses/render``."""
     model, chat = call.model, request.options()
-    if model.chats.rust:
-        raise not_served("/v1/responses")
+    model.chats.check_served("/v1/responses")
     request_id = request.request_id
     if "request_id" not in request.model_fields_set:
         request_id = f"resp_{call.own_id()}"

@@ -11,12 +11,8 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, Field
 
-from mmroute.engines.vllm.bodies.chat_completion import (
-    ChatCompletionRequest,
-)
-from mmroute.engines.vllm.bodies.errors import (
-    refused,
-)
+from mmroute.engines.vllm.bodies.chat_completion import ChatCompletionRequest
+from mmroute.engines.vllm.bodies.errors import refused
 from mmroute.engines.vllm.bodies.fields import (
     Effort,
     ExtraArgs,

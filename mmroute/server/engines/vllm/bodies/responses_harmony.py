@@ -12,11 +12,7 @@ from typing import Any, Final, Protocol
 from openai_harmony import Author, Message, Role, TextContent
 
 from mmroute.engines.vllm import harmony
-from mmroute.engines.vllm.bodies.errors import (
-    refused,
-    require,
-    unsupported_field,
-)
+from mmroute.engines.vllm.bodies.errors import refused, require, unsupported_field
 from mmroute.engines.vllm.harmony_chat import HarmonyChat
 from mmroute.errors import quoted
 from mmroute.server.engines.vllm.bodies.responses import Reasoning

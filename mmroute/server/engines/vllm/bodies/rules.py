@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any, Final, Self
 
 from mmroute.engines.vllm.bodies.chats import ChatFields
 from mmroute.engines.vllm.bodies.errors import refused, unsupported_field
-from mmroute.engines.vllm.bodies.fields import (
-    ChatCompletionNamedToolChoiceParam,
-)
+from mmroute.engines.vllm.bodies.fields import ChatCompletionNamedToolChoiceParam
 from mmroute.engines.vllm.message_types import ChatCompletionToolsParam
 from mmroute.engines.vllm.settings import VllmSettings
+from mmroute.server.api_errors import ApiError
 
 # Parsers whose grammar has each property of a tool's schema.
 _WITH_FLAT_GRAMMAR: Final = ("glm45", "glm47", "ling3")
@@ -44,6 +44,19 @@ class ChatRules:
             settings.tool_parser,
             settings.trust_request_chat_template,
         )
+
+    def check_served(self, api: str) -> None:
+        """Refuse an API that vLLM's Rust frontend does not have.
+
+        Source: vLLM ``rust/src/server/src/routes.rs`` (`not_supported`).
+        """
+        if self.rust:
+            raise ApiError(
+                HTTPStatus.NOT_IMPLEMENTED,
+                "NotImplementedError",
+                f"{api} is not supported by vLLM's Rust frontend; send a chat to "
+                "/v1/chat/completions, or start the engine with VLLM_USE_RUST_FRONTEND=0",
+            )
 
     def check_template(self, chat: ChatFields) -> None:
         """Refuse a request that brings a chat template, also if the engine trusts it."""

@@ -12,11 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, with_config
 from typing_extensions import TypedDict
 
 from mmroute.engines.vllm.bodies.chats import request_of
-from mmroute.engines.vllm.bodies.fields import (
-    MAX_INT64,
-    Open,
-    check_messages,
-)
+from mmroute.engines.vllm.bodies.fields import MAX_INT64, Open, check_messages
 from mmroute.engines.vllm.bodies.request_checks import before_fields, check_generation_prompt
 from mmroute.engines.vllm.message_types import ChatCompletionToolsParam
 from mmroute.requests.request import Request
