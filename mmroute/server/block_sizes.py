@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import threading
-from collections.abc import Callable
 from typing import Final
 
 from mmroute.engines.events import StoredHashes
@@ -22,33 +20,25 @@ _TICK: Final = 0.25  # seconds after which a thread checks whether it is to end
 
 async def follow_events(models: Models) -> None:
     """Hear the events of each loaded model's engine, in a thread, until this is cancelled."""
-    loop, ending = asyncio.get_running_loop(), threading.Event()
+    ending = threading.Event()
     try:
         for entry in models.entries():
-            endpoint, name = entry.source.events, entry.source.names[0]
-            if endpoint is None:
+            if entry.source.events is None:
                 continue
             await asyncio.wait([asyncio.wrap_future(entry.loading)])
-
-            def learned(size: int, name: str = name) -> None:
-                with contextlib.suppress(RuntimeError):  # the loop has ended
-                    loop.call_soon_threadsafe(_enter, models, name, size)
-
             threading.Thread(
                 target=_hear,
-                args=(entry, endpoint, learned, ending),
-                name=f"mmroute-events-{name}",
+                args=(models, entry, entry.source.events, ending),
+                name=f"mmroute-events-{entry.source.names[0]}",
                 daemon=True,
             ).start()
-        await loop.create_future()
+        await asyncio.get_running_loop().create_future()
     finally:
         ending.set()
 
 
-def _hear(
-    entry: Entry, endpoint: str, learned: Callable[[int], object], ending: threading.Event
-) -> None:
-    """Call `learned` with the number of tokens under one hash, whenever the events tell another."""
+def _hear(models: Models, entry: Entry, endpoint: str, ending: threading.Event) -> None:
+    """Tell the model the number of tokens under one hash, whenever the events tell another."""
     entry.publishers = 0
     size: int | None = None
     groups: dict[int | None, Group] = {}
@@ -67,7 +57,7 @@ def _hear(
                     told = hash_size(groups.values())
                     if told is not None and told != size:
                         size = told
-                        learned(size)
+                        _enter(models, entry.source.names[0], size)
     except Exception:  # noqa: BLE001 - a thread; without events requests for hashes are refused
         entry.publishers = 0
         _LOG.exception("no KV events", extra={"fields": {"endpoint": endpoint}})

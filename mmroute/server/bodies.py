@@ -57,41 +57,33 @@ class Body:
         self.rest.append(raw[end:])
 
 
-def parse_body(body: Body, files: KnownFiles, strict: bool = False) -> Any:
-    """The JSON value of a body; None for an empty body.
+def parse_body(body: Body, files: KnownFiles) -> tuple[Any, bool]:
+    """The JSON value of a body (None for an empty body), and whether it is strict JSON.
 
     Data URLs of large images are decoded at once, if possible; see `DecodedUrl`.
     """
-    value = _parsed(body, files, strict)
-    if strict:
-        _check_unambiguous(body, value)
-    return value
-
-
-def _parsed(body: Body, files: KnownFiles, strict: bool) -> Any:
     if not body.raw:
-        return None
+        return None, True
     try:
         if body.contents and (value := _with_decoded_urls(body, files)) is not None:
-            return value
-        return msgspec.json.decode(body.raw)
+            return value, True
+        return msgspec.json.decode(body.raw), True
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        value = _parse_leniently(body.raw)
-        if strict:
-            raise invalid_body(
-                "The body is not strict JSON: NaN, half a surrogate pair, a byte order mark or a "
-                "number out of range", "body"
-            ) from None  # fmt: skip
-        return value
+        return _parse_leniently(body.raw), False
 
 
-def _check_unambiguous(body: Body, value: Any) -> None:
+def check_strict(body: Body, value: Any, is_json: bool) -> None:
     """Refuse what a strict frontend refuses in some fields, or reads otherwise.
 
     vLLM's own fields must be given once. Of equal keys the last is kept, so only they leave fewer
     colons in the value than in the body. The number -0 is a float to serde_json, and loses its sign
     here.
     """
+    if not is_json:
+        raise invalid_body(
+            "The body is not strict JSON: NaN, half a surrogate pair, a byte order mark or a "
+            "number out of range", "body"
+        )  # fmt: skip
     written = _written(value)
 
     def lost(mark: bytes) -> bool:

@@ -26,7 +26,14 @@ from mmroute.server.api_errors import (
     invalid_body,
     require,
 )
-from mmroute.server.bodies import LONG_STRUCTURE, Body, check_body, check_text, parse_body
+from mmroute.server.bodies import (
+    LONG_STRUCTURE,
+    Body,
+    check_body,
+    check_strict,
+    check_text,
+    parse_body,
+)
 from mmroute.server.capacity import Capacity
 from mmroute.server.errors import error_response, query_parameters
 from mmroute.server.exchange import Answer, Deferred, Exchange
@@ -149,11 +156,11 @@ class Endpoints:
             form = self._form_of(query) if query else self._form
             body = Body(raw)
             structure = check_body(body, self._settings)
+            parse = functools.partial(self._parse, read, body, exchange, form)
             if structure > LONG_STRUCTURE or len(raw) > _LONG_BODY:
-                parse = functools.partial(self._parse, read, body, exchange, form)
                 later = functools.partial(self._parse_first, parse, exchange)
             else:
-                pool, run = self._parse(read, body, exchange, form)
+                pool, run = parse()
                 if pool is None:
                     return self._answered(exchange, run())
                 later = functools.partial(self._run, pool, run, exchange)
@@ -169,11 +176,10 @@ class Endpoints:
         form: AnswerForm,
     ) -> tuple[ThreadPoolExecutor | None, Callable[[], Done]]:
         models = self._models
-        value = parse_body(body, models.files, models.strict_json or False)
-        if models.strict_json is None:
-            asked = models.asked(value)
-            if asked is not None and asked.source.engine_settings.strict_json:
-                value = parse_body(body, models.files, strict=True)
+        value, is_json = parse_body(body, models.files)
+        asked = models.asked(value)
+        if asked is not None and asked.source.engine_settings.strict_json:
+            check_strict(body, value, is_json)
         cost, run = read(value, exchange, form)
         check_text(cost.text, self._settings)
         return self._pool_for(cost, form.blocks), run

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from mmroute.answering.stages import Stopwatch
 from mmroute.engine import DEFAULT, EngineSettings, engine_under, find_engine
-from mmroute.errors import ModelError, Reason, install_command
+from mmroute.errors import ModelError, Reason, needs_extra
 from mmroute.health.self_check import check_model
 from mmroute.images.data_url import KnownFiles
 from mmroute.model.garbage import not_searched
@@ -80,9 +81,8 @@ def load(
 ) -> ServedModel:
     """Load a model, check it, and choose its encoder."""
     if source.workers:
-        return _load_from_workers(
-            source, lambda own: load(own, links, fast_paths, files=files, watch=watch)
-        )
+        with _fetched(source) as own:
+            return load(own, links, fast_paths, files=files, watch=watch)
     engine = engine_under(source.backend, source.engine_settings).release.name
     if engine not in APIS.entries:
         raise ModelError(
@@ -134,16 +134,11 @@ def _check_health(model: ResolvedModel, source: ModelSource) -> None:
         raise ModelError(Reason.SELF_CHECK_FAILED, f"{source.model}: {report.failures}")
 
 
-def _load_from_workers(
-    source: ModelSource, load_files: Callable[[ModelSource], ServedModel]
-) -> ServedModel:
-    try:
-        from mmroute.server.bundle import fetch_fleet  # an extra
-    except ModuleNotFoundError as error:
-        raise ModelError(
-            Reason.TOKENIZER_UNAVAILABLE,
-            f"{source.model}: {error.name} is not installed; {install_command('bundle')}",
-        ) from error
+@contextlib.contextmanager
+def _fetched(source: ModelSource) -> Iterator[ModelSource]:
+    """A source with the files of its workers, which are there for the time of loading."""
+    with needs_extra("bundle", "grpc", source.model):
+        from mmroute.server.bundle import fetch_fleet
 
     with fetch_fleet(source.names[0], source.workers) as bundle:
-        return load_files(replace(source, model=str(bundle.root), model_id=source.model_string))
+        yield replace(source, model=str(bundle.root), model_id=source.model_string)

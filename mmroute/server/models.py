@@ -66,7 +66,6 @@ class Models:
         self._lock = threading.Lock()
         self._by_name: dict[str, Entry] = {}
         self._pool = ThreadPoolExecutor(_LOADING_AT_A_TIME, thread_name_prefix="mmroute-load")
-        self._strict: Final[set[bool]] = set()
         self._first = [self._enter(source) for source in dict.fromkeys(sources)]
         if not self._first:
             raise ValueError("at least one model must be served")
@@ -90,11 +89,6 @@ class Models:
             ModelError: `unknown_backend`.
         """
         return engine_under(self.backend_name, self._settings)
-
-    @property
-    def strict_json(self) -> bool | None:
-        """Whether bodies must be strict JSON; None if that depends on the model."""
-        return None if len(self._strict) > 1 else True in self._strict
 
     def load(self) -> Sequence[Entry]:
         """Begin to load the models that the server was started with."""
@@ -139,7 +133,6 @@ class Models:
         with self._lock:
             current = self.entry(name)
             self._check_free(source, current)
-            self._strict.add(source.engine_settings.strict_json)
             current.replacement = Entry(source)
             self._begin(current.replacement)
         return current
@@ -239,7 +232,6 @@ class Models:
         if not source.names:
             raise ValueError(f"{source.model} must be served by at least one name")
         self._check_free(source, None)
-        self._strict.add(source.engine_settings.strict_json)
         entry = Entry(source)
         self._by_name = {**self._by_name, **dict.fromkeys(source.served, entry)}
         return entry

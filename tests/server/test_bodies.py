@@ -18,7 +18,7 @@ from server_helpers import serving
 from mmroute import Normalizer
 from mmroute.images.data_url import DecodedUrl, KnownFiles
 from mmroute.server.api_errors import ApiError
-from mmroute.server.bodies import Body, check_body, parse_body
+from mmroute.server.bodies import Body, check_body, check_strict, parse_body
 from mmroute.server.loading import ModelSource
 from mmroute.server.settings import ServerSettings
 
@@ -61,7 +61,7 @@ def test_links_to_images_are_decoded(body: dict[str, Any]) -> None:
         raw = json.dumps(body, separators=separators).encode()
         files = KnownFiles(1 << 20)
         for _ in range(3):
-            parsed = parse_body(Body(raw), files)
+            parsed, _ = parse_body(Body(raw), files)
             assert whole(parsed) == body
             assert set(urls_of(parsed)) == {DecodedUrl}
             assert parsed["messages"][0]["content"][0]["image_url"]["url"].content == _BYTES
@@ -99,14 +99,14 @@ def test_links_to_images_are_decoded(body: dict[str, Any]) -> None:
 def test_everything_else_is_parsed_as_it_is(raw: bytes) -> None:
     files = KnownFiles(1 << 20)
     for _ in range(3):
-        assert parse_body(Body(raw), files) == json.loads(raw)
+        assert parse_body(Body(raw), files)[0] == json.loads(raw)
 
 
 @pytest.mark.parametrize("end", [b"", b"}", b'"', b"\xff"])
 def test_an_error_is_told_as_of_the_whole_body(end: bytes) -> None:
     raw = json.dumps(chat(link(_URL))).encode()[:-1] + end
     if end == b"}":
-        assert whole(parse_body(Body(raw), KnownFiles(0))) == json.loads(raw)
+        assert whole(parse_body(Body(raw), KnownFiles(0))[0]) == json.loads(raw)
         return
     with pytest.raises(ApiError) as found:
         parse_body(Body(raw), KnownFiles(0))
@@ -132,7 +132,7 @@ def test_an_error_is_told_as_of_the_whole_body(end: bytes) -> None:
 def test_the_rust_frontend_reads_strict_json(raw: bytes, status: int) -> None:
     parse_body(Body(raw), KnownFiles(0))
     with pytest.raises(ApiError) as refused:
-        parse_body(Body(raw), KnownFiles(0), strict=True)
+        check_strict(Body(raw), *parse_body(Body(raw), KnownFiles(0)))
     assert refused.value.status == status
 
 
@@ -146,7 +146,8 @@ def test_the_rust_frontend_reads_strict_json(raw: bytes, status: int) -> None:
     ],
 )
 def test_the_rust_frontend_reads_what_is_unambiguous(raw: bytes) -> None:
-    parsed = parse_body(Body(raw), KnownFiles(0), strict=True)
+    parsed, is_json = parse_body(Body(raw), KnownFiles(0))
+    check_strict(Body(raw), parsed, is_json)
     assert whole(parsed) == (json.loads(raw) if raw else None)
 
 
@@ -166,7 +167,7 @@ def test_an_answer_has_the_identity_of_the_picture(small_model: Callable[[str], 
     Image.effect_noise((320, 200), 50).convert("RGB").save(file, "JPEG")
     url = f"data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode()}"
     raw = json.dumps(chat(link(url))).encode()
-    assert urls_of(parse_body(Body(raw), KnownFiles(0))) == [DecodedUrl]
+    assert urls_of(parse_body(Body(raw), KnownFiles(0))[0]) == [DecodedUrl]
     body = {**chat(link(url), {"type": "text", "text": "What is it?"}), "mm_payload": "none"}
     own = Normalizer.from_pretrained(str(directory)).normalize(messages=body["messages"])
     with serving([ModelSource(str(directory), ("a",))]) as client:
