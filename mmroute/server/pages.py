@@ -21,69 +21,52 @@ from mmroute.server.openapi import openapi
 from mmroute.server.settings import ServerSettings
 
 
-class Pages:
-    """Answers the routes that have no body."""
+def pages(
+    models: Models,
+    settings: ServerSettings,
+    metrics: Metrics,
+    capacity: Capacity,
+    is_draining: Callable[[], bool],
+) -> Mapping[str, Callable[[Exchange], Response]]:
+    """The function that answers each path without a body."""
+    matched = models.backend.release
+    version = {
+        "version": matched.version,
+        "engine": matched.name,
+        "frontend": matched.frontend,
+        "mmroute": version_of("mmroute"),
+    }
 
-    def __init__(
-        self,
-        models: Models,
-        settings: ServerSettings,
-        metrics: Metrics,
-        capacity: Capacity,
-        is_draining: Callable[[], bool],
-    ) -> None:
-        self._models = models
-        self._settings = settings
-        self._metrics = metrics
-        self._capacity = capacity
-        self._is_draining = is_draining
-        matched = models.backend.release
-        self._version = {
-            "version": matched.version,
-            "engine": matched.name,
-            "frontend": matched.frontend,
-            "mmroute": version_of("mmroute"),
-        }
+    def health(_: Exchange) -> Response:
+        return Response(200 if models.ready and not is_draining() else 503)
 
-    def by_path(self) -> Mapping[str, Callable[[Exchange], Response]]:
-        """The function that answers each path."""
-        pages: dict[str, Callable[[Exchange], Response]] = {
-            "/health": self._health,
-            "/ping": self._health,
-            "/livez": lambda _: Response(200),
-            "/readyz": self._readiness,
-            "/load": lambda _: json_response({"server_load": self._capacity.requests}),
-            "/kv_event_sources": lambda _: json_response({}),  # as of vLLM's renderer
-            "/version": lambda _: json_response(self._version),
-            "/v1/models": lambda _: json_response(_model_list(self._models)),
-            "/metrics": lambda _: Response(
-                200, self._metrics.page(), media_type=CONTENT_TYPE_LATEST
-            ),
-            "/openapi.json": lambda _: self._document,
-        }
-        if self._settings.tokenizer_info:
-            pages["/tokenizer_info"] = self._tokenizer
-        return pages
-
-    @functools.cached_property
-    def _document(self) -> Response:
-        """The OpenAPI document. Making it takes as long as answering a hundred small requests."""
-        return json_response(openapi(self._settings, self.by_path()))
-
-    def _health(self, _: Exchange) -> Response:
-        return Response(200 if self._models.ready and not self._is_draining() else 503)
-
-    def _readiness(self, exchange: Exchange) -> Response:
+    def readiness(exchange: Exchange) -> Response:
         name = _model_name(exchange)
-        entries = [self._models.entry(name)] if name else self._models.entries()
-        ready = entries[0].loaded is not None if name else self._models.ready
+        entries = [models.entry(name)] if name else models.entries()
+        ready = entries[0].loaded is not None if name else models.ready
         statuses = {entry.source.names[0]: entry.status.value for entry in entries}
-        draining = self._is_draining()
-        status = 200 if ready and not draining else 503
-        return json_response({"draining": draining, "models": statuses}, status)
+        status = 200 if ready and not is_draining() else 503
+        return json_response({"draining": is_draining(), "models": statuses}, status)
 
-    def _tokenizer(self, exchange: Exchange) -> Response:
-        return json_response(self._models.find(_model_name(exchange)).tokenizer_info)
+    # Making it takes as long as answering a hundred small requests.
+    document = functools.cache(lambda: json_response(openapi(settings, found)))
+    found: dict[str, Callable[[Exchange], Response]] = {
+        "/health": health,
+        "/ping": health,
+        "/livez": lambda _: Response(200),
+        "/readyz": readiness,
+        "/load": lambda _: json_response({"server_load": capacity.requests}),
+        "/kv_event_sources": lambda _: json_response({}),  # as of vLLM's renderer
+        "/version": lambda _: json_response(version),
+        "/v1/models": lambda _: json_response(_model_list(models)),
+        "/metrics": lambda _: Response(200, metrics.page(), media_type=CONTENT_TYPE_LATEST),
+        "/openapi.json": lambda _: document(),
+    }
+    if settings.tokenizer_info:
+        found["/tokenizer_info"] = lambda exchange: json_response(
+            models.find(_model_name(exchange)).tokenizer_info
+        )
+    return found
 
 
 def _model_name(exchange: Exchange) -> str:

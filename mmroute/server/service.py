@@ -23,7 +23,7 @@ from mmroute.server.front.http import Head, Response, json_response
 from mmroute.server.logs import log_request
 from mmroute.server.metrics import Metrics
 from mmroute.server.models import Models
-from mmroute.server.pages import Pages
+from mmroute.server.pages import pages
 from mmroute.server.settings import AccessLog, ServerSettings
 
 _LOG: Final = logging.getLogger(__name__)
@@ -79,9 +79,9 @@ class Service:
             from mmroute.server.tracing import Tracing  # an extra
 
             self._tracing = Tracing(settings.otlp_traces_endpoint, models.backend.release.label)
-        pages = Pages(models, settings, self.metrics, self._capacity, lambda: self.draining)
+        paths = pages(models, settings, self.metrics, self._capacity, lambda: self.draining)
         self._routes: dict[str, dict[str, Route]] = {
-            path: readable(Route(path, page)) for path, page in pages.by_path().items()
+            path: readable(Route(path, page)) for path, page in paths.items()
         }
         self._routes["/ping"]["POST"] = self._routes["/ping"]["GET"]  # as vLLM has it
         for path in routes():

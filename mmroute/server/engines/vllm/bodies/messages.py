@@ -53,20 +53,31 @@ _Model: TypeAlias = Annotated[str, AfterValidator(_check_model)]
 _System: TypeAlias = Annotated[Content | None, AfterValidator(check_no_tool_changes)]
 
 
-class AnthropicMessagesRequest(BaseModel):
-    """Body of ``/v1/messages/render``."""
+class AnthropicCountTokensRequest(BaseModel):
+    """Body of ``/v1/messages/count_tokens``."""
 
     model: _Model
     messages: list[AnthropicMessage]
-    max_tokens: int
     output_config: AnthropicOutputConfig | None = None
-    thinking: AnthropicThinking | None = None
-    stop_sequences: list[str] | None = None
-    stream: bool | None = False
     system: _System = None
-    temperature: float | None = None
+    thinking: AnthropicThinking | None = None
     tool_choice: AnthropicToolChoice | None = None
     tools: list[AnthropicTool] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+    def to_chat(self, rules: MessagesRules) -> ChatCompletionRequest:
+        """The chat that vLLM makes of the request."""
+        request = AnthropicMessagesRequest.model_construct(max_tokens=None, **dict(self))
+        return request.to_chat(rules)
+
+
+class AnthropicMessagesRequest(AnthropicCountTokensRequest):
+    """Body of ``/v1/messages/render``."""
+
+    max_tokens: int
+    stop_sequences: list[str] | None = None
+    stream: bool | None = False
+    temperature: float | None = None
     top_k: int | None = None
     top_p: float | None = None
     mm_payload: MmPayload = "tensors"
@@ -75,7 +86,6 @@ class AnthropicMessagesRequest(BaseModel):
     kv_transfer_params: dict[str, Any] | None = None
     ec_transfer_params: dict[str, Any] | None = None
     vllm_xargs: ExtraArgs = None
-    chat_template_kwargs: dict[str, Any] | None = None
 
     _check_first = before_fields(use_mm_kwargs_alias)
 
@@ -138,21 +148,3 @@ class AnthropicMessagesRequest(BaseModel):
                 function_tool(tool.name, {**tool.model_dump(), "parameters": tool.input_schema})
                 for tool in tools
             ]
-
-
-class AnthropicCountTokensRequest(BaseModel):
-    """Body of ``/v1/messages/count_tokens``."""
-
-    model: _Model
-    messages: list[AnthropicMessage]
-    output_config: AnthropicOutputConfig | None = None
-    system: _System = None
-    thinking: AnthropicThinking | None = None
-    tool_choice: AnthropicToolChoice | None = None
-    tools: list[AnthropicTool] | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
-
-    def to_chat(self, rules: MessagesRules) -> ChatCompletionRequest:
-        """The chat that vLLM makes of the request."""
-        request = AnthropicMessagesRequest.model_construct(max_tokens=None, **dict(self))
-        return request.to_chat(rules)
