@@ -34,13 +34,10 @@ _LAST_REQUESTS: Final = 0.5  # seconds for the requests of connections that were
 _LAST_WORDS: Final = 5.0  # seconds after the limit of the end, until the process is killed
 _LAST_THREADS: Final = 0.1  # seconds for an idle thread to end
 _MICROSECONDS: Final = 1e-6
-# The number of new objects after which Python collects garbage. With the default, 700, parsing a
-# long body takes eight times as long, because the collector walks its objects again and again.
-_OBJECTS: Final = 10_000
-# The numbers of such collections after which it walks older objects as well, and then all of them.
-# Beside a body with 100,000 messages the walk of all stops other requests for 0.2 s. With Python's
-# default, 10, each such body has one.
-_OLDER: Final = (10, 100)
+# After so many new objects Python collects garbage, after so many collections of older ones, and of
+# all. With its own numbers, 700 and 10, a long body is parsed in eight times the time, and one with
+# 100,000 messages stops other requests for 0.2 s, because the collector walks it again and again.
+_OBJECTS: Final = (10_000, 10, 100)
 
 
 def serve(
@@ -59,7 +56,7 @@ def serve(
         sockets = open_sockets(listen)
     except OSError as error:
         return str(error)
-    gc.set_threshold(_OBJECTS, *_OLDER)
+    gc.set_threshold(*_OBJECTS)
     try:
         with socket_file(listen.uds):
             server.run(sockets)
@@ -146,8 +143,7 @@ class Server(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Stop at a signal, and end in time even if the event loop hangs.
 
-        Python calls this between two instructions of the code that hangs. The timer needs no lock
-        of the interpreter. It writes where each thread is, and ends the process.
+        The timer needs no lock of the interpreter. It writes where each thread is, and ends all.
         """
         drains = sig == signal.SIGTERM and not self._drains and not self.should_exit
         seconds = (not self.should_exit) * self._listen.grace + drains * self._listen.drain
@@ -174,10 +170,7 @@ class Server(uvicorn.Server):
         _LOG.info("stopped")
 
     async def _stop_listening(self, sockets: Sequence[socket.socket]) -> None:
-        """Accept all connections that wait, and stop listening.
-
-        An event loop's own server drops those that wait when it is closed.
-        """
+        """Accept all connections that wait, which a loop's own server drops, and stop listening."""
         still_open = [opened.dup() for opened in sockets]
         for server in self.servers:
             server.close()

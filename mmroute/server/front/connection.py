@@ -1,9 +1,8 @@
 """uvicorn's HTTP/1.1 connection, with limits for clients that are slow, silent or send without end.
 
-uvicorn answers requests, and llhttp (httptools) reads them. What they leave open is decided here: a
-head is limited in bytes and seconds, an answer must be read, and no byte behind a request is looked
-at before that request is answered. So a connection is at one request at a time, and whoever sees
-its bytes, such as a proxy, sees the same requests.
+A head is limited in bytes and seconds, an answer must be read, and no byte behind a request is
+looked at before that request is answered. So a connection is at one request at a time, and whoever
+sees its bytes, such as a proxy, sees the same requests.
 
 Source: RFC 9110 (HTTP semantics) and RFC 9112 (HTTP/1.1); sections are named where a rule is.
 """
@@ -164,8 +163,6 @@ class Connection(HttpToolsProtocol):
         self.flow.resume_reading()
         if self._held:
             self.loop.call_soon(self._advance)
-
-    # Reading.
 
     def _advance(self) -> None:
         """Read what was received, up to the end of one request."""
