@@ -84,7 +84,7 @@ async def respond(service: Service, scope: _Message, receive: _Receive, send: _S
         body = b"" if scope["method"] == "HEAD" else response.body
         is_early, is_large = not exchange.complete, len(body) > _LARGE
         if is_large:
-            exchange.reservation.keep(len(body))
+            exchange.keep(len(body))
         await send({
             "type": "http.response.body", "body": body, "more_body": is_early or is_large
         })  # fmt: skip

@@ -152,7 +152,7 @@ class Endpoints:
         try:
             _check_content(exchange.head)
             raw = exchange.body()
-            exchange.reservation.enter()
+            exchange.enter()
             form = self._form_of(query) if query else self._form
             body = Body(raw)
             structure = check_body(body, self._settings)
@@ -210,7 +210,7 @@ class Endpoints:
         self, pool: ThreadPoolExecutor, run: Callable[[], Done], exchange: Exchange
     ) -> Response:
         if pool is self._link_pool:
-            exchange.reservation.follow_links()
+            exchange.follow_links()
         return self._answered(exchange, await self._run_in(pool, run, exchange))
 
     async def _run_in(
@@ -223,7 +223,7 @@ class Endpoints:
             return run()
 
         future = pool.submit(begin)
-        exchange.reservation.runs(future)
+        exchange.runs(future)
         return await asyncio.wrap_future(future)
 
     def _handle(self, route: Route, request: Any, exchange: Exchange, form: AnswerForm) -> Answered:
@@ -295,7 +295,7 @@ class Endpoints:
         path = f"{head.path}?{head.query}" if head.query else head.path
         try:
             upstream = await fallback.ask(
-                path, raw, head.headers.get(b"x-request-id"), reason, exchange.reservation.keep
+                path, raw, head.headers.get(b"x-request-id"), reason, exchange.keep
             )
         except ApiError as failed:
             self._metrics.fallback(reason.value, "failed")

@@ -13,7 +13,7 @@ from typing import Final
 from mmroute.server.admin import AdminRoutes
 from mmroute.server.api import routes
 from mmroute.server.api_errors import ApiError, bad_request
-from mmroute.server.capacity import Capacity, Reservation
+from mmroute.server.capacity import Capacity
 from mmroute.server.endpoints import Endpoints
 from mmroute.server.errors import error_response
 from mmroute.server.exchange import Answer, Deferred, Exchange, Route, readable
@@ -125,7 +125,7 @@ class Service:
     def begin(self, head: Head) -> Exchange:
         """Begin a request, whose head is complete."""
         client_id = head.header(b"x-request-id")
-        return Exchange(head, self._route(head), Reservation(self._capacity), client_id)
+        return Exchange(head, self._route(head), self._capacity, client_id)
 
     def answer(self, exchange: Exchange) -> Answer:
         """The response to a request whose body is complete, or a function that returns it later."""
@@ -160,7 +160,7 @@ class Service:
 
     def end(self, exchange: Exchange, status: int) -> None:
         """End a request, because the last byte of the answer is sent or the client has gone."""
-        exchange.reservation.close()
+        exchange.close()
         seconds = time.perf_counter() - exchange.began
         route, head, entry = exchange.route.name, exchange.head, exchange.entry
         self.metrics.request(route, status, seconds)
