@@ -89,8 +89,7 @@ class Route(NamedTuple):
 
     summary: str  # what it answers, in a few words
     request: Any  # the class of its bodies, or several
-    cost: Callable[[Any, int], Cost]  # of a body that was read, by it and its number of bytes
-    reply: Callable[[Any, Call[Any]], Reply]  # to such a body; raises `ApiError`, `InexactError`
+    reply: Callable[[Any, Call[Any]], Reply]  # raises `ApiError`, `InexactError`
 
     def answer_to(self, request: Any, call: Call[Any]) -> Reply:
         """The answer to a body that was read."""
@@ -153,6 +152,9 @@ class Api(Protocol):
 
     def schema(self, path: str, backend: str, settings: EngineSettings) -> Schema:
         """The schema for the bodies of a route of an engine of this version and settings."""
+
+    def cost(self, path: str, body: object, size: int) -> Cost:
+        """The cost of a body that was checked, and sent as so many bytes."""
 
     def load(self, normalizer: Normalizer, name: str) -> ServedModel:
         """A loaded model, for the routes."""

@@ -123,7 +123,7 @@ class Endpoints:
             raise ApiError(HTTPStatus.NOT_FOUND, "NotFoundError", f"The engine has no {path}.")
         request = read(self._models.schema(path, value), value)
         run = functools.partial(self._handle, route, request, exchange, form)
-        return route.cost(request, exchange.entry.bytes), run
+        return api.cost(path, value, exchange.entry.bytes), run
 
     def refuse(self, exchange: Exchange, error: ApiError) -> Response:
         """The response to a request that is refused, or that has no exact answer."""

@@ -556,8 +556,8 @@ def test_an_engine_s_own_effort_is_not_guessed(normalizer: Callable[[str], Norma
 
 
 def cost(path: str, body: Mapping[str, Any], settings: ServerSettings | None = None) -> Cost:
-    request = read(API.schema(path, "vllm", VllmSettings()), body)
-    found = API.routes[path].cost(request, len(json.dumps(body)))
+    read(API.schema(path, "vllm", VllmSettings()), body)
+    found = API.cost(path, body, len(json.dumps(body)))
     check_text(found.text, settings or ServerSettings())
     return found
 

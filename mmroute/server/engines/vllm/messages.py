@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
-
 from mmroute.engines.vllm.bodies.chat_completion import ChatCompletionRequest
-from mmroute.server.api import Cost, Reply
+from mmroute.server.api import Reply
 from mmroute.server.engines.vllm.bodies.messages import (
     AnthropicCountTokensRequest,
     AnthropicMessagesRequest,
 )
-from mmroute.server.engines.vllm.bodies.messages_protocol import AnthropicMessage
 from mmroute.server.engines.vllm.chat_completion import answer_chat, chat_routing, check_chat
-from mmroute.server.engines.vllm.cost import cost_beside_files, typed_parts
 from mmroute.server.engines.vllm.model import Call
 
 
@@ -37,22 +32,3 @@ def _chat(
 ) -> ChatCompletionRequest:
     call.model.chats.check_served("/v1/messages")
     return request.to_chat(call.model.messages_rules())
-
-
-def cost_of_messages(
-    request: AnthropicMessagesRequest | AnthropicCountTokensRequest, size: int
-) -> Cost:
-    """The cost of a request."""
-    sources = list(_sources(request.messages))
-    urls = [source.get("url") for source in sources if source.get("type") == "url"]
-    base64 = [source.get("data") for source in sources if source.get("type") != "url"]
-    return cost_beside_files(size, urls, base64)
-
-
-def _sources(messages: Sequence[AnthropicMessage]) -> Iterator[dict[str, Any]]:
-    for message in messages:
-        for block in message.content if isinstance(message.content, list) else ():
-            found = [block.source] if block.type == "image" else []
-            if block.type == "tool_result" and message.role == "user":
-                found = [item.get("source") for item in typed_parts(block.content, "image")]
-            yield from (source for source in found if isinstance(source, dict))

@@ -13,7 +13,7 @@ from mmroute.engines.vllm.bodies.errors import require, unsupported_field
 from mmroute.engines.vllm.chats import RefusedChat
 from mmroute.engines.vllm.tools import MISTRAL_ID_LENGTH
 from mmroute.errors import Reason
-from mmroute.server.api import Cost, Reply
+from mmroute.server.api import Reply
 from mmroute.server.api_errors import of_reason
 from mmroute.server.engines.vllm.bodies.responses import ResponsesRequest
 from mmroute.server.engines.vllm.bodies.responses_chat import (
@@ -26,24 +26,12 @@ from mmroute.server.engines.vllm.chat_completion import (
     describe_to_parser,
     template_kwargs,
 )
-from mmroute.server.engines.vllm.cost import cost_beside_files, typed_parts
 from mmroute.server.engines.vllm.model import Call
 from mmroute.server.engines.vllm.rendering import rendered, route_ids
 from mmroute.server.engines.vllm.truncation import truncated_ids
 
 if TYPE_CHECKING:
     from mmroute.engines.vllm.harmony_chat import HarmonyChat
-
-
-def cost_of_responses(request: ResponsesRequest, size: int) -> Cost:
-    """The cost of a request."""
-    items = request.input if isinstance(request.input, list) else ()
-    parts = [
-        part
-        for item in items
-        for part in typed_parts(item.get("content", item.get("output")), "input_image")
-    ]
-    return cost_beside_files(size, [part.get("image_url") for part in parts])
 
 
 def answer_responses(request: ResponsesRequest, call: Call) -> Reply:

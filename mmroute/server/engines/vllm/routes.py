@@ -21,63 +21,52 @@ from mmroute.server.engines.vllm.bodies.responses import ResponsesRequest
 from mmroute.server.engines.vllm.bodies.tokenization import DetokenizeRequest, TokenizeRequest
 from mmroute.server.engines.vllm.chat_completion import answer_chat
 from mmroute.server.engines.vllm.completion import answer_completion
-from mmroute.server.engines.vllm.cost import cost_of_chat, cost_of_prompts
+from mmroute.server.engines.vllm.cost import cost_of
 from mmroute.server.engines.vllm.derender import DerenderRequest, derender
 from mmroute.server.engines.vllm.forward import ForwardRequest, answer_forward
-from mmroute.server.engines.vllm.messages import answer_messages, cost_of_messages, count_messages
+from mmroute.server.engines.vllm.messages import answer_messages, count_messages
 from mmroute.server.engines.vllm.model import LoadedModel
 from mmroute.server.engines.vllm.responses import (
     answer_responses,
-    cost_of_responses,
     count_responses,
 )
-from mmroute.server.engines.vllm.tokenization import cost_of_text, detokenize, tokenize
-
-
-def _cost_of_chat(request: ChatCompletionRequest, size: int) -> Cost:
-    return cost_of_chat(size, request.messages)
-
+from mmroute.server.engines.vllm.tokenization import detokenize, tokenize
 
 ROUTES: Final[Mapping[str, Route]] = {
-    "/tokenize": Route("Token IDs of a text or a chat", TokenizeRequest, cost_of_text, tokenize),
-    "/detokenize": Route(
-        "The text of token IDs", DetokenizeRequest,
-        lambda request, _: Cost(text=len(request.tokens)), detokenize,
-    ),
+    "/tokenize": Route("Token IDs of a text or a chat", TokenizeRequest, tokenize),
+    "/detokenize": Route("The text of token IDs", DetokenizeRequest, detokenize),
     "/v1/chat/completions/render": Route(
-        "The prompt of a chat", ChatCompletionRequest, _cost_of_chat, answer_chat
+        "The prompt of a chat", ChatCompletionRequest, answer_chat
     ),
     "/v1/chat/completions/forward": Route(
-        "The body to forward to an engine", ForwardRequest, _cost_of_chat, answer_forward
+        "The body to forward to an engine", ForwardRequest, answer_forward
     ),
     "/v1/completions/render": Route(
-        "The prompts of a completion", CompletionRequest,
-        lambda request, size: cost_of_prompts(size, request.prompt), answer_completion,
+        "The prompts of a completion", CompletionRequest, answer_completion
     ),
     "/v1/messages/render": Route(
-        "The prompt of a request of the Anthropic Messages API", AnthropicMessagesRequest,
-        cost_of_messages, answer_messages,
+        "The prompt of a request of the Anthropic Messages API",
+        AnthropicMessagesRequest,
+        answer_messages,
     ),
     "/v1/responses/render": Route(
-        "The prompt of a request of the OpenAI Responses API", ResponsesRequest,
-        cost_of_responses, answer_responses,
+        "The prompt of a request of the OpenAI Responses API", ResponsesRequest, answer_responses
     ),
     "/v1/messages/count_tokens": Route(
-        "The tokens of a request of the Anthropic Messages API", AnthropicCountTokensRequest,
-        cost_of_messages, count_messages,
+        "The tokens of a request of the Anthropic Messages API",
+        AnthropicCountTokensRequest,
+        count_messages,
     ),
     "/v1/responses/input_tokens": Route(
-        "The tokens of a request of the OpenAI Responses API", ResponsesRequest,
-        cost_of_responses, count_responses,
+        "The tokens of a request of the OpenAI Responses API", ResponsesRequest, count_responses
     ),
     "/v1/chat/completions/derender": Route(
-        "The answers to a chat, by the fallback", DerenderRequest, lambda *_: Cost(), derender
+        "The answers to a chat, by the fallback", DerenderRequest, derender
     ),
     "/v1/completions/derender": Route(
-        "The answers to the prompts of a completion, by the fallback", DerenderRequest,
-        lambda *_: Cost(), derender,
+        "The answers to the prompts of a completion, by the fallback", DerenderRequest, derender
     ),
-}  # fmt: skip
+}
 
 OWN_ROUTES: Final = {
     "/v1/chat/completions/forward": "/v1/chat/completions/render",
@@ -98,6 +87,9 @@ class VllmApi:
         known = self.own.get(path, path)
         body = self.routes[path].request
         return schema_of(known, release_of(backend), settings.strict_json, body)
+
+    def cost(self, path: str, body: object, size: int) -> Cost:
+        return cost_of(path, body, size)
 
     def load(self, normalizer: Normalizer, name: str) -> LoadedModel:
         return LoadedModel.of(normalizer, name)

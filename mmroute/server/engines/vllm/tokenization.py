@@ -12,7 +12,7 @@ from mmroute.answering.routing import Routing
 from mmroute.engines.vllm.bodies.errors import unsupported_field
 from mmroute.engines.vllm.message_schema import LateParts, check_message, schema_skips_parts
 from mmroute.errors import InexactError
-from mmroute.server.api import Cost, Reply
+from mmroute.server.api import Reply
 from mmroute.server.api_errors import bad_request, require
 from mmroute.server.engines.vllm.bodies.tokenization import (
     CountedMessage,
@@ -21,18 +21,10 @@ from mmroute.server.engines.vllm.bodies.tokenization import (
     TokenizeRequest,
 )
 from mmroute.server.engines.vllm.chats import exact_chat
-from mmroute.server.engines.vllm.cost import cost_of_chat
 from mmroute.server.engines.vllm.model import Call
 from mmroute.token_ids import MAX_TOKEN_ID
 
 _PROMPTS: Final = frozenset({"prompt", "messages"})
-
-
-def cost_of_text(request: TokenizeRequest, size: int) -> Cost:
-    """The cost of a request of ``/tokenize``."""
-    if isinstance(request, TokenizeCompletionRequest):
-        return Cost(size)
-    return cost_of_chat(size, request.messages)
 
 
 def tokenize(request: TokenizeRequest, call: Call) -> Reply:
