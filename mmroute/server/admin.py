@@ -155,7 +155,7 @@ def _shown(entry: Entry) -> dict[str, Any]:
         "backend": source.backend,
         "status": entry.status.value,
         "error": entry.error or None,
-        "max_model_len": None if loaded is None else loaded.max_model_len,
+        "max_model_len": None if loaded is None else loaded.model.max_model_len,
     }
     if entry.replacement is not None:
         shown["replacement"] = _shown(entry.replacement)

@@ -115,10 +115,6 @@ class ServedModel(Protocol):
         """The normalizer that answers."""
 
     @property
-    def max_model_len(self) -> int:
-        """The number of tokens of the longest context."""
-
-    @property
     def tokenizer_info(self) -> Mapping[str, Any]:
         """The answer of ``/tokenizer_info``."""
 

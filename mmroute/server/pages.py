@@ -79,7 +79,8 @@ def _model_list(models: Models) -> dict[str, Any]:
     for name, entry in models.names():
         if entry.status is ModelStatus.FAILED:
             continue
-        loaded, loras = entry.loaded, entry.source.engine_settings.loras
+        loras = entry.source.engine_settings.loras
+        loaded = None if name in loras else entry.loaded
         permission = {
             "id": f"modelperm-{uuid.uuid4().hex[:16]}",
             "object": "model_permission",
@@ -101,7 +102,7 @@ def _model_list(models: Models) -> dict[str, Any]:
             "owned_by": "vllm",
             "root": loras.get(name, entry.source.model_string),
             "parent": entry.source.names[0] if name in loras else None,
-            "max_model_len": None if loaded is None or name in loras else loaded.max_model_len,
+            "max_model_len": None if loaded is None else loaded.model.max_model_len,
             "permission": [permission],
         })  # fmt: skip
     return {"object": "list", "data": cards}

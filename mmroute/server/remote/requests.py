@@ -48,7 +48,6 @@ def chat_request(model: str, request: Request) -> RenderRequest:
         raise _inexpressible("only images can be asked of a server; load the model here")
     parts = media.get(Modality.IMAGE, ())
     filled = list(_filled(parts, request.images))
-    _check_names(filled)
     messages: Sequence[Message] = request.messages or ()
     body = {
         "model": model,
@@ -89,71 +88,58 @@ def prompt_request(model: str, request: Request) -> RenderRequest:
     return RenderRequest(COMPLETION, _json({**body, "prompt": request.prompt}))
 
 
-@dataclass(frozen=True, slots=True)
-class _Filled:
-    """An image part, completed with the data that a server needs."""
-
-    body: Message
-    url: str | None
-    uuid: str | None
-
-
-def _filled(parts: Sequence[MediaPart], images: Sequence[Image]) -> Iterator[_Filled]:
-    """The image parts of a chat, completed from `images`.
+def _filled(parts: Sequence[MediaPart], images: Sequence[Image]) -> Iterator[Message]:
+    """The image parts of a chat, completed from `images` with the data that a server needs.
 
     The parts take images in the same order as for a loaded model. Only links take none: the server
-    follows them, or refuses to.
+    follows them, or refuses to. Two images with one uuid are refused, because engines cache by it
+    and would mix them up.
     """
-    waiting = iter(images)
+    waiting, named = iter(images), dict[str, str | None]()
     for part in parts:
         carried = part.url is not None and is_data_url(part.url)
         image = None if carried else next(waiting, None)
+        body, url, uuid = part.source, part.url, part.uuid
         if image is not None:
-            yield _with_image(part, with_uuid(image, part.uuid))
-        elif part.url is not None:
-            yield _Filled(part.source, part.url, part.uuid)
-        else:
+            image = with_uuid(image, uuid)
+            body, url = _with_image(part, image)
+            uuid = image.size.uuid
+            body = body if uuid is None else {**body, "uuid": uuid}
+        elif url is None:
             raise InexactError(
                 Reason.IMAGE_COUNT_MISMATCH,
                 f"`images` has nothing for image part {part.number}; give the file of every image "
                 "that is no link and no data URL, in order",
             )
+        if uuid is not None and named.setdefault(uuid, url) != url:
+            raise InexactError(
+                Reason.UNSUPPORTED_FIELD, f"the uuid {quoted(uuid)} names two images"
+            )
+        yield body
     left = len(list(waiting))
     if left:
         raise left_over(Modality.IMAGE, left, len(images))
 
 
-def _with_image(part: MediaPart, image: Image) -> _Filled:
-    uuid = image.size.uuid
-    named = {} if uuid is None else {"uuid": uuid}
+def _with_image(part: MediaPart, image: Image) -> tuple[Message, str]:
+    """The part of an image, and its URL."""
     if isinstance(image, ImageFile):
-        link = part.source["image_url"] if part.url is not None else {}
         kept = part.source if part.url is not None else {}
         content = pybase64.b64encode(image.data).decode("ascii")
         # Engines detect the format from the file itself, and ignore the media type in the URL.
         url = f"data:application/octet-stream;base64,{content}"
-        body = {**kept, "type": "image_url", "image_url": {**link, "url": url}, **named}
-        return _Filled(body, url, uuid)
+        link = {**kept.get("image_url", {}), "url": url}
+        return {**kept, "type": "image_url", "image_url": link}, url
     if part.url is not None:
-        return _Filled({**part.source, **named}, part.url, uuid)
+        return part.source, part.url
     raise _inexpressible(
         f"of image {part.number} only the size is known ({image}), and a server must see its "
         "file; give mmroute.read_image(...) in `images`, or send a data URL or a link"
     )
 
 
-def _check_names(parts: Sequence[_Filled]) -> None:
-    """Refuse two images with one uuid, because engines cache by it and would mix them up."""
-    named: dict[str, str | None] = {}
-    for part in parts:
-        if part.uuid is not None and named.setdefault(part.uuid, part.url) != part.url:
-            raise InexactError(
-                Reason.UNSUPPORTED_FIELD, f"the uuid {quoted(part.uuid)} names two images"
-            )
-
-
 def _with_parts(
-    messages: Sequence[Message], parts: Sequence[MediaPart], filled: Sequence[_Filled]
+    messages: Sequence[Message], parts: Sequence[MediaPart], filled: Sequence[Message]
 ) -> list[Message]:
     """The messages with their completed parts. One object may be several parts of the messages."""
     sources, bodies = {id(part.source) for part in parts}, iter(filled)
@@ -161,7 +147,7 @@ def _with_parts(
     for message in messages:
         content = message.get("content")
         if isinstance(content, list):
-            content = [next(bodies).body if id(part) in sources else part for part in content]
+            content = [next(bodies) if id(part) in sources else part for part in content]
             result.append({**message, "content": content})
         else:
             result.append(message)
