@@ -34,9 +34,8 @@ from mmroute.server.bodies import (
     check_text,
     parse_body,
 )
-from mmroute.server.capacity import Capacity
 from mmroute.server.errors import error_response, query_parameters
-from mmroute.server.exchange import Answer, Deferred, Exchange
+from mmroute.server.exchange import Answer, Capacity, Deferred, Exchange
 from mmroute.server.fallback import Fallback
 from mmroute.server.front.http import Head, Response, json_response
 from mmroute.server.metrics import Metrics

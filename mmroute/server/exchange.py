@@ -1,4 +1,7 @@
-"""One request and its answer, from the end of its head to the last byte of the answer."""
+"""One request, from the end of its head to the last byte of its answer, and how many there may be.
+
+A request beyond a limit gets a 503 at once.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,20 @@ import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any, Final, TypeAlias
 
 from mmroute.server.api_errors import ApiError
-from mmroute.server.capacity import Capacity
 from mmroute.server.errors import too_large
 from mmroute.server.front.http import Head, Response
 from mmroute.server.logs import LogEntry
+from mmroute.server.metrics import Metrics
+from mmroute.server.settings import ServerSettings
 
 CLIENT_HAS_GONE: Final = 499
 """The status in logs and metrics if the client closed the connection, as proxies write it."""
 
+_RETRY: Final = {"retry-after": "1"}
 _CLOSE: Final = {"connection": "close"}  # the rest of the body will not be read
 _DIGITS: Final = 18  # a length with more digits is too large in any case
 
@@ -39,6 +45,29 @@ class Route:
 def readable(route: Route) -> dict[str, Route]:
     """A route for GET and for HEAD. The application leaves the body out of an answer to HEAD."""
     return {"GET": route, "HEAD": route}
+
+
+class Capacity:
+    """Counts the requests that are being answered. Belongs to one event loop."""
+
+    def __init__(self, settings: ServerSettings, metrics: Metrics) -> None:
+        self.settings = settings
+        self.requests = 0
+        self.following_links = 0
+        self.held_bytes = 0
+        metrics.in_flight.set_function(lambda: self.requests)
+        metrics.following_links.set_function(lambda: self.following_links)
+        metrics.held_bytes.set_function(lambda: self.held_bytes)
+
+    def busy(self, limit: str, headers: dict[str, str]) -> ApiError:
+        """The error of a request that is over a limit now, and may be repeated."""
+        return ApiError(
+            HTTPStatus.SERVICE_UNAVAILABLE,
+            "ServiceUnavailableError",
+            f"The server is at its limit ({limit}); try again.",
+            headers={**_RETRY, **headers},
+            limit=limit,
+        )
 
 
 class Exchange:

@@ -1,8 +1,13 @@
-"""A client of vLLM's render server, which answers requests that have no exact answer here."""
+"""A client of vLLM's render server, which answers requests that have no exact answer here.
+
+It is asked for its version, too: whether it is the engine that this server matches.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import time
 from collections.abc import Callable
 from http import HTTPStatus
@@ -11,10 +16,18 @@ from typing import Final
 import httpcore
 import msgspec
 
-from mmroute.errors import Reason
+from mmroute.engine import Engine
+from mmroute.engines.running import ask_engine
+from mmroute.errors import InexactError, Reason
 from mmroute.net.remote import Remote
+from mmroute.net.transport import Transport
 from mmroute.server.api_errors import ApiError
 from mmroute.server.front.http import Response
+from mmroute.server.metrics import Metrics
+from mmroute.server.settings import ServerSettings
+
+_LOG: Final = logging.getLogger(__name__)
+_ASKED_EVERY: Final = 30.0  # seconds; a fleet may be upgraded while this server runs
 
 _MAX_REQUESTS: Final = 64
 _MAX_ANSWER: Final = 1 << 26  # bytes; answers have no tensors
@@ -166,3 +179,31 @@ def _without_tensors(body: bytes) -> bytes:
     if _PAYLOAD in fields:
         return msgspec.json.encode({**fields, _PAYLOAD: "none"})
     return body.rstrip()[:-1] + b',"mm_payload":"none"}'
+
+
+async def watch_fallback(
+    settings: ServerSettings,
+    matched: Engine,
+    metrics: Metrics,
+    on_failure: Callable[[str], object] | None,
+) -> None:
+    """Ask the fallback for its version every 30 seconds, and warn if its rules are others."""
+    if settings.fallback_url is None:
+        return
+    transport = Transport(
+        Remote(settings.fallback_url, settings.fallback_api_key, settings.fallback_timeout)
+    )
+    said = None
+    with contextlib.closing(transport):
+        while True:
+            with contextlib.suppress(InexactError):
+                running = await asyncio.to_thread(ask_engine, transport)
+                if str(running) != said:
+                    said = str(running)
+                    warning = running.warning(matched)
+                    metrics.fallback_engine(running, matches=not warning)
+                    if warning:
+                        _LOG.warning("fallback of other rules", extra={"fields": {"why": warning}})
+                        if settings.strict and on_failure is not None:
+                            on_failure(f"the fallback: {warning}")
+            await asyncio.sleep(_ASKED_EVERY)

@@ -10,10 +10,9 @@ from typing import Any
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from mmroute.health.tested_versions import version_of
-from mmroute.server.capacity import Capacity
 from mmroute.server.entry import ModelStatus
 from mmroute.server.errors import query_parameters
-from mmroute.server.exchange import Exchange
+from mmroute.server.exchange import Capacity, Exchange
 from mmroute.server.front.http import Response, json_response
 from mmroute.server.metrics import Metrics
 from mmroute.server.models import Models

@@ -13,12 +13,10 @@ from typing import Final
 from mmroute.server.admin import AdminRoutes
 from mmroute.server.api import routes
 from mmroute.server.api_errors import ApiError, bad_request
-from mmroute.server.capacity import Capacity
 from mmroute.server.endpoints import Endpoints
 from mmroute.server.errors import error_response
-from mmroute.server.exchange import Answer, Deferred, Exchange, Route, readable
-from mmroute.server.fallback import Fallback
-from mmroute.server.fallback_version import watch_fallback
+from mmroute.server.exchange import Answer, Capacity, Deferred, Exchange, Route, readable
+from mmroute.server.fallback import Fallback, watch_fallback
 from mmroute.server.front.http import Head, Response, json_response
 from mmroute.server.logs import log_request
 from mmroute.server.metrics import Metrics

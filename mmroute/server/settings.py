@@ -125,9 +125,6 @@ class ServerSettings:
     max_structure: int = _limit(_MEBIBYTE, "commas, colons and (four each) brackets of one request")
     max_concurrency: int = _limit(256, "requests at a time; more get a 503")
     request_timeout: float = _limit(30.0, "seconds for one request, from the end of its head")
-    # The size is the number of bytes without pictures and token IDs, plus one for each token ID, a
-    # 64th of the bytes of data URLs, 512 for each picture (all bytes of a picture whose header
-    # takes long), 256 for each of several prompts, and 16 for each token that is decoded.
     worker_bytes: int = _limit(
         16 << 10, "larger requests get a thread, so that others need not wait; a picture counts 512"
     )

@@ -49,7 +49,7 @@ def test_its_version_is_logged_and_counted(
     with caplog.at_level(logging.WARNING), serving(SOURCES, settings(fallback)) as client:
         until(lambda: sample in client.get("/metrics").text)
         assert metric(client, sample) == matches
-    warned = [r for r in caplog.records if r.name == "mmroute.server.fallback_version"]
+    warned = [r for r in caplog.records if r.name == "mmroute.server.fallback"]
     assert len(warned) == 1 - matches
 
 

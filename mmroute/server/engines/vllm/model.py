@@ -68,6 +68,7 @@ class LoadedModel:
         # By its commit these are the same files, and the hub is not asked again.
         directory = find_model(model.name, revision=model.commit)
         untimed = replace(normalizer, watch=None)
+        rust = model.engine.release.frontend != PYTHON
 
         def prompt_of(request: Request) -> bytes | None:
             routing = untimed.answer(request)
@@ -79,11 +80,13 @@ class LoadedModel:
             normalizer,
             unlimited=replace(normalizer, model=replace(model, max_model_len=_NO_LIMIT)),
             defaults=sampling_defaults(directory.object("generation_config.json")),
-            chats=ChatRules.of(
-                settings,
-                harmony=model.family.chat.renderer == "harmony",
-                rust=model.engine.release.frontend != PYTHON,
+            chats=ChatRules(
+                harmony=model.family.chat.renderer == "harmony" and not rust,
+                rust=rust,
                 templated=model.chat.templates is not None,
+                excludes_tools=settings.excludes_tools,
+                tool_parser=settings.tool_parser,
+                trusts_template=settings.trust_request_chat_template,
             ),
             messages_rules=cache(
                 lambda: messages_rules(model.chat, prompt_of, settings.without_effect)

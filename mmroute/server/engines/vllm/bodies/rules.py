@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from mmroute.engines.vllm.bodies.chats import ChatFields
 from mmroute.engines.vllm.bodies.errors import refused, unsupported_field
 from mmroute.engines.vllm.bodies.fields import ChatCompletionNamedToolChoiceParam
 from mmroute.engines.vllm.message_types import ChatCompletionToolsParam
-from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.server.api_errors import ApiError
 
 # Parsers whose grammar has each property of a tool's schema.
@@ -32,18 +31,6 @@ class ChatRules:
     excludes_tools: bool = False  # the engine's option of that name
     tool_parser: str | None = None  # the parser of tool calls in answers; None if it is not known
     trusts_template: bool = False  # whether clients may bring a chat template
-
-    @classmethod
-    def of(cls, settings: VllmSettings, *, harmony: bool, rust: bool, templated: bool) -> Self:
-        """The rules of an engine with these settings."""
-        return cls(
-            harmony and not rust,
-            rust,
-            templated,
-            settings.excludes_tools,
-            settings.tool_parser,
-            settings.trust_request_chat_template,
-        )
 
     def check_served(self, api: str) -> None:
         """Refuse an API that vLLM's Rust frontend does not have.
