@@ -72,11 +72,6 @@ class Service:
             )
         self._capacity = Capacity(settings, self.metrics)
         self._endpoints = Endpoints(models, settings, self.metrics, self._capacity, self._fallback)
-        self._tracing = None
-        if settings.otlp_traces_endpoint is not None:
-            from mmroute.server.tracing import Tracing  # an extra
-
-            self._tracing = Tracing(settings.otlp_traces_endpoint, models.backend.release.label)
         paths = pages(models, settings, self.metrics, self._capacity, lambda: self.draining)
         self._routes: dict[str, dict[str, Route]] = {
             path: readable(Route(path, page)) for path, page in paths.items()
@@ -117,8 +112,6 @@ class Service:
         self._endpoints.close()
         if self._fallback is not None:
             await self._fallback.close()
-        if self._tracing is not None:
-            await asyncio.to_thread(self._tracing.close)
 
     def begin(self, head: Head) -> Exchange:
         """Begin a request, whose head is complete."""
@@ -162,8 +155,6 @@ class Service:
         seconds = time.perf_counter() - exchange.began
         route, head, entry = exchange.route.name, exchange.head, exchange.entry
         self.metrics.request(route, status, seconds)
-        if self._tracing is not None and route in routes():
-            self._tracing.record(head, entry, status, seconds)
         match self.settings.access_log:
             case AccessLog.NONE:
                 return

@@ -133,12 +133,6 @@ class ServerSettings:
     access_log: AccessLog = _limit(  # noqa: RUF009 - likewise
         AccessLog.INEXACT, "which requests get a log line"
     )
-    otlp_traces_endpoint: str | None = _limit(
-        None,
-        "send a span for each request to this OpenTelemetry collector, over HTTP "
-        "(http://HOST:4318/v1/traces; needs the extra `otel`)",
-        metavar="URL",
-    )
 
     def __post_init__(self) -> None:
         for name in _POSITIVE:

@@ -65,8 +65,6 @@ def _serve(arguments: argparse.Namespace) -> int:
         arguments = configured(arguments.parser, arguments.words[1:], os.environ)
         if arguments.events:
             require_extra("events", "zmq")
-        if arguments.otlp_traces_endpoint:
-            require_extra("otel", "opentelemetry.exporter.otlp.proto.http.trace_exporter")
         sources = _sources(arguments)
         fast_paths = FastPaths(
             encoder=arguments.encoder,
