@@ -163,10 +163,6 @@ class Models:
         """Every model once."""
         return tuple(dict.fromkeys(self._by_name.values()))
 
-    def all_loaded(self) -> Sequence[ServedModel]:
-        """The models that can answer."""
-        return [entry.loaded for entry in self.entries() if entry.loaded is not None]
-
     def entry(self, name: str) -> Entry:
         """The model with a served name.
 

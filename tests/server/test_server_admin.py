@@ -331,7 +331,7 @@ def test_no_full_collection_of_garbage_walks_a_loaded_model(first: Models) -> No
     gc.unfreeze()
     for entry in first.load():
         entry.loading.result()
-    model = first.all_loaded()[0].normalizer.model
+    model = first.find(None).normalizer.model
     assert not any(found is model for found in gc.get_objects())
     first.close()
     gc.unfreeze()

@@ -67,9 +67,8 @@ def fetch_fleet(
 
 def _disagreement(model: str, found: Sequence[Bundle]) -> ModelError:
     """The error for different files, with the fingerprint of each worker's."""
-    held = [{name: sha256_of(path) for name, path in bundle.files.items()} for bundle in found]
-    names = sorted({name for digests in held for name in digests})
-    differing = [n for n in names if len({digests.get(n) for digests in held}) > 1]
+    held = [{(n, sha256_of(path)) for n, path in bundle.files.items()} for bundle in found]
+    differing = sorted({name for name, _ in held[0].union(*held) - held[0].intersection(*held)})
     workers = ", ".join(f"{b.worker} ({b.fingerprint[:12]})" for b in found)
     return ModelError(
         Reason.FLEET_DISAGREES,
