@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from mmroute.errors import did_you_mean
+from mmroute.errors import did_you_mean, nearest
 
 _MODELS: Final = "models"
 _NOT_THERE: Final = frozenset({"help", "json", "config", "check_config"})
+_OTHERS: Final = ("MMROUTE_MODELS",)  # of the project's tests and benchmarks
+_OF_KUBERNETES: Final = ("MMROUTE_SERVICE_", "MMROUTE_PORT_")
 _TRUE, _FALSE = frozenset({"1", "true", "yes"}), frozenset({"", "0", "false", "no"})
 
 
@@ -25,14 +27,16 @@ def configured(
     ``MMROUTE_MODEL`` and ``models``.
 
     Raises:
-        ValueError: the file has an unknown option.
+        ValueError: a variable resembles that of an option, or the file has an unknown option.
     """
     arguments = parser.parse_args(words)
     actions = {a.dest: a for a in parser._actions if a.dest not in _NOT_THERE}  # noqa: SLF001 - there is no other list of them
     path = arguments.config or environment.get("MMROUTE_CONFIG")
     values = _from_file(Path(path), actions) if path else {}
-    for name in actions:
-        value = environment.get(f"MMROUTE_{'MODEL' if name == _MODELS else name.upper()}")
+    variables = {f"MMROUTE_{'MODEL' if n == _MODELS else n.upper()}": n for n in actions}
+    _check_known(environment, [*variables, "MMROUTE_CONFIG"])
+    for variable, name in variables.items():
+        value = environment.get(variable)
         # Kubernetes sets MMROUTE_PORT to a URL if a service is named mmroute.
         if value is not None and not (name == "port" and value.startswith("tcp://")):
             values[name] = value
@@ -45,6 +49,15 @@ def configured(
         for word in _arguments(actions[name], value)
     ]
     return parser.parse_args([*([] if arguments.models else models), *words, *more])
+
+
+def _check_known(environment: Mapping[str, str], known: Sequence[str]) -> None:
+    """Refuse a variable that is none of an option, and looks like one."""
+    for name in sorted(environment.keys() - {*known, *_OTHERS}):
+        ours = name.startswith("MMROUTE_") and not name.startswith(_OF_KUBERNETES)
+        near = nearest(name, known, cutoff=0.9) if ours else None
+        if near is not None:
+            raise ValueError(f"there is no variable {name}. Did you mean {near}?")
 
 
 def _from_file(path: Path, actions: Mapping[str, argparse.Action]) -> dict[str, Any]:
