@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 from jinja2 import nodes
@@ -26,9 +26,10 @@ from mmroute.chat.template_parameters import TRANSFORMERS
 from mmroute.engine import ChatSource
 from mmroute.engines.sglang.conversation import ConversationChat, guessed_template
 from mmroute.engines.sglang.encoding import PromptEncoder
-from mmroute.engines.sglang.messages import parse_messages, template_tools
+from mmroute.engines.sglang.messages import CHAT_FIELDS, parse_messages, split_last, template_tools
 from mmroute.engines.sglang.served import always_adds_bos, is_multimodal
 from mmroute.engines.sglang.settings import SglangSettings
+from mmroute.engines.sglang.tokenizer import TEKKEN
 from mmroute.engines.template_nodes import is_access
 from mmroute.errors import InexactError, ModelError, Reason, invalid, malformed
 from mmroute.model_directory import is_local
@@ -37,12 +38,13 @@ from mmroute.requests.items import Items
 from mmroute.requests.request import Request
 from mmroute.token_ids import TokenIds
 
+if TYPE_CHECKING:
+    from mmroute.tokenizers.formats.mistral_chat import MistralChatEncoder
+
 _MEDIA_WORDS: Final = ("image", "audio", "video", "vision")
 _MESSAGE_NAMES: Final = ("message", "msg", "m")
 # Which a request must not set a second time.
 _REFUSED_KWARGS: Final = (TRANSFORMERS - {"documents", "sanitize_control_tokens"}) | {"messages"}
-# With the tool choice "none" the engine renders no tools.
-_READ: Final = frozenset({"reasoning_effort", "thinking", "tool_choice"})
 
 
 def load_chat(source: ChatSource[SglangSettings]) -> Chat:
@@ -51,6 +53,12 @@ def load_chat(source: ChatSource[SglangSettings]) -> Chat:
     multimodal = is_multimodal(source.family, files, settings)
     in_text = getattr(PLACEMENTS.find(source.family.placement), "in_text", False)
     encoder = PromptEncoder(tokenizer, multimodal, always_adds_bos(files), in_text)
+    if files.has(TEKKEN):
+        from mmroute.engines.sglang.mistral_chat import MistralCommonChat  # mistral-common
+        from mmroute.tokenizers.formats.mistral import MistralTokenizer
+
+        chats = cast("MistralTokenizer", tokenizer).chat_encoder
+        return MistralCommonChat(cast("MistralChatEncoder", chats), encoder)
     if settings.chat_template is None:
         path, model_type = source.model_string, files.object("config.json").get("model_type")
         if guessed := guessed_template(path, model_type, local=is_local(files.name)):
@@ -117,18 +125,11 @@ class SglangChat(Chat):
         return parse_messages(request, joined=self.content_format == "string")
 
     def render(self, chat: ParsedChat, items: Items, request: Request) -> TokenIds:
-        check_api_fields(_READ, request)
-        messages = list(chat.messages)
-        continued = ""
-        last = messages[-1]
-        if last["role"] == "assistant" and isinstance(last["content"], str):
-            if request.continue_final_message:
-                continued = messages.pop()["content"]
-            else:
-                messages[-1] = {"role": "user", "content": last["content"]}
+        check_api_fields(CHAT_FIELDS, request)
+        messages, continued = split_last(chat.messages, request)
         ids = self.encoder.encode(self._rendered(messages, request))
         if continued:
-            ids = np.concatenate([ids, self._encode_continued(continued)])
+            ids = np.concatenate([ids, self.encoder.continued(continued)])
         return self.encoder.handed_on(ids, with_items=bool(items))
 
     def _rendered(self, messages: list[dict[str, Any]], request: Request) -> str:
@@ -162,8 +163,3 @@ class SglangChat(Chat):
             add_generation_prompt=True,  # the API has no field for it
             continue_final_message=False,
         )
-
-    def _encode_continued(self, text: str) -> TokenIds:
-        ids = self.encoder.encode(text, add_special_tokens=True)
-        begins = len(ids) and ids[0] == self.encoder.tokenizer.bos_token_id
-        return ids[1:] if begins else ids

@@ -18,7 +18,7 @@ import msgspec
 from mmroute.chat.cache import ChatCache
 from mmroute.chat.renderer import Chat, ParsedChat, check_api_fields
 from mmroute.engines.sglang.encoding import PromptEncoder
-from mmroute.engines.sglang.messages import parse_messages
+from mmroute.engines.sglang.messages import CHAT_FIELDS, parse_messages
 from mmroute.errors import invalid
 from mmroute.requests.items import Items
 from mmroute.requests.request import Request
@@ -60,7 +60,6 @@ _OWN_TEMPLATE: Final = ("minicpmv4_6", "minicpmv4_7")
 _WITHOUT_BREAK: Final = ("moss-vl", "unlimited-ocr")
 _SUPPLEMENTED: Final = "deepseek-vl2"  # the tokens of its images stand in front
 _MANY: Final = 16  # images of a message, beyond which each text begins a line
-_READ: Final = frozenset({"reasoning_effort", "thinking", "tool_choice", "separate_reasoning"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +124,7 @@ class ConversationChat(Chat):
         return parse_messages(request, calls=False)
 
     def render(self, chat: ParsedChat, items: Items, request: Request) -> TokenIds:
-        check_api_fields(_READ, request)
+        check_api_fields(CHAT_FIELDS, request)
         system, turns = self._turns(chat.messages)
         continued = request.continue_final_message and chat.messages[-1]["role"] == "assistant"
         if continued:

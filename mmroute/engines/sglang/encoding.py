@@ -47,6 +47,12 @@ class PromptEncoder:
             )
         return self.prompt(text, with_items=with_items)
 
+    def continued(self, text: str) -> TokenIds:
+        """The token IDs of the assistant's words that a prompt continues."""
+        ids = self.encode(text, add_special_tokens=True)
+        begins = len(ids) and ids[0] == self.tokenizer.bos_token_id
+        return ids[1:] if begins else ids
+
     def encode(self, text: str, *, add_special_tokens: bool = False) -> TokenIds:
         """Token IDs of a text. Raises `InexactError` for one that cannot be encoded."""
         try:

@@ -25,6 +25,25 @@ _TYPES: Final = frozenset({
 })  # fmt: skip
 
 
+CHAT_FIELDS: Final = frozenset({"reasoning_effort", "thinking", "tool_choice"})
+"""Fields of a chat's body that the engine's renderers read."""
+
+
+def split_last(
+    messages: Sequence[dict[str, Any]], request: Request
+) -> tuple[list[dict[str, Any]], str]:
+    """The messages to render, and the text of the last one if it is continued.
+
+    Without `continue_final_message` a last message of the assistant becomes one of the user.
+    """
+    last = messages[-1]
+    if last["role"] != "assistant" or not isinstance(last["content"], str):
+        return list(messages), ""
+    if request.continue_final_message:
+        return list(messages[:-1]), last["content"]
+    return [*messages[:-1], {"role": "user", "content": last["content"]}], ""
+
+
 def template_tools(tools: object) -> list[dict[str, Any]] | None:
     """The tool definitions for the template: known fields, in the client's order."""
     if not tools:

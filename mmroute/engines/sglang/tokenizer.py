@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from mmroute.errors import ModelError, Reason
+from mmroute.errors import needs_extra
 from mmroute.model.tokenizer import load_tokenizer as load_by_type
 from mmroute.tokenizers.engine_classes import FILE
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from mmroute.reuse.fast_paths import FastPaths
     from mmroute.tokenizers import Tokenizer
 
+TEKKEN: Final = "tekken.json"
+"""Beside it no other file of a tokenizer counts: mistral-common encodes."""
 _FILE: Final = "tokenizer.json"
 _LLAMA: Final = "LlamaTokenizer"
 _OWN: Final = "Metaspace"
@@ -36,12 +38,11 @@ def load_tokenizer(
     note: Callable[[str, JsonValue, str], None],
 ) -> Tokenizer:
     """See `mmroute.engine.Chats`."""
-    if files.has("tekken.json"):
-        raise ModelError(
-            Reason.TOKENIZER_UNVERIFIED,
-            f"{files.name} has a tekken.json, by which SGLang encodes with mistral-common; that is "
-            "not covered",
-        )
+    if files.has(TEKKEN):
+        with needs_extra("mistral", "mistral_common", f"{files.name} has a {TEKKEN}. It"):
+            from mmroute.tokenizers.formats.mistral import load_mistral_model
+
+        return load_mistral_model(files, fast_paths.text_cache_bytes)
     declared = str(files.object("tokenizer_config.json").get("tokenizer_class"))
     name = declared.removesuffix("Fast")
     if name == _LLAMA:

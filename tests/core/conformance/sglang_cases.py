@@ -7,8 +7,10 @@ as SGLang's chat route makes them, with mm_hashes of their own.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import mistral_common
 from small_models import ALL_MODELS
 
 PLACEHOLDERS = {
@@ -29,6 +31,7 @@ PLACEHOLDERS = {
     "small-llava-next": "<image>",
     "small-llava-onevision": "<image>",
     "small-mistral3": "[IMG]",
+    "small-mistral3-tekken": "[IMG]",
     "small-nemotron-nano-vl": "<image>",
     "small-pixtral-hf": "[IMG]",
     "small-qwen2-vl": "<|vision_start|><|image_pad|><|vision_end|>",
@@ -40,6 +43,7 @@ PLACEHOLDERS = {
     "small-step-3-vl": "<im_patch>",
 }
 
+_TEKKEN = "-tekken"  # with the vocabulary that comes with mistral-common
 # What SGLang needs of a model's files, and vLLM does not.
 _FIELDS: dict[str, dict[str, dict[str, Any]]] = {
     "small-deepseek-ocr": {
@@ -74,7 +78,14 @@ _CALL = {
 
 def files_of(model: str) -> dict[str, Any]:
     """The files of one model."""
-    files = ALL_MODELS[model]()
+    files = ALL_MODELS[model.removesuffix(_TEKKEN)]()
+    if model.endswith(_TEKKEN):
+        config = files["config.json"]
+        text = {**config["text_config"], "vocab_size": 131072}
+        files["config.json"] = {**config, "text_config": text, "image_token_index": 10}
+        tekken = Path(mistral_common.__file__).parent / "data" / "tekken_240911.json"
+        del files["tokenizer.json"]
+        return {**files, "tekken.json": tekken.read_text(encoding="utf-8")}
     changed = {f: {**files.get(f, {}), **own} for f, own in _FIELDS.get(model, {}).items()}
     return {**files, **changed}
 
@@ -84,7 +95,9 @@ def cases(model: str) -> Iterator[dict[str, Any]]:
     for name, case in _chats().items():
         yield {"id": name, **_for_generate(case)}
     for name, case in _prompts(PLACEHOLDERS[model]).items():
-        yield {"id": name, **case}
+        # The special tokens of a prompt for mistral-common are read beside images alone.
+        if "images" not in case or not model.endswith(_TEKKEN):
+            yield {"id": name, **case}
 
 
 def _for_generate(chat: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,107 @@
+"""Chats of models with a ``tekken.json``, which SGLang encodes with mistral-common.
+
+Source: SGLang 0.5.23 ``srt/utils/hf_transformers/mistral_utils.py``
+(`patch_mistral_common_tokenizer`), ``srt/entrypoints/openai/serving_chat.py``
+(`_prompt_text_round_trip_is_lossy`); transformers 5.19.0 ``tokenization_mistral_common.py``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from mistral_common.protocol.instruct.request import ChatCompletionRequest
+
+from mmroute.chat.cache import ChatCache
+from mmroute.chat.renderer import Chat, ParsedChat, check_api_fields
+from mmroute.chat.template_parameters import TRANSFORMERS_MISTRAL
+from mmroute.engines.sglang.encoding import PromptEncoder
+from mmroute.engines.sglang.messages import CHAT_FIELDS, parse_messages, split_last, template_tools
+from mmroute.errors import InexactError, Reason
+from mmroute.requests.items import Items
+from mmroute.requests.request import Request
+from mmroute.token_ids import TokenIds
+from mmroute.tokenizers.formats.mistral_chat import MistralChatEncoder
+
+# Others change nothing.
+_PARAMETERS: Final = TRANSFORMERS_MISTRAL | ChatCompletionRequest.model_fields.keys()
+_IMAGE: Final = "[IMG]"
+# The only special tokens that are read in a text, and only beside images.
+_MARKERS: Final = re.compile(r"(\[IMG\]|\[IMG_BREAK\]|\[IMG_END\])")
+
+
+@dataclass(frozen=True, slots=True)
+class MistralCommonChat(Chat):
+    """Encodes chats with mistral-common, images as text that is encoded once more."""
+
+    chats: MistralChatEncoder
+    encoder: PromptEncoder
+
+    @property
+    def content_format(self) -> str:
+        return "openai"
+
+    @property
+    def origins(self) -> Mapping[str, str]:
+        return {"content_format": "mistral-common's encoder"}
+
+    def read(self, request: Request, cache: ChatCache | None = None) -> ParsedChat:
+        return parse_messages(request)
+
+    def render(self, chat: ParsedChat, items: Items, request: Request) -> TokenIds:
+        check_api_fields(CHAT_FIELDS, request)
+        if set_twice := sorted(_PARAMETERS & request.chat_template_kwargs.keys()):
+            raise InexactError(
+                Reason.UNSUPPORTED_FIELD,
+                f"chat_template_kwargs ({', '.join(set_twice)}): what mistral-common makes of it is "
+                "not covered",
+            )
+        messages, continued = split_last(chat.messages, request)
+        kept = [_adapted(message) for message in messages if not _is_empty(message)]
+        ids = self._encoded(kept, template_tools(request.tools))
+        if continued:
+            ids = np.concatenate([ids, self.encoder.continued(continued)])
+        return self._as_text(ids) if items else ids
+
+    def _encoded(
+        self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None
+    ) -> TokenIds:
+        return self.chats.encode(messages, tools=tools, continue_final_message=False)
+
+    def _as_text(self, ids: TokenIds) -> TokenIds:
+        """The IDs of a prompt with images: its special tokens have become letters."""
+        tokenizer = self.encoder.tokenizer
+        parts = _MARKERS.split(tokenizer.decode(ids.tolist()))
+        return np.concatenate(
+            [
+                np.array([tokenizer.token_id(part)], np.uint32)
+                if _MARKERS.fullmatch(part)
+                else self.encoder.encode(part)
+                for part in parts
+            ]
+        )
+
+
+def _adapted(message: Mapping[str, Any]) -> dict[str, Any]:
+    """A message whose parts are one text, if one of them is an image."""
+    content = message["content"]
+    if not isinstance(content, list) or all(part["type"] == "text" for part in content):
+        return dict(message)
+    return {**message, "content": "".join(_texts(content))}
+
+
+def _texts(content: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for part in content:
+        yield part["text"] if part["type"] == "text" else _IMAGE
+
+
+def _is_empty(message: Mapping[str, Any]) -> bool:
+    """Whether a message is dropped: an assistant's, without words and calls."""
+    if message["role"] != "assistant" or message.get("tool_calls"):
+        return False
+    content = message["content"]
+    texts = [content] if isinstance(content, str) else [part.get("text", "x") for part in content]
+    return not any(text.strip() for text in texts)
