@@ -24,7 +24,7 @@ from mmroute.reuse.fast_paths import FastPaths
 
 if TYPE_CHECKING:
     from mmroute.audios.reading import read_audio
-    from mmroute.engines.vllm.bodies.parsing import from_openai
+    from mmroute.engines.bodies import from_openai
     from mmroute.server.remote import Remote
     from mmroute.server.remote.async_normalizer import connect_async
     from mmroute.server.remote.normalizer import connect
@@ -69,7 +69,7 @@ __getattr__ = lazily(
     __name__,
     {
         "Remote": "mmroute.server.remote",
-        "from_openai": "mmroute.engines.vllm.bodies.parsing",
+        "from_openai": "mmroute.engines.bodies",
         "connect": "mmroute.server.remote.normalizer",
         "connect_async": "mmroute.server.remote.async_normalizer",
         "read_audio": "mmroute.audios.reading",

@@ -276,6 +276,9 @@ class Chats(Protocol):
     def load_chat(self, source: ChatSource[Any]) -> Chat:
         """The model's chat renderer."""
 
+    def read_body(self, body: Mapping[str, Any]) -> Request:
+        """The request of a client's body for the engine's chats and completions."""
+
     def accept(self, request: Request, chat: Chat) -> Request:
         """A request with the settings' defaults. Raises `InexactError` where it is refused."""
 

@@ -100,7 +100,8 @@ class Engine:
         if "messages" in case:
             waiting = iter(urls)
             messages = [_with_urls(message, waiting) for message in case["messages"]]
-            names = ("tools", "chat_template_kwargs", "cache_salt", "continue_final_message")
+            names = ("tools", "tool_choice", "reasoning_effort", "chat_template_kwargs",
+                     "cache_salt", "continue_final_message")  # fmt: skip
             body = {name: case[name] for name in names if name in case}
             chat = ChatCompletionRequest(model="m", messages=messages, max_tokens=1, **body)
             if refused := self._chat._validate_request(chat):

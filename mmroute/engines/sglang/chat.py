@@ -138,10 +138,10 @@ class SglangChat(Chat):
                 Reason.CHAT_TEMPLATE_MISSING,
                 "the model has no chat template; send a rendered `prompt` instead",
             )
-        kwargs = {**self.default_kwargs, **request.chat_template_kwargs}
+        kwargs = {**self._effort(request), **self.default_kwargs, **request.chat_template_kwargs}
         if refused := _REFUSED_KWARGS & kwargs.keys():
             raise invalid(f"chat_template_kwargs must not set {', '.join(sorted(refused))}")
-        tools = template_tools(request.tools)
+        tools = template_tools(request)
         try:
             return self._attempt(self.template, messages, kwargs, tools)
         except InexactError as error:
@@ -149,6 +149,18 @@ class SglangChat(Chat):
                 raise
             functions = [tool["function"] for tool in tools]
             return self._attempt(self.template, messages, kwargs, functions)
+
+    def _effort(self, request: Request) -> dict[str, str]:
+        """The variable that `reasoning_effort` is; see `_get_reasoning_config` of the engine."""
+        effort = request.reasoning_effort
+        if effort is None:
+            return {}
+        if self.template and "low_effort" in self.template.variables:
+            raise InexactError(
+                Reason.UNSUPPORTED_FIELD,
+                "reasoning_effort: what the engine makes of it for this template is not covered",
+            )
+        return {"reasoning_effort": effort}
 
     def _attempt(
         self,

@@ -154,6 +154,19 @@ class Tool(BaseModel):
     defer_loading: bool | None = None
 
 
+class _Named(BaseModel):
+    name: str
+
+
+class ToolChoice(BaseModel):
+    """The one tool that a client wants to be called."""
+
+    function: _Named
+    type: Literal["function"] = "function"
+
+
+TOOL_CHOICE: TypeAdapter[ToolChoice] = TypeAdapter(ToolChoice)
+"""The field `tool_choice`, where it names a tool."""
 TOOLS: TypeAdapter[list[Tool]] = TypeAdapter(Annotated[list[Tool], Field(fail_fast=True)])
 """The tools of a request."""
 CHAT: TypeAdapter[list[_User | _Message]] = TypeAdapter(

@@ -14,7 +14,14 @@ from typing import Any, Final, cast
 from mmroute.chat.conversation import MediaPart, Part, TextPart
 from mmroute.chat.renderer import ParsedChat
 from mmroute.engines.judging import judged
-from mmroute.engines.sglang.message_schema import CHAT, TOOLS, Tool, arguments_of, check_unicode
+from mmroute.engines.sglang.message_schema import (
+    CHAT,
+    TOOL_CHOICE,
+    TOOLS,
+    Tool,
+    arguments_of,
+    check_unicode,
+)
 from mmroute.errors import InexactError, Reason, invalid, json_type, quoted
 from mmroute.requests.items import Modality, checked_uuid
 from mmroute.requests.request import Request
@@ -25,8 +32,8 @@ _TYPES: Final = frozenset({
 })  # fmt: skip
 
 
-CHAT_FIELDS: Final = frozenset({"reasoning_effort", "thinking", "tool_choice"})
-"""Fields of a chat's body that the engine's renderers read."""
+CHAT_FIELDS: Final = frozenset({"thinking"})
+"""Fields of a chat's body that the engine's renderers read, and that are not covered."""
 
 
 def split_last(
@@ -44,12 +51,17 @@ def split_last(
     return [*messages[:-1], {"role": "user", "content": last["content"]}], ""
 
 
-def template_tools(tools: object) -> list[dict[str, Any]] | None:
+def template_tools(request: Request) -> list[dict[str, Any]] | None:
     """The tool definitions for the template: known fields, in the client's order."""
-    if not tools:
+    tools, choice = request.tools, request.api_fields.get("tool_choice", "auto")
+    if not tools or choice == "none":
         return None
     known = judged(TOOLS.validate_python, tools, "tools")
-    return [_shown(tool, sent) for tool, sent in zip(known, cast("Any", tools), strict=True)]
+    shown = [_shown(tool, sent) for tool, sent in zip(known, cast("Any", tools), strict=True)]
+    if isinstance(choice, str):
+        return shown
+    named = judged(TOOL_CHOICE.validate_python, choice, "tool_choice").function.name
+    return [tool for tool in shown if tool["function"]["name"] == named] or None
 
 
 def _shown(tool: Tool, sent: Mapping[str, Any]) -> dict[str, Any]:
@@ -92,12 +104,11 @@ def parse_messages(request: Request, *, joined: bool = False, calls: bool = True
 
     `joined` is for contents that are texts; `calls` is whether the calls of tools are read.
     """
-    for name in ("reasoning_effort", "documents"):
-        if getattr(request, name) is not None:
-            raise InexactError(
-                Reason.UNSUPPORTED_FIELD,
-                f"{name}: the engine's token IDs depend on it, and it is not covered",
-            )
+    if request.documents is not None:
+        raise InexactError(
+            Reason.UNSUPPORTED_FIELD,
+            "documents: the engine's token IDs depend on it, and it is not covered",
+        )
     messages_sent: object = request.messages
     if isinstance(messages_sent, str | bytes | Mapping) or not isinstance(messages_sent, Sequence):
         raise invalid(f"messages must be a list, found {json_type(messages_sent)}")

@@ -53,15 +53,17 @@ class MistralCommonChat(Chat):
 
     def render(self, chat: ParsedChat, items: Items, request: Request) -> TokenIds:
         check_api_fields(CHAT_FIELDS, request)
+        if request.reasoning_effort is not None:
+            raise InexactError(Reason.UNSUPPORTED_FIELD, "reasoning_effort: it is not covered")
         if set_twice := sorted(_PARAMETERS & request.chat_template_kwargs.keys()):
             raise InexactError(
                 Reason.UNSUPPORTED_FIELD,
-                f"chat_template_kwargs ({', '.join(set_twice)}): what mistral-common makes of it is "
-                "not covered",
+                f"chat_template_kwargs ({', '.join(set_twice)}): what mistral-common makes of it "
+                "is not covered",
             )
         messages, continued = split_last(chat.messages, request)
         kept = [_adapted(message) for message in messages if not _is_empty(message)]
-        ids = self._encoded(kept, template_tools(request.tools))
+        ids = self._encoded(kept, template_tools(request))
         if continued:
             ids = np.concatenate([ids, self.encoder.continued(continued)])
         return self._as_text(ids) if items else ids

@@ -16,6 +16,7 @@ from mmroute.engine import (
     not_covered,
     own_settings,
 )
+from mmroute.engines.sglang.bodies import EXTRA_KEY, parse_body
 from mmroute.engines.sglang.hashes import SglangHashes
 from mmroute.engines.sglang.identity import (
     hashes_files,
@@ -70,8 +71,7 @@ class SglangEngine:
             max_items={**self.limits.max_items, **own.max_items},
             media_domains=own.media_domains,
         )
-        naming = replace(self.naming, loras=own.loras)
-        return replace(self, settings=own, limits=limits, naming=naming)
+        return replace(self, settings=own, limits=limits)
 
     def match(self, files: ModelFiles) -> tuple[ModelFiles, FamilySpec]:
         from mmroute.families.matching import check_generates, match_family  # pydantic
@@ -133,6 +133,9 @@ class SglangEngine:
 
         return load_chat(source)
 
+    def read_body(self, body: Mapping[str, Any]) -> Request:
+        return parse_body(body)
+
     def accept(self, request: Request, _chat: Chat) -> Request:
         """See `Chats`. SGLang refuses a body with half of a surrogate pair in any of its texts."""
         salt = request.cache_salt
@@ -164,6 +167,15 @@ class SglangEngine:
         return None
 
 
+def _why_unhashed(request: Request) -> str:
+    if EXTRA_KEY not in request.api_fields:
+        return ""
+    return (
+        "extra_key separates the prefix cache of SGLang, and no event shows it: the hashes of its "
+        "pages do not tell what is held for this key"
+    )
+
+
 SGLANG: Final = SglangEngine(
     Release("sglang", "0.5.23", "0.5.23", "sglang", proved=frozenset({"0.5.23"})),
     Limits(
@@ -176,7 +188,9 @@ SGLANG: Final = SglangEngine(
         min_encoder_cache=_NO_LIMIT,
         applies_exif_orientation=False,
     ),
-    Naming(item_identity, of_request=request_identities),  # it keeps no items by their uuids
+    Naming(
+        item_identity, of_request=request_identities, why_unhashed=_why_unhashed
+    ),  # it keeps no items by their uuids
 )
 
 

@@ -128,6 +128,11 @@ class VllmEngine:
 
         return configured_chat(load_chat(source), self.settings, source.files.name)
 
+    def read_body(self, body: Mapping[str, Any]) -> Request:
+        from mmroute.engines.vllm.bodies.parsing import parse_body  # pydantic
+
+        return parse_body(body, self.release.backend)
+
     def accept(self, request: Request, chat: Chat) -> Request:
         check_cache_salt(request.cache_salt)
         return with_defaults(request, self.settings, chat)

@@ -69,6 +69,8 @@ _WEATHER = {
         "name": "weather",
     },
 }
+_CLOCK = {"type": "function", "function": {"name": "clock", "parameters": {"type": "object"}}}
+_NAMED = {"type": "function", "function": {"name": "clock"}}
 _CALL = {
     "id": "1",
     "type": "function",
@@ -197,6 +199,13 @@ def _chats() -> dict[str, dict[str, Any]]:
             "messages": [_user(_text("A"), _picture("low"), _picture("high"))], "cache_salt": "s",
         },
         "tools": {"messages": [hello], "tools": [_WEATHER]},
+        "tools, none to be called": {
+            "messages": [hello], "tools": [_WEATHER], "tool_choice": "none",
+        },
+        "tools, one to be called": {
+            "messages": [hello], "tools": [_WEATHER, _CLOCK], "tool_choice": _NAMED,
+        },
+        "effort": {"messages": [hello], "reasoning_effort": "high"},
         "tool call": {
             "messages": [hello, _says("assistant", None, tool_calls=[_CALL]),
                          _says("tool", [_text("sunny"), _text("warm")], tool_call_id="1")],

@@ -102,20 +102,6 @@ def test_other_families_are_refused_by_name(name: str, tmp_path: Path) -> None:
     assert caught.value.reason is Reason.UNKNOWN_FAMILY
 
 
-@pytest.mark.parametrize(("choice", "exact"), [("auto", True), ("none", False)])
-def test_tools_that_may_not_be_rendered_are_refused(
-    choice: str, exact: bool, tmp_path: Path
-) -> None:
-    tool = {"type": "function", "function": {"name": "f"}}
-    chat = {"messages": [{"role": "user", "content": "Hi"}], "tools": [tool]}
-    normalizer = load("small-qwen2.5-vl", tmp_path)
-    routing = normalizer.answer(request_of({**chat, "tool_choice": choice}))
-    assert routing.exact == exact
-    assert exact or (
-        routing.reason is Reason.UNSUPPORTED_FIELD and "tool_choice" in routing.message
-    )
-
-
 def test_images_without_a_hash_of_the_caller_have_no_page_hashes(tmp_path: Path) -> None:
     routing = load("small-qwen2.5-vl", tmp_path).normalize(
         prompt="<|vision_start|><|image_pad|><|vision_end|>", images=[ImageSize(64, 48)]

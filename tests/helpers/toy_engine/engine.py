@@ -55,6 +55,9 @@ class ToyEngine:
     def hashes_of(self, *_model: object, guessed: bool) -> ToyHashes:
         return ToyHashes(HashSettings(block_size=self.settings.page_size))
 
+    def read_body(self, body: Mapping[str, Any]) -> Request:
+        return Request(messages=body["messages"])
+
     def accept(self, request: Request, _chat: Chat) -> Request:
         if found := [name for name in _NOT_READ if getattr(request, name)]:
             raise InexactError(Reason.UNSUPPORTED_FIELD, f"the toy reads no {', '.join(found)}")

@@ -234,8 +234,6 @@ def test_the_fields_are_those_of_the_release() -> None:
         from_openai({"messages": HI, "reasoning_effort": "max"}, backend="vllm==0.18.1")
     with pytest.raises(ModelError):
         from_openai({"messages": HI}, backend="vllm==0.1")
-    with pytest.raises(ModelError, match="sglang's API are not covered"):
-        from_openai({"messages": HI}, backend="sglang")
 
 
 @pytest.mark.parametrize(
