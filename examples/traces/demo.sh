@@ -7,4 +7,4 @@
 # No model is downloaded: the embedded one's tokenizer is in mistral-common.
 set -e
 python "$(dirname "$0")/make_trace.py" > trace.jsonl
-mmroute trace trace.jsonl --model pixtral-12b-2409 --model-id mistralai/Pixtral-12B-2409 --show-text
+mmroute trace trace.jsonl --model pixtral-12b-2409 --model-id mistralai/Pixtral-12B-2409

@@ -6,18 +6,15 @@ import argparse
 import contextlib
 import dataclasses
 import json
-import shlex
 import sys
 from typing import Any, Final
 
 from mmroute.cli.arguments import Commands, add_command, positive, require_extra
 from mmroute.cli.engine_options import MODEL_HELP, engine_arguments, load_normalizer
 from mmroute.cli.output import failed, print_table, with_progress
-from mmroute.engine import DEFAULT
 from mmroute.errors import InexactError, Reason
-from mmroute.lab.traces.losses import Loss, losses_by_cause, suspects
 from mmroute.lab.traces.requests import Chunk, numbered_lines, read_chunk
-from mmroute.lab.traces.simulation import FleetSize, Policy, best_cached, curve_sizes, simulate
+from mmroute.lab.traces.simulation import Outcome, Policy, best_cached, curve_sizes, simulate
 from mmroute.normalizer import Normalizer
 from mmroute.reuse.fast_paths import FastPaths
 
@@ -71,11 +68,6 @@ def add_trace(commands: Commands) -> None:
         action="store_true",
         help="answer the lines by Ray Data, on the cluster of RAY_ADDRESS or one of this machine",
     )
-    parser.add_argument(
-        "--show-text",
-        action="store_true",
-        help="show what prompts say: where examples differ, and why lines were refused",
-    )
 
 
 def _trace(arguments: argparse.Namespace) -> int:
@@ -112,10 +104,10 @@ def _read(arguments: argparse.Namespace, normalizer: Normalizer) -> Chunk:
     if not read.requests:
         if not read.refused:
             raise InexactError(Reason.INVALID_REQUEST, f"{path} has no line")
-        reason, line, message = read.refused[0]
-        shown = message if arguments.show_text else "run it again with --show-text to see why"
+        reason, line = read.refused[0]
         raise InexactError(
-            Reason(reason), f"no line has an exact answer; line {line}: {reason}: {shown}"
+            Reason(reason),
+            f"no line has an exact answer; line {line}: {reason}; `mmroute tokens` says why",
         )
     return read
 
@@ -127,71 +119,49 @@ def _report(arguments: argparse.Namespace, normalizer: Normalizer, read: Chunk) 
     cached, different = best_cached(requests, block_size)
     largest = max(-(-(r.num_tokens + r.output_length) // block_size) for r in requests)
     share = min(_MAX_BLOCKS, different // (2 * arguments.workers))
-    fleet = FleetSize(arguments.workers, arguments.blocks or max(largest, share), block_size)
-    curve = {
-        size: simulate(requests, Policy.ROUND_ROBIN, FleetSize(1, size, block_size)).hit_rate
-        for size in curve_sizes(different)
-    }
-    pairs = suspects(requests, cached, block_size)
-    explained, losses = losses_by_cause(arguments.requests, pairs, normalizer, block_size)
+    blocks = arguments.blocks or max(largest, share)
+
+    def simulated(policy: Policy, workers: int, blocks: int) -> Outcome:
+        return simulate(requests, policy, workers=workers, blocks=blocks, block_size=block_size)
+
     return {
         "engine": normalizer.model.engine.release.label,
         "requests": len(requests),
-        "refused": _refused(read, arguments.show_text),
+        "refused": _refused(read),
         "tokens": tokens,
         "output_tokens": sum(request.output_length for request in requests),
         "items": dict(read.items),
         "block_size": block_size,
         "blocks": sum(len(request.hashes) for request in requests),
         "different_blocks": different,
-        "best_hit_rate": sum(cached) * block_size / tokens,
-        "one_cache": [{"blocks": size, "hit_rate": rate} for size, rate in curve.items()],
-        "workers": fleet.workers,
-        "worker_blocks": fleet.blocks,
+        "best_hit_rate": cached * block_size / tokens,
+        "one_cache": [
+            {"blocks": size, "hit_rate": simulated(Policy.ROUND_ROBIN, 1, size).hit_rate}
+            for size in curve_sizes(different)
+        ],
+        "workers": arguments.workers,
+        "worker_blocks": blocks,
         "policies": [
-            {"policy": policy} | dataclasses.asdict(simulate(requests, policy, fleet))
+            {"policy": policy} | dataclasses.asdict(simulated(policy, arguments.workers, blocks))
             for policy in Policy
         ],
-        "suspects": len(pairs),
-        "explained": explained,
-        "losses": [_loss(arguments, loss) for loss in losses],
     }
 
 
-def _refused(read: Chunk, show_text: bool) -> dict[str, Any]:
+def _refused(read: Chunk) -> dict[str, Any]:
     """The number of refused lines by reason, and the first lines of each."""
     refused: dict[str, Any] = {}
-    for reason, line, message in read.refused:
+    for reason, line in read.refused:
         each = refused.setdefault(reason, {"count": 0, "lines": []})
-        if show_text:
-            each.setdefault("message", message)
         each["count"] += 1
         each["lines"] += [line] if len(each["lines"]) < _MAX_LINES else []
     return refused
-
-
-def _loss(arguments: argparse.Namespace, loss: Loss) -> dict[str, Any]:
-    sides = [f"{arguments.requests}#{n}" for n in (loss.example.first, loss.example.second)]
-    words = ["mmroute", "explain", str(arguments.model), *sides]
-    for name in ("model_id", "revision", "engine_args", "engine_config", "block_size"):
-        if getattr(arguments, name):
-            words += [f"--{name.replace('_', '-')}", str(getattr(arguments, name))]
-    if arguments.backend != DEFAULT:
-        words += ["--backend", arguments.backend]
-    found = loss.explanation
-    example = {"lost_tokens": found.lost_tokens, "text": found.text, "command": shlex.join(words)}
-    if arguments.show_text:
-        example |= {"was": found.was, "now": found.now}
-    counts = {"cause": loss.cause.value, "tokens": loss.tokens, "pairs": loss.pairs}
-    return {**counts, "example": example}
 
 
 def _print(report: dict[str, Any]) -> None:
     print(f"{report['requests']:,} requests with an exact answer of {report['engine']}")
     for reason, refused in report["refused"].items():
         print(f"{refused['count']:,} refused: {reason} (first in line {refused['lines'][0]})")
-        if "message" in refused:
-            print(f"  {refused['message']}")
     counts = {
         "tokens of prompts": report["tokens"],
         "tokens of answers": report["output_tokens"],
@@ -215,21 +185,6 @@ def _print(report: dict[str, Any]) -> None:
     print("BUSIEST: tokens computed by the busiest worker, divided by the mean of all workers")
     if too_large := report["policies"][0]["too_large"]:
         print(f"{too_large:,} requests have more blocks than a worker, and are never cached")
-    if not report["suspects"]:
-        return
-    print(f"\n{report['suspects']:,} requests share less than they could with an earlier one;")
-    print(f"the {report['explained']:,} that may have lost most were explained")
-    losses = [
-        (e["cause"], f"{e['tokens']:,}", f"{e['tokens'] / report['tokens']:.1%}", f"{e['pairs']:,}")
-        for e in report["losses"]
-    ]
-    _print_rows(("CAUSE", "LOST TOKENS", "OF ALL", "REQUESTS"), *losses)
-    for loss in report["losses"]:
-        example = loss["example"]
-        print(f"\n{loss['cause']}: {example['text']}")
-        if example.get("was") or example.get("now"):
-            print(f"  was: {example['was']}\n  is : {example['now']}")
-        print(f"  {example['command']}")
 
 
 def _print_rows(*rows: tuple[str, ...]) -> None:

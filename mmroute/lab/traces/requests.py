@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 import zlib
 from array import array
 from collections import Counter
@@ -15,17 +13,12 @@ from typing import Any, Final, TypeAlias
 from mmroute.answering.routing import Routing
 from mmroute.errors import InexactError, invalid, quoted
 from mmroute.hashing import BlockHashes
-from mmroute.kv_events.policy import PromptItem, prompt_items
 from mmroute.requests.lines import json_object, numbered, request_of
 from mmroute.requests.request import Request
 
 AnswerOf: TypeAlias = Callable[[Request], Routing]
 
-_SENTENCE_END: Final = re.compile(
-    r"(?<=[.!?])\s+|\n+|(?<=[\u3002\uff01\uff1f])"
-)  # and full-width ones
 _NO_SEED: Final = "not set"
-_CHARACTERS_PER_TOKEN: Final = 4
 _PROMPT_BEGINNING: Final = 256  # characters by which the turns of a text prompt are recognized
 _LINE_FIELDS: Final = {"session_id", "timestamp", "output_length"}  # not fields of a request
 
@@ -34,13 +27,8 @@ _LINE_FIELDS: Final = {"session_id", "timestamp", "output_length"}  # not fields
 class TracedRequest:
     """One request, reduced to hashes."""
 
-    line: int  # the line number in the trace, from 1
     num_tokens: int  # the number of tokens in the prompt
     hashes: array[int]  # the hashes of the full blocks, as in the engine's events
-    # 32 bits of the hash of each sentence, item and tool, in their order.
-    pieces: array[int] = field(default_factory=lambda: array("I"))
-    # The estimated number of tokens of each piece.
-    weights: array[int] = field(default_factory=lambda: array("I"))
     # A hash of the line's `session_id`, or of the user's first message if it has none.
     session: int = 0
     output_length: int = 0  # the number of tokens in the output; 0 if the trace does not have it
@@ -56,8 +44,8 @@ class Chunk:
     """Some lines of a trace."""
 
     requests: list[TracedRequest] = field(default_factory=list)  # the requests with an exact answer
-    # The reason, line number and message of each other request.
-    refused: list[tuple[str, int, str]] = field(default_factory=list)
+    # The reason and the line number of each other request.
+    refused: list[tuple[str, int]] = field(default_factory=list)
     items: Counter[str] = field(default_factory=Counter)  # the number of items, by modality
     block_size: int = 0  # the number of tokens under one hash; 0 if there is no request
 
@@ -69,9 +57,9 @@ def read_chunk(
     chunk = Chunk()
     for number, line in lines:
         try:
-            _answer(number, json_object(line), answer_of, block_size, chunk)
+            _answer(json_object(line), answer_of, block_size, chunk)
         except InexactError as error:
-            chunk.refused.append((error.reason.value, number, str(error)))
+            chunk.refused.append((error.reason.value, number))
     return chunk
 
 
@@ -83,7 +71,7 @@ def comparable_hashes(routing: Routing, block_size: int | None) -> BlockHashes:
 
 
 def _answer(
-    number: int, value: dict[str, Any], answer_of: AnswerOf, block_size: int | None, chunk: Chunk
+    value: dict[str, Any], answer_of: AnswerOf, block_size: int | None, chunk: Chunk
 ) -> None:
     output = value.get("output_length") or 0
     if not isinstance(output, int) or output < 0:
@@ -91,42 +79,18 @@ def _answer(
     request = request_of({name: each for name, each in value.items() if name not in _LINE_FIELDS})
     routing = answer_of(request)
     hashes = comparable_hashes(routing, block_size)
-    pieces = list(_pieces(value, prompt_items(routing)))
+    session = str(value.get("session_id", _beginning(value)))
     chunk.items.update(placeholder.modality.value for placeholder in routing.placeholders)
     chunk.block_size = hashes.block_size
     chunk.requests.append(
         TracedRequest(
-            line=number,
             num_tokens=len(routing.token_ids),
             hashes=array("Q", hashes.event_ints()),
-            pieces=array("I", (key for key, _ in pieces)),
-            weights=array("I", (tokens for _, tokens in pieces)),
-            session=_hash(str(value.get("session_id", _beginning(value)))),
+            session=zlib.crc32(session.encode(errors="replace")),
             output_length=output,
             reads_cache=routing.reads_cache,
         )
     )
-
-
-def _pieces(value: dict[str, Any], items: Sequence[PromptItem]) -> Iterator[tuple[int, int]]:
-    """The hash of each sentence, item and tool, and the estimated number of its tokens."""
-    waiting = iter(items)
-    for tool in value.get("tools") or ():
-        yield _piece(json.dumps(tool))
-    for part in _parts(value.get("messages") or value.get("prompt") or ""):
-        if part is not None:
-            yield from map(_piece, _SENTENCE_END.split(part))
-        elif (item := next(waiting, None)) is not None:
-            yield _hash(item.identity), item.features
-    yield from ((_hash(item.identity), item.features) for item in waiting)
-
-
-def _piece(text: str) -> tuple[int, int]:
-    return _hash(text), len(text) // _CHARACTERS_PER_TOKEN
-
-
-def _hash(text: str) -> int:
-    return zlib.crc32(text.encode(errors="replace"))
 
 
 def _beginning(value: dict[str, Any]) -> str:
@@ -134,21 +98,19 @@ def _beginning(value: dict[str, Any]) -> str:
     messages = value.get("messages") or ()
     from_user = (each for each in messages if isinstance(each, dict) and each.get("role") == "user")
     prompt = str(value.get("prompt") or "")[:_PROMPT_BEGINNING]
-    return "".join(filter(None, _parts(next(from_user, prompt))))
+    return "".join(_texts(next(from_user, prompt)))
 
 
-def _parts(value: object) -> Iterator[str | None]:
-    """The texts of messages in their order, with None for each item."""
+def _texts(value: object) -> Iterator[str]:
+    """The texts of a message in their order."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
-        if "type" in value and "text" not in value:
-            yield None
         for key in ("role", "content", "text"):
-            yield from _parts(value.get(key))
+            yield from _texts(value.get(key))
     elif isinstance(value, Sequence):
         for each in value:
-            yield from _parts(each)
+            yield from _texts(each)
 
 
 def numbered_lines(path: str) -> Iterator[tuple[int, bytes]]:

@@ -26,15 +26,6 @@ class Policy(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class FleetSize:
-    """The number of workers, the blocks in each one's cache, and the tokens in a block."""
-
-    workers: int
-    blocks: int
-    block_size: int
-
-
-@dataclass(frozen=True, slots=True)
 class Outcome:
     """The outcome of routing a trace by one policy."""
 
@@ -44,36 +35,41 @@ class Outcome:
     too_large: int  # the number of requests with more blocks than a worker has
 
 
-def simulate(requests: Iterable[TracedRequest], policy: Policy, size: FleetSize) -> Outcome:
-    """Answer the requests of a trace one after the other, each on the worker of a policy."""
-    caches = [BlockCache(size.blocks) for _ in range(size.workers)]
-    computed = [0] * size.workers
+def simulate(
+    requests: Iterable[TracedRequest], policy: Policy, *, workers: int, blocks: int, block_size: int
+) -> Outcome:
+    """Answer the requests of a trace one after the other, each on the worker of a policy.
+
+    Each of the workers has a cache of so many blocks.
+    """
+    caches = [BlockCache(blocks) for _ in range(workers)]
+    computed = [0] * workers
     tokens = too_large = 0
     answers = count(-1, -1)  # blocks that no prompt has
     for number, request in enumerate(requests):
         if policy is Policy.ROUND_ROBIN:
-            worker = number % size.workers
+            worker = number % workers
         elif policy is Policy.SESSION:
-            worker = request.session % size.workers
+            worker = request.session % workers
         else:
             worker = _by_blocks(caches, request, computed)
         # The answer's last token is not computed. Nobody asks for the blocks of the others.
         in_cache = request.num_tokens + max(0, request.output_length - 1)
         hashes = list(request.hashes)
-        hashes += islice(answers, in_cache // size.block_size - len(hashes))
+        hashes += islice(answers, in_cache // block_size - len(hashes))
         hits = caches[worker].serve(
             hashes,
-            lookup=request.most_cached(size.block_size),
-            ends_in_block=in_cache % size.block_size > 0,
+            lookup=request.most_cached(block_size),
+            ends_in_block=in_cache % block_size > 0,
         )
         tokens += request.num_tokens
-        computed[worker] += request.num_tokens - hits * size.block_size
-        too_large += -(-in_cache // size.block_size) > size.blocks
+        computed[worker] += request.num_tokens - hits * block_size
+        too_large += -(-in_cache // block_size) > blocks
     total = sum(computed)
     return Outcome(
         hit_rate=1 - total / tokens if tokens else 0.0,
         computed=total,
-        imbalance=max(computed) * size.workers / total if total else 1.0,
+        imbalance=max(computed) * workers / total if total else 1.0,
         too_large=too_large,
     )
 
@@ -86,13 +82,13 @@ def _by_blocks(caches: list[BlockCache], request: TracedRequest, computed: list[
     return min(workers, key=computed.__getitem__)
 
 
-def best_cached(requests: Iterable[TracedRequest], block_size: int) -> tuple[list[int], int]:
-    """The blocks that each request finds in a cache that loses none, and the different blocks."""
+def best_cached(requests: Iterable[TracedRequest], block_size: int) -> tuple[int, int]:
+    """The blocks that are found in a cache that loses none, and the different blocks."""
     seen: set[int] = set()
-    cached = []
+    cached = 0
     for request in requests:
         held = next((n for n, h in enumerate(request.hashes) if h not in seen), len(request.hashes))
-        cached.append(min(held, request.most_cached(block_size)))
+        cached += min(held, request.most_cached(block_size))
         seen.update(request.hashes)
     return cached, len(seen)
 

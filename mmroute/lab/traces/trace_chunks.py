@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -55,7 +54,9 @@ def chunks_by_ray(path: str, normalizer: Normalizer, block_size: int | None) -> 
     )
     before = 0
     for row in answered.iter_rows():
-        yield _moved(row["chunk"], before)
+        chunk: Chunk = row["chunk"]
+        chunk.refused = [(reason, line + before) for reason, line in chunk.refused]
+        yield chunk
         before += row["lines"]
 
 
@@ -68,10 +69,3 @@ def _lines(path: str, part: dict[str, int]) -> Iterator[dict[str, bytes]]:
             file.readline()  # skip the line that begins in the range before
         while file.tell() < end and (line := file.readline()):
             yield {"line": line}
-
-
-def _moved(chunk: Chunk, before: int) -> Chunk:
-    """The same chunk, with line numbers of the complete trace."""
-    chunk.requests = [replace(request, line=request.line + before) for request in chunk.requests]
-    chunk.refused = [(reason, line + before, text) for reason, line, text in chunk.refused]
-    return chunk

@@ -1,9 +1,8 @@
-"""``mmroute trace``: policies beside each other, lost reuse by name, bad lines counted."""
+"""``mmroute trace``: policies beside each other, bad lines counted."""
 
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -44,66 +43,6 @@ def test_the_command_compares_routings(model: str, trace: Path) -> None:
     curve = [each["hit_rate"] for each in report["one_cache"]]
     assert curve == sorted(curve)
     assert curve[-1] == pytest.approx(report["best_hit_rate"])
-
-
-CLOCK = "It is 10:{:02} now. " + "Read what is on the invoice, and answer in one sentence. " * 9
-
-
-def clock_lines() -> str:
-    asked = {"role": "user", "content": "What does it cost?"}
-    lines = [
-        {"messages": [{"role": "system", "content": CLOCK.format(minute)}, asked]}
-        for minute in (1, 2, 2, 3)
-    ]
-    return "".join(json.dumps(line) + "\n" for line in ["no secret", *lines])
-
-
-def test_lost_reuse_is_named_with_an_example_that_can_be_opened(model: str, tmp_path: Path) -> None:
-    path = tmp_path / "clock.jsonl"
-    path.write_text(clock_lines())
-    finished = run("trace", str(path), "--model", model, "--model-id", "a", "--json")
-    report = json.loads(finished.stdout)
-    (loss,) = report["losses"]
-    assert (report["suspects"], report["explained"]) == (2, 2)
-    assert (loss["cause"], loss["pairs"]) == ("system_prompt", 2)
-    assert 80 < loss["tokens"] / 2 <= loss["example"]["lost_tokens"] + 16
-    command = shlex.split(loss["example"]["command"])
-    assert command[:2] == ["mmroute", "explain"]
-    found = json.loads(run(*command[1:], "--json").stdout)
-    assert (found["cause"], found["lost_tokens"]) == (
-        "system_prompt",
-        loss["example"]["lost_tokens"],
-    )
-
-
-def test_a_loss_is_explained_by_the_request_with_most_in_common(model: str, tmp_path: Path) -> None:
-    """The last request is the first one with a salt; another clock came between them."""
-
-    def line(minute: int, **more: str) -> str:
-        text = CLOCK.format(minute)
-        return json.dumps({"messages": [{"role": "system", "content": text}], **more}) + "\n"
-
-    losses = []
-    for between in ("", line(2)):
-        path = tmp_path / "trace.jsonl"
-        path.write_text(line(1) + between + line(1, cache_salt="b"))
-        report = json.loads(run("trace", str(path), "--model", model, "--json").stdout)
-        (loss,) = (each for each in report["losses"] if each["cause"] == "cache_salt")
-        assert f"{path}#1" in shlex.split(loss["example"]["command"])
-        losses.append(loss["tokens"])
-    assert losses[0] == losses[1] > 80
-
-
-def test_prompts_are_not_in_a_report_unless_asked_for(model: str, tmp_path: Path) -> None:
-    path = tmp_path / "clock.jsonl"
-    path.write_text(clock_lines())
-    options = ("trace", str(path), "--model", model, "--model-id", "a")
-    for more in ((), ("--json",)):
-        without = run(*options, *more).stdout
-        shown = run(*options, *more, "--show-text").stdout
-        for text in ("10:0", "found str"):
-            assert text not in without
-            assert text in shown
 
 
 def test_lines_without_an_exact_answer_are_counted_by_reason(

@@ -13,14 +13,7 @@ from paths import ROOT
 
 from mmroute.lab.traces.block_cache import BlockCache
 from mmroute.lab.traces.requests import TracedRequest
-from mmroute.lab.traces.simulation import (
-    FleetSize,
-    Outcome,
-    Policy,
-    best_cached,
-    curve_sizes,
-    simulate,
-)
+from mmroute.lab.traces.simulation import Outcome, Policy, best_cached, curve_sizes, simulate
 
 POOLS = json.loads(
     (ROOT / "tests" / "lab" / "traces" / "block_pools.json").read_text(encoding="utf-8")
@@ -50,11 +43,11 @@ def test_a_prompt_larger_than_the_cache_changes_nothing() -> None:
 
 
 def traced(*hashes: int, **more: Any) -> TracedRequest:
-    return TracedRequest(line=1, num_tokens=16 * len(hashes) + 1, hashes=array("Q", hashes), **more)
+    return TracedRequest(num_tokens=16 * len(hashes) + 1, hashes=array("Q", hashes), **more)
 
 
 def outcome_of(policy: Policy, requests: list[TracedRequest], blocks: int, workers: int) -> Outcome:
-    return simulate(requests, policy, FleetSize(workers, blocks, 16))
+    return simulate(requests, policy, workers=workers, blocks=blocks, block_size=16)
 
 
 def test_requests_go_to_the_worker_of_their_policy() -> None:
@@ -77,7 +70,7 @@ def test_answers_take_room_and_are_not_found_again() -> None:
 
 def test_a_request_that_reads_no_cache_reuses_nothing_and_leaves_its_blocks() -> None:
     requests = [traced(1, 2), traced(1, 2, reads_cache=False), traced(1, 2)]
-    assert best_cached(requests, 16) == ([0, 0, 2], 2)
+    assert best_cached(requests, 16) == (2, 2)
     found = outcome_of(Policy.ROUND_ROBIN, requests, blocks=9, workers=1)
     assert found.hit_rate == pytest.approx(32 / (3 * 33))
 
@@ -95,7 +88,7 @@ def test_the_largest_cache_of_the_curve_loses_nothing(prompts: list[tuple[int, i
     sizes = curve_sizes(different + 2)  # room for a second copy of the last block, and its rest
     found = outcome_of(Policy.ROUND_ROBIN, requests, blocks=sizes[-1], workers=1)
     tokens = sum(request.num_tokens for request in requests)
-    assert found.computed == tokens - 16 * sum(cached)
+    assert found.computed == tokens - 16 * cached
 
 
 def test_the_curve_reaches_all_blocks_of_a_trace() -> None:
