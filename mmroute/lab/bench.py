@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import os
-import platform
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from mmroute.answering.routing import Routing
 from mmroute.answering.stages import Stage, Stopwatch
 from mmroute.errors import InexactError, MmrouteError, Reason
-from mmroute.hashing import BlockHashes
+from mmroute.lab.traces.requests import comparable_hashes
 from mmroute.normalizer import Normalizer
 from mmroute.requests.lines import json_object, numbered, request_of
 from mmroute.requests.request import Request
@@ -29,15 +27,6 @@ _WHOLE: Final = "whole request"
 _HASH: Final = f"+ {Stage.HASH}"
 # What a model does only for its first prompts, and for the first hash of a full block.
 _WARM_UP: Final = ("a b c", "1 2 3 " * 100)
-
-
-@dataclass(frozen=True, slots=True)
-class Inexact:
-    """A request that is not timed, because it has no answer."""
-
-    where: str  # the request's id, or its line
-    reason: str  # the reason; see `mmroute.Reason`
-    message: str  # the message, which says what was found and what to do
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +41,10 @@ class Pass:
 
 def read_requests(
     path: Path, reference: Normalizer
-) -> tuple[list[tuple[Request, Routing]], list[Inexact]]:
-    """The requests of a file with their answers, and those that have no exact one."""
+) -> tuple[list[tuple[Request, Routing]], list[tuple[str, InexactError]]]:
+    """The requests of a file with their answers; and the ID or line of those that have none."""
     asked: list[tuple[Request, Routing]] = []
-    inexact: list[Inexact] = []
+    inexact: list[tuple[str, InexactError]] = []
     for number, line in numbered(path.read_bytes().splitlines()):
         where = f"line {number}"
         try:
@@ -65,7 +54,7 @@ def read_requests(
             right = reference.answer(request)
             _ = right.token_ids  # an inexact routing has none
         except InexactError as error:
-            inexact.append(Inexact(where, error.reason, str(error)))
+            inexact.append((where, error))
         else:
             asked.append((request, right))
     return asked, inexact
@@ -74,7 +63,6 @@ def read_requests(
 def measure(
     normalizer: Normalizer,
     asked: Sequence[tuple[Request, Routing]],
-    hashes_of: Callable[[Routing], BlockHashes],
     *,
     repeat: int,
 ) -> Iterator[Pass]:
@@ -86,7 +74,7 @@ def measure(
     watched = replace(normalizer, watch=watch)
     for prompt in _WARM_UP:
         with contextlib.suppress(MmrouteError):  # of requests without hashes, which are counted
-            hashes_of(watched.normalize(prompt=prompt))
+            comparable_hashes(watched.normalize(prompt=prompt))
     for number in range(repeat):
         times: dict[str, list[int]] = {}
         unhashed: Counter[str] = Counter()
@@ -99,7 +87,7 @@ def measure(
             routing = watched.answer(request)
             answered = time.perf_counter_ns()
             try:
-                hashes_of(routing)
+                comparable_hashes(routing)
                 times.setdefault(_HASH, []).append(time.perf_counter_ns() - answered)
             except MmrouteError as error:  # for example of images without identities
                 unhashed[error.reason] += 1
@@ -143,21 +131,3 @@ def rss_bytes() -> int:
         return int(statm.read_text(encoding="ascii").split()[1]) * resource.getpagesize()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
-
-
-def machine() -> dict[str, Any]:
-    """The processor, its load, and Python."""
-    processor = platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() == "model name":
-                processor = value.strip()
-                break
-    load = os.getloadavg() if hasattr(os, "getloadavg") else ()
-    return {
-        "processor": processor,
-        "load_average": [round(value, 2) for value in load],
-        "python": platform.python_version(),
-    }

@@ -11,13 +11,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from mmroute.answering.routing import Routing
 from mmroute.cli.arguments import Commands, add_command, encoder_argument, positive
 from mmroute.cli.engine_options import load_normalizer, model_arguments
 from mmroute.cli.output import EXIT_FAILURE, failed
 from mmroute.errors import InexactError, Reason
-from mmroute.hashing import Algorithm, BlockHashes
-from mmroute.lab.bench import machine, measure, read_requests, rss_bytes
+from mmroute.lab.bench import measure, read_requests, rss_bytes
 from mmroute.reuse.fast_paths import REFERENCE_ONLY, FastPaths
 
 _EPILOG = """\
@@ -57,17 +55,6 @@ def add_bench(commands: Commands) -> None:
         default=2,
         help="how often all requests are answered (default: %(default)s)",
     )
-    bench.add_argument(
-        "--algorithm",
-        choices=[algorithm.value for algorithm in Algorithm],
-        help="the engine's --prefix-caching-hash-algo (default: as for `mmroute blocks`)",
-    )
-    bench.add_argument(
-        "--block-size",
-        metavar="N",
-        type=positive,
-        help="the engine's block size in tokens (default: as for `mmroute blocks`)",
-    )
 
 
 def _bench(arguments: argparse.Namespace) -> int:
@@ -82,8 +69,7 @@ def _bench(arguments: argparse.Namespace) -> int:
 
 
 def _measured(arguments: argparse.Namespace) -> dict[str, Any]:
-    where, before = machine(), rss_bytes()
-    started = time.perf_counter()
+    started, before = time.perf_counter(), rss_bytes()
     paths = FastPaths(arguments.encoder, at_once=True)
     normalizer = load_normalizer(arguments, fast_paths=paths)
     encoder = normalizer.stats().encoder  # waits for it
@@ -93,24 +79,22 @@ def _measured(arguments: argparse.Namespace) -> dict[str, Any]:
     if not asked and not inexact:
         raise InexactError(Reason.INVALID_REQUEST, f"{arguments.input} has no line")
 
-    def hashes_of(routing: Routing) -> BlockHashes:
-        seed = routing.hashing.settings.seed or "0"  # a seed that is not known costs the same
-        return routing.block_hashes(arguments.algorithm, block_size=arguments.block_size, seed=seed)
-
-    passes = measure(normalizer, asked, hashes_of, repeat=arguments.repeat)
+    passes = measure(normalizer, asked, repeat=arguments.repeat)
     return {
         "model": normalizer.model.name,
         "family": normalizer.model.family.family,
         "encoder": f"{encoder.engine}: {encoder.why}" if encoder else "",
-        "machine": where,
         "ready_seconds": seconds,
         "memory_bytes": memory,
         "requests": len(asked),
         "token_ids": sum(len(routing.token_ids) for _, routing in asked),
         "items": sum(len(routing.placeholders) for _, routing in asked),
         "inexact": {
-            "reasons": Counter(each.reason for each in inexact),
-            "examples": [asdict(each) for each in inexact[:_SHOWN]],
+            "reasons": Counter(error.reason for _, error in inexact),
+            "examples": [
+                {"where": where, "reason": error.reason, "message": str(error)}
+                for where, error in inexact[:_SHOWN]
+            ],
         },
         "passes": [asdict(each) for each in passes] if asked else [],
     }
@@ -118,8 +102,6 @@ def _measured(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _lines(report: Mapping[str, Any]) -> Iterator[str]:
     yield f"{report['model']} ({report['family']}), encoder: {report['encoder'] or 'its own'}"
-    where = report["machine"]
-    yield f"{where['processor']}, load {where['load_average']}, Python {where['python']}"
     yield (
         f"ready after {report['ready_seconds']:.2f} s, "
         f"{report['memory_bytes'] / _MEBIBYTE:.0f} MiB with the libraries that it loads"

@@ -63,7 +63,7 @@ def read_chunk(
     return chunk
 
 
-def comparable_hashes(routing: Routing, block_size: int | None) -> BlockHashes:
+def comparable_hashes(routing: Routing, block_size: int | None = None) -> BlockHashes:
     """The block hashes of a request, to be compared only with each other."""
     # Some algorithms need a seed. If the engine's is not known, one serves that no engine can have.
     seed = routing.hashing.settings.seed
