@@ -15,9 +15,9 @@ from typing import Any, Final
 
 from mmroute.cli.arguments import Commands, add_command, output_file, require_extra
 from mmroute.cli.engine_options import adopted_backend, model_arguments
-from mmroute.cli.output import failed, say, show_progress
+from mmroute.cli.output import say, show_progress
 from mmroute.errors import quoted
-from mmroute.lab.cli.validate import EXIT_UNDECIDED, own_cases, print_report, report_arguments
+from mmroute.lab.cli.validate import EXIT_UNDECIDED, cases_argument, own_cases, print_report
 from mmroute.lab.cli.validate_events import compared, resolved
 from mmroute.lab.engines import PROVERS, Prover
 from mmroute.lab.parity.cases import Case, Served, UndecidedError
@@ -76,7 +76,7 @@ def add_prove(commands: Commands) -> None:
         type=Path,
         help="the Python of an environment that has vLLM, also for a GPU",
     )
-    report_arguments(prove)
+    cases_argument(prove)
     prove.add_argument(
         "--wait",
         metavar="SECONDS",
@@ -94,8 +94,6 @@ def add_prove(commands: Commands) -> None:
 
 
 def _prove(arguments: argparse.Namespace) -> int:
-    if arguments.random < 0:
-        return failed(arguments, f"--random must be at least 0, found {arguments.random}")
     require_extra("events", "zmq")
     prover = _prover(arguments.backend)
     given = prover.parse_command(arguments.engine_args, config=arguments.engine_config)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import sys
 import warnings
@@ -25,7 +24,7 @@ from mmroute.lab.parity.oracles import find_oracle
 from mmroute.lab.parity.oracles.transformers import known_differences
 from mmroute.lab.parity.oracles.vectors import VectorsOracle, write_vectors
 from mmroute.lab.parity.report import Report, as_json, as_lines, report_of
-from mmroute.lab.parity.suite import built_in_cases, cases_from_file, random_cases
+from mmroute.lab.parity.suite import built_in_cases, cases_from_file
 from mmroute.model.resolved import ResolvedModel
 
 _EXIT_MISMATCH: Final = 1
@@ -47,8 +46,7 @@ ORACLE is one of
   --events tcp://HOST:PORT                  only how blocks are hashed, of requests of others
 
 Without --cases the requests are mmroute's own: sizes at the limits and rounding edges of this
-model's grid, conversations, unusual text, typed placeholders. --random adds as many as you
-like.
+model's grid, conversations, unusual text, typed placeholders.
 
 exit status: 0 parity; 1 a mismatch, or no answer where the oracle has one; 2 bad usage;
 3 nothing could be decided: the model, the oracle or the requests cannot be had, both refuse
@@ -72,7 +70,7 @@ def add_validate(commands: Commands) -> None:
         "--against", metavar="ORACLE", help="the oracle to compare with, see below"
     )
     add_events(validate)
-    report_arguments(validate)
+    cases_argument(validate)
     validate.add_argument(
         "--write-vectors",
         metavar="FILE",
@@ -111,15 +109,12 @@ def _validate(arguments: argparse.Namespace) -> int:
 
 def _wrong_usage(arguments: argparse.Namespace) -> str:
     """The error in the arguments; empty if there is none."""
-    if arguments.random < 0:
-        return f"--random must be at least 0, found {arguments.random}"
     if arguments.events is not None:
         return wrong_events(arguments)
     if arguments.against is None:
         return "give the oracle to compare with: --against ORACLE, or --events"
-    own_requests = arguments.cases is not None or arguments.random
-    if own_requests and Path(arguments.against).is_file():
-        return "a file of vectors brings its own requests: leave out --cases and --random"
+    if arguments.cases is not None and Path(arguments.against).is_file():
+        return "a file of vectors brings its own requests: leave out --cases"
     return ""
 
 
@@ -136,7 +131,7 @@ def _compared(arguments: argparse.Namespace) -> int:
     if isinstance(oracle, VectorsOracle):
         cases = oracle.cases()
     else:
-        cases = list(own_cases(arguments, normalizer.model))
+        cases = own_cases(arguments, normalizer.model)
     family = normalizer.model.family.family
     findings = with_progress(
         compare(normalizer.model, oracle, cases),
@@ -187,22 +182,17 @@ def print_report(arguments: argparse.Namespace, report: Report) -> int:
     return {True: 0, False: _EXIT_MISMATCH, None: EXIT_UNDECIDED}[report.parity]
 
 
-def report_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the requests to compare, and for the report."""
+def cases_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the option for the requests to compare."""
     parser.add_argument(
         "--cases", metavar="FILE", type=Path, help="your own requests, as for `mmroute tokens`"
     )
-    parser.add_argument(
-        "--random", metavar="N", type=int, default=0, help="the number of random requests to add"
-    )
-    parser.add_argument("--seed", type=int, default=0, help="the seed of the random requests")
 
 
 def own_cases(
     arguments: argparse.Namespace,
     model: ResolvedModel,
     built_in: Callable[[ResolvedModel], list[Case]] = built_in_cases,
-) -> Iterable[Case]:
-    """The user's own cases, or the built-in ones, and then the random ones."""
-    own = built_in(model) if arguments.cases is None else cases_from_file(arguments.cases)
-    return itertools.chain(own, random_cases(model, arguments.random, arguments.seed))
+) -> list[Case]:
+    """The user's own cases, or the built-in ones."""
+    return built_in(model) if arguments.cases is None else cases_from_file(arguments.cases)

@@ -63,11 +63,11 @@ def wrong_events(arguments: argparse.Namespace) -> str:
         return f"{arguments.events}: there is no such file, and it is no tcp://HOST:PORT"
     if arguments.record is not None and against is None and not is_file:
         return "--record keeps the requests that are sent: give the server with --against URL"
-    if is_file and (against or arguments.cases or arguments.random or arguments.record):
+    if is_file and (against or arguments.cases or arguments.record):
         return "a recording brings its own requests: leave out --against, --cases and --record"
     if against is not None and not against.startswith(_SERVERS):
         return f"with --events, --against is the URL of the server, found {against}"
-    if against is None and not is_file and (arguments.cases or arguments.random):
+    if against is None and not is_file and arguments.cases:
         return "requests are sent to a server: give its URL with --against"
     return ""
 

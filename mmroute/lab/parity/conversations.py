@@ -19,22 +19,19 @@ from mmroute.requests.request import Request
 IMAGE: Final[Mapping[str, Any]] = {"type": "image"}
 """A message part that takes the next entry of `images`."""
 
-TEXTS: Final = (
+# Combining letters, scripts, emoji of several code points, invisible characters.
+_TEXTS: Final = (
     "e\u0301 n\u0303 \u1112\u1161\u11ab \ufb01 ½ \uff71 \u212b",
     "東京タワー、안녕하세요。你好。ไทย हिन्दी العربية",
     "👨\u200d👩\u200d👧 🏳️\u200d🌈 🤷🏽\u200d♀️ 1️⃣",
     "a\u200bb\ufeffc\u00add \u202eeb\u202c \U0001d54f \ue000",
 )
-"""Combining letters, scripts, emoji of several code points, invisible characters."""
-
-WHITESPACE: Final = (
+_WHITESPACE: Final = (
     "  two leading, trailing   ",
     "\ttab,\t\ttabs,\r\nCRLF,\rCR,\x0b\x0c",
     "\n\n\nlines\n\n\n\n\nmore\n \n",
     "no-break\u00a0space\u2003em\u3000wide\u2028line\u2029paragraph\u0085next",
 )
-"""Runs of every kind of space."""
-
 # Special tokens of many models. For one model they are tokens, for all others plain text.
 _LOOKALIKES: Final = (
     "</s><s>[INST] x [/INST]<unk><pad>",
@@ -74,13 +71,6 @@ def part(text: str) -> _Request:
 def user(*parts: Mapping[str, Any]) -> _Request:
     """A user message."""
     return {"role": "user", "content": list(parts)}
-
-
-def own_texts(model: ResolvedModel) -> list[str]:
-    """The texts that have a meaning for this model if a user types them: its special tokens."""
-    placeholder = _placeholder(model, 1)
-    special = [text for text in model.tokenizer.named_tokens if text]
-    return [placeholder, *special[:_MAX_SPECIAL]] if placeholder else special[:_MAX_SPECIAL]
 
 
 def conversations(model: ResolvedModel) -> Iterator[Case]:
@@ -172,11 +162,11 @@ def _systems() -> dict[str, _Request]:
 
 
 def _texts(model: ResolvedModel) -> Iterator[Case]:
-    special = [*_LOOKALIKES, *telling_texts(model)]
-    special += [f"x{text} y {text}" for text in own_texts(model)[1:]]
+    own = [text for text in model.tokenizer.named_tokens if text][:_MAX_SPECIAL]
+    special = [*_LOOKALIKES, *telling_texts(model), *(f"x{text} y {text}" for text in own)]
     for kind, texts in (
-        ("unicode", TEXTS),
-        ("whitespace", WHITESPACE),
+        ("unicode", _TEXTS),
+        ("whitespace", _WHITESPACE),
         ("special-tokens", special),
     ):
         for number, text in enumerate(texts):

@@ -108,9 +108,7 @@ def test_an_oracle_that_is_not_to_be_had(
     ("options", "status"),
     [
         (("--against", "vectors.jsonl"), 3),
-        (("--against", VECTORS / f"{EMBEDDED_MODEL}.jsonl", "--random", 3), 2),
         (("--against", VECTORS / f"{EMBEDDED_MODEL}.jsonl", "--cases", "x.jsonl"), 2),
-        (("--against", "transformers", "--random", -1), 2),
         (("--against", "transformers", "--cases", "nowhere.jsonl"), 3),
         (("--against", "transformers", "--write-vectors", "/nowhere/kept.jsonl"), 2),
     ],

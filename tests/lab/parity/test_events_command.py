@@ -70,7 +70,7 @@ def test_a_run_without_a_block_is_no_parity(tmp_path: Path, model: str) -> None:
     ("arguments", "words"),
     [
         ([], "--against ORACLE, or --events"),
-        (["--events", "tcp://a:1", "--random", "3"], "sent to a server"),
+        (["--events", "tcp://a:1", "--cases", "x.jsonl"], "sent to a server"),
         (["--events", "tcp://a:1", "--against", "vllm"], "URL of the server"),
         (["--events", "tcp://a:1", "--record", "x.jsonl"], "--against URL"),
         (["--events", "nowhere.jsonl"], "there is no such file"),

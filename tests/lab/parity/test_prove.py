@@ -187,11 +187,13 @@ run()
 def test_an_interrupt_ends_the_engine_and_loses_nothing(
     model: str, python: str, tmp_path: Path
 ) -> None:
-    number, record = tmp_path / "pid", tmp_path / "record.jsonl"
+    number, record, cases = (tmp_path / name for name in ("pid", "record.jsonl", "cases.jsonl"))
+    line = json.dumps({"prompt": "One two three four. " * 30})
+    cases.write_text(f"{line}\n" * 10_000, encoding="utf-8")
     process = subprocess.Popen(
         [
             sys.executable, "-c", INTERRUPTIBLE, "prove", model, "--python", python, "--json",
-            "--random", "100000", "--record", str(record),
+            "--cases", str(cases), "--record", str(record),
             "--engine-args", f"STAND_IN_PID={number} {ENGINE}",
         ],
         stdout=subprocess.PIPE,
