@@ -162,10 +162,10 @@ def _of_vllm(
 
 def _as_vllm(model: Path, file: Path) -> None:
     """Answer the requests of a file with vLLM, and write answers and times in its place."""
-    from mmroute.lab.parity.oracles.vllm import VllmEngine
+    from mmroute.lab.parity.oracles.vllm import VllmOracle
     from mmroute.model_directory import find_model
 
-    engine = VllmEngine(find_model(str(model)))
+    engine = VllmOracle(find_model(str(model)))
     import vllm.v1.core.kv_cache_utils as kv
     from vllm.utils.hashing import get_hash_fn_by_name
     from vllm.v1.request import Request as CoreRequest

@@ -163,12 +163,12 @@ class Engine:
     """One model, served up to the scheduler."""
 
     def __init__(self, directory: Path, *, model_id: str) -> None:
-        from mmroute.lab.parity.oracles.vllm import VllmEngine
+        from mmroute.lab.parity.oracles.vllm import VllmOracle
         from mmroute.model_directory import find_model
 
         self.directory = directory
         # vLLM reads the limits of PaddleOCR-VL by other names where it trusts code.
-        self._engine = VllmEngine(
+        self._engine = VllmOracle(
             find_model(str(directory)),
             trust_remote_code=any(directory.glob("*.py")),
         )

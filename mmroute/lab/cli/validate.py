@@ -21,7 +21,6 @@ from mmroute.lab.parity.cases import Case
 from mmroute.lab.parity.causes import proposal
 from mmroute.lab.parity.comparison import Finding, Verdict, compare, compare_again
 from mmroute.lab.parity.oracles import find_oracle
-from mmroute.lab.parity.oracles.transformers import known_differences
 from mmroute.lab.parity.oracles.vectors import VectorsOracle, write_vectors
 from mmroute.lab.parity.report import Report, as_json, as_lines, report_of
 from mmroute.lab.parity.suite import built_in_cases, cases_from_file
@@ -132,7 +131,6 @@ def _compared(arguments: argparse.Namespace) -> int:
         cases = oracle.cases()
     else:
         cases = own_cases(arguments, normalizer.model)
-    family = normalizer.model.family.family
     findings = with_progress(
         compare(normalizer.model, oracle, cases),
         "requests compared",
@@ -152,7 +150,6 @@ def _compared(arguments: argparse.Namespace) -> int:
             running=oracle.running,
         ),
         notes=_uncompared(compared),
-        known_differences=known_differences(family) if arguments.against == "transformers" else (),
         modalities=tuple(normalizer.model.media),
     )
     if arguments.write_vectors is not None:

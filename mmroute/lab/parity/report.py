@@ -39,8 +39,6 @@ class Report:
     oracle: str  # the name and version of the oracle
     findings: tuple[Finding, ...]  # the findings in the order of the cases
     tokenizer: Tokenizer  # the model's tokenizer, which shows the texts of IDs
-    # The known differences of oracle and engine for this family, in words.
-    known_differences: tuple[str, ...] = ()
     # The engine that answered, and how its version is known; empty for other oracles.
     engine: str = ""
     # The reason why the engine's version may answer otherwise; empty if it does not.
@@ -116,7 +114,6 @@ def as_json(report: Report) -> dict[str, Any]:
         "verdicts": {verdict.value: report.verdicts[verdict] for verdict in Verdict},
         "kinds": {kind: dict(counts) for kind, counts in by_kind(report.findings).items()},
         "notes": list(report.notes),
-        "known_differences": list(report.known_differences),
         "findings": [
             _finding_as_json(finding)
             for finding in report.findings
@@ -145,10 +142,6 @@ def as_lines(report: Report) -> Iterator[str]:
             yield from (f"  {line}" for line in _finding_lines(finding, report.tokenizer))
         if len(findings) > _SHOWN_CASES:
             yield f"  and {len(findings) - _SHOWN_CASES} more"
-    if report.parity is False and report.known_differences:
-        yield ""
-        yield "known differences, in which neither is wrong:"
-        yield from (f"  {known}" for known in report.known_differences)
     yield ""
     yield from _LEGEND
     yield ""

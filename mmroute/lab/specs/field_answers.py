@@ -155,7 +155,7 @@ def known_fields(oracle: VllmOracle, files: Mapping[str, Any]) -> dict[str, Any]
 
     from transformers import PretrainedConfig
 
-    renderer = oracle._engine.renderer  # noqa: SLF001 - vLLM's own, which no comparison needs
+    renderer = oracle.renderer
     every = PretrainedConfig().to_dict().keys()
     known = {"config.json": _without(fields(renderer.model_config.hf_config), every)}
     if renderer.mm_processor is None:

@@ -18,7 +18,6 @@ from PIL import Image
 from scripted_server import ScriptedServer
 
 from mmroute.errors import MmrouteError, ModelError, Reason
-from mmroute.families.matching import known_families
 from mmroute.lab.parity.cases import Case, Oracle, UndecidedError
 from mmroute.lab.parity.oracles import OracleError, find_oracle
 from mmroute.lab.parity.oracles.http import HttpOracle
@@ -29,11 +28,7 @@ from mmroute.lab.parity.oracles.pictures import (
     split_pictures,
     with_pictures,
 )
-from mmroute.lab.parity.oracles.transformers import (
-    KNOWN_DIFFERENCES,
-    TransformersOracle,
-    known_differences,
-)
+from mmroute.lab.parity.oracles.transformers import TransformersOracle
 from mmroute.lab.parity.oracles.vectors import VectorsOracle
 from mmroute.lab.parity.oracles.vllm import load_remedy
 from mmroute.model_directory import find_model
@@ -187,8 +182,8 @@ def transformers_of(small_model: Callable[[str], Path]) -> Callable[[str], Oracl
     return lambda name: find_oracle("transformers", str(small_model(name)))
 
 
-# Models whose processors load without torchvision -> cases of KNOWN_DIFFERENCES. The small Gemma
-# has no token for more than four line breaks, and merges them otherwise than the real one.
+# Models whose processors load without torchvision -> cases of the table in docs/validate.md. The
+# small Gemma has no token for more than four line breaks, and merges them in another way.
 DIFFERING = {
     "small-llava-1.5": {"billing-header"},
     "small-llava-next": {"billing-header", "many-images"},
@@ -268,14 +263,6 @@ def test_mistral_common_answers_for_mistrals_format() -> None:
         ({"messages": user(text("x")), "continue_final_message": True}, "add_generation_prompt"),
     ):
         assert why in undecided(oracle, case(**request))
-
-
-def test_known_differences_are_a_table() -> None:
-    families = {spec.family for spec in known_families()}
-    for of, *words in KNOWN_DIFFERENCES:
-        assert {*of} <= families
-        assert all(words)
-    assert len(known_differences("gemma-3")) == len(known_differences("qwen2-vl")) + 1
 
 
 # Finding one

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from mmroute.errors import ModelError, Reason, did_you_mean
-from mmroute.families.matching import match_family
+from mmroute.errors import Reason, did_you_mean
 from mmroute.lab.parity.cases import Oracle
 from mmroute.lab.parity.oracles.common import OracleError
-from mmroute.model_directory import ModelFiles, find_model
+from mmroute.model_directory import find_model
 
 __all__ = ["ORACLES", "OracleError", "find_oracle"]
 
@@ -34,20 +33,18 @@ def find_oracle(
     if against.startswith(_SCHEMES):
         from mmroute.lab.parity.oracles.http import HttpOracle  # loads httpcore
 
-        checked = _checked(find_model(model, revision=revision), "vllm")
-        return HttpOracle(against, checked=checked, served_model=served_model, api_key=api_key)
+        return HttpOracle(against, served_model=served_model, api_key=api_key)
     if against in ORACLES:
         files = find_model(model, revision=revision)
-        checked = _checked(files, against)
         if against == "vllm":
             from mmroute.lab.parity.oracles.vllm import VllmOracle
 
-            return VllmOracle(files, checked=checked, trust_remote_code=trust_remote_code)
+            return VllmOracle(files, trust_remote_code=trust_remote_code)
         from mmroute.lab.parity.oracles.transformers import MistralCommonOracle, TransformersOracle
 
         if files.has("tekken.json") and not files.has("config.json"):
             return MistralCommonOracle(files)
-        return TransformersOracle(files, checked=checked, trust_remote_code=trust_remote_code)
+        return TransformersOracle(files, trust_remote_code=trust_remote_code)
     path = Path(against).expanduser()
     if path.is_file():
         from mmroute.lab.parity.oracles.vectors import VectorsOracle
@@ -60,13 +57,3 @@ def find_oracle(
         f"there is no oracle {against!r}{near or '.'} "
         f"An oracle is {', '.join(ORACLES)}, the URL of a vLLM server, or the path of a vector file"
     )
-
-
-def _checked(files: ModelFiles, engine: str) -> tuple[str, ...]:
-    """The versions on which a model's family was checked; none for an unknown family."""
-    try:
-        return match_family(files).checked.get(engine, ())
-    except ModelError as error:
-        if error.reason is Reason.UNKNOWN_FAMILY:
-            return ()
-        raise

@@ -68,18 +68,6 @@ def ask(call: Callable[[], Outcome], *no_refusals: type[Exception]) -> Outcome:
         return refused(_ADDRESS.sub("", f"{type(error).__name__}: {error}"))
 
 
-def unchecked(version: str, checked: Iterable[str]) -> str:
-    """A version for the report; with the versions checked for the family if it is none of them.
-
-    >>> unchecked("0.34.0", ["0.33.0"])
-    '0.34.0 (the family was checked on 0.33.0)'
-    """
-    known = tuple(checked)
-    if not known or version in known:
-        return version
-    return f"{version} (the family was checked on {', '.join(known)})"
-
-
 def given(request: Mapping[str, Any], *names: str) -> dict[str, Any]:
     """The named fields that a request has, without null values."""
     return {name: request[name] for name in names if request.get(name) is not None}

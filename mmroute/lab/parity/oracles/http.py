@@ -27,7 +27,6 @@ from mmroute.lab.parity.oracles.common import (
     given,
     prompt_field,
     refused,
-    unchecked,
 )
 from mmroute.lab.parity.oracles.pictures import has_media, with_pictures
 from mmroute.net.remote import Remote
@@ -56,20 +55,12 @@ _MAX_SHOWN: Final = 200
 
 
 class HttpOracle:
-    """Asks a server for the token IDs of a request; nothing is generated.
-
-    Attributes:
-        name: the URL of the server.
-        version: the server's version, with the versions on which the family was checked.
-        running: the engine, as the server names it.
-        model: the server's name for the model.
-    """
+    """Asks a server for the token IDs of a request; nothing is generated."""
 
     def __init__(
         self,
         url: str,
         *,
-        checked: tuple[str, ...] = (),
         served_model: str | None = None,
         api_key: str | None = None,
         timeout: float = 30.0,
@@ -87,7 +78,7 @@ class HttpOracle:
             models = served_models(self._transport)
         except InexactError as error:
             raise OracleError(f"{error}; {_START}") from error
-        self.version = unchecked(running.version or "unknown", checked)
+        self.version = running.version or "unknown"
         self.model = self._model(models, served_model)
         served = models[self.model]
         self.running = replace(

@@ -1,23 +1,22 @@
 """The oracle that runs the model's own processor; for models in Mistral's format, mistral-common.
 
 It is not the engine: it has no context length, places images by the processor's rules, and gives no
-ranges. `KNOWN_DIFFERENCES` lists where it is known to differ from the engine.
+ranges. docs/validate.md lists where it is known to differ from the engine.
 Source: transformers ``processing_utils.py``, mistral-common.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any, Final
 
 from mmroute.chat.template import ChatTemplate
-from mmroute.engines.vllm.profile import VLLM
 from mmroute.engines.vllm.templates import compile_template
 from mmroute.errors import install_command, quoted
 from mmroute.lab.parity.cases import Case, Outcome, UndecidedError
-from mmroute.lab.parity.oracles.common import OracleError, answered, ask, prompt_field, unchecked
+from mmroute.lab.parity.oracles.common import OracleError, answered, ask, prompt_field
 from mmroute.lab.parity.oracles.pictures import pictures, split_pictures, with_pictures
 from mmroute.model_directory import ModelFiles
 
@@ -28,68 +27,19 @@ _OWN_ARGUMENTS: Final = frozenset({
 })  # fmt: skip
 
 
-KNOWN_DIFFERENCES: Final[tuple[tuple[tuple[str, ...], str, str, str], ...]] = (
-    ((), "too long, empty, or with IDs outside the vocabulary", "token IDs", "a refusal"),
-    ((), "with a data URL that is not strict base64", "read leniently", "a refusal"),
-    ((), "with a system text that begins `x-anthropic-billing-header`", "kept", "cut off"),
-    (
-        (), "with a `size` in `mm_processor_kwargs`", "replaces the whole size",
-        "depends on the model: ignored, merged, or refused",
-    ),
-    (
-        ("gemma-3",), "with images next to each other or to line breaks",
-        "line breaks as the tokenizer merges them",
-        "line breaks merged in another way, or a refusal",
-    ),
-    (("llava-next-video",), "with images", "token IDs", "a refusal"),
-    (("phi-3-vision",), "text only", "BOS in front, whatever was asked for", "no BOS in chats"),
-    (
-        ("pixtral-mistral",), "with `add_generation_prompt` after an assistant's message",
-        "the conversation as it is", "a refusal",
-    ),
-    (
-        ("pixtral-mistral",), "with a tool call whose arguments are no JSON object",
-        "kept as a text", "an empty object in its place",
-    ),
-)  # fmt: skip
-"""Families (none for all), requests, this oracle's answer, and the answer of vLLM."""
-
-
-def known_differences(family: str) -> tuple[str, ...]:
-    """The requests in which processor and engine differ and neither is wrong, in words."""
-    return tuple(
-        f"requests {requests}: {oracle} here, {engine} in vLLM {VLLM.release.version}"
-        for families, requests, oracle, engine in KNOWN_DIFFERENCES
-        if not families or family in families
-    )
-
-
 class TransformersOracle:
-    """`AutoProcessor`, which renders, encodes and expands.
+    """`AutoProcessor`, which renders, encodes and expands."""
 
-    Attributes:
-        name: ``transformers``.
-        version: the versions of transformers and tokenizers.
-        running: None, because it is not an engine.
-    """
+    name = "transformers"
+    running = None  # it is not an engine
 
-    running = None
-
-    def __init__(
-        self,
-        files: ModelFiles,
-        *,
-        checked: Sequence[str] = (),
-        trust_remote_code: bool = False,
-    ) -> None:
+    def __init__(self, files: ModelFiles, *, trust_remote_code: bool = False) -> None:
         """Load the processor. If it cannot be loaded, every request is undecided."""
         try:
             from transformers import AutoProcessor, ProcessorMixin  # large, and optional
         except ImportError as error:
             raise OracleError(f"transformers is not installed: {_INSTALL}") from error
-        found = unchecked(version("transformers"), checked)
-        self.name = "transformers"
-        self.version = f"{found}, tokenizers {version('tokenizers')}"
+        self.version = f"{version('transformers')}, tokenizers {version('tokenizers')}"
         self._unloaded = ""
         try:
             self._processor: Any = AutoProcessor.from_pretrained(
@@ -192,15 +142,10 @@ class TransformersOracle:
 
 
 class MistralCommonOracle:
-    """mistral-common's chat encoder, run with pictures instead of sizes.
+    """mistral-common's chat encoder, run with pictures instead of sizes."""
 
-    Attributes:
-        name: ``mistral-common``.
-        version: the installed version.
-        running: None, because it is not an engine.
-    """
-
-    running = None
+    name = "mistral-common"
+    running = None  # it is not an engine
 
     def __init__(self, files: ModelFiles) -> None:
         """Load the tokenizer."""
@@ -213,7 +158,6 @@ class MistralCommonOracle:
             self._tokenizer: Any = MistralTokenizer.from_file(str(path), mode=ValidationMode.test)
         except Exception as error:
             raise OracleError(f"mistral-common cannot load {path}: {error!r}") from error
-        self.name = "mistral-common"
         self.version = version("mistral-common")
 
     def answer(self, case: Case) -> Outcome:

@@ -87,14 +87,7 @@ class _Vector(msgspec.Struct):
 
 
 class VectorsOracle:
-    """Looks up the recorded answer to a case by its ID.
-
-    Attributes:
-        name: the name of the file.
-        version: the name and version of the engine that gave the answers.
-        running: the engine of the answers; None if mmroute does not know it.
-        model: the model of the answers, as the file names it.
-    """
+    """Looks up the recorded answer to a case by its ID."""
 
     def __init__(self, path: Path) -> None:
         """Read and check a file."""

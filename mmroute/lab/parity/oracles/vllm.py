@@ -10,21 +10,14 @@ from __future__ import annotations
 import copy
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 from mmroute.engines.running import running_engine
 from mmroute.errors import MmrouteError
 from mmroute.geometry import EmbedRuns
 from mmroute.lab.parity.cases import Case, Outcome, merged_runs
-from mmroute.lab.parity.oracles.common import (
-    OracleError,
-    answered,
-    ask,
-    given,
-    prompt_field,
-    unchecked,
-)
+from mmroute.lab.parity.oracles.common import OracleError, answered, ask, given, prompt_field
 from mmroute.lab.parity.oracles.pictures import pictures, with_pictures
 from mmroute.model_directory import ModelFiles
 
@@ -33,46 +26,6 @@ _CHAT_FIELDS: Final = (
     "chat_template_kwargs", "tools", "reasoning_effort", "documents", "mm_processor_kwargs",
     "media_io_kwargs", "truncate_prompt_tokens",
 )  # fmt: skip
-
-
-class VllmOracle:
-    """Runs the installed vLLM in this process.
-
-    Attributes:
-        name: ``vllm``.
-        version: the installed version. If the family was not checked on it, the versions on which
-            it was checked stand behind.
-        running: the installed vLLM, as an engine that mmroute may know.
-    """
-
-    def __init__(
-        self,
-        files: ModelFiles,
-        *,
-        checked: Sequence[str] = (),
-        trust_remote_code: bool = False,
-    ) -> None:
-        self._engine = VllmEngine(files, trust_remote_code=trust_remote_code)
-        self.name = "vllm"
-        self.running = running_engine(self.name, self._engine.version)
-        self.version = unchecked(self._engine.version, checked)
-
-    def answer(self, case: Case) -> Outcome:
-        # In another version of vLLM these private functions may be missing, which is no refusal.
-        return ask(lambda: self.entered(case), AttributeError)
-
-    def entered(self, case: Case) -> Outcome:
-        """The outcome of a request that vLLM takes; whatever vLLM raises is raised."""
-        request, ranges = self._engine.enter(case.request)
-        placed = [(int(r.offset), int(r.length)) for r in ranges]
-        return answered(request.prompt_token_ids, placed, list(map(_features, ranges)))
-
-
-def _features(placed: Any) -> EmbedRuns:
-    """The positions of vLLM's placeholder range that receive features, as runs."""
-    if placed.is_embed is None:
-        return merged_runs([(True, int(placed.length))])
-    return merged_runs((bool(embed), 1) for embed in placed.is_embed.tolist())
 
 
 def load_remedy(what: str) -> str:
@@ -89,21 +42,12 @@ def load_remedy(what: str) -> str:
     return remedy
 
 
-class VllmEngine:
-    """vLLM for one model, up to the scheduler.
+class VllmOracle:
+    """Runs the installed vLLM for one model in this process, up to the scheduler."""
 
-    Attributes:
-        version: the version of the installed vLLM.
-        renderer: vLLM's renderer, which renders, encodes and expands.
-        input_processor: vLLM's input processor, which checks requests for the scheduler.
-    """
+    name = "vllm"
 
-    def __init__(
-        self,
-        files: ModelFiles,
-        *,
-        trust_remote_code: bool = False,
-    ) -> None:
+    def __init__(self, files: ModelFiles, *, trust_remote_code: bool = False) -> None:
         """Let vLLM load a model's configuration, tokenizer and processor."""
         _choose_platform()
         try:
@@ -118,13 +62,11 @@ class VllmEngine:
                 "compare with a running server: --against http://HOST:PORT"
             ) from error
         self.version = str(vllm.__version__)
+        self.running = running_engine(self.name, self.version)
         try:
             options = engine_options(files)
             config = ModelConfig(
-                dtype="bfloat16",
-                seed=0,
-                trust_remote_code=trust_remote_code,
-                **options,
+                dtype="bfloat16", seed=0, trust_remote_code=trust_remote_code, **options
             )
             vllm_config = VllmConfig(model_config=config, cache_config=CacheConfig(block_size=16))
             self.renderer: Any = renderer_from_config(vllm_config)
@@ -144,6 +86,16 @@ class VllmEngine:
         if config.runner_type != "generate":
             raise OracleError(f"a server of vLLM embeds with {files.name}, and answers no prompts")
         self.input_processor._validate_lora = lambda *_: None  # noqa: SLF001 - adapters are only named here
+
+    def answer(self, case: Case) -> Outcome:
+        # In another version of vLLM these private functions may be missing, which is no refusal.
+        return ask(lambda: self.entered(case), AttributeError)
+
+    def entered(self, case: Case) -> Outcome:
+        """The outcome of a request that vLLM takes; whatever vLLM raises is raised."""
+        request, ranges = self.enter(case.request)
+        placed = [(int(r.offset), int(r.length)) for r in ranges]
+        return answered(request.prompt_token_ids, placed, list(map(_features, ranges)))
 
     def enter(self, request: Mapping[str, Any]) -> tuple[Any, list[Any]]:
         """A request as the scheduler gets it, and vLLM's placeholder ranges of its items."""
@@ -209,6 +161,13 @@ class VllmEngine:
         if request.get("images"):
             prompt["multi_modal_data"] = {"image": pictures(request["images"])}
         return prompt, completion.build_tok_params(self.renderer.model_config)
+
+
+def _features(placed: Any) -> EmbedRuns:
+    """The positions of vLLM's placeholder range that receive features, as runs."""
+    if placed.is_embed is None:
+        return merged_runs([(True, int(placed.length))])
+    return merged_runs((bool(embed), 1) for embed in placed.is_embed.tolist())
 
 
 def _chat_request(request: Mapping[str, Any]) -> Any:
