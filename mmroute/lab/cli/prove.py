@@ -8,7 +8,6 @@ import itertools
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -23,7 +22,7 @@ from mmroute.lab.engines import PROVERS, Prover
 from mmroute.lab.parity.cases import Case, Served, UndecidedError
 from mmroute.lab.parity.oracles.common import OracleError
 from mmroute.lab.parity.proof_cases import proof_cases
-from mmroute.lab.parity.report import Report, report_of
+from mmroute.lab.parity.report import Report
 from mmroute.net.remote import Remote
 from mmroute.net.transport import Transport
 
@@ -127,7 +126,9 @@ def _proved(
         say=say,
     )
     engine, notes = started.engine, list(started.notes)
-    with _log_kept(engine, arguments.log), engine:
+    with contextlib.ExitStack() as at_end, engine:
+        if arguments.log is not None:
+            at_end.callback(shutil.copy, engine.log, arguments.log)
         say(f"starts vLLM {version}")
         took = engine.wait(arguments.wait, lambda seconds: show_progress(f"{seconds:.0f} s"))
         show_progress("")
@@ -163,31 +164,26 @@ def _compared(arguments: argparse.Namespace, prover: Prover, started: Any) -> Re
     cases = itertools.takewhile(
         lambda _: not (engine.ended or unanswered), own_cases(arguments, model, proof_cases)
     )
-    found = compared(
+    report = compared(
         arguments,
         model,
+        engine.url,
         announced_by(started.events, cases, generate, salted=False),
         alone=True,
         running=oracle.running,
+        unheard=_UNHEARD,
     )
-    hung = [
+    notes = [
         f"The engine did not answer {case} within {arguments.wait:g} s (--wait), and was ended. "
         f"Leave out options one by one, or that request. {engine.log_end()}"
         for case in unanswered
     ]
-    unheard = [] if found.heard or hung or engine.ended else [_UNHEARD]
-    report = report_of(
-        model,
-        engine.url,
-        found.findings,
-        oracle.running,
-        proposal=found.proposal,
-        modalities=tuple(model.media),
-    )
-    own_rules = report.parity is False and not arguments.router_args
-    rules = [_SAME_SETTINGS.format(family=report.family)] if own_rules else []
-    notes = (*hung, *unheard, *rules)
-    return replace(report, notes=notes, finished=not (unanswered or engine.ended))
+    finished = not (unanswered or engine.ended)
+    if finished:
+        notes += report.notes
+    if report.parity is False and not arguments.router_args:
+        notes.append(_SAME_SETTINGS.format(family=report.family))
+    return replace(report, notes=tuple(notes), finished=finished)
 
 
 def _adopted(prover: Prover, command: Any, url: str) -> str:
@@ -198,12 +194,3 @@ def _adopted(prover: Prover, command: Any, url: str) -> str:
         reported = prover.parse_command(ask_options(transport).line)
     line: str = replace(command, options={**command.options, **reported.options}).line
     return line
-
-
-@contextlib.contextmanager
-def _log_kept(engine: Any, path: Path | None) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        if path is not None:
-            shutil.copy(engine.log, path)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from mmroute.cli.arguments import EVENT_ENDPOINTS, output_file
 from mmroute.cli.output import say, with_progress
@@ -76,58 +76,46 @@ def events_report(arguments: argparse.Namespace, cases: _Cases) -> Report:
     """The report of a comparison with the blocks that an engine announced."""
     model = resolved(arguments)
     path = Path(arguments.events)
-    running: RunningEngine | None = None
-    announced: Iterable[Announced]
-    more: dict[str, Any]
-    if path.is_file() or arguments.against is not None:
-        if path.is_file():
-            running, announced = read_recording(path)
-        else:
-            running, announced = _sent(arguments, cases, model)
-        found = compared(arguments, model, announced, running=running)
-        more = {"modalities": tuple(model.media)}
+    name = f"events of {arguments.events}"
+    if arguments.against is None and not path.is_file():
+        report = _watched(arguments, model, name)
     else:
-        from mmroute.lab.parity.events.live import watched  # pyzmq, an extra
-
-        batches = watched(arguments.events, arguments.seconds)
-        again = partial(compare_watched, batches=batches)
-        findings = tuple(again(model))
-        told = told_by_events(model, batches)
-        found = Compared(findings, proposal(model, findings, again, told=told))
-        more = {"notes": (_WATCHED,)}
-    if not found.findings:
+        found = read_recording(path) if path.is_file() else _sent(arguments, cases, model)
+        report = compared(arguments, model, name, found[1], running=found[0])
+    if not report.findings:
         raise MmrouteError(
             Reason.ORACLE_UNAVAILABLE,
             f"{arguments.events} announced no whole prompt. Was the engine started with "
             "--kv-events-config, and did it get requests meanwhile?",
         )
-    return report_of(
-        model,
-        f"events of {arguments.events}",
-        found.findings,
-        running,
-        proposal=found.proposal,
-        **more,
-    )
+    return report
 
 
-class Compared(NamedTuple):
-    """The result of a comparison."""
+def _watched(arguments: argparse.Namespace, model: ResolvedModel, name: str) -> Report:
+    """The report of how the prompts of others are hashed."""
+    from mmroute.lab.parity.events.live import watched  # pyzmq, an extra
 
-    findings: tuple[Finding, ...]  # the findings, in the order of the requests
-    proposal: str  # the settings that make more of them equal, in a sentence; empty if none do
-    heard: bool = True  # whether there was any event
+    batches = watched(arguments.events, arguments.seconds)
+    again = partial(compare_watched, batches=batches)
+    findings = tuple(again(model))
+    proposed = proposal(model, findings, again, told=told_by_events(model, batches))
+    return report_of(model, name, findings, None, proposal=proposed, notes=(_WATCHED,))
 
 
 def compared(
     arguments: argparse.Namespace,
     model: ResolvedModel,
+    name: str,
     all_announced: Iterable[Announced],
     *,
     alone: bool = False,
     running: RunningEngine | None = None,
-) -> Compared:
-    """Compare requests in the order in which they come, until the last one or an interrupt."""
+    unheard: str = "",
+) -> Report:
+    """Compare requests in the order in which they come, until the last one or an interrupt.
+
+    The note `unheard` is for an engine that announced no block.
+    """
     kept: list[Announced] = []
     if arguments.record is not None:
         all_announced = recorded(arguments.record, all_announced, running)
@@ -139,14 +127,17 @@ def compared(
     except KeyboardInterrupt:
         say(f"interrupted after {len(kept)} requests: the report is about these")
     batches = [batch for one in kept for batch in one.batches]
-    proposed = proposal(
+    again = partial(compare_announced, all_announced=kept, alone=alone)
+    told = told_by_events(model, batches)
+    return report_of(
         model,
+        name,
         findings,
-        partial(compare_announced, all_announced=kept, alone=alone),
-        running=running,
-        told=told_by_events(model, batches),
+        running,
+        proposal=proposal(model, findings, again, running=running, told=told),
+        modalities=tuple(model.media),
+        notes=(unheard,) if unheard and not batches else (),
     )
-    return Compared(tuple(findings), proposed, bool(batches))
 
 
 def _keeping(items: Iterable[Announced], into: list[Announced]) -> Iterator[Announced]:
@@ -157,7 +148,7 @@ def _keeping(items: Iterable[Announced], into: list[Announced]) -> Iterator[Anno
 
 def _sent(
     arguments: argparse.Namespace, cases: _Cases, model: ResolvedModel
-) -> tuple[RunningEngine, Iterable[Announced]]:
+) -> tuple[RunningEngine | None, Iterable[Announced]]:
     """Send the cases to an engine; the engine, and the blocks that it announces."""
     from mmroute.lab.parity.events.live import announced_by  # pyzmq, an extra
     from mmroute.lab.parity.oracles.http import HttpOracle  # loads httpcore

@@ -64,15 +64,6 @@ def test_right_settings_are_equal(
     ]
 
 
-def test_earlier_requests_do_not_matter_where_blocks_of_a_request_were_stored(
-    findings: Callable[..., list[Finding]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each would be read again for each request, which takes minutes for a hundred."""
-    monkeypatch.setattr("mmroute.lab.parity.events.chains.Chains.with_tokens", None)
-    found = findings("seed", f"vllm serve {MODEL}")
-    assert all("other hashes" in f.note for f in found if f.verdict is Verdict.SILENT)
-
-
 def test_another_adapter_or_salt_is_shown(resolved: ResolvedModel) -> None:
     sql = request_of("adapters", "adapter")
     salted = request_of("defaults", "salted text")

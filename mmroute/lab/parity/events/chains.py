@@ -29,6 +29,12 @@ class Chain:
     # The lookahead tokens of the last block; the other blocks have as many.
     ahead: tuple[int, ...] = ()
 
+    @property
+    def salts(self) -> list[str]:
+        """The first block's keys that are texts, except the adapter."""
+        first = (self.keys or (None,))[0] or ()
+        return [key for key in first if isinstance(key, str) and key != self.lora_name]
+
 
 @dataclass(frozen=True, slots=True)
 class _Block:
@@ -64,18 +70,6 @@ class Chains:
         """The prompt up to the last of these hashes that was announced."""
         known = [number for number in hashes if number in self._blocks]
         return self._chain(known[-1]) if known else None
-
-    def with_tokens(self, token_ids: TokenIds) -> list[Chain]:
-        """The announced prompts, whole or in part, that begin as these token IDs do."""
-        ours = tuple(token_ids.tolist())
-        ends: dict[int | None, int] = {None: 0}  # an engine announces a block after its parent
-        for number, block in self._blocks.items():
-            start = ends.get(block.parent)
-            if start is not None:
-                end = start + len(block.token_ids)
-                if block.token_ids == ours[start:end]:
-                    ends[number] = end
-        return [c for number in ends if number is not None and (c := self._chain(number))]
 
     def _is_whole(self, event: BlockStored) -> bool:
         # An event may leave out blocks of a window or a state, but not their tokens.

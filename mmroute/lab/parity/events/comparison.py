@@ -18,7 +18,7 @@ from mmroute.lab.parity.cases import Case, Outcome, Served, UndecidedError
 from mmroute.lab.parity.comparison import Finding, Verdict, engine_refuses, other_ids
 from mmroute.lab.parity.differences import first_difference
 from mmroute.lab.parity.events.chains import Chain, Chains
-from mmroute.lab.parity.events.hashings import items_and_salts, predicted_keys, rehashed
+from mmroute.lab.parity.events.hashings import predicted_keys, rehashed
 from mmroute.lab.parity.events.stored import EngineCache
 from mmroute.lab.parity.oracles.pictures import with_pictures
 from mmroute.model.resolved import ResolvedModel
@@ -112,7 +112,6 @@ class _Comparison:
         try:
             wrong = self._difference(one, routing, chain, reused)
         except InexactError as error:
-            chain = chain or self._most_alike(routing)
             if error.reason is not Reason.BLOCK_SIZE_UNKNOWN or chain is None:
                 raise
             wrong, verdict = _other_size(chain, None), Verdict.UNNEEDED
@@ -133,7 +132,6 @@ class _Comparison:
             return other_ids(routing.token_ids, told, _ranges(routing))
         problem = self._cache.problem(routing, one.batches, alone=self._alone)
         if problem:
-            chain = chain or self._most_alike(routing)
             what = _of_chain(routing, chain) if chain else ""
             return what or f"The blocks that the engine stored are not those predicted: {problem}."
         if chain is not None and _is_of(chain, routing) and not self._cache.announced(routing):
@@ -152,10 +150,6 @@ class _Comparison:
             return self._chains.with_hashes(routing.block_hashes().event_ints())
         except (InexactError, ValueError):
             return None
-
-    def _most_alike(self, routing: Routing) -> Chain | None:
-        """The announced prompt with the same tokens that has most in common with a request."""
-        return next(iter(_most_alike(self._chains.with_tokens(routing.token_ids), routing)), None)
 
 
 def _of_chain(routing: Routing, chain: Chain) -> str:
@@ -193,20 +187,6 @@ def _other_size(chain: Chain, known: int | None) -> str:
     return f"The engine's blocks have {chain.block_size} tokens, and mmroute {used}."
 
 
-def _most_alike(chains: Sequence[Chain], routing: Routing) -> list[Chain]:
-    """The announced prompts that have most in common with an exact answer."""
-    ours = [identity.value for identity in routing.identities if identity is not None]
-
-    def alike(chain: Chain) -> tuple[bool, bool, int]:
-        names, salts = items_and_salts(chain)
-        same_items = bool(names) and names == ours[: len(names)]
-        common = first_difference(routing.token_ids, chain.token_ids)
-        return routing.cache_salt in salts, same_items, common
-
-    likeness = [alike(chain) for chain in chains]
-    return [c for c, found in zip(chains, likeness, strict=True) if found == max(likeness)]
-
-
 def _refused(case: Case, ours: Outcome, refusal: str) -> Finding:
     theirs = Outcome(refusal=refusal)
     if ours.token_ids is None:
@@ -242,7 +222,7 @@ def _undecided(case: Case, ours: Outcome, why: str) -> Finding:
 def _is_of(chain: Chain, routing: Routing) -> bool:
     """Whether an announced prompt is this one: its tokens are, and its salt where that is told."""
     salted = chain.keys is not None and routing.cache_salt is not None
-    if salted and routing.cache_salt not in items_and_salts(chain)[1]:
+    if salted and routing.cache_salt not in chain.salts:
         return False
     length = min(len(chain.token_ids), len(routing.token_ids))
     return np.array_equal(chain.token_ids[:length], routing.token_ids[:length])
@@ -250,4 +230,11 @@ def _is_of(chain: Chain, routing: Routing) -> bool:
 
 def _of_request(chains: Sequence[Chain], routing: Routing) -> Chain | None:
     """The announced prompt that has most in common with ours, as others may be announced, too."""
-    return next(iter(_most_alike(chains, routing) if routing.exact else chains), None)
+    if not routing.exact:
+        return next(iter(chains), None)
+
+    def alike(chain: Chain) -> tuple[bool, int]:
+        common = first_difference(routing.token_ids, chain.token_ids)
+        return routing.cache_salt in chain.salts, common
+
+    return max(chains, key=alike, default=None)

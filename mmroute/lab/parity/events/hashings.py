@@ -132,18 +132,3 @@ def _tagged(keys: EventKeys, chain: Chain, lora_path: str, at: int) -> BlockKeys
         elif at == 0:
             found.append(("cache_salt", key))
     return tuple(found) or None
-
-
-def items_and_salts(chain: Chain) -> tuple[list[str], list[str]]:
-    """The identities of items in their order, and the first block's keys except the adapter."""
-    names: list[str] = []
-    salts: list[str] = []
-    for at, keys in enumerate(chain.keys or ()):
-        for key in keys or ():
-            if isinstance(key, tuple):
-                # Else it began in a block before, or begins in the next one.
-                if 0 <= key[1] < chain.block_size:
-                    names.append(key[0])
-            elif at == 0 and key != chain.lora_name:
-                salts.append(key)
-    return names, salts
