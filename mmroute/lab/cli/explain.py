@@ -13,11 +13,11 @@ from mmroute.cli.arguments import Commands, add_command, positive
 from mmroute.cli.engine_options import load_normalizer, model_arguments
 from mmroute.cli.output import failed, say
 from mmroute.engines.vllm.settings import VllmSettings
-from mmroute.errors import InexactError, Reason, quoted
+from mmroute.errors import InexactError, Reason
 from mmroute.hashing import BlockHashes
 from mmroute.lab.parity.differences import num_same
 from mmroute.lab.traces.explain import Explanation, Side, explain
-from mmroute.lab.traces.requests import comparable_hashes, numbered_lines, objects_of, requests_of
+from mmroute.lab.traces.requests import comparable_hashes, numbered_lines, requests_of
 from mmroute.requests.lines import json_object, request_of
 from mmroute.requests.request import Request
 
@@ -92,27 +92,8 @@ def _explain(arguments: argparse.Namespace) -> int:
     )
     print(json.dumps(dataclasses.asdict(explanation)) if arguments.json else _as_text(explanation))
     if explanation.cause is None and not explanation.text:
-        _say_of_models(_model_of(arguments.first), _model_of(arguments.second))
         return 0
     return _EXIT_APART
-
-
-def _say_of_models(first: object, second: object) -> None:
-    if None not in (first, second) and first != second:
-        say(
-            f"the requests have the models {quoted(first)} and {quoted(second)}, of which "
-            "--engine-args names no LoRA adapter: if one is an adapter, its blocks differ; put "
-            "--lora-modules NAME=PATH into --engine-args"
-        )
-
-
-def _model_of(source: str) -> object:
-    """The field `model` of a request that is named by its ID or line."""
-    path, wanted, line = _parts(source)
-    if wanted is None and line is None:
-        return None
-    _, value = next(objects_of(path, wanted, line))
-    return value.get("model")
 
 
 def _parts(source: str) -> tuple[str, str | None, int | None]:
@@ -166,10 +147,7 @@ def _as_text(explanation: Explanation) -> str:
         lines.append(f"cause: {explanation.cause}: {explanation.text}")
         if explanation.was or explanation.now:
             lines += [f"  was: {explanation.was}", f"  is : {explanation.now}"]
-        lines.append(
-            f"lost by it: {explanation.lost_blocks} blocks; {explanation.lost_tokens} of their "
-            "tokens follow the part that differs, and are the same in both"
-        )
+        lines.append(f"lost by it: {explanation.lost_blocks} blocks")
     return "\n".join(lines)
 
 

@@ -56,9 +56,6 @@ class Change:
     restored: Request  # the second request with this part taken from the first
     was: str = ""  # this part of the first request, shortened; empty if it would not help
     now: str = ""  # this part of the second request, shortened; empty if it would not help
-    same_item: bool = False  # whether the differing items are known to be the same picture
-    # Whether this part is another text altogether, which no sender could keep the same.
-    unrelated: bool = False
 
 
 _BY_PARTS: Final = {"messages", "prompt", *(f"{modality}s" for modality in Modality)}
@@ -97,14 +94,13 @@ def changes(first: Request, second: Request) -> Iterator[Change]:
         old, new = getattr(first, name), getattr(second, name)
         if _written(old) == _written(new):
             continue
-        restored = _with(second, name, old)
+        restored = second._replace(**{name: old})
         if name == "tools" and _is_reordered(old, new):
             yield Change(Cause.TOOLS_ORDER, "The same tools are in another order.", restored)
         else:
-            same_item = cause is Cause.PROCESSOR_KWARGS
             text = f"`{name}` differs.{_NEVER_SHARED.get(name, '')}"
             was, now = quoted(_as_in_a_line(old)), quoted(_as_in_a_line(new))
-            yield Change(cause, text, restored, was, now, same_item)
+            yield Change(cause, text, restored, was, now)
     for modality in Modality:
         yield from _item_changes(first, second, modality)
     if first.messages is not None and second.messages is not None:
@@ -116,10 +112,6 @@ def changes(first: Request, second: Request) -> Iterator[Change]:
     elif (first.messages is None) != (second.messages is None):
         text = "One request has messages, and the other one has a prompt."
         yield Change(Cause.PROMPT, text, first)
-
-
-def _with(request: Request, name: str, value: Any) -> Request:
-    return request._replace(**{name: value})
 
 
 def _as_in_a_line(value: object) -> object:
@@ -143,7 +135,8 @@ def _item_changes(first: Request, second: Request, modality: Modality) -> Iterat
     for at, (before, after) in enumerate(zip(old, new, strict=False)):
         if before == after:
             continue
-        restored = _with(second, name, [*new[:at], before, *new[at + 1 :]])
+        items: Any = [*new[:at], before, *new[at + 1 :]]
+        restored = second._replace(**{name: items})
         where = f"{modality} {at + 1} of `{name}`"
         one, other = before.size, after.size
         if str(one) != str(other):
@@ -164,12 +157,11 @@ def _item_change(
     """The difference of two items; `replaced` is the text if they have nothing in common."""
     was, now = uuids
     if was != now:
-        same = bool(files[0]) and files[0] == files[1]
         text = f"{where} has another uuid."
-        return Change(Cause.ITEM_UUID, text, restored, quoted(was), quoted(now), same)
+        return Change(Cause.ITEM_UUID, text, restored, quoted(was), quoted(now))
     if _same_picture(*files):
         text = f"{where} {_ENCODED_AGAIN}"
-        return Change(Cause.ITEM_ENCODED_AGAIN, text, restored, same_item=True)
+        return Change(Cause.ITEM_ENCODED_AGAIN, text, restored)
     return Change(Cause.ITEM_REPLACED, f"{where} {replaced}", restored)
 
 
@@ -273,16 +265,9 @@ def _text_change(where: str, old: str, new: str, otherwise: Cause, restored: Req
     if old.split() == new.split():
         text = f"{where} has other white space, {place}."
         return Change(Cause.WHITE_SPACE, text, restored, *excerpts)
-    if _unrelated(old, new):
-        return Change(otherwise, f"{where} is another text.", restored, *excerpts, unrelated=True)
     clock = _CLOCK.search(old[at : at + 2]) and _CLOCK.search(new[at : at + 2])
     hint = " A clock or a counter belongs after the text that requests share." if clock else ""
     return Change(otherwise, f"{where} differs {place}.{hint}", restored, *excerpts)
-
-
-def _unrelated(old: str, new: str) -> bool:
-    words = set(old.split()), set(new.split())
-    return 4 * len(words[0] & words[1]) < min(map(len, words))
 
 
 def _excerpt(text: str, at: int) -> str:

@@ -6,12 +6,11 @@ the first. The part whose replacement lets the two share most blocks is the caus
 
 from __future__ import annotations
 
-import zlib
+import contextlib
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias
-
-import numpy as np
+from typing import Final, TypeAlias
 
 from mmroute.answering.routing import Routing
 from mmroute.errors import InexactError
@@ -22,9 +21,6 @@ from mmroute.lab.traces.requests import comparable_hashes
 from mmroute.requests.request import Request
 from mmroute.token_ids import TokenIds
 from mmroute.tokenizers import Tokenizer
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 _NOTHING: Final = (
     "Nothing was compared: a request has no full block. Give longer requests, or the engine's "
@@ -61,9 +57,6 @@ class Explanation:
         shared_blocks: the number of first blocks with the same hash in both.
         lost_blocks: the number of further blocks that the two would share without the cause; 0 if
             there is no cause.
-        lost_tokens: the number of tokens in these blocks after the part that differs. They are
-            the same in both requests, and not shared. 0 if that part is another text altogether,
-            because nobody can win them back.
         block: the index of the first block with another hash; None if the blocks of one request
             are a prefix of the other's.
         token: the index of the first token ID that differs; None if one prompt is a prefix of the
@@ -79,7 +72,6 @@ class Explanation:
 
     shared_blocks: int
     lost_blocks: int
-    lost_tokens: int
     block: int | None
     token: int | None
     cause: Cause | None
@@ -139,20 +131,17 @@ def explain(
     comparable = min(len(old.hashes), len(new.hashes))
     apart = shared < comparable
     change: Change | None = None
-    reached = lost_tokens = 0
+    reached = 0
     if apart and first_answer_of is not None:
         alike = ask(first)
         reached = num_same(alike.hashes, new.hashes)
         if reached > shared:
             change = _engine_change(old, alike, second)
-            lost_tokens = (reached - shared) * new.hashes.block_size
     if apart and change is None:
-        change, reached, restored = _best_change(first, second, shared, old.hashes, ask)
-        lost_tokens = _lost_tokens(change, new, restored, shared, reached)
+        change, reached = _best_change(first, second, shared, old.hashes, ask)
     return Explanation(
         shared_blocks=shared,
         lost_blocks=min(reached, len(new.hashes)) - shared if change else 0,
-        lost_tokens=lost_tokens,
         block=shared if apart else None,
         token=at if at < min(len(old.ids), len(new.ids)) else None,
         cause=change.cause if change else None,
@@ -195,56 +184,18 @@ def _hash_settings(answer: _Answer) -> dict[str, str]:
 
 def _best_change(
     first: Request, second: Request, shared: int, old: BlockHashes, ask: _Ask
-) -> tuple[Change, int, _Answer]:
-    """The change whose restoring makes the requests share most blocks.
-
-    Returned with it are the number of these blocks and the answer to the restored request. Of
-    several such changes the outermost is returned.
-    """
-    tried: list[tuple[int, Change, _Answer]] = []
-    listed: list[Change] = []
-    for change, _ in zip(changes(first, second), range(_MAX_CHANGES), strict=False):
-        listed.append(change)
-        try:
-            restored = ask(change.restored)
-        except InexactError:  # this part cannot be restored alone
-            continue
-        tried.append((num_same(old, restored.hashes), change, restored))
-    best = max(tried, key=lambda each: each[0], default=None)
-    if best is not None and (best[0] > shared or len(listed) == 1):
-        return best[1], best[0], best[2]
+) -> tuple[Change, int]:
+    """The outermost change whose restoring makes them share most blocks, and how many."""
+    tried: list[tuple[int, Change]] = []
+    listed = list(itertools.islice(changes(first, second), _MAX_CHANGES))
+    for change in listed:
+        with contextlib.suppress(InexactError):  # this part cannot be restored alone
+            tried.append((num_same(old, ask(change.restored).hashes), change))
+    reached, best = max(tried, key=lambda each: each[0], default=(shared, None))
+    if best is not None and (reached > shared or len(listed) == 1):
+        return best, reached
     text = " ".join(each.text for each in listed) or "No part of the requests differs."
-    unrelated = any(each.unrelated for each in listed)
-    return Change(Cause.SEVERAL, text, first, unrelated=unrelated), len(old), ask(first)
-
-
-def _lost_tokens(change: Change, new: _Answer, restored: _Answer, shared: int, reached: int) -> int:
-    """The number of tokens in blocks `shared` to `reached` that are after the restored part."""
-    if change.unrelated:
-        return 0
-    block_size = new.hashes.block_size
-    start, end = shared * block_size, reached * block_size
-    # After a generation prompt follows the rest of a longer conversation, which is not lost.
-    if change.cause is not Cause.GENERATION_PROMPT:
-        sides = [
-            each.ids if change.same_item else _identified_ids(each.routing)
-            for each in (new, restored)
-        ]
-        at = first_difference(*sides)
-        room = min(map(len, sides)) - at
-        if room:
-            behind = first_difference(*(side[len(side) - room :][::-1] for side in sides))
-            start = max(start, len(restored.ids) - behind)
-    return max(0, end - start)
-
-
-def _identified_ids(routing: Routing) -> npt.NDArray[np.int64]:
-    """The token IDs, with each item's positions replaced by a negative number for its identity."""
-    ids = routing.token_ids.astype(np.int64)
-    for placeholder, identity in routing.identified():
-        end = placeholder.offset + placeholder.length
-        ids[placeholder.offset : end] = -1 - zlib.crc32(identity.value.encode())
-    return ids
+    return Change(Cause.SEVERAL, text, first), len(old)
 
 
 def _side(answer: _Answer, at: int, tokenizer: Tokenizer) -> Side:

@@ -237,31 +237,6 @@ def test_two_engines_with_seeds_of_their_own_are_not_called_equal(
     assert "PYTHONHASHSEED" in capsys.readouterr().err
 
 
-def test_lost_tokens_are_those_behind_the_change(qwen: Normalizer) -> None:
-    """Of another system prompt only what follows is lost; of a salt, everything."""
-    salted = explained(qwen, FIRST, FIRST._replace(cache_salt="tenant-2"))
-    assert salted.lost_tokens == 16 * salted.lost_blocks == 16 * salted.second.num_blocks
-    unrelated = explained(
-        qwen, FIRST, edited(lambda m: m[0].update(content="Something else. " * 40))
-    )
-    assert (unrelated.lost_tokens, unrelated.text) == (0, "Message 1 (system) is another text.")
-    replaced = edited(lambda m: m[0].update(content="Something else. " * 40 + m[0]["content"]))
-    found = explained(qwen, FIRST, replaced)
-    old, new = (qwen.answer(request).token_ids.tolist() for request in (FIRST, replaced))
-    same = next(n for n in range(len(new)) if old[-1 - n] != new[-1 - n])
-    in_blocks = 16 * (found.shared_blocks + found.lost_blocks)
-    assert 0 < found.lost_tokens == in_blocks - (len(old) - same) < 16 * found.lost_blocks
-
-
-def test_another_picture_of_one_size_is_not_lost_itself(qwen: Normalizer) -> None:
-    lost = {
-        name: explained(qwen, FIRST, PLANTED[name][0]).lost_tokens
-        for name in ("another image", "encoded again")
-    }
-    (image,) = qwen.answer(FIRST).placeholders
-    assert 0 < lost["encoded again"] - lost["another image"] <= image.length + 15
-
-
 def test_the_first_difference_is_shown_in_context(qwen: Normalizer) -> None:
     found = explained(qwen, FIRST, with_system("10:41", "10:42"))
     assert found.first.before == found.second.before
@@ -335,17 +310,6 @@ def test_no_excerpt_is_shown_where_no_token_differs(
     assert main(["explain", EMBEDDED_MODEL, f"{path}#1", f"{path}#2"]) == 3
     shown = capsys.readouterr().out
     assert "first block that differs: 0; no token ID differs\ncause: cache_salt" in shown
-
-
-def test_the_models_of_bodies_are_named_where_nothing_else_differs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "bodies.jsonl"
-    bodies = [{"id": name, "prompt": LONG, "model": name} for name in ("base", "sql")]
-    path.write_text("".join(json.dumps(each) + "\n" for each in bodies))
-    for second, told in (("sql", True), ("base", False)):
-        assert main(["explain", EMBEDDED_MODEL, f"{path}:base", f"{path}:{second}"]) == 0
-        assert ("the models 'base' and 'sql'" in capsys.readouterr().err) is told
 
 
 def test_the_page_shows_what_the_command_says(capsys: pytest.CaptureFixture[str]) -> None:
