@@ -21,8 +21,8 @@ from mmroute.lab.cli.validate_events import compared, resolved
 from mmroute.lab.engines import PROVERS, Prover
 from mmroute.lab.parity.cases import Case, Served, UndecidedError
 from mmroute.lab.parity.oracles.common import OracleError
-from mmroute.lab.parity.proof_cases import proof_cases
 from mmroute.lab.parity.report import Report
+from mmroute.lab.parity.suite import proof_cases
 from mmroute.net.remote import Remote
 from mmroute.net.transport import Transport
 

@@ -105,7 +105,8 @@ def as_prompt(model: ResolvedModel, request: Mapping[str, Any]) -> _Request:
             else:
                 texts.append(piece["text"])
         texts.append("\n")
-    return {"prompt": "".join(texts), "images": request["images"], "add_special_tokens": True}
+    prompt = {"prompt": "".join(texts), "images": request["images"], "add_special_tokens": True}
+    return prompt | {name: request[name] for name in ("cache_salt",) if name in request}
 
 
 def _numbered(kind: str, requests: Mapping[str, _Request]) -> Iterator[Case]:
@@ -118,7 +119,8 @@ def _sizes(count: int) -> list[_Request]:
     return [{"width": width, "height": height} for width, height in chosen]
 
 
-def _chat(*messages: _Request, **options: Any) -> _Request:
+def chat(*messages: _Request, **options: Any) -> _Request:
+    """A chat, with a size for each of its images."""
     contents = [message["content"] for message in messages]
     count = sum(p == IMAGE for c in contents if isinstance(c, list) for p in c)
     return {"messages": list(messages), "images": _sizes(count), **options}
@@ -127,26 +129,26 @@ def _chat(*messages: _Request, **options: Any) -> _Request:
 def _order() -> dict[str, _Request]:
     a, b = part("Before."), part("After.")
     return {
-        "first": _chat(user(IMAGE, a)),
-        "last": _chat(user(a, IMAGE)),
-        "between": _chat(user(a, IMAGE, b)),
-        "alone": _chat(user(IMAGE)),
-        "adjacent": _chat(user(a, IMAGE, IMAGE, b)),
-        "apart": _chat(user(IMAGE, a, IMAGE, b, IMAGE)),
-        "line-breaks": _chat(user(part("x\n"), IMAGE, part("\n\ny"))),
-        "several": _chat(user(*[IMAGE] * 5, a)),
+        "first": chat(user(IMAGE, a)),
+        "last": chat(user(a, IMAGE)),
+        "between": chat(user(a, IMAGE, b)),
+        "alone": chat(user(IMAGE)),
+        "adjacent": chat(user(a, IMAGE, IMAGE, b)),
+        "apart": chat(user(IMAGE, a, IMAGE, b, IMAGE)),
+        "line-breaks": chat(user(part("x\n"), IMAGE, part("\n\ny"))),
+        "several": chat(user(*[IMAGE] * 5, a)),
     }
 
 
 def _turns() -> dict[str, _Request]:
     said = {"role": "assistant", "content": "A cat."}
     return {
-        "text": _chat(user(part("Hi")), said, user(part("And now?"))),
-        "image-first": _chat(user(IMAGE, part("What?")), said, user(part("Are you sure?"))),
-        "image-last": _chat(user(part("Hi")), said, user(IMAGE, part("And this?"))),
-        "image-each": _chat(user(IMAGE), said, user(part("And"), IMAGE), said, user(IMAGE)),
-        "no-answer": _chat(user(part("One")), user(part("Two"))),
-        "strings": _chat({"role": "user", "content": "plain"}, said, user(IMAGE)),
+        "text": chat(user(part("Hi")), said, user(part("And now?"))),
+        "image-first": chat(user(IMAGE, part("What?")), said, user(part("Are you sure?"))),
+        "image-last": chat(user(part("Hi")), said, user(IMAGE, part("And this?"))),
+        "image-each": chat(user(IMAGE), said, user(part("And"), IMAGE), said, user(IMAGE)),
+        "no-answer": chat(user(part("One")), user(part("Two"))),
+        "strings": chat({"role": "user", "content": "plain"}, said, user(IMAGE)),
     }
 
 
@@ -154,10 +156,10 @@ def _systems() -> dict[str, _Request]:
     system = {"role": "system", "content": "Be brief."}
     parts = {"role": "system", "content": [part("Be brief."), part("Be kind.")]}
     return {
-        "text": _chat(system, user(part("Hi"))),
-        "image": _chat(system, user(IMAGE, part("What?"))),
-        "parts": _chat(parts, user(IMAGE, part("What?"))),
-        "developer": _chat({**system, "role": "developer"}, user(IMAGE, part("What?"))),
+        "text": chat(system, user(part("Hi"))),
+        "image": chat(system, user(IMAGE, part("What?"))),
+        "parts": chat(parts, user(IMAGE, part("What?"))),
+        "developer": chat({**system, "role": "developer"}, user(IMAGE, part("What?"))),
     }
 
 
@@ -175,7 +177,7 @@ def _texts(model: ResolvedModel) -> Iterator[Case]:
             if number % 2:
                 parts = (part(text), IMAGE, part(text))
             takes = Modality.IMAGE in model.media
-            yield Case(f"{kind}-{number}", kind, _chat(user(*parts) if takes else user(part(text))))
+            yield Case(f"{kind}-{number}", kind, chat(user(*parts) if takes else user(part(text))))
 
 
 def _placeholder(model: ResolvedModel, number: int) -> str | None:
@@ -195,11 +197,11 @@ def _typed(model: ResolvedModel) -> dict[str, _Request]:
     if typed is None:
         return {}
     return {
-        "alone": _chat(user(part(f"What is {typed}?"))),
-        "before": _chat(user(part(f"{typed} is"), IMAGE)),
-        "after": _chat(user(IMAGE, part(f"is not {typed}"))),
-        "twice": _chat(user(part(f"{typed}{typed}"), IMAGE)),
-        "in-answer": _chat(
+        "alone": chat(user(part(f"What is {typed}?"))),
+        "before": chat(user(part(f"{typed} is"), IMAGE)),
+        "after": chat(user(IMAGE, part(f"is not {typed}"))),
+        "twice": chat(user(part(f"{typed}{typed}"), IMAGE)),
+        "in-answer": chat(
             user(part("Hi")), {"role": "assistant", "content": f"See {typed}."}, user(IMAGE)
         ),
     }
@@ -216,7 +218,7 @@ def _counts(model: ResolvedModel) -> dict[str, _Request]:
         "too-many": {"prompt": f"{one} {two} {one} Which?", "images": _sizes(1)},
         "none": {"prompt": "Which?", "images": _sizes(1)},
         "no-image": {"prompt": f"{one} Which?"},
-        "surplus-size": {**_chat(user(IMAGE, part("What?"))), "images": _sizes(2)},
+        "surplus-size": {**chat(user(IMAGE, part("What?"))), "images": _sizes(2)},
     }
 
 
@@ -225,10 +227,10 @@ def _tools() -> dict[str, _Request]:
     called = {"role": "assistant", "content": None, "tool_calls": [_CALL]}
     result = {"role": "tool", "tool_call_id": "abcdef123", "content": "42 <b>"}
     return {
-        "text": _chat(asked, tools=[_TOOL]),
-        "image": _chat(user(IMAGE, part("Look it up.")), tools=[_TOOL]),
-        "called": _chat(asked, called, result, tools=[_TOOL]),
-        "called-without": _chat(asked, called, result),
+        "text": chat(asked, tools=[_TOOL]),
+        "image": chat(user(IMAGE, part("Look it up.")), tools=[_TOOL]),
+        "called": chat(asked, called, result, tools=[_TOOL]),
+        "called-without": chat(asked, called, result),
     }
 
 
@@ -236,12 +238,12 @@ def _options() -> dict[str, _Request]:
     asked = user(IMAGE, part("What?"))
     begun = {"role": "assistant", "content": "It is a "}
     return {
-        "no-generation-prompt": _chat(asked, add_generation_prompt=False),
-        "continue": _chat(asked, begun, add_generation_prompt=False, continue_final_message=True),
-        "continue-and-generate": _chat(asked, begun, continue_final_message=True),
-        "ends-with-assistant": _chat(asked, begun, add_generation_prompt=False),
-        "special-tokens": _chat(asked, add_special_tokens=True),
-        "template-variable": _chat(asked, chat_template_kwargs={"enable_thinking": False}),
+        "no-generation-prompt": chat(asked, add_generation_prompt=False),
+        "continue": chat(asked, begun, add_generation_prompt=False, continue_final_message=True),
+        "continue-and-generate": chat(asked, begun, continue_final_message=True),
+        "ends-with-assistant": chat(asked, begun, add_generation_prompt=False),
+        "special-tokens": chat(asked, add_special_tokens=True),
+        "template-variable": chat(asked, chat_template_kwargs={"enable_thinking": False}),
     }
 
 
@@ -251,17 +253,17 @@ def _rendered(model: ResolvedModel) -> Iterator[Case]:
     asked = user(*[IMAGE] * takes_images, part("What is this?"))
     images = _sizes(int(takes_images))
     text, ids = _prompt(model, [asked], images)
-    chat: _Request = {"prompt": text, "images": images}
-    prompts: dict[str, _Request] = {"plain": {"prompt": "The cat sat on the mat."}, "chat": chat}
+    rendered: _Request = {"prompt": text, "images": images}
+    plain: _Request = {"prompt": "The cat sat on the mat."}
     requests: dict[str, _Request] = {
         f"{name}-{'added' if special else 'not-added'}": {**prompt, "add_special_tokens": special}
-        for name, prompt in prompts.items()
+        for name, prompt in (("plain", plain), ("chat", rendered))
         for special in (True, False)
     }
     bos = model.tokenizer.bos_token_id
     if bos is not None:
         typed = f"{model.tokenizer.decode([bos])}{text}"
-        requests["typed"] = {**chat, "prompt": typed, "add_special_tokens": True}
+        requests["typed"] = {**rendered, "prompt": typed, "add_special_tokens": True}
     yield from _numbered("bos", requests)
     requests = {
         "plain": {"prompt_token_ids": [5, 6, 7]},

@@ -1,10 +1,11 @@
-"""The requests of a validation: built in, or a user's own."""
+"""The requests of a validation and of a proof: built in, or a user's own."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from mmroute.errors import InexactError, MmrouteError, Reason
 from mmroute.lab.parity.boundaries import boundary_sizes
@@ -12,16 +13,23 @@ from mmroute.lab.parity.cases import Case, json_objects
 from mmroute.lab.parity.conversations import (
     IMAGE,
     as_prompt,
+    chat,
     conversations,
     part,
     takes_chats,
     user,
 )
 from mmroute.lab.parity.media_cases import media_cases
+from mmroute.lab.parity.oracles.pictures import data_url
 from mmroute.model.resolved import ResolvedModel
 from mmroute.requests.items import Modality
 from mmroute.requests.lines import request_of
 
+_MAX_PIXELS: Final = 1_500_000  # of a picture for an engine on a CPU; a larger one takes seconds
+_TEXT: Final = (
+    "The quick brown fox jumps over the lazy dog while five boxing wizards jump quickly, and a "
+    "jury of twelve judges the vow of the sphinx of black quartz. "
+)
 _CHAT_KINDS: Final = frozenset({"tools", "options"})
 _REFUSED: Final = "order-first"
 
@@ -39,26 +47,92 @@ def built_in_cases(model: ResolvedModel) -> list[Case]:
     rules = model.media.get(Modality.IMAGE)
     if rules is None:
         return [case for case in cases if not case.request.get("images") or case.id == _REFUSED]
-    sizes = [
-        Case(
-            f"{kind}-{size}",
-            kind,
-            {
-                "messages": [user(IMAGE, part("What is this?"))],
-                "images": [{"width": size.width, "height": size.height}],
-            },
-        )
-        for kind, size in boundary_sizes(rules.geometry, model.context)
-    ]
-    if takes_chats(model):
-        return sizes + cases
-    return [_without_chat(model, case) for case in sizes + cases]
+    asked = user(IMAGE, part("What is this?"))
+    sizes = []
+    for kind, size in boundary_sizes(rules.geometry, model.context):
+        images = [{"width": size.width, "height": size.height}]
+        sizes.append(Case(f"{kind}-{size}", kind, {"messages": [asked], "images": images}))
+    return [_without_chat(model, case) for case in (*sizes, *cases)]
 
 
 def _without_chat(model: ResolvedModel, case: Case) -> Case:
-    if "messages" not in case.request or case.kind in _CHAT_KINDS:
+    """The same as a prompt, where the model takes no chats and there is such a prompt."""
+    if "messages" not in case.request or case.kind in _CHAT_KINDS or takes_chats(model):
         return case
     return replace(case, request=as_prompt(model, case.request))
+
+
+def proof_cases(model: ResolvedModel) -> list[Case]:
+    """The built-in requests that an engine on a CPU can be sent, and repeated prefixes."""
+    small = [case for case in built_in_cases(model) if _is_small(case)]
+    return [*_repeated(model), *small, *_named(small)]
+
+
+def _is_small(case: Case) -> bool:
+    images = case.request.get("images") or ()
+    if images and "messages" not in case.request:
+        return False  # vLLM's completion routes take no images
+    pixels: int = sum(image["width"] * image["height"] for image in images)
+    return pixels <= _MAX_PIXELS
+
+
+def _named(cases: Iterable[Case]) -> Iterator[Case]:
+    """The videos once more under a name: before vLLM 0.31, mmroute names no files of videos."""
+    for case in cases:
+        if case.kind == Modality.VIDEO:
+            video, question = case.request["messages"][0]["content"]
+            request = {"messages": [user({**video, "uuid": case.id}, question)]}
+            yield Case(f"{case.id}-named", case.kind, request)
+
+
+def _repeated(model: ResolvedModel) -> Iterator[Case]:
+    """Requests that share their beginning with an earlier one, or seem to."""
+    takes_images = Modality.IMAGE in model.media and takes_chats(model)
+    ids = list(range(100, 356))
+    requests = {
+        **_repeated_texts(),
+        **(_repeated_images() if takes_images else {}),
+        "ids": {"prompt_token_ids": ids},
+        "ids-again": {"prompt_token_ids": ids},
+        "ids-longer": {"prompt_token_ids": [*ids, *ids[:70]]},
+    }
+    for name, request in requests.items():
+        yield _without_chat(model, Case(f"repeated-{name}", "repeated", request))
+
+
+_STATEMENT: Final = part(_TEXT * 8)
+_QUESTION: Final = part("What? " + _TEXT * 2)
+_REPLY: Final = {"role": "assistant", "content": _TEXT}
+
+
+def _repeated_texts() -> dict[str, dict[str, Any]]:
+    stated, asked = user(_STATEMENT), user(_QUESTION)
+    return {
+        "text": chat(stated),
+        "text-again": chat(stated),
+        "text-longer": chat(user(_STATEMENT, _QUESTION)),
+        "next-turn": chat(stated, _REPLY, asked),
+        "third-turn": chat(stated, _REPLY, asked, _REPLY, user(part("And then?"))),
+        "salted": chat(stated, cache_salt="tenant-1"),
+        "salted-again": chat(stated, cache_salt="tenant-1"),
+        "other-salt": chat(stated, cache_salt="tenant-2"),
+    }
+
+
+def _repeated_images() -> dict[str, dict[str, Any]]:
+    asked = user(IMAGE, _QUESTION)
+    named = {"type": "image_url", "image_url": {"url": data_url(256, 256)}, "uuid": "picture-1"}
+    return {
+        "image": chat(asked),
+        "image-again": chat(asked),
+        "image-other-question": chat(user(IMAGE, _STATEMENT)),
+        "image-other-size": chat(asked) | {"images": [{"width": 300, "height": 200}]},
+        "image-next-turn": chat(asked, _REPLY, user(_STATEMENT)),
+        "images": chat(user(IMAGE, IMAGE, _QUESTION)),
+        "named": chat(user(named, _QUESTION)),
+        "named-again": chat(user(named, _QUESTION)),
+        "named-otherwise": chat(user({**named, "uuid": "picture-2"}, _QUESTION)),
+    }
 
 
 def cases_from_file(path: Path) -> list[Case]:

@@ -156,8 +156,7 @@ def test_an_engine_that_does_not_start_tells_why(model: str, python: str, tmp_pa
     )  # fmt: skip
     assert result.status == 3
     assert "error, the repository contains custom code" in result.stderr
-    assert "give --trust-remote-code" in result.stderr
-    assert "AssertionError at assert sum(sections) == 16" in result.stderr
+    assert "AssertionError" in result.stderr
     assert "root cause" not in result.stderr  # it points at another error
     assert "OSError" not in result.stderr  # a warning is no error
     assert "custom code" in log.read_text(encoding="utf-8")

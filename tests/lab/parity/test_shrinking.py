@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from small_models import SMALL_MODELS
 
 from mmroute import Normalizer
 from mmroute.errors import ModelError
-from mmroute.lab.engines.vllm.shrinking import shrink, shrunk_config, shrunk_params, why_large
+from mmroute.lab.engines.vllm.shrinking import shrink, shrunk_config, shrunk_params
 from mmroute.lab.parity.comparison import our_outcome
 from mmroute.lab.parity.suite import built_in_cases
 from mmroute.model.resolve import resolve_model
@@ -192,13 +191,3 @@ def test_a_directory_without_configuration_is_named(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     with pytest.raises(ModelError, match=r"no config\.json and no params\.json"):
         copy_of(tmp_path / "model", tmp_path)
-
-
-def configured(tmp_path: Path, config: dict[str, Any]) -> Iterator[str]:
-    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    return iter(why_large(find_model(str(tmp_path))))
-
-
-def test_what_cannot_be_shrunk_is_named(tmp_path: Path) -> None:
-    assert "image tower" in next(configured(tmp_path, {"model_type": "phi3_v"}))
-    assert not list(configured(tmp_path, {"model_type": "llama"}))

@@ -19,8 +19,7 @@ from mmroute.errors import MmrouteError, Reason
 from mmroute.lab.parity.boundaries import boundary_sizes
 from mmroute.lab.parity.cases import Case
 from mmroute.lab.parity.comparison import our_outcome
-from mmroute.lab.parity.proof_cases import proof_cases
-from mmroute.lab.parity.suite import built_in_cases, cases_from_file
+from mmroute.lab.parity.suite import built_in_cases, cases_from_file, proof_cases
 from mmroute.model.resolve import resolve_model
 from mmroute.model_directory import EMBEDDED_MODEL
 from mmroute.requests.items import ImageSize, Modality

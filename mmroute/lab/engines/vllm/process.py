@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import re
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
@@ -35,21 +34,10 @@ _NOT_INHERITED: Final = ("PYTHONHASHSEED", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_
 _PATIENCE: Final = 12.0  # seconds for an engine to end by itself
 _POLL: Final = 0.25
 _ERROR: Final = re.compile(r"(?:\w+Error|error|Exception)[:,] ?.+|\b[A-Z]\w+Error$", re.MULTILINE)
-_BARE: Final = re.compile(r"\w+")  # an error without a word; the line above is the code's
 _PREFIX: Final = re.compile(r"^\(\w+ pid=\d+\) [A-Z]+ .*?\]")
-_UNDERLINED: Final = re.compile(r"[\^~]+")
-_ELSEWHERE: Final = re.compile(r"root cause|stack trace")
+_ELSEWHERE: Final = re.compile(r"root cause|stack trace")  # it points at another error
 _SHOWN: Final = 300
 _SHOWN_LINES: Final = 3
-_REMEDIES: Final = (
-    ("No module named", "The engine's environment lacks a package: install it with its pip."),
-    ("trust_remote_code", "The model brings its own code: give --trust-remote-code as well."),
-    ("kv cache memory", "The context is too long for this machine: give a --max-model-len."),
-    ("Available memory", "Another program has the memory that the engine needs."),
-    ("max_model_len", "Give a --max-model-len that the model has."),
-    ("No space left", "There is no room on the disk."),
-    ("out of memory", "There is not enough memory."),
-)  # fmt: skip
 
 
 def free_port() -> int:
@@ -112,14 +100,13 @@ class Engine:
         return self._process.poll() is not None
 
     def log_end(self) -> str:
-        """The errors at the end of its log, and what can be done about them."""
+        """The errors at the end of its log."""
         logged = self.log.read_text(errors="replace").strip().splitlines()
         lines = [_PREFIX.sub("", line).strip() for line in logged if " WARNING " not in line]
-        found = list(dict.fromkeys(_errors(lines)))
-        shown = found[-_SHOWN_LINES:] or lines[-_SHOWN_LINES:]
-        remedies = [remedy for mark, remedy in _REMEDIES if any(mark in line for line in shown)]
-        end = " | ".join(shown) or "nothing"
-        return " ".join([f"The end of its log: {end}.", *remedies, "--log FILE keeps all of it."])
+        errors = (_ERROR.search(line) for line in lines if not _ELSEWHERE.search(line))
+        found = list(dict.fromkeys(error[0][:_SHOWN] for error in errors if error))
+        end = " | ".join(found[-_SHOWN_LINES:] or lines[-_SHOWN_LINES:]) or "nothing"
+        return f"The end of its log: {end}. --log FILE keeps all of it."
 
     def __enter__(self) -> Self:
         return self
@@ -140,13 +127,3 @@ class Engine:
             os.killpg(self._process.pid, signal.SIGKILL)
         if self._process.stdin is not None:
             self._process.stdin.close()
-
-
-def _errors(lines: list[str]) -> Iterator[str]:
-    """The errors in a log, without those that only point at another one."""
-    code = (line for line in lines if not _UNDERLINED.fullmatch(line))
-    for above, line in itertools.pairwise(["", *code]):
-        error = _ERROR.search(line)
-        if error and not _ELSEWHERE.search(line):
-            where = f" at {above}" if _BARE.fullmatch(error[0]) else ""
-            yield f"{error[0]}{where}"[:_SHOWN].strip()

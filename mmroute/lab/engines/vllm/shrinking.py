@@ -17,11 +17,6 @@ from typing import Any, Final, TypeAlias
 from mmroute.errors import ModelError, Reason
 from mmroute.model_directory import ModelFiles
 
-# By model type: why a copy has many weights all the same.
-_LARGE: Final[Mapping[str, str]] = {
-    "phi3_v": "vLLM's own code has the size of its image tower, 300 million weights",
-}
-
 _Config: TypeAlias = dict[str, Any]
 
 _WIDTH: Final = 64
@@ -114,14 +109,6 @@ def shrink(files: ModelFiles, patterns: tuple[str, ...], into: Path) -> None:
             target.write_text(json.dumps(changes[name](dict(files.object(name))), indent=1))
         else:
             target.symlink_to(files.path(name).resolve())
-
-
-def why_large(files: ModelFiles) -> list[str]:
-    """Why an engine takes longer to start on a model's copy than on others, if it does."""
-    kind = files.object("config.json").get("model_type") if files.has("config.json") else None
-    return (
-        [f"This takes longer: {_LARGE[kind]}."] if isinstance(kind, str) and kind in _LARGE else []
-    )
 
 
 def shrunk_config(config: _Config) -> _Config:

@@ -16,7 +16,7 @@ from mmroute.lab.engines.vllm.command import (
 )
 from mmroute.lab.engines.vllm.environment import cache_directory
 from mmroute.lab.engines.vllm.process import Engine, free_port
-from mmroute.lab.engines.vllm.shrinking import shrink, why_large
+from mmroute.lab.engines.vllm.shrinking import shrink
 from mmroute.model_directory import TOKENIZER_FILES, find_model
 
 _PROCESSOR_FILES: Final = ("preprocessor_config.json", "video_preprocessor_config.json",
@@ -52,7 +52,7 @@ def start_engine(
     shrink(files, patterns, copy)
     port, events = free_port(), events or f"ipc://{directory}/events"
     command = engine_command(given, string, copy)
-    notes = [*command.changed, *why_large(files)]
+    notes = [*command.changed]
     if command.put_aside:
         aside = " ".join(command.put_aside)
         notes.insert(
