@@ -30,7 +30,6 @@ from mmroute.lab.parity.oracles.pictures import (
 )
 from mmroute.lab.parity.oracles.transformers import TransformersOracle
 from mmroute.lab.parity.oracles.vectors import VectorsOracle
-from mmroute.lab.parity.oracles.vllm import load_remedy
 from mmroute.model_directory import find_model
 
 # Pictures
@@ -87,7 +86,7 @@ def test_the_clients_uuid_is_not_given_to_a_made_up_picture() -> None:
         (user(IMAGE), [{"width": True, "height": 1}], "images[0] must have width and height"),
         (user(IMAGE), [3], "images[0] must have width and height"),
         (user(IMAGE), 3, "must be a list"),
-        (user(IMAGE), [{"width": 2501, "height": 1}], "aspect above 2500"),
+        (user(IMAGE), [{"width": 2501, "height": 1}], "of an aspect above 2500"),
         (user(IMAGE), [{"width": 100_000, "height": 100_000}], "no picture of more than"),
         (user({"type": "video_url", "video_url": {"url": "https://x"}}), [], "not followed"),
     ],
@@ -323,11 +322,3 @@ def test_no_such_oracle(against: str, why: str) -> None:
 def test_an_unknown_model() -> None:
     with pytest.raises(ModelError):
         find_oracle("vllm", "./nowhere")
-
-
-def test_a_model_that_vllm_does_not_know_has_a_remedy() -> None:
-    unknown = "model type `acme_vl` but Transformers does not recognize this architecture."
-    assert "--against http://HOST:PORT" in load_remedy(unknown)
-    assert "--trust-remote-code" not in load_remedy(unknown)
-    assert "--trust-remote-code" in load_remedy("Please pass the argument `trust_remote_code=True`")
-    assert not load_remedy("out of memory")

@@ -10,8 +10,6 @@ ignored.
 
 from __future__ import annotations
 
-import base64
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +27,7 @@ from mmroute.lab.parity.events.comparison import Announced
 from mmroute.lab.parity.oracles.common import OracleError, validated
 
 
-class _Line(msgspec.Struct):
+class _Line(msgspec.Struct, omit_defaults=True):
     id: str
     request: dict[str, Any]
     events: list[bytes] = []
@@ -44,7 +42,7 @@ class _Line(msgspec.Struct):
         return Served(self.refused, ids, self.num_tokens, self.cached_tokens)
 
 
-class _Meta(msgspec.Struct):
+class _Meta(msgspec.Struct, omit_defaults=True, tag_field="kind", tag="meta"):
     """The description of the engine that the server gave. A line of vectors may lack it."""
 
     engine: str = ""
@@ -82,24 +80,22 @@ def recorded(
     path: Path, all_announced: Iterable[Announced], running: RunningEngine | None
 ) -> Iterator[Announced]:
     """Write requests and their events to a file, each before it is handed on."""
-    with path.open("w", encoding="utf-8") as file:
+    with path.open("wb") as file:
         if running is not None:
             told = {name: getattr(running, name) for name in _Meta.__struct_fields__}
-            file.write(f"{json.dumps({'kind': 'meta', **told})}\n")
+            file.write(msgspec.json.encode(_Meta(**told)) + b"\n")
         for one in all_announced:
-            payloads = [base64.b64encode(msgspec.msgpack.encode(b)).decode() for b in one.batches]
             ids = one.served.token_ids
-            line = {
-                "id": one.case.id,
-                "request": dict(one.case.request),
-                "events": payloads,
-                "unsent": one.unsent or None,
-                "refused": one.served.refusal,
-                "token_ids": None if ids is None else ids.tolist(),
-                "num_tokens": one.served.num_tokens,
-                "cached_tokens": one.served.cached_tokens,
-            }
-            told = {name: value for name, value in line.items() if value is not None}
-            file.write(f"{json.dumps(told)}\n")
+            line = _Line(
+                one.case.id,
+                dict(one.case.request),
+                [msgspec.msgpack.encode(batch) for batch in one.batches],
+                one.unsent,
+                one.served.refusal,
+                None if ids is None else ids.tolist(),
+                one.served.num_tokens,
+                one.served.cached_tokens,
+            )
+            file.write(msgspec.json.encode(line) + b"\n")
             file.flush()
             yield one

@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
-from pydantic import BaseModel
 
 from mmroute.engine import PYTHON
 from mmroute.engines.running import ServedModel, ask_engine, served_models
@@ -120,7 +119,7 @@ class HttpOracle:
         if reply.status != _OK:
             return Served(self._not_ok(path, reply).refusal)
         with self._reading(path):
-            return _Answer.model_validate(reply.body).served()
+            return _served(reply.body)
 
     def _chat(self, request: Mapping[str, Any]) -> Outcome:
         body = _chat_body(request) | given(request, *_RENDER_FIELDS)
@@ -224,30 +223,18 @@ class HttpOracle:
             raise UndecidedError(str(error)) from error
 
 
-class _Prompt(BaseModel):
-    prompt_token_ids: list[int] | None = None
-
-
-class _Details(BaseModel):
-    cached_tokens: int | None = None
-
-
-class _Usage(BaseModel):
-    prompt_tokens: int | None = None
-    prompt_tokens_details: _Details | None = None
-
-
-class _Answer(_Prompt):
+def _served(answer: Any) -> Served:
     """A response of either route; completions have the prompt's token IDs in their choices."""
-
-    choices: list[_Prompt] = []
-    usage: _Usage = _Usage()
-
-    def served(self) -> Served:
-        found = [p.prompt_token_ids for p in (self, *self.choices) if p.prompt_token_ids]
-        details = self.usage.prompt_tokens_details or _Details()
-        ids = np.array(found[0], np.uint32) if found else None
-        return Served(None, ids, self.usage.prompt_tokens, details.cached_tokens)
+    holders = (answer, *(answer.get("choices") or ()))
+    ids = next(filter(None, (holder.get("prompt_token_ids") for holder in holders)), None)
+    usage = answer.get("usage") or {}
+    details = usage.get("prompt_tokens_details") or {}
+    return Served(
+        None,
+        None if ids is None else np.array(_ids(ids), np.uint32),
+        usage.get("prompt_tokens"),
+        details.get("cached_tokens"),
+    )
 
 
 def _chat_body(request: Mapping[str, Any]) -> dict[str, Any]:

@@ -134,14 +134,10 @@ def _size(index: int, image: object) -> tuple[int, int]:
     width, height = values.get("width"), values.get("height")
     if type(width) is not int or type(height) is not int or width < 1 or height < 1:
         raise UndecidedError(f"images[{index}] must have width and height, found {quoted(image)}")
-    if width * height > _MAX_PIXELS:
+    thin = max(width, height) > _MAX_ASPECT * min(width, height)
+    if thin or width * height > _MAX_PIXELS:
         raise UndecidedError(
             f"images[{index}] is {width}x{height}: no picture of more than {_MAX_PIXELS} pixels "
-            "is made"
-        )
-    if max(width, height) > _MAX_ASPECT * min(width, height):
-        raise UndecidedError(
-            f"images[{index}] is {width}x{height}: no picture of an aspect above {_MAX_ASPECT} is "
-            "made"
+            f"or of an aspect above {_MAX_ASPECT} is made"
         )
     return width, height

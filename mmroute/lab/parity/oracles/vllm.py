@@ -28,20 +28,6 @@ _CHAT_FIELDS: Final = (
 )  # fmt: skip
 
 
-def load_remedy(what: str) -> str:
-    """Lines that say what to do about a model that vLLM cannot load; empty if nothing is known."""
-    remedy = ""
-    if "trust_remote_code" in what:
-        remedy += "\n--trust-remote-code lets code run that comes with the model."
-    if "does not recognize this architecture" in what:
-        remedy += (
-            "\nThis vLLM does not know the model. Ask a server that does "
-            "(--against http://HOST:PORT),\n"
-            "or compare with its recorded answers (--against FILE.jsonl)."
-        )
-    return remedy
-
-
 class VllmOracle:
     """Runs the installed vLLM for one model in this process, up to the scheduler."""
 
@@ -81,8 +67,11 @@ class VllmOracle:
         except MmrouteError:
             raise
         except Exception as error:  # vLLM raises many types for models that it cannot load
-            what = f"vLLM {self.version} cannot load {files.name}: {type(error).__name__}: {error}"
-            raise OracleError(what + load_remedy(what)) from error
+            raise OracleError(
+                f"vLLM {self.version} cannot load {files.name}: {type(error).__name__}: {error}\n"
+                "Compare with a server that has it (--against http://HOST:PORT), or with recorded "
+                "answers (--against FILE.jsonl). --trust-remote-code lets its own code run."
+            ) from error
         if config.runner_type != "generate":
             raise OracleError(f"a server of vLLM embeds with {files.name}, and answers no prompts")
         self.input_processor._validate_lora = lambda *_: None  # noqa: SLF001 - adapters are only named here
