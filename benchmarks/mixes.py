@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.words import english, unseen
-from mmroute.lab.bench import read_requests
+from mmroute.lab.cli.bench import read_requests
 from mmroute.normalizer import Normalizer
 from mmroute.requests.items import ImageSize
 

@@ -16,8 +16,14 @@ from mmroute.cli.arguments import Commands, add_command, output_file, require_ex
 from mmroute.cli.engine_options import adopted_backend, model_arguments
 from mmroute.cli.output import say, show_progress
 from mmroute.errors import quoted
-from mmroute.lab.cli.validate import EXIT_UNDECIDED, cases_argument, own_cases, print_report
-from mmroute.lab.cli.validate_events import compared, resolved
+from mmroute.lab.cli.validate import (
+    EXIT_UNDECIDED,
+    cases_argument,
+    compared,
+    own_cases,
+    print_report,
+    resolved,
+)
 from mmroute.lab.engines import PROVERS, Prover
 from mmroute.lab.parity.cases import Case, Served, UndecidedError
 from mmroute.lab.parity.oracles.common import OracleError

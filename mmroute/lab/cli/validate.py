@@ -6,24 +6,29 @@ import argparse
 import json
 import sys
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from mmroute.cli.arguments import Commands, add_command, output_file
+from mmroute.cli.arguments import EVENT_ENDPOINTS, Commands, add_command, output_file
 from mmroute.cli.engine_options import load_normalizer, model_arguments
 from mmroute.cli.output import failed, say, with_progress
-from mmroute.errors import BlockSizeWarning, ModelIdWarning, RandomSeedWarning
+from mmroute.engines.running import RunningEngine
+from mmroute.engines.vllm.settings import VllmSettings
+from mmroute.errors import BlockSizeWarning, MmrouteError, ModelIdWarning, RandomSeedWarning, Reason
 from mmroute.health.self_check import check_model
-from mmroute.lab.cli.validate_events import add_events, events_report, wrong_events
 from mmroute.lab.parity.cases import Case
 from mmroute.lab.parity.causes import proposal
 from mmroute.lab.parity.comparison import Finding, Verdict, compare, compare_again
+from mmroute.lab.parity.events.chains import told_by_events
+from mmroute.lab.parity.events.comparison import Announced, compare_announced, compare_watched
+from mmroute.lab.parity.events.recordings import read_recording, recorded
 from mmroute.lab.parity.oracles import find_oracle
 from mmroute.lab.parity.oracles.vectors import VectorsOracle, write_vectors
 from mmroute.lab.parity.report import Report, as_json, as_lines, report_of
 from mmroute.lab.parity.suite import built_in_cases, cases_from_file
+from mmroute.model.resolve import resolve_model
 from mmroute.model.resolved import ResolvedModel
 
 _EXIT_MISMATCH: Final = 1
@@ -51,6 +56,11 @@ exit status: 0 parity; 1 a mismatch, or no answer where the oracle has one; 2 ba
 3 nothing could be decided: the model, the oracle or the requests cannot be had, both refuse
 every request with an image, video or audio, or --events has no block to compare
 """
+_SERVERS: Final = ("http://", "https://")
+_WATCHED: Final = (
+    "Only the hashes of announced tokens were compared. Whether they are this model's tokens and "
+    "images is not known without the requests."
+)
 
 
 def add_validate(commands: Commands) -> None:
@@ -68,7 +78,25 @@ def add_validate(commands: Commands) -> None:
     validate.add_argument(
         "--against", metavar="ORACLE", help="the oracle to compare with, see below"
     )
-    add_events(validate)
+    validate.add_argument(
+        "--events",
+        metavar="EVENTS",
+        help="the engine's KV events: tcp://HOST:PORT (needs pip install '.[events]'), or a "
+        "file that --record wrote",
+    )
+    validate.add_argument(
+        "--record",
+        metavar="FILE",
+        type=output_file,
+        help="with --events: keep the requests and events",
+    )
+    validate.add_argument(
+        "--seconds",
+        metavar="N",
+        type=float,
+        default=30.0,
+        help="with --events and without --against: how long to listen (default: %(default)g)",
+    )
     cases_argument(validate)
     validate.add_argument(
         "--write-vectors",
@@ -101,7 +129,7 @@ def _validate(arguments: argparse.Namespace) -> int:
             # The events have both values, and the report names one that was guessed wrongly.
             for guess in (BlockSizeWarning, ModelIdWarning, RandomSeedWarning):
                 warnings.simplefilter("ignore", guess)
-            report = events_report(arguments, own_cases)
+            report = _by_events(arguments)
         return print_report(arguments, report)
     return _compared(arguments)
 
@@ -109,7 +137,7 @@ def _validate(arguments: argparse.Namespace) -> int:
 def _wrong_usage(arguments: argparse.Namespace) -> str:
     """The error in the arguments; empty if there is none."""
     if arguments.events is not None:
-        return wrong_events(arguments)
+        return _wrong_events(arguments)
     if arguments.against is None:
         return "give the oracle to compare with: --against ORACLE, or --events"
     if arguments.cases is not None and Path(arguments.against).is_file():
@@ -193,3 +221,121 @@ def own_cases(
 ) -> list[Case]:
     """The user's own cases, or the built-in ones."""
     return built_in(model) if arguments.cases is None else cases_from_file(arguments.cases)
+
+
+def _wrong_events(arguments: argparse.Namespace) -> str:
+    """The error in the options; empty if there is none."""
+    against, is_file = arguments.against, Path(arguments.events).is_file()
+    if not is_file and not arguments.events.startswith(EVENT_ENDPOINTS):
+        return f"{arguments.events}: there is no such file, and it is no tcp://HOST:PORT"
+    if arguments.record is not None and against is None and not is_file:
+        return "--record keeps the requests that are sent: give the server with --against URL"
+    if is_file and (against or arguments.cases or arguments.record):
+        return "a recording brings its own requests: leave out --against, --cases and --record"
+    if against is not None and not against.startswith(_SERVERS):
+        return f"with --events, --against is the URL of the server, found {against}"
+    if against is None and not is_file and arguments.cases:
+        return "requests are sent to a server: give its URL with --against"
+    return ""
+
+
+def _by_events(arguments: argparse.Namespace) -> Report:
+    """The report of a comparison with the blocks that an engine announced."""
+    model = resolved(arguments)
+    path = Path(arguments.events)
+    name = f"events of {arguments.events}"
+    if arguments.against is None and not path.is_file():
+        report = _watched(arguments, model, name)
+    else:
+        found = read_recording(path) if path.is_file() else _sent(arguments, model)
+        report = compared(arguments, model, name, found[1], running=found[0])
+    if not report.findings:
+        raise MmrouteError(
+            Reason.ORACLE_UNAVAILABLE,
+            f"{arguments.events} announced no whole prompt. Was the engine started with "
+            "--kv-events-config, and did it get requests meanwhile?",
+        )
+    return report
+
+
+def _watched(arguments: argparse.Namespace, model: ResolvedModel, name: str) -> Report:
+    """The report of how the prompts of others are hashed."""
+    from mmroute.lab.parity.events.live import watched  # pyzmq, an extra
+
+    batches = watched(arguments.events, arguments.seconds)
+    again = partial(compare_watched, batches=batches)
+    findings = tuple(again(model))
+    proposed = proposal(model, findings, again, told=told_by_events(model, batches))
+    return report_of(model, name, findings, None, proposal=proposed, notes=(_WATCHED,))
+
+
+def compared(
+    arguments: argparse.Namespace,
+    model: ResolvedModel,
+    name: str,
+    all_announced: Iterable[Announced],
+    *,
+    alone: bool = False,
+    running: RunningEngine | None = None,
+    unheard: str = "",
+) -> Report:
+    """Compare requests in the order in which they come, until the last one or an interrupt.
+
+    The note `unheard` is for an engine that announced no block.
+    """
+    kept: list[Announced] = []
+    if arguments.record is not None:
+        all_announced = recorded(arguments.record, all_announced, running)
+    findings: list[Finding] = []
+    try:
+        coming = compare_announced(model, _keeping(all_announced, kept), alone=alone)
+        for finding in with_progress(coming, "requests compared", watched=sys.stderr.isatty()):
+            findings.append(finding)  # noqa: PERF402 - those before an interrupt stay
+    except KeyboardInterrupt:
+        say(f"interrupted after {len(kept)} requests: the report is about these")
+    batches = [batch for one in kept for batch in one.batches]
+    again = partial(compare_announced, all_announced=kept, alone=alone)
+    told = told_by_events(model, batches)
+    return report_of(
+        model,
+        name,
+        findings,
+        running,
+        proposal=proposal(model, findings, again, running=running, told=told),
+        modalities=tuple(model.media),
+        notes=(unheard,) if unheard and not batches else (),
+    )
+
+
+def _keeping(items: Iterable[Announced], into: list[Announced]) -> Iterator[Announced]:
+    for item in items:
+        into.append(item)
+        yield item
+
+
+def _sent(
+    arguments: argparse.Namespace, model: ResolvedModel
+) -> tuple[RunningEngine | None, Iterable[Announced]]:
+    """Send the cases to an engine; the engine, and the blocks that it announces."""
+    from mmroute.lab.parity.events.live import announced_by  # pyzmq, an extra
+    from mmroute.lab.parity.oracles.http import HttpOracle  # loads httpcore
+
+    oracle = HttpOracle(
+        arguments.against, served_model=arguments.served_model, api_key=arguments.api_key
+    )
+    return oracle.running, announced_by(
+        arguments.events, own_cases(arguments, model), oracle.generate
+    )
+
+
+def resolved(arguments: argparse.Namespace) -> ResolvedModel:
+    """The model with the settings of the arguments."""
+    return resolve_model(
+        arguments.model,
+        backend=arguments.backend,
+        model_id=arguments.model_id,
+        revision=arguments.revision,
+        engine_settings=VllmSettings.from_args(
+            arguments.engine_args or "", config=arguments.engine_config
+        ),
+    )

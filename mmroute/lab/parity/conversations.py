@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -11,10 +14,10 @@ from mmroute.answering.pipeline import answer
 from mmroute.errors import InexactError, Reason
 from mmroute.health.probes import written_image
 from mmroute.lab.parity.cases import Case
-from mmroute.lab.parity.tokenizer_texts import telling_texts
 from mmroute.model.resolved import ResolvedModel
 from mmroute.requests.items import ImageSize, Modality
 from mmroute.requests.request import Request
+from mmroute.tokenizers.pipelines import PIPELINES
 
 IMAGE: Final[Mapping[str, Any]] = {"type": "image"}
 """A message part that takes the next entry of `images`."""
@@ -61,6 +64,7 @@ _MAX_SPECIAL: Final = 4
 _SIZES: Final = ((640, 480), (90, 230), (500, 300))
 
 _Request = dict[str, Any]
+_MAX_PIECES: Final = 8
 
 
 def part(text: str) -> _Request:
@@ -293,3 +297,26 @@ def _prompt(
         return model.tokenizer.decode(ids), ids
     text = rendered if isinstance(rendered, str) else rendered.text
     return text, model.tokenizer.encode(text, add_special_tokens=False).tolist()
+
+
+def telling_texts(model: ResolvedModel) -> Iterator[str]:
+    """Texts for which tokenizer classes differ: their default tokens, and unmerged pieces."""
+    yield " ".join(sorted({text for p in PIPELINES.values() for text in p.defaults.values()}))
+    file = Path(model.name) / "tokenizer.json"  # not of a name on the hub
+    if model.tokenizer.chat_encoder is not None or not file.is_file():
+        return
+    bpe = json.loads(file.read_text(encoding="utf-8")).get("model") or {}
+    texts = map(model.tokenizer.decode, ([token_id] for token_id in _unmerged(bpe)))
+    plain = (text for text in texts if len(text.strip()) > 1 and text.isprintable())
+    if telling := list(itertools.islice(plain, _MAX_PIECES)):
+        yield "\n".join(telling)
+
+
+def _unmerged(bpe: dict[str, Any]) -> list[int]:
+    """The IDs of pieces that no merge gives, which only a BPE with ignore_merges finds."""
+    vocabulary, merges = bpe.get("vocab"), bpe.get("merges")
+    if not isinstance(vocabulary, dict) or not isinstance(merges, list):
+        return []  # of another kind of model
+    pairs = (pair.split(" ", 1) if isinstance(pair, str) else pair for pair in merges)
+    merged = {"".join(pair) for pair in pairs}
+    return [number for piece, number in vocabulary.items() if piece not in merged]

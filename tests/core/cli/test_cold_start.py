@@ -13,7 +13,7 @@ import pytest
 pytestmark = pytest.mark.process
 
 # Rooms of other commands, libraries for what is rare, and an encoder that pays with much text.
-UNNEEDED = ["mmroute.lab.parity", "mmroute.lab.traces", "mmroute.lab.bench", "PIL", "fastokens"]
+UNNEEDED = ["mmroute.lab.parity", "mmroute.lab.traces", "mmroute.lab.cli.bench", "PIL", "fastokens"]
 
 
 def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:

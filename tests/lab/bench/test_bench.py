@@ -17,7 +17,7 @@ from benchmarks.mixes import MIXES, chat_request
 from benchmarks.words import english, unseen
 from mmroute import ImageSize, MmrouteError, Normalizer
 from mmroute.answering.stages import Stage, Stopwatch
-from mmroute.lab.bench import measure
+from mmroute.lab.cli.bench import measure
 from mmroute.model_directory import EMBEDDED_MODEL
 from mmroute.requests.request import Request
 

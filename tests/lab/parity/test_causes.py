@@ -30,8 +30,8 @@ from mmroute.lab.parity.comparison import (
     identities_of,
     our_outcome,
 )
+from mmroute.lab.parity.events.chains import told_by_events
 from mmroute.lab.parity.events.comparison import Announced, compare_announced, compare_watched
-from mmroute.lab.parity.events.hashings import told_by_events
 from mmroute.lab.parity.media_cases import media_cases
 from mmroute.model.resolve import resolve_model
 from mmroute.model.resolved import ResolvedModel

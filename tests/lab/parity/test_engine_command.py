@@ -11,9 +11,9 @@ import pytest
 from mmroute.engines.vllm.serve_command import parse_command
 from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.lab.engines.vllm import launcher
-from mmroute.lab.engines.vllm.command import engine_command, machine_options
 from mmroute.lab.engines.vllm.environment import installed_version
 from mmroute.lab.engines.vllm.process import Engine
+from mmroute.lab.engines.vllm.start import engine_command, machine_options
 from mmroute.lab.parity.oracles.common import OracleError
 from mmroute.model_directory import find_model
 

@@ -21,8 +21,8 @@ from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.kv_events import BlockStored, EventBatch, decode_events
 from mmroute.lab.parity.cases import Case, Served
 from mmroute.lab.parity.comparison import Finding, Verdict, our_outcome
+from mmroute.lab.parity.events.chains import told_by_events
 from mmroute.lab.parity.events.comparison import Announced, compare_announced
-from mmroute.lab.parity.events.hashings import told_by_events
 from mmroute.lab.parity.events.recordings import read_recording, recorded
 from mmroute.model.resolve import resolve_model
 from mmroute.model.resolved import ResolvedModel

@@ -17,8 +17,7 @@ from mmroute.kv_events import EventBatch
 from mmroute.lab.parity.cases import Case, Outcome, Served, UndecidedError
 from mmroute.lab.parity.comparison import Finding, Verdict, engine_refuses, other_ids
 from mmroute.lab.parity.differences import first_difference
-from mmroute.lab.parity.events.chains import Chain, Chains
-from mmroute.lab.parity.events.hashings import predicted_keys, rehashed
+from mmroute.lab.parity.events.chains import Chain, Chains, predicted_keys, rehashed
 from mmroute.lab.parity.events.stored import EngineCache
 from mmroute.lab.parity.oracles.pictures import with_pictures
 from mmroute.model.resolved import ResolvedModel

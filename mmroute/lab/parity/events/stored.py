@@ -15,8 +15,7 @@ from mmroute.hashing import BlockHashes
 from mmroute.kv_events import BlockIndex, BlockRemoved, BlockStored, EventBatch, Residency
 from mmroute.kv_events.groups import GPU
 from mmroute.kv_events.holders import LowBits, low_bits
-from mmroute.lab.parity.events.chains import event_keys, stored_in
-from mmroute.lab.parity.events.hashings import predicted_keys
+from mmroute.lab.parity.events.chains import event_keys, predicted_keys, stored_in
 
 _ENGINE: Final = "engine"
 # Groups of these kinds keep every block of a prompt.
