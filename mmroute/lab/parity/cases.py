@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
 
-import numpy as np
-
 from mmroute.engines.running import RunningEngine
 from mmroute.errors import InexactError, MmrouteError, Reason
 from mmroute.geometry import EmbedRuns
@@ -63,25 +61,6 @@ class Outcome:
     # The positions of each range that receive features, as runs in the order of `ranges`; None
     # for a range of which they are not known, and where no range is.
     features: tuple[EmbedRuns | None, ...] | None = None
-
-    def same(self, other: Outcome) -> bool:
-        """Whether both refuse, or both have the same IDs.
-
-        Ranges, their features and identities must be the same, too, where both have them.
-        """
-        if self.token_ids is None or other.token_ids is None:
-            return self.token_ids is other.token_ids
-        pairs = ((self.ranges, other.ranges), (self.identities, other.identities))
-        differ = any(None not in pair and pair[0] != pair[1] for pair in pairs)
-        if differ or self.other_features(other) is not None:
-            return False
-        return np.array_equal(self.token_ids, other.token_ids)
-
-    def other_features(self, other: Outcome) -> int | None:
-        """The index of the first range whose features both know and place otherwise."""
-        pairs = zip(self.features or (), other.features or (), strict=False)
-        differ = (k for k, pair in enumerate(pairs) if None not in pair and pair[0] != pair[1])
-        return next(differ, None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

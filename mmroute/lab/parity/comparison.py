@@ -12,7 +12,7 @@ import numpy as np
 from mmroute.answering.pipeline import answer
 from mmroute.answering.routing import Routing
 from mmroute.errors import InexactError
-from mmroute.lab.parity.cases import Case, Oracle, Outcome, UndecidedError, merged_runs
+from mmroute.lab.parity.cases import Case, Oracle, Outcome, Range, UndecidedError, merged_runs
 from mmroute.lab.parity.differences import first_difference, num_same
 from mmroute.lab.parity.oracles.pictures import with_pictures
 from mmroute.model.resolved import ResolvedModel
@@ -81,19 +81,26 @@ def _finding(model: ResolvedModel, case: Case, theirs: Outcome) -> Finding:
     ours = our_outcome(model, case)
     if theirs.identities is not None:
         ours = replace(ours, identities=identities_of(model, case))
-    if ours.same(theirs):
+    return judged(case, ours, theirs)
+
+
+def judged(case: Case, ours: Outcome, theirs: Outcome) -> Finding:
+    """The finding of two answers to a request."""
+    note = difference(ours, theirs)
+    if not note:
         refused = theirs.token_ids is None
         return Finding(case, ours, theirs, Verdict.REFUSED if refused else Verdict.EQUAL)
+    verdict = Verdict.UNNEEDED if ours.token_ids is None else Verdict.SILENT
+    return Finding(case, ours, theirs, verdict, note)
+
+
+def difference(ours: Outcome, theirs: Outcome) -> str:
+    """What differs in two answers, as far as both sides have it; empty if nothing does."""
     if ours.token_ids is None:
-        return Finding(case, ours, theirs, Verdict.UNNEEDED, ours.refusal or "")
-    return Finding(case, ours, theirs, Verdict.SILENT, _difference(model, ours, theirs))
-
-
-def _difference(model: ResolvedModel, ours: Outcome, theirs: Outcome) -> str:
-    """What differs in two answers, of which ours has token IDs."""
+        return "" if theirs.token_ids is None else str(ours.refusal)
     if theirs.token_ids is None:
-        return engine_refuses(str(theirs.refusal))
-    if ours.token_ids is not None and not np.array_equal(ours.token_ids, theirs.token_ids):
+        return f"The engine refuses this request ({theirs.refusal}), and mmroute answers it."
+    if not np.array_equal(ours.token_ids, theirs.token_ids):
         return other_ids(ours.token_ids, theirs.token_ids, ours.ranges or ())
     if None not in (ours.ranges, theirs.ranges) and ours.ranges != theirs.ranges:
         a, b = ours.ranges or (), theirs.ranges or ()
@@ -103,29 +110,27 @@ def _difference(model: ResolvedModel, ours: Outcome, theirs: Outcome) -> str:
             f"All IDs are equal; item {k + 1} is at {shown[0]} in mmroute, and at {shown[1]} in "
             f"the oracle ({len(a)} and {len(b)} ranges)."
         )
-    other = ours.other_features(theirs)
-    if other is not None:
-        counts = [
-            sum(length for embed, length in (answer.features or ())[other] or () if embed)
-            for answer in (ours, theirs)
-        ]
-        return (
-            f"All IDs and ranges are equal; range {other + 1} has {counts[0]} positions with "
-            f"features in mmroute, and {counts[1]} in the oracle, or they stand elsewhere in it."
-        )
-    return (
-        f"Items have other identities: {ours.identities} in mmroute, with the model string "
-        f"{model.model_id!r}, and {theirs.identities} in the oracle."
-    )
+    return _other_items(ours, theirs)
 
 
-def engine_refuses(refusal: str) -> str:
-    """The difference of an answer and a refusal."""
-    return f"The engine refuses this request ({refusal}), and mmroute answers it."
+def _other_items(ours: Outcome, theirs: Outcome) -> str:
+    """What differs in the items of two prompts with the same IDs and ranges."""
+    pairs = zip(ours.features or (), theirs.features or (), strict=False)
+    for number, (own, other) in enumerate(pairs, start=1):
+        if own is not None and other is not None and own != other:
+            counts = [sum(n for embed, n in runs if embed) for runs in (own, other)]
+            return (
+                f"All IDs and ranges are equal; range {number} has {counts[0]} positions with "
+                f"features in mmroute, and {counts[1]} in the oracle, or has them elsewhere."
+            )
+    names = ours.identities, theirs.identities
+    if None in names or names[0] == names[1]:
+        return ""
+    return f"Items have other identities: {names[0]} in mmroute, and {names[1]} in the oracle."
 
 
 def other_ids(
-    ours: TokenIds, theirs: TokenIds, ranges: Iterable[tuple[int, int]], *, whole: bool = True
+    ours: TokenIds, theirs: TokenIds, ranges: Iterable[Range], *, whole: bool = True
 ) -> str:
     """The difference of two prompts, or of their beginnings if not `whole`.
 
@@ -133,9 +138,8 @@ def other_ids(
     """
     text = f"mmroute has {len(ours)} token IDs and the oracle {len(theirs)}."
     if not whole:
-        text = (
-            f"Blocks were stored with other tokens, from token {first_difference(ours, theirs)} on."
-        )
+        at = first_difference(ours, theirs)
+        text = f"Blocks were stored with other tokens, from token {at} on."
     pieces = [ours[offset : offset + length] for offset, length in ranges]
     fills = np.unique(np.concatenate(pieces)) if pieces else ours[:0]
     one, other = (ids[~np.isin(ids, fills)] for ids in (ours, theirs))
@@ -170,6 +174,8 @@ def our_outcome(model: ResolvedModel, case: Case) -> Outcome:
 
 def outcome_of(routing: Routing) -> Outcome:
     """The outcome of an answer."""
+    if not routing.exact:
+        return Outcome(refusal=f"{routing.reason}: {routing.message}")
     ranges = tuple((p.offset, p.length) for p in routing.placeholders)
     features = tuple(
         merged_runs(p.embed_runs or [(True, p.length)]) if p.embeds_known else None

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from mmroute.errors import MmrouteError, ModelError, Reason
 from mmroute.lab.parity.cases import Case, Outcome
-from mmroute.lab.parity.comparison import our_outcome
+from mmroute.lab.parity.comparison import difference, our_outcome
 from mmroute.lab.parity.conversations import IMAGE as PICTURE
 from mmroute.lab.parity.conversations import as_prompt, conversations, part, takes_chats, user
 from mmroute.lab.parity.media_cases import gif_url, wav_url
@@ -110,7 +110,7 @@ def verdict_of(theirs: Outcome, ours: Outcome) -> str:
         return "neither" if ours.token_ids is None else "accepted"
     if ours.token_ids is None:
         return "refused"
-    return "right" if ours.same(theirs) else "silent"
+    return "silent" if difference(ours, theirs) else "right"
 
 
 def _told(outcome: Outcome) -> int | str:

@@ -30,7 +30,7 @@ from mmroute.families.processors import (
 )
 from mmroute.families.spec import load_spec
 from mmroute.lab.parity.cases import Case, Oracle, Outcome, UndecidedError
-from mmroute.lab.parity.comparison import our_outcome
+from mmroute.lab.parity.comparison import difference, our_outcome
 from mmroute.lab.parity.media_cases import audio_cases, several_cases, video_cases
 from mmroute.lab.specs.toml_text import toml_text
 from mmroute.model.resolve import resolve_files
@@ -143,7 +143,7 @@ def _tried(
         return Candidate(family, grid, text, problem=quoted(error))
     outcomes = [(our_outcome(model, case), theirs) for case, theirs in decided]
     pairs = [pair for pair in outcomes if any(one.token_ids is not None for one in pair)]
-    equal = sum(ours.same(theirs) for ours, theirs in pairs)
+    equal = sum(not difference(ours, theirs) for ours, theirs in pairs)
     counted = sum(_lengths(ours) == _lengths(theirs) for ours, theirs in pairs)
     answers = [case for case, theirs in decided if theirs.token_ids is not None]
     answered = {modality for case in answers for modality in case.modalities}

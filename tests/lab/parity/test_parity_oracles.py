@@ -19,6 +19,7 @@ from scripted_server import ScriptedServer
 
 from mmroute.errors import MmrouteError, ModelError, Reason
 from mmroute.lab.parity.cases import Case, Oracle, UndecidedError
+from mmroute.lab.parity.comparison import difference
 from mmroute.lab.parity.oracles import OracleError, find_oracle
 from mmroute.lab.parity.oracles.http import HttpOracle
 from mmroute.lab.parity.oracles.pictures import (
@@ -211,7 +212,7 @@ def test_processors_differ_from_the_engine_where_they_are_known_to(
         if any(is_thin(image) for image in asked.request.get("images", [])):
             continue  # right as well, but it takes LLaVA's processor seconds
         with contextlib.suppress(UndecidedError):  # without OpenCV mistral-common takes no pictures
-            if vectors.answer(asked).same(oracle.answer(asked)):
+            if not difference(vectors.answer(asked), oracle.answer(asked)):
                 same += 1
             else:
                 differing.add(asked.id)

@@ -15,7 +15,7 @@ from mmroute.errors import InexactError, Reason
 from mmroute.hashing import num_hashed
 from mmroute.kv_events import EventBatch
 from mmroute.lab.parity.cases import Case, Outcome, Served, UndecidedError
-from mmroute.lab.parity.comparison import Finding, Verdict, engine_refuses, other_ids
+from mmroute.lab.parity.comparison import Finding, Verdict, judged, other_ids, outcome_of
 from mmroute.lab.parity.differences import first_difference
 from mmroute.lab.parity.events.chains import Chain, Chains, predicted_keys, rehashed
 from mmroute.lab.parity.events.stored import EngineCache
@@ -85,20 +85,22 @@ class _Comparison:
         ours = None
         try:
             routing = answer(self._model, _request(one.case))
-            ours = _outcome(routing)
+            ours = outcome_of(routing)
             reused = self._cache.reused_tokens(routing) if self._alone and routing.exact else None
             self._cache.enter(one.batches)
             if one.unsent:
                 return _undecided(one.case, ours, one.unsent)
             if one.served.refusal is not None:
-                return _refused(one.case, ours, one.served.refusal)
+                return judged(one.case, ours, Outcome(refusal=one.served.refusal))
             chain = _of_request(new, routing) or self._known(routing)
-            theirs = one.served.token_ids
-            if theirs is None and chain is None:
-                return _without_block(one, ours)
-            if not routing.exact:
-                told = Outcome(chain.token_ids if theirs is None and chain else theirs)
-                return Finding(one.case, ours, told, Verdict.UNNEEDED, ours.refusal or "")
+            told = one.served.token_ids
+            if told is None and chain is None:
+                return _undecided(one.case, ours, _NOTHING_TOLD)
+            if not routing.exact or (
+                told is not None and not np.array_equal(told, routing.token_ids)
+            ):
+                theirs = chain.token_ids if told is None and chain is not None else told
+                return judged(one.case, ours, Outcome(theirs))
             return self._compared(one, routing, chain, reused)
         except (InexactError, UndecidedError) as error:
             return _undecided(one.case, ours or Outcome(refusal=str(error)), str(error))
@@ -114,21 +116,22 @@ class _Comparison:
             if error.reason is not Reason.BLOCK_SIZE_UNKNOWN or chain is None:
                 raise
             wrong, verdict = _other_size(chain, None), Verdict.UNNEEDED
-        if not wrong and not self._cache.announced(routing):
-            return _without_block(one, _outcome(routing))
-        ours, theirs = routing.token_ids, one.served.token_ids
-        if theirs is None and chain is not None:
+        told = one.served.token_ids is not None
+        ours = theirs = routing.token_ids
+        if not told and chain is not None:
             ours, theirs = ours[: len(chain.token_ids)], chain.token_ids
-        verdict = verdict if wrong else Verdict.EQUAL
-        return Finding(one.case, Outcome(ours), Outcome(theirs), verdict, wrong)
+        if wrong:
+            return Finding(one.case, Outcome(ours), Outcome(theirs), verdict, wrong)
+        if self._cache.announced(routing):
+            return Finding(one.case, Outcome(ours), Outcome(theirs), Verdict.EQUAL)
+        if not told:
+            return _undecided(one.case, Outcome(ours), _NOTHING_TOLD)
+        return Finding(one.case, Outcome(ours), Outcome(theirs), Verdict.NO_BLOCK, _NOTHING_TOLD)
 
     def _difference(
         self, one: Announced, routing: Routing, chain: Chain | None, reused: int | None
     ) -> str:
-        """What differs in the answers to a request; empty if nothing does."""
-        told = one.served.token_ids
-        if told is not None and not np.array_equal(routing.token_ids, told):
-            return other_ids(routing.token_ids, told, _ranges(routing))
+        """What differs in the blocks of a request; empty if nothing does."""
         problem = self._cache.problem(routing, one.batches, alone=self._alone)
         if problem:
             what = _of_chain(routing, chain) if chain else ""
@@ -159,7 +162,8 @@ def _of_chain(routing: Routing, chain: Chain) -> str:
     length = min(len(chain.token_ids), num_hashed(len(routing.token_ids), size, 0) * size)
     ours, theirs = routing.token_ids[:length], chain.token_ids[:length]
     if not np.array_equal(ours, theirs):
-        return other_ids(routing.token_ids, chain.token_ids, _ranges(routing), whole=False)
+        ranges = [(placed.offset, placed.length) for placed in routing.placeholders]
+        return other_ids(routing.token_ids, chain.token_ids, ranges, whole=False)
     predicted = predicted_keys(routing, size)
     for block, (expected, keys) in enumerate(zip(predicted, chain.keys or (), strict=False)):
         if keys != expected:
@@ -177,20 +181,9 @@ def _of_chain(routing: Routing, chain: Chain) -> str:
     return "" if hashes[: len(chain.hashes)] == list(chain.hashes) else _OTHER_HASHES
 
 
-def _ranges(routing: Routing) -> list[tuple[int, int]]:
-    return [(placed.offset, placed.length) for placed in routing.placeholders]
-
-
 def _other_size(chain: Chain, known: int | None) -> str:
     used = "was told none" if known is None else f"used {known}"
     return f"The engine's blocks have {chain.block_size} tokens, and mmroute {used}."
-
-
-def _refused(case: Case, ours: Outcome, refusal: str) -> Finding:
-    theirs = Outcome(refusal=refusal)
-    if ours.token_ids is None:
-        return Finding(case, ours, theirs, Verdict.REFUSED)
-    return Finding(case, ours, theirs, Verdict.SILENT, engine_refuses(refusal))
 
 
 def _request(case: Case) -> Request:
@@ -198,20 +191,6 @@ def _request(case: Case) -> Request:
     if fields.get("messages") is not None:
         fields["messages"] = with_pictures(fields["messages"], fields.pop("images", None))
     return request_of(fields)
-
-
-def _outcome(routing: Routing) -> Outcome:
-    if not routing.exact:
-        return Outcome(refusal=f"{routing.reason}: {routing.message}")
-    return Outcome(routing.token_ids)
-
-
-def _without_block(one: Announced, ours: Outcome) -> Finding:
-    """The finding for a request of which at most the token IDs were compared."""
-    if one.served.token_ids is None:
-        return _undecided(one.case, ours, _NOTHING_TOLD)
-    theirs = Outcome(one.served.token_ids)
-    return Finding(one.case, ours, theirs, Verdict.NO_BLOCK, note=_NOTHING_TOLD)
 
 
 def _undecided(case: Case, ours: Outcome, why: str) -> Finding:

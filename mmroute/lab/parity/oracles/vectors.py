@@ -28,7 +28,7 @@ from mmroute.lab.parity.cases import (
     json_objects,
     merged_runs,
 )
-from mmroute.lab.parity.comparison import our_outcome
+from mmroute.lab.parity.comparison import difference, our_outcome
 from mmroute.lab.parity.oracles.common import OracleError, answered, refused, validated
 from mmroute.lab.parity.report import Report
 from mmroute.model.resolved import ResolvedModel
@@ -175,7 +175,7 @@ def check_recorded(model: ResolvedModel, path: Path) -> Check:
     for case in compared:
         ours, theirs = our_outcome(model, case), oracle.answer(case)
         answers += theirs.token_ids is not None
-        if not ours.same(theirs):
+        if difference(ours, theirs):
             why = f" ({ours.refusal})" if ours.refusal else ""
             problems.append(f"{case.id}: not {oracle.version}'s answer{why}")
     if not answers:
