@@ -188,7 +188,7 @@ def _compared(arguments: argparse.Namespace, prover: Prover, started: Any) -> Re
     if finished:
         notes += report.notes
     if report.parity is False and not arguments.router_args:
-        notes.append(_SAME_SETTINGS.format(family=report.family))
+        notes.append(_SAME_SETTINGS.format(family=model.family.family))
     return replace(report, notes=tuple(notes), finished=finished)
 
 

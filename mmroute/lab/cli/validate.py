@@ -26,7 +26,7 @@ from mmroute.lab.parity.events.comparison import Announced, compare_announced, c
 from mmroute.lab.parity.events.recordings import read_recording, recorded
 from mmroute.lab.parity.oracles import find_oracle
 from mmroute.lab.parity.oracles.vectors import VectorsOracle, write_vectors
-from mmroute.lab.parity.report import Report, as_json, as_lines, report_of
+from mmroute.lab.parity.report import Report, as_json, as_lines
 from mmroute.lab.parity.suite import built_in_cases, cases_from_file
 from mmroute.model.resolve import resolve_model
 from mmroute.model.resolved import ResolvedModel
@@ -166,19 +166,14 @@ def _compared(arguments: argparse.Namespace) -> int:
         watched=sys.stderr.isatty(),
     )
     compared = list(findings)
-    report = report_of(
+    again = partial(compare_again, findings=compared)
+    report = Report(
         normalizer.model,
         f"{oracle.name} {oracle.version}".strip(),
-        compared,
+        tuple(compared),
         oracle.running,
-        proposal=proposal(
-            normalizer.model,
-            compared,
-            partial(compare_again, findings=compared),
-            running=oracle.running,
-        ),
-        notes=_uncompared(compared),
-        modalities=tuple(normalizer.model.media),
+        proposal(normalizer.model, compared, again, running=oracle.running),
+        _uncompared(compared),
     )
     if arguments.write_vectors is not None:
         fingerprints = check_model(normalizer.model).fingerprints
@@ -266,7 +261,7 @@ def _watched(arguments: argparse.Namespace, model: ResolvedModel, name: str) -> 
     again = partial(compare_watched, batches=batches)
     findings = tuple(again(model))
     proposed = proposal(model, findings, again, told=told_by_events(model, batches))
-    return report_of(model, name, findings, None, proposal=proposed, notes=(_WATCHED,))
+    return Report(model, name, findings, None, proposed, (_WATCHED,))
 
 
 def compared(
@@ -296,14 +291,13 @@ def compared(
     batches = [batch for one in kept for batch in one.batches]
     again = partial(compare_announced, all_announced=kept, alone=alone)
     told = told_by_events(model, batches)
-    return report_of(
+    return Report(
         model,
         name,
-        findings,
+        tuple(findings),
         running,
-        proposal=proposal(model, findings, again, running=running, told=told),
-        modalities=tuple(model.media),
-        notes=(unheard,) if unheard and not batches else (),
+        proposal(model, findings, again, running=running, told=told),
+        (unheard,) if unheard and not batches else (),
     )
 
 

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mmroute.token_ids import TokenIds
-from mmroute.tokenizers import Tokenizer
-
 if TYPE_CHECKING:
     import numpy.typing as npt
-
-# The errors of tokenizers for an ID that is not in their vocabulary.
-_NOT_DECODED: Final = (ValueError, KeyError, OverflowError, IndexError)
 
 
 def first_difference(ours: npt.NDArray[Any], theirs: npt.NDArray[Any]) -> int:
@@ -34,11 +28,3 @@ def num_same(first: Sequence[object], second: Sequence[object]) -> int:
         if one != other:
             return count
     return min(len(first), len(second))
-
-
-def text_of(tokenizer: Tokenizer, ids: TokenIds) -> str | None:
-    """The text of token IDs; None if the tokenizer has no text for one of them."""
-    try:
-        return tokenizer.decode(ids.tolist())
-    except _NOT_DECODED:
-        return None

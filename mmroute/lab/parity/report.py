@@ -11,13 +11,12 @@ import numpy as np
 
 from mmroute.engines.running import RunningEngine
 from mmroute.lab.parity.comparison import Finding, Verdict
-from mmroute.lab.parity.differences import first_difference, text_of
+from mmroute.lab.parity.differences import first_difference
 from mmroute.model.resolved import ResolvedModel
 from mmroute.requests.items import Modality
 from mmroute.token_ids import TokenIds
 from mmroute.tokenizers import Tokenizer
 
-_WORDS: Final = ("model", "family", "oracle", "engine", "warning", "proposal")
 _AROUND: Final = 6  # token IDs shown before and after the first difference
 _SHOWN_CASES: Final = 3  # of each verdict
 _LONGEST_TEXT: Final = 60
@@ -27,6 +26,8 @@ _GROUPS: Final = {
     Verdict.UNDECIDED: "not decided",
     Verdict.NO_BLOCK: "no block compared",
 }
+# The errors of tokenizers for an ID that is not in their vocabulary.
+_NOT_DECODED: Final = (ValueError, KeyError, OverflowError, IndexError)
 _LEGEND: Final = [f"{verdict.upper():9}  {verdict.meaning}" for verdict in Verdict]
 
 
@@ -34,21 +35,20 @@ _LEGEND: Final = [f"{verdict.upper():9}  {verdict.meaning}" for verdict in Verdi
 class Report:
     """All findings of one validation."""
 
-    model: str  # the model's name, as the caller gave it
-    family: str
+    model: ResolvedModel
     oracle: str  # the name and version of the oracle
     findings: tuple[Finding, ...]  # the findings in the order of the cases
-    tokenizer: Tokenizer  # the model's tokenizer, which shows the texts of IDs
-    # The engine that answered, and how its version is known; empty for other oracles.
-    engine: str = ""
-    # The reason why the engine's version may answer otherwise; empty if it does not.
-    warning: str = ""
+    running: RunningEngine | None = None  # the engine that answered; None for other oracles
     # The settings with which more answers would be equal; empty if none are known.
     proposal: str = ""
-    modalities: tuple[Modality, ...] = ()  # the modalities of the model
     # Remarks on how the engine was started, or on what was compared, in sentences.
     notes: tuple[str, ...] = ()
     finished: bool = True  # whether all requests were answered or refused
+
+    @property
+    def warning(self) -> str:
+        """The reason why the engine's version may answer otherwise; empty if it does not."""
+        return "" if self.running is None else self.running.warning(self.model.engine)
 
     @property
     def verdicts(self) -> Mapping[Verdict, int]:
@@ -68,7 +68,8 @@ class Report:
             return None
         refused = (f for f in self.findings if f.verdict is Verdict.REFUSED)
         asked = {modality for f in refused for modality in f.case.modalities}
-        if self.uncompared == self.modalities and not asked.isdisjoint(self.modalities):
+        modalities = tuple(self.model.media)
+        if self.uncompared == modalities and not asked.isdisjoint(modalities):
             return None
         equal = self.verdicts[Verdict.EQUAL]
         return True if equal and equal >= self.verdicts[Verdict.UNDECIDED] else None
@@ -82,37 +83,22 @@ class Report:
             if f.theirs and f.theirs.token_ids is not None and f.verdict is not Verdict.NO_BLOCK
         )
         compared = {modality for f in answered for modality in f.case.modalities}
-        return tuple(modality for modality in self.modalities if modality not in compared)
-
-
-def report_of(
-    model: ResolvedModel,
-    oracle: str,
-    findings: Sequence[Finding],
-    running: RunningEngine | None,
-    **more: Any,
-) -> Report:
-    """The report of a comparison with an engine that runs, or None; `more` are further fields."""
-    return Report(
-        model=model.name,
-        family=model.family.family,
-        oracle=oracle,
-        findings=tuple(findings),
-        tokenizer=model.tokenizer,
-        engine="" if running is None else str(running),
-        warning="" if running is None else running.warning(model.engine),
-        **more,
-    )
+        return tuple(modality for modality in self.model.media if modality not in compared)
 
 
 def as_json(report: Report) -> dict[str, Any]:
     """The report for programs."""
     return {
-        **{name: getattr(report, name) for name in _WORDS},
+        "model": report.model.name,
+        "family": report.model.family.family,
+        "oracle": report.oracle,
+        "engine": "" if report.running is None else str(report.running),
+        "warning": report.warning,
+        "proposal": report.proposal,
         "parity": report.parity,
         "uncompared": report.uncompared,
         "verdicts": {verdict.value: report.verdicts[verdict] for verdict in Verdict},
-        "kinds": {kind: dict(counts) for kind, counts in by_kind(report.findings).items()},
+        "kinds": {kind: dict(counts) for kind, counts in _by_kind(report.findings).items()},
         "notes": list(report.notes),
         "findings": [
             _finding_as_json(finding)
@@ -124,22 +110,25 @@ def as_json(report: Report) -> dict[str, Any]:
 
 def as_lines(report: Report) -> Iterator[str]:
     """The report for people, line by line."""
-    yield f"{report.model} ({report.family}) against {report.oracle}"
-    if report.engine:
-        yield report.engine
+    yield f"{report.model.name} ({report.model.family.family}) against {report.oracle}"
+    if report.running is not None:
+        yield str(report.running)
     yield from report.notes
     yield ""
-    kinds = by_kind(report.findings)
+    kinds = _by_kind(report.findings)
     width = max([len("KIND"), *map(len, kinds)])
     yield "  ".join([f"{'KIND':{width}}", *(verdict.upper() for verdict in Verdict)])
     for kind, of_kind in kinds.items():
         cells = (f"{of_kind[v.value] or '.':>{len(v)}}" for v in Verdict)
         yield "  ".join([f"{kind:{width}}", *cells])
-    for title, findings in groups_of(report.findings):
+    for verdict, title in _GROUPS.items():
+        findings = [finding for finding in report.findings if finding.verdict is verdict]
+        if not findings:
+            continue
         yield ""
         yield f"{title}: {len(findings)}"
         for finding in findings[:_SHOWN_CASES]:
-            yield from (f"  {line}" for line in _finding_lines(finding, report.tokenizer))
+            yield from (f"  {line}" for line in _finding_lines(finding, report.model.tokenizer))
         if len(findings) > _SHOWN_CASES:
             yield f"  and {len(findings) - _SHOWN_CASES} more"
     yield ""
@@ -171,20 +160,12 @@ def verdict_of(report: Report) -> str:
     return "; ".join(parts)
 
 
-def by_kind(findings: Sequence[Finding]) -> dict[str, Counter[str]]:
+def _by_kind(findings: Sequence[Finding]) -> dict[str, Counter[str]]:
     """The number of findings of each verdict, by the kind of their case."""
     kinds: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for finding in findings:
         kinds[finding.case.kind][finding.verdict.value] += 1
     return kinds
-
-
-def groups_of(findings: Sequence[Finding]) -> Iterator[tuple[str, list[Finding]]]:
-    """The findings that are not equal, by their verdict."""
-    for verdict, title in _GROUPS.items():
-        group = [finding for finding in findings if finding.verdict is verdict]
-        if group:
-            yield title, group
 
 
 def _finding_lines(finding: Finding, tokenizer: Tokenizer) -> Iterator[str]:
@@ -215,10 +196,12 @@ def _strip(ids: TokenIds, at: int, tokenizer: Tokenizer) -> str:
     else:
         shown.append("[end]")
     strip = f"at {at} of {len(ids)}: {'... ' if start else ''}{' '.join(shown)}"
-    text = text_of(tokenizer, ids[start:end])
-    if text is not None and len(text) > _LONGEST_TEXT:
-        text = f"{text[:_LONGEST_TEXT]}..."
-    return f"{strip}  {'' if text is None else repr(text)}"
+    try:
+        text = tokenizer.decode(ids[start:end].tolist())
+    except _NOT_DECODED:
+        return strip
+    shortened = text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}..."
+    return f"{strip}  {shortened!r}"
 
 
 def _finding_as_json(finding: Finding) -> dict[str, Any]:

@@ -275,8 +275,7 @@ def test_no_parity_is_claimed_where_no_item_was_answered(
             else KnownEngine(normalizer("small-qwen2.5-vl"))
         )
         findings = tuple(compare(model, engine, asked))
-        modalities = tuple(model.media)
-        return Report("m", "f", "o", findings, model.tokenizer, modalities=modalities)
+        return Report(model, "o", findings)
 
     assert (report(*cases).parity, report(*cases).uncompared) == (True, (Modality.VIDEO,))
     assert report(cases[0]).parity is True

@@ -65,7 +65,7 @@ def test_a_report_shows_both_texts_and_what_was_not_decided(normalizer: Load) ->
     ours, theirs = (our_outcome(model, case) for case in texts)
     undecided = Finding(one(28, 28), ours, None, Verdict.UNDECIDED, "cannot say")
     findings = (*compare(model, Saying(theirs), texts[:1]), undecided)
-    shown = "\n".join(as_lines(Report("m", "f", "o", findings, model.tokenizer)))
+    shown = "\n".join(as_lines(Report(model, "o", findings)))
     for words in ("cannot say", "the mat", "the dog"):
         assert words in shown
 
@@ -86,7 +86,7 @@ def test_positions_of_features_are_compared(
     right = RightEngine(model)
     findings = tuple(compare(model, right, [one(300, 200)]))
     path = tmp_path / "vectors.jsonl"
-    report = Report("m", "f", "o", findings, model.tokenizer)
+    report = Report(model, "o", findings)
     write_vectors(path, report, right, {})
     meta, line = map(json.loads, path.read_text().splitlines())
     (placed,) = line["expect"]["placeholders"]

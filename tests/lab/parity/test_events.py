@@ -19,7 +19,7 @@ from mmroute.lab.parity.cases import Case, Served
 from mmroute.lab.parity.comparison import Finding, Verdict
 from mmroute.lab.parity.events.comparison import Announced, compare_announced, compare_watched
 from mmroute.lab.parity.oracles.pictures import with_pictures
-from mmroute.lab.parity.report import as_json, report_of, verdict_of
+from mmroute.lab.parity.report import Report, as_json, verdict_of
 from mmroute.model.resolve import resolve_model
 from mmroute.model.resolved import ResolvedModel
 from mmroute.requests.lines import request_of as to_request
@@ -144,7 +144,7 @@ def test_nothing_announced_is_nothing_compared(
     settings = VllmSettings.from_args(f"vllm serve {MODEL} --block-size {size}")
     model = resolve_model(str(small_model(MODEL)), engine_settings=settings)
     engine = [Announced(one.case, (), served_ids(model, one)) for one in recorded("defaults")]
-    report = report_of(model, "engine", list(compare_announced(model, engine)), None)
+    report = Report(model, "engine", tuple(compare_announced(model, engine)))
     assert set(report.verdicts) == {Verdict.NO_BLOCK}
     assert report.parity is None
     assert "send prompts that are longer than a block" in verdict_of(report)

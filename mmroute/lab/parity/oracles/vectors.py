@@ -132,7 +132,7 @@ def write_vectors(
     """Write every decided case with the oracle's answer, as `VectorsOracle` reads them."""
     meta = {
         "kind": "meta",
-        "model": report.model,
+        "model": report.model.name,
         "backend": oracle.name,
         "backend_version": oracle.version,
         "mmroute": version("mmroute"),
