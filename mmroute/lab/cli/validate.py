@@ -28,7 +28,6 @@ from mmroute.lab.parity.oracles import find_oracle
 from mmroute.lab.parity.oracles.vectors import VectorsOracle, write_vectors
 from mmroute.lab.parity.report import Report, as_json, as_lines
 from mmroute.lab.parity.suite import built_in_cases, cases_from_file
-from mmroute.model.resolve import resolve_model
 from mmroute.model.resolved import ResolvedModel
 
 _EXIT_MISMATCH: Final = 1
@@ -324,12 +323,5 @@ def _sent(
 
 def resolved(arguments: argparse.Namespace) -> ResolvedModel:
     """The model with the settings of the arguments."""
-    return resolve_model(
-        arguments.model,
-        backend=arguments.backend,
-        model_id=arguments.model_id,
-        revision=arguments.revision,
-        engine_settings=VllmSettings.from_args(
-            arguments.engine_args or "", config=arguments.engine_config
-        ),
-    )
+    settings = VllmSettings.from_args(arguments.engine_args or "", config=arguments.engine_config)
+    return load_normalizer(arguments, settings).model
