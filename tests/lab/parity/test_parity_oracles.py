@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from oracle_helpers import IMAGE, META, MODEL, SIZE, case, ids, text, undecided, user
+from oracle_helpers import IMAGE, META, MODEL, SIZE, case, text, undecided, user
 from paths import VECTORS
 from PIL import Image
 from scripted_server import ScriptedServer
@@ -174,7 +174,7 @@ def test_malformed_vectors_are_named(tmp_path: Path, lines: list[Any], where: st
     assert where in str(caught.value)
 
 
-# transformers and mistral-common
+# transformers
 
 
 @pytest.fixture
@@ -191,7 +191,6 @@ DIFFERING = {
         "billing-header", "text-5-around", "adjacent", "many-images", "prompt-glued-True",
         "prompt-glued-False", "prompt-reversed-True", "prompt-reversed-False",
     },
-    MODEL: {"bad-arguments"},
 }  # fmt: skip
 
 
@@ -205,19 +204,19 @@ def is_thin(image: dict[str, int]) -> bool:
 def test_processors_differ_from_the_engine_where_they_are_known_to(
     small_model: Callable[[str], Path], name: str
 ) -> None:
-    oracle = find_oracle("transformers", name if name == MODEL else str(small_model(name)))
+    oracle = find_oracle("transformers", str(small_model(name)))
     vectors = VectorsOracle(VECTORS / f"{name}.jsonl")
     same, differing = 0, set()
     for asked in vectors.cases():
         if any(is_thin(image) for image in asked.request.get("images", [])):
             continue  # right as well, but it takes LLaVA's processor seconds
-        with contextlib.suppress(UndecidedError):  # without OpenCV mistral-common takes no pictures
+        with contextlib.suppress(UndecidedError):
             if not difference(vectors.answer(asked), oracle.answer(asked)):
                 same += 1
             else:
                 differing.add(asked.id)
     assert differing == DIFFERING[name]
-    assert same > (20 if name == MODEL else 70)
+    assert same > 70
 
 
 def test_processor_leaves_undecided(transformers_of: Callable[[str], Oracle]) -> None:
@@ -252,17 +251,9 @@ def test_processor_that_needs_remote_code(transformers_of: Callable[[str], Oracl
     assert "cannot be loaded" in undecided(oracle, case(prompt="x"))
 
 
-def test_mistral_common_answers_for_mistrals_format() -> None:
-    oracle = find_oracle("transformers", MODEL)
-    assert oracle.name == "mistral-common"
-    assert ids(oracle, case(prompt="x", add_special_tokens=True))[0] == 1
-    for request, why in (
-        ({"prompt": "x", "images": [SIZE]}, "in messages only"),
-        ({"prompt_token_ids": [1]}, "no token IDs"),
-        ({"messages": user(text("x")), "tools": []}, "empty list of tools"),
-        ({"messages": user(text("x")), "continue_final_message": True}, "add_generation_prompt"),
-    ):
-        assert why in undecided(oracle, case(**request))
+def test_no_processor_reads_mistrals_format() -> None:
+    with pytest.raises(OracleError, match="Mistral's format: --against vllm"):
+        find_oracle("transformers", MODEL)
 
 
 # Finding one

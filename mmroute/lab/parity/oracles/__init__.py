@@ -40,10 +40,13 @@ def find_oracle(
             from mmroute.lab.parity.oracles.vllm import VllmOracle
 
             return VllmOracle(files, trust_remote_code=trust_remote_code)
-        from mmroute.lab.parity.oracles.transformers import MistralCommonOracle, TransformersOracle
+        if not files.has("config.json"):
+            raise OracleError(
+                f"no processor reads {model}, which is in Mistral's format: --against vllm, or the "
+                "URL of a server"
+            )
+        from mmroute.lab.parity.oracles.transformers import TransformersOracle
 
-        if files.has("tekken.json") and not files.has("config.json"):
-            return MistralCommonOracle(files)
         return TransformersOracle(files, trust_remote_code=trust_remote_code)
     path = Path(against).expanduser()
     if path.is_file():

@@ -1,8 +1,8 @@
-"""The oracle that runs the model's own processor; for models in Mistral's format, mistral-common.
+"""The oracle that runs the model's own processor.
 
 It is not the engine: it has no context length, places images by the processor's rules, and gives no
 ranges. docs/validate.md lists where it is known to differ from the engine.
-Source: transformers ``processing_utils.py``, mistral-common.
+Source: transformers ``processing_utils.py``.
 """
 
 from __future__ import annotations
@@ -139,57 +139,6 @@ class TransformersOracle:
         # one. The text is no list, because remote code may not accept one.
         found = self._processor(text=text, images=images or None, **options, **overrides)
         return [int(token_id) for token_id in found["input_ids"][0]]
-
-
-class MistralCommonOracle:
-    """mistral-common's chat encoder, run with pictures instead of sizes."""
-
-    name = "mistral-common"
-    running = None  # it is not an engine
-
-    def __init__(self, files: ModelFiles) -> None:
-        """Load the tokenizer."""
-        # This import is slow, and only these models need it.
-        from mistral_common.protocol.instruct.validator import ValidationMode
-        from mistral_common.tokens.tokenizers.mistral import MistralTokenizer
-
-        path = files.path("tekken.json")
-        try:
-            self._tokenizer: Any = MistralTokenizer.from_file(str(path), mode=ValidationMode.test)
-        except Exception as error:
-            raise OracleError(f"mistral-common cannot load {path}: {error!r}") from error
-        self.version = version("mistral-common")
-
-    def answer(self, case: Case) -> Outcome:
-        return ask(lambda: self._answer(case.request))
-
-    def _answer(self, request: Mapping[str, Any]) -> Outcome:
-        match prompt_field(request):
-            case "messages":
-                return answered(self._chat(request), ranges=None)
-            case "prompt" if not request.get("images"):
-                tokenizer = self._tokenizer.instruct_tokenizer.tokenizer
-                bos = request.get("add_special_tokens", False)
-                ids = tokenizer.encode(request["prompt"], bos=bos, eos=False)
-                return answered(ids, ranges=None)
-        raise UndecidedError("mistral-common takes images in messages only, and no token IDs")
-
-    def _chat(self, request: Mapping[str, Any]) -> list[int]:
-        from mistral_common.protocol.instruct.request import ChatCompletionRequest
-
-        if request.get("tools") == []:
-            raise UndecidedError("mistral-common takes an empty list of tools for none")
-        if request.get("continue_final_message") and request.get("add_generation_prompt", True):
-            raise UndecidedError(
-                "mistral-common knows no add_generation_prompt, which excludes this"
-            )
-        chat: Any = ChatCompletionRequest.from_openai(
-            messages=with_pictures(request["messages"], request.get("images")),
-            tools=request.get("tools"),
-            continue_final_message=request.get("continue_final_message", False),
-        )
-        ids: list[int] = self._tokenizer.encode_chat_completion(chat).tokens
-        return ids
 
 
 def _why_unloaded(model: str, error: Exception) -> str:
