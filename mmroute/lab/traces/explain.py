@@ -17,7 +17,7 @@ from mmroute.errors import InexactError
 from mmroute.hashing import BlockHashes
 from mmroute.lab.parity.differences import first_difference, num_same
 from mmroute.lab.traces.changes import Cause, Change, changes
-from mmroute.lab.traces.requests import comparable_hashes
+from mmroute.lab.traces.requests import AnswerOf, comparable_hashes
 from mmroute.requests.request import Request
 from mmroute.token_ids import TokenIds
 from mmroute.tokenizers import Tokenizer
@@ -28,8 +28,6 @@ _NOTHING: Final = (
 )
 _CONTEXT: Final = 12  # tokens before and after the first difference
 _MAX_CHANGES: Final = 64  # changes that are tried; each costs an answer
-
-AnswerOf: TypeAlias = Callable[[Request], Routing]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import zlib
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -94,23 +95,11 @@ def _answer(
 
 
 def _beginning(value: dict[str, Any]) -> str:
-    """The beginning of a conversation, by which its turns are recognized."""
-    messages = value.get("messages") or ()
-    from_user = (each for each in messages if isinstance(each, dict) and each.get("role") == "user")
-    prompt = str(value.get("prompt") or "")[:_PROMPT_BEGINNING]
-    return "".join(_texts(next(from_user, prompt)))
-
-
-def _texts(value: object) -> Iterator[str]:
-    """The texts of a message in their order."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for key in ("role", "content", "text"):
-            yield from _texts(value.get(key))
-    elif isinstance(value, Sequence):
-        for each in value:
-            yield from _texts(each)
+    """The user's first message, by which the turns of a conversation are recognized."""
+    for message in value.get("messages") or ():
+        if isinstance(message, dict) and message.get("role") == "user":
+            return json.dumps(message)
+    return str(value.get("prompt") or "")[:_PROMPT_BEGINNING]
 
 
 def numbered_lines(path: str) -> Iterator[tuple[int, bytes]]:
