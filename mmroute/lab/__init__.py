@@ -6,16 +6,13 @@ from mmroute.lazy import lazily
 
 if TYPE_CHECKING:
     from mmroute.lab.traces.explain import Explanation, explain
-    from mmroute.lab.training import Example, training_example
 
-__all__ = ["Example", "Explanation", "explain", "training_example"]
+__all__ = ["Explanation", "explain"]
 
 __getattr__ = lazily(
     __name__,
     {
-        "Example": "mmroute.lab.training",
         "Explanation": "mmroute.lab.traces.explain",
         "explain": "mmroute.lab.traces.explain",
-        "training_example": "mmroute.lab.training",
     },
 )
