@@ -60,16 +60,19 @@ _PIXELS: Final = re.compile(r"exceed the maximum of (\d+) pixels\. Set VLLM_MAX_
 class Change:
     """A change of one option."""
 
-    setting: str  # the option or variable as it stands in a line, or the advice to take one out
+    name: str  # the option or variable
+    value: object  # "" for an option without one, and None to take it out of the line
     fields: Mapping[str, Any]  # the fields of the settings that it changes
     backend: str = ""  # the engine and version, if the change is of these; else empty
     rust: bool | None = None  # whether vLLM's frontend in Rust answers, if the change is of that
 
-    @property
-    def name(self) -> str:
-        """The name of the option or variable; of two changes with one name the later counts."""
-        taken_out = re.fullmatch(r"take (\S+) out of the line", self.setting)
-        return taken_out[1] if taken_out else re.split("[ =]", self.setting, maxsplit=1)[0]
+    def __str__(self) -> str:
+        if self.value is None:
+            return f"take {self.name} out of the line"
+        if self.value == "":
+            return self.name
+        between = " " if self.name.startswith("-") else "="
+        return f"{self.name}{between}{shlex.quote(str(self.value))}"
 
 
 def proposal(
@@ -93,7 +96,7 @@ def proposal(
         kept, found, best = [*told], under_told, _num_agreed(under_told)
     for _ in range(_ROUNDS):
         better: tuple[list[Change], Sequence[Finding]] | None = None
-        table = {change.setting: change for change in _table(model, found, running)}
+        table = {str(change): change for change in _table(model, found, running)}
         for change in table.values():
             if not any(map(_is_wrong, better[1] if better else found)):
                 break
@@ -155,12 +158,12 @@ def _changed(model: ResolvedModel, changes: Sequence[Change]) -> ResolvedModel:
     )
 
 
-def _listed(changes: Iterable[Change]) -> str:
+def _listed(changes: Sequence[Change]) -> str:
     """Variables and options as they stand in a line, and then those to take out of it."""
-    added = [c.setting for c in changes if not c.setting.startswith("take ")]
-    out = [c.setting for c in changes if c.setting.startswith("take ")]
-    line = " ".join(sorted(added, key=lambda setting: setting.startswith("-")))
-    return ", ".join(filter(None, [line, *out]))
+    added = [change for change in changes if change.value is not None]
+    added.sort(key=lambda change: change.name.startswith("-"))
+    taken_out = [str(change) for change in changes if change.value is None]
+    return ", ".join(filter(None, [" ".join(map(str, added)), *taken_out]))
 
 
 def _table(
@@ -177,12 +180,12 @@ def _table(
     for name, field in _TAKEN_OUT.items():
         default = getattr(_DEFAULTS, field)
         if getattr(settings, field) != default:
-            yield Change(f"take {name} out of the line", {field: default})
-    yield Change("--trust-request-mm-kwargs", {"trust_request_mm_kwargs": True})
+            yield Change(name, None, {field: default})
+    yield Change("--trust-request-mm-kwargs", "", {"trust_request_mm_kwargs": True})
     yield from _of_names(model)
     if running is None or running.frontend != model.engine.release.frontend:
         rust = model.engine.release.frontend == PYTHON
-        yield Change(f"VLLM_USE_RUST_FRONTEND={int(rust)}", {}, rust=rust)
+        yield Change("VLLM_USE_RUST_FRONTEND", int(rust), {}, rust=rust)
     yield from _of_templates(model)
 
 
@@ -192,31 +195,30 @@ def _of_names(model: ResolvedModel) -> Iterator[Change]:
         if string != model.model_id:
             yield _string(string)
     for algorithm in HASHERS:
-        yield Change(f"--mm-hasher-algorithm {algorithm}", {"identity_algorithm": algorithm})
-    yield Change("--enable-tower-connector-lora", {"lora_in_identities": True})
+        yield Change("--mm-hasher-algorithm", algorithm, {"identity_algorithm": algorithm})
+    yield Change("--enable-tower-connector-lora", "", {"lora_in_identities": True})
     for era in ERAS:
         backend = era.release.backend
-        yield Change(f"--backend {backend}", {}, backend=backend)
+        yield Change("--backend", backend, {}, backend=backend)
 
 
 def _of_templates(model: ResolvedModel) -> Iterator[Change]:
     for form in ("openai", "string"):
-        yield Change(f"--chat-template-content-format {form}", {"content_format": form})
+        yield Change("--chat-template-content-format", form, {"content_format": form})
     if Path(model.name).is_dir():
         for template in sorted(Path(model.name).glob("*.jinja")):
-            value = shlex.quote(str(template))
-            yield Change(f"--chat-template {value}", {"chat_template": str(template)})
+            yield Change("--chat-template", template, {"chat_template": str(template)})
     known = as_vllm(model.settings).chat_template_kwargs
     for switch in _TEMPLATE_SWITCHES:
         yield _merged("--default-chat-template-kwargs", "chat_template_kwargs", known, switch)
 
 
 def _string(string: str) -> Change:
-    return Change(f"--model {shlex.quote(string)}", {"model": string})
+    return Change("--model", string, {"model": string})
 
 
 def _context(tokens: int) -> Change:
-    return Change(f"--max-model-len {tokens}", {"max_model_len": tokens})
+    return Change("--max-model-len", tokens, {"max_model_len": tokens})
 
 
 def _merged(
@@ -224,7 +226,7 @@ def _merged(
 ) -> Change:
     """An option whose value is an object, with the keys that the settings already have."""
     value = {**known, **changed}
-    return Change(f"{option} {shlex.quote(json.dumps(value))}", {field: value})
+    return Change(option, json.dumps(value), {field: value})
 
 
 def _of_refusal(settings: VllmSettings, finding: Finding) -> Iterator[Change]:
@@ -248,7 +250,7 @@ def _of_refusal(settings: VllmSettings, finding: Finding) -> Iterator[Change]:
         yield limit(found[2], int(found[1]))
     elif pixels := _PIXELS.search(refusal):
         count = int(pixels[1])
-        yield Change(f"VLLM_MAX_IMAGE_PIXELS={count}", {"max_image_pixels": count})
+        yield Change("VLLM_MAX_IMAGE_PIXELS", count, {"max_image_pixels": count})
 
 
 def _spellings_of(model: ResolvedModel) -> Iterator[str]:

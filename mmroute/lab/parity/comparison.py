@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Self
 
 import numpy as np
 
@@ -21,29 +20,14 @@ from mmroute.token_ids import TokenIds
 
 
 class Verdict(StrEnum):
-    """The result of one comparison, with its meaning. The values are stable."""
+    """The result of one comparison. The values are stable; a report explains them."""
 
-    meaning: str
-
-    def __new__(cls, value: str, meaning: str) -> Self:
-        word = str.__new__(cls, value)
-        word._value_ = value
-        word.meaning = meaning
-        return word
-
-    EQUAL = (
-        "equal",
-        "the same IDs, ranges, features, identities and hashes, as far as both sides have them",
-    )
-    NO_BLOCK = "no_block", "the same IDs, and no block was announced whose hash was compared"
-    REFUSED = "refused", "both refuse the request, which proves nothing of the tokens"
-    # A router would not notice it.
-    SILENT = "silent", "mmroute's answer is exact, and differs from the oracle's"
-    UNNEEDED = "unneeded", "the oracle answers, and mmroute does not"
-    UNDECIDED = (
-        "undecided",
-        "the oracle does not know; for parity, at least as many answers must be equal",
-    )
+    EQUAL = "equal"
+    NO_BLOCK = "no_block"
+    REFUSED = "refused"
+    SILENT = "silent"  # a router would not notice it
+    UNNEEDED = "unneeded"
+    UNDECIDED = "undecided"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -28,7 +28,16 @@ _GROUPS: Final = {
 }
 # The errors of tokenizers for an ID that is not in their vocabulary.
 _NOT_DECODED: Final = (ValueError, KeyError, OverflowError, IndexError)
-_LEGEND: Final = [f"{verdict.upper():9}  {verdict.meaning}" for verdict in Verdict]
+_MEANINGS: Final = {
+    Verdict.EQUAL: "the same IDs, ranges, features, identities and hashes, as far as both sides "
+    "have them",
+    Verdict.NO_BLOCK: "the same IDs, and no block was announced whose hash was compared",
+    Verdict.REFUSED: "both refuse the request, which proves nothing of the tokens",
+    Verdict.SILENT: "mmroute's answer is exact, and differs from the oracle's",
+    Verdict.UNNEEDED: "the oracle answers, and mmroute does not",
+    Verdict.UNDECIDED: "the oracle does not know; for parity, at least as many answers must be "
+    "equal",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +141,7 @@ def as_lines(report: Report) -> Iterator[str]:
         if len(findings) > _SHOWN_CASES:
             yield f"  and {len(findings) - _SHOWN_CASES} more"
     yield ""
-    yield from _LEGEND
+    yield from (f"{verdict.upper():9}  {meaning}" for verdict, meaning in _MEANINGS.items())
     yield ""
     if report.proposal:
         yield report.proposal

@@ -180,7 +180,7 @@ def test_a_hybrid_model_without_its_block_size_is_named(model: ResolvedModel) ->
     wrong = other_seed(model, block_size=32, chosen_by_engine=True)
     (finding,) = found(wrong, sent)
     assert finding.verdict is Verdict.SILENT
-    told = [change.setting for change in told_by_events(wrong, sent.batches)]
+    told = [str(change) for change in told_by_events(wrong, sent.batches)]
     assert told == [f"--prefix-match-unit {SIZE}", "PYTHONHASHSEED=0"]
 
 

@@ -192,17 +192,15 @@ def told_by_events(model: ResolvedModel, batches: Iterable[EventBatch]) -> list[
     if size != known.block_size:
         option = "--prefix-match-unit" if known.chosen_by_engine else "--block-size"
         field = "hash_block_size" if known.chosen_by_engine else "block_size"
-        changes.append(Change(f"{option} {size}", {field: size}))
+        changes.append(Change(option, size, {field: size}))
     alone = (chain for chain in chains if chain.lora_name is None)
     found = next((how for c in islice(alone, _MAX_SEARCHED) if (how := _hashed_with(c, known))), ())
     for algorithm, seed in found and [found]:
         if algorithm != known.algorithm:
-            option = f"--prefix-caching-hash-algo {algorithm}"
-            changes.append(Change(option, {"hash_algorithm": algorithm}))
+            changed = {"hash_algorithm": algorithm}
+            changes.append(Change("--prefix-caching-hash-algo", algorithm, changed))
         if seed != known.seed:
-            taken_out = "take PYTHONHASHSEED out of the line"
-            setting = taken_out if seed is None else f"PYTHONHASHSEED={seed}"
-            changes.append(Change(setting, {"hash_seed": seed}))
+            changes.append(Change("PYTHONHASHSEED", seed, {"hash_seed": seed}))
     return changes
 
 
