@@ -144,6 +144,22 @@ def _wrong_usage(arguments: argparse.Namespace) -> str:
     return ""
 
 
+def _wrong_events(arguments: argparse.Namespace) -> str:
+    """The error in the options; empty if there is none."""
+    against, is_file = arguments.against, Path(arguments.events).is_file()
+    if not is_file and not arguments.events.startswith(EVENT_ENDPOINTS):
+        return f"{arguments.events}: there is no such file, and it is no tcp://HOST:PORT"
+    if arguments.record is not None and against is None and not is_file:
+        return "--record keeps the requests that are sent: give the server with --against URL"
+    if is_file and (against or arguments.cases or arguments.record):
+        return "a recording brings its own requests: leave out --against, --cases and --record"
+    if against is not None and not against.startswith(_SERVERS):
+        return f"with --events, --against is the URL of the server, found {against}"
+    if against is None and not is_file and arguments.cases:
+        return "requests are sent to a server: give its URL with --against"
+    return ""
+
+
 def _compared(arguments: argparse.Namespace) -> int:
     normalizer = load_normalizer(arguments)
     oracle = find_oracle(
@@ -186,51 +202,6 @@ def _uncompared(findings: Iterable[Finding]) -> tuple[str, ...]:
     if not equal or any(f.theirs and f.theirs.identities is not None for f in equal):
         return ()
     return (_UNNAMED,)
-
-
-def print_report(arguments: argparse.Namespace, report: Report) -> int:
-    """Print the report, and return the exit status."""
-    if arguments.json:
-        print(json.dumps(as_json(report), ensure_ascii=False))
-    else:
-        print("\n".join(as_lines(report)))
-    if report.warning:
-        say(f"warning: {report.warning}")
-        if arguments.strict:
-            return _EXIT_MISMATCH
-    return {True: 0, False: _EXIT_MISMATCH, None: EXIT_UNDECIDED}[report.parity]
-
-
-def cases_argument(parser: argparse.ArgumentParser) -> None:
-    """Add the option for the requests to compare."""
-    parser.add_argument(
-        "--cases", metavar="FILE", type=Path, help="your own requests, as for `mmroute tokens`"
-    )
-
-
-def own_cases(
-    arguments: argparse.Namespace,
-    model: ResolvedModel,
-    built_in: Callable[[ResolvedModel], list[Case]] = built_in_cases,
-) -> list[Case]:
-    """The user's own cases, or the built-in ones."""
-    return built_in(model) if arguments.cases is None else cases_from_file(arguments.cases)
-
-
-def _wrong_events(arguments: argparse.Namespace) -> str:
-    """The error in the options; empty if there is none."""
-    against, is_file = arguments.against, Path(arguments.events).is_file()
-    if not is_file and not arguments.events.startswith(EVENT_ENDPOINTS):
-        return f"{arguments.events}: there is no such file, and it is no tcp://HOST:PORT"
-    if arguments.record is not None and against is None and not is_file:
-        return "--record keeps the requests that are sent: give the server with --against URL"
-    if is_file and (against or arguments.cases or arguments.record):
-        return "a recording brings its own requests: leave out --against, --cases and --record"
-    if against is not None and not against.startswith(_SERVERS):
-        return f"with --events, --against is the URL of the server, found {against}"
-    if against is None and not is_file and arguments.cases:
-        return "requests are sent to a server: give its URL with --against"
-    return ""
 
 
 def _by_events(arguments: argparse.Namespace) -> Report:
@@ -319,6 +290,35 @@ def _sent(
     return oracle.running, announced_by(
         arguments.events, own_cases(arguments, model), oracle.generate
     )
+
+
+def print_report(arguments: argparse.Namespace, report: Report) -> int:
+    """Print the report, and return the exit status."""
+    if arguments.json:
+        print(json.dumps(as_json(report), ensure_ascii=False))
+    else:
+        print("\n".join(as_lines(report)))
+    if report.warning:
+        say(f"warning: {report.warning}")
+        if arguments.strict:
+            return _EXIT_MISMATCH
+    return {True: 0, False: _EXIT_MISMATCH, None: EXIT_UNDECIDED}[report.parity]
+
+
+def cases_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the option for the requests to compare."""
+    parser.add_argument(
+        "--cases", metavar="FILE", type=Path, help="your own requests, as for `mmroute tokens`"
+    )
+
+
+def own_cases(
+    arguments: argparse.Namespace,
+    model: ResolvedModel,
+    built_in: Callable[[ResolvedModel], list[Case]] = built_in_cases,
+) -> list[Case]:
+    """The user's own cases, or the built-in ones."""
+    return built_in(model) if arguments.cases is None else cases_from_file(arguments.cases)
 
 
 def resolved(arguments: argparse.Namespace) -> ResolvedModel:

@@ -30,6 +30,9 @@ _TEXT: Final = (
     "The quick brown fox jumps over the lazy dog while five boxing wizards jump quickly, and a "
     "jury of twelve judges the vow of the sphinx of black quartz. "
 )
+_STATEMENT: Final = part(_TEXT * 8)
+_QUESTION: Final = part("What? " + _TEXT * 2)
+_REPLY: Final = {"role": "assistant", "content": _TEXT}
 _CHAT_KINDS: Final = frozenset({"tools", "options"})
 _REFUSED: Final = "order-first"
 
@@ -98,11 +101,6 @@ def _repeated(model: ResolvedModel) -> Iterator[Case]:
     }
     for name, request in requests.items():
         yield _without_chat(model, Case(f"repeated-{name}", "repeated", request))
-
-
-_STATEMENT: Final = part(_TEXT * 8)
-_QUESTION: Final = part("What? " + _TEXT * 2)
-_REPLY: Final = {"role": "assistant", "content": _TEXT}
 
 
 def _repeated_texts() -> dict[str, dict[str, Any]]:
