@@ -6,7 +6,7 @@ import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -23,7 +23,7 @@ IMAGE: Final[Mapping[str, Any]] = {"type": "image"}
 """A message part that takes the next entry of `images`."""
 
 # Combining letters, scripts, emoji of several code points, invisible characters.
-_TEXTS: Final = (
+_UNICODE: Final = (
     "e\u0301 n\u0303 \u1112\u1161\u11ab \ufb01 ½ \uff71 \u212b",
     "東京タワー、안녕하세요。你好。ไทย हिन्दी العربية",
     "👨\u200d👩\u200d👧 🏳️\u200d🌈 🤷🏽\u200d♀️ 1️⃣",
@@ -63,7 +63,8 @@ _WITHOUT_CHATS: Final = (Reason.CHAT_TEMPLATE_MISSING, Reason.CHAT_RENDERER_UNSU
 _MAX_SPECIAL: Final = 4
 _SIZES: Final = ((640, 480), (90, 230), (500, 300))
 
-_Request = dict[str, Any]
+_Request: TypeAlias = dict[str, Any]
+_Kinds: TypeAlias = dict[str, dict[str, _Request]]  # kind -> name -> request
 _MAX_PIECES: Final = 8
 
 
@@ -79,15 +80,10 @@ def user(*parts: Mapping[str, Any]) -> _Request:
 
 def conversations(model: ResolvedModel) -> Iterator[Case]:
     """The requests that test everything except the geometry, in a fixed order."""
-    yield from _numbered("order", _order())
-    yield from _numbered("multi-turn", _turns())
-    yield from _numbered("system", _systems())
-    yield from _texts(model)
-    yield from _numbered("typed-placeholder", _typed(model))
-    yield from _numbered("placeholders", _counts(model))
-    yield from _numbered("tools", _tools())
-    yield from _numbered("options", _options())
-    yield from _rendered(model)
+    kinds = {**_CHATS, **_texts(model), **_placeholders(model), **_rendered(model)}
+    for kind, requests in kinds.items():
+        for name, request in requests.items():
+            yield Case(f"{kind}-{name}", kind, request)
 
 
 def takes_chats(model: ResolvedModel) -> bool:
@@ -113,11 +109,6 @@ def as_prompt(model: ResolvedModel, request: Mapping[str, Any]) -> _Request:
     return prompt | {name: request[name] for name in ("cache_salt",) if name in request}
 
 
-def _numbered(kind: str, requests: Mapping[str, _Request]) -> Iterator[Case]:
-    for name, request in requests.items():
-        yield Case(f"{kind}-{name}", kind, request)
-
-
 def _sizes(count: int) -> list[_Request]:
     chosen = [_SIZES[i % len(_SIZES)] for i in range(count)]
     return [{"width": width, "height": height} for width, height in chosen]
@@ -130,58 +121,21 @@ def chat(*messages: _Request, **options: Any) -> _Request:
     return {"messages": list(messages), "images": _sizes(count), **options}
 
 
-def _order() -> dict[str, _Request]:
-    a, b = part("Before."), part("After.")
-    return {
-        "first": chat(user(IMAGE, a)),
-        "last": chat(user(a, IMAGE)),
-        "between": chat(user(a, IMAGE, b)),
-        "alone": chat(user(IMAGE)),
-        "adjacent": chat(user(a, IMAGE, IMAGE, b)),
-        "apart": chat(user(IMAGE, a, IMAGE, b, IMAGE)),
-        "line-breaks": chat(user(part("x\n"), IMAGE, part("\n\ny"))),
-        "several": chat(user(*[IMAGE] * 5, a)),
-    }
-
-
-def _turns() -> dict[str, _Request]:
-    said = {"role": "assistant", "content": "A cat."}
-    return {
-        "text": chat(user(part("Hi")), said, user(part("And now?"))),
-        "image-first": chat(user(IMAGE, part("What?")), said, user(part("Are you sure?"))),
-        "image-last": chat(user(part("Hi")), said, user(IMAGE, part("And this?"))),
-        "image-each": chat(user(IMAGE), said, user(part("And"), IMAGE), said, user(IMAGE)),
-        "no-answer": chat(user(part("One")), user(part("Two"))),
-        "strings": chat({"role": "user", "content": "plain"}, said, user(IMAGE)),
-    }
-
-
-def _systems() -> dict[str, _Request]:
-    system = {"role": "system", "content": "Be brief."}
-    parts = {"role": "system", "content": [part("Be brief."), part("Be kind.")]}
-    return {
-        "text": chat(system, user(part("Hi"))),
-        "image": chat(system, user(IMAGE, part("What?"))),
-        "parts": chat(parts, user(IMAGE, part("What?"))),
-        "developer": chat({**system, "role": "developer"}, user(IMAGE, part("What?"))),
-    }
-
-
-def _texts(model: ResolvedModel) -> Iterator[Case]:
+def _texts(model: ResolvedModel) -> _Kinds:
     own = [text for text in model.tokenizer.named_tokens if text][:_MAX_SPECIAL]
-    special = [*_LOOKALIKES, *telling_texts(model), *(f"x{text} y {text}" for text in own)]
-    for kind, texts in (
-        ("unicode", _TEXTS),
-        ("whitespace", _WHITESPACE),
-        ("special-tokens", special),
-    ):
-        for number, text in enumerate(texts):
-            # Every second text stands beside an image, because some engines then encode it again.
-            parts: tuple[Mapping[str, Any], ...] = (part(text),)
-            if number % 2:
-                parts = (part(text), IMAGE, part(text))
-            takes = Modality.IMAGE in model.media
-            yield Case(f"{kind}-{number}", kind, chat(user(*parts) if takes else user(part(text))))
+    special = (*_LOOKALIKES, *telling_texts(model), *(f"x{text} y {text}" for text in own))
+    kinds = {"unicode": _UNICODE, "whitespace": _WHITESPACE, "special-tokens": special}
+    takes = Modality.IMAGE in model.media
+
+    def asked(number: int, text: str) -> _Request:
+        # Every second text stands beside an image, because some engines then encode it again.
+        beside = takes and number % 2
+        return chat(user(part(text), IMAGE, part(text)) if beside else user(part(text)))
+
+    return {
+        kind: {str(number): asked(number, text) for number, text in enumerate(texts)}
+        for kind, texts in kinds.items()
+    }
 
 
 def _placeholder(model: ResolvedModel, number: int) -> str | None:
@@ -196,87 +150,57 @@ def _placeholder(model: ResolvedModel, number: int) -> str | None:
     return model.tokenizer.decode([int(replacement.token_ids[0])])
 
 
-def _typed(model: ResolvedModel) -> dict[str, _Request]:
-    typed = _placeholder(model, 1)
-    if typed is None:
-        return {}
-    return {
-        "alone": chat(user(part(f"What is {typed}?"))),
-        "before": chat(user(part(f"{typed} is"), IMAGE)),
-        "after": chat(user(IMAGE, part(f"is not {typed}"))),
-        "twice": chat(user(part(f"{typed}{typed}"), IMAGE)),
-        "in-answer": chat(
-            user(part("Hi")), {"role": "assistant", "content": f"See {typed}."}, user(IMAGE)
-        ),
-    }
-
-
-def _counts(model: ResolvedModel) -> dict[str, _Request]:
+def _placeholders(model: ResolvedModel) -> _Kinds:
+    """Placeholders that a user typed, and completion prompts with more and fewer than images."""
     one, two = _placeholder(model, 1), _placeholder(model, 2)
     if one is None:
         return {}
+    answered = {"role": "assistant", "content": f"See {one}."}
     return {
-        "one": {"prompt": f"Look: {one}\nWhat?", "images": _sizes(1)},
-        "two": {"prompt": f"{one}{two} Which?", "images": _sizes(2)},
-        "too-few": {"prompt": f"{one} Which?", "images": _sizes(2)},
-        "too-many": {"prompt": f"{one} {two} {one} Which?", "images": _sizes(1)},
-        "none": {"prompt": "Which?", "images": _sizes(1)},
-        "no-image": {"prompt": f"{one} Which?"},
-        "surplus-size": {**chat(user(IMAGE, part("What?"))), "images": _sizes(2)},
+        "typed-placeholder": {
+            "alone": chat(user(part(f"What is {one}?"))),
+            "before": chat(user(part(f"{one} is"), IMAGE)),
+            "after": chat(user(IMAGE, part(f"is not {one}"))),
+            "twice": chat(user(part(f"{one}{one}"), IMAGE)),
+            "in-answer": chat(user(part("Hi")), answered, user(IMAGE)),
+        },
+        "placeholders": {
+            "one": {"prompt": f"Look: {one}\nWhat?", "images": _sizes(1)},
+            "two": {"prompt": f"{one}{two} Which?", "images": _sizes(2)},
+            "too-few": {"prompt": f"{one} Which?", "images": _sizes(2)},
+            "too-many": {"prompt": f"{one} {two} {one} Which?", "images": _sizes(1)},
+            "none": {"prompt": "Which?", "images": _sizes(1)},
+            "no-image": {"prompt": f"{one} Which?"},
+            "surplus-size": {**chat(_SEEN), "images": _sizes(2)},
+        },
     }
 
 
-def _tools() -> dict[str, _Request]:
-    asked = user(part("Look it up."))
-    called = {"role": "assistant", "content": None, "tool_calls": [_CALL]}
-    result = {"role": "tool", "tool_call_id": "abcdef123", "content": "42 <b>"}
-    return {
-        "text": chat(asked, tools=[_TOOL]),
-        "image": chat(user(IMAGE, part("Look it up.")), tools=[_TOOL]),
-        "called": chat(asked, called, result, tools=[_TOOL]),
-        "called-without": chat(asked, called, result),
-    }
-
-
-def _options() -> dict[str, _Request]:
-    asked = user(IMAGE, part("What?"))
-    begun = {"role": "assistant", "content": "It is a "}
-    return {
-        "no-generation-prompt": chat(asked, add_generation_prompt=False),
-        "continue": chat(asked, begun, add_generation_prompt=False, continue_final_message=True),
-        "continue-and-generate": chat(asked, begun, continue_final_message=True),
-        "ends-with-assistant": chat(asked, begun, add_generation_prompt=False),
-        "special-tokens": chat(asked, add_special_tokens=True),
-        "template-variable": chat(asked, chat_template_kwargs={"enable_thinking": False}),
-    }
-
-
-def _rendered(model: ResolvedModel) -> Iterator[Case]:
+def _rendered(model: ResolvedModel) -> _Kinds:
     """Completion prompts and token IDs, made from a rendered chat of this model."""
     takes_images = Modality.IMAGE in model.media
-    asked = user(*[IMAGE] * takes_images, part("What is this?"))
     images = _sizes(int(takes_images))
-    text, ids = _prompt(model, [asked], images)
-    rendered: _Request = {"prompt": text, "images": images}
+    text, ids = _prompt(model, [user(*[IMAGE] * takes_images, part("What is this?"))], images)
     plain: _Request = {"prompt": "The cat sat on the mat."}
-    requests: dict[str, _Request] = {
-        f"{name}-{'added' if special else 'not-added'}": {**prompt, "add_special_tokens": special}
-        for name, prompt in (("plain", plain), ("chat", rendered))
-        for special in (True, False)
+    rendered: _Request = {"prompt": text, "images": images}
+    prompts = {
+        "plain-added": {**plain, "add_special_tokens": True},
+        "plain-not-added": {**plain, "add_special_tokens": False},
+        "chat-added": {**rendered, "add_special_tokens": True},
+        "chat-not-added": {**rendered, "add_special_tokens": False},
     }
     bos = model.tokenizer.bos_token_id
     if bos is not None:
         typed = f"{model.tokenizer.decode([bos])}{text}"
-        requests["typed"] = {**rendered, "prompt": typed, "add_special_tokens": True}
-    yield from _numbered("bos", requests)
-    requests = {
+        prompts["typed"] = {**rendered, "prompt": typed, "add_special_tokens": True}
+    token_ids: dict[str, _Request] = {
         "plain": {"prompt_token_ids": [5, 6, 7]},
         "chat": {"prompt_token_ids": ids, "images": images},
         "no-image": {"prompt_token_ids": ids},
         "outside": {"prompt_token_ids": [5, model.max_token_id + 1]},
         "empty": {"prompt_token_ids": []},
     }
-    yield from _numbered("token-ids", requests)
+    return {"bos": prompts, "token-ids": token_ids}
 
 
 def _prompt(
@@ -320,3 +244,53 @@ def _unmerged(bpe: dict[str, Any]) -> list[int]:
     pairs = (pair.split(" ", 1) if isinstance(pair, str) else pair for pair in merges)
     merged = {"".join(pair) for pair in pairs}
     return [number for piece, number in vocabulary.items() if piece not in merged]
+
+
+_BEFORE, _AFTER, _HELLO = part("Before."), part("After."), user(part("Hi"))
+_SEEN, _ASKED = user(IMAGE, part("What?")), user(part("Look it up."))
+_SAID: Final = {"role": "assistant", "content": "A cat."}
+_BEGUN: Final = {"role": "assistant", "content": "It is a "}
+_BRIEF: Final = {"role": "system", "content": "Be brief."}
+_TWO_RULES: Final = {"role": "system", "content": [part("Be brief."), part("Be kind.")]}
+_CALLED: Final = {"role": "assistant", "content": None, "tool_calls": [_CALL]}
+_RESULT: Final = {"role": "tool", "tool_call_id": "abcdef123", "content": "42 <b>"}
+_CHATS: Final[_Kinds] = {
+    "order": {
+        "first": chat(user(IMAGE, _BEFORE)),
+        "last": chat(user(_BEFORE, IMAGE)),
+        "between": chat(user(_BEFORE, IMAGE, _AFTER)),
+        "alone": chat(user(IMAGE)),
+        "adjacent": chat(user(_BEFORE, IMAGE, IMAGE, _AFTER)),
+        "apart": chat(user(IMAGE, _BEFORE, IMAGE, _AFTER, IMAGE)),
+        "line-breaks": chat(user(part("x\n"), IMAGE, part("\n\ny"))),
+        "several": chat(user(*[IMAGE] * 5, _BEFORE)),
+    },
+    "multi-turn": {
+        "text": chat(_HELLO, _SAID, user(part("And now?"))),
+        "image-first": chat(_SEEN, _SAID, user(part("Are you sure?"))),
+        "image-last": chat(_HELLO, _SAID, user(IMAGE, part("And this?"))),
+        "image-each": chat(user(IMAGE), _SAID, user(part("And"), IMAGE), _SAID, user(IMAGE)),
+        "no-answer": chat(user(part("One")), user(part("Two"))),
+        "strings": chat({"role": "user", "content": "plain"}, _SAID, user(IMAGE)),
+    },
+    "system": {
+        "text": chat(_BRIEF, _HELLO),
+        "image": chat(_BRIEF, _SEEN),
+        "parts": chat(_TWO_RULES, _SEEN),
+        "developer": chat({**_BRIEF, "role": "developer"}, _SEEN),
+    },
+    "tools": {
+        "text": chat(_ASKED, tools=[_TOOL]),
+        "image": chat(user(IMAGE, part("Look it up.")), tools=[_TOOL]),
+        "called": chat(_ASKED, _CALLED, _RESULT, tools=[_TOOL]),
+        "called-without": chat(_ASKED, _CALLED, _RESULT),
+    },
+    "options": {
+        "no-generation-prompt": chat(_SEEN, add_generation_prompt=False),
+        "continue": chat(_SEEN, _BEGUN, add_generation_prompt=False, continue_final_message=True),
+        "continue-and-generate": chat(_SEEN, _BEGUN, continue_final_message=True),
+        "ends-with-assistant": chat(_SEEN, _BEGUN, add_generation_prompt=False),
+        "special-tokens": chat(_SEEN, add_special_tokens=True),
+        "template-variable": chat(_SEEN, chat_template_kwargs={"enable_thinking": False}),
+    },
+}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from mmroute.errors import InexactError, MmrouteError, Reason
 from mmroute.lab.parity.boundaries import boundary_sizes
@@ -33,6 +33,33 @@ _TEXT: Final = (
 _STATEMENT: Final = part(_TEXT * 8)
 _QUESTION: Final = part("What? " + _TEXT * 2)
 _REPLY: Final = {"role": "assistant", "content": _TEXT}
+_STATED, _ASKED, _SEEN = user(_STATEMENT), user(_QUESTION), user(IMAGE, _QUESTION)
+_NAMED: Final = {
+    "type": "image_url",
+    "image_url": {"url": data_url(256, 256)},
+    "uuid": "picture-1",
+}
+_REPEATED_TEXTS: Final = {
+    "text": chat(_STATED),
+    "text-again": chat(_STATED),
+    "text-longer": chat(user(_STATEMENT, _QUESTION)),
+    "next-turn": chat(_STATED, _REPLY, _ASKED),
+    "third-turn": chat(_STATED, _REPLY, _ASKED, _REPLY, user(part("And then?"))),
+    "salted": chat(_STATED, cache_salt="tenant-1"),
+    "salted-again": chat(_STATED, cache_salt="tenant-1"),
+    "other-salt": chat(_STATED, cache_salt="tenant-2"),
+}
+_REPEATED_IMAGES: Final = {
+    "image": chat(_SEEN),
+    "image-again": chat(_SEEN),
+    "image-other-question": chat(user(IMAGE, _STATEMENT)),
+    "image-other-size": chat(_SEEN) | {"images": [{"width": 300, "height": 200}]},
+    "image-next-turn": chat(_SEEN, _REPLY, _STATED),
+    "images": chat(user(IMAGE, IMAGE, _QUESTION)),
+    "named": chat(user(_NAMED, _QUESTION)),
+    "named-again": chat(user(_NAMED, _QUESTION)),
+    "named-otherwise": chat(user({**_NAMED, "uuid": "picture-2"}, _QUESTION)),
+}
 _CHAT_KINDS: Final = frozenset({"tools", "options"})
 _REFUSED: Final = "order-first"
 
@@ -93,44 +120,14 @@ def _repeated(model: ResolvedModel) -> Iterator[Case]:
     takes_images = Modality.IMAGE in model.media and takes_chats(model)
     ids = list(range(100, 356))
     requests = {
-        **_repeated_texts(),
-        **(_repeated_images() if takes_images else {}),
+        **_REPEATED_TEXTS,
+        **(_REPEATED_IMAGES if takes_images else {}),
         "ids": {"prompt_token_ids": ids},
         "ids-again": {"prompt_token_ids": ids},
         "ids-longer": {"prompt_token_ids": [*ids, *ids[:70]]},
     }
     for name, request in requests.items():
         yield _without_chat(model, Case(f"repeated-{name}", "repeated", request))
-
-
-def _repeated_texts() -> dict[str, dict[str, Any]]:
-    stated, asked = user(_STATEMENT), user(_QUESTION)
-    return {
-        "text": chat(stated),
-        "text-again": chat(stated),
-        "text-longer": chat(user(_STATEMENT, _QUESTION)),
-        "next-turn": chat(stated, _REPLY, asked),
-        "third-turn": chat(stated, _REPLY, asked, _REPLY, user(part("And then?"))),
-        "salted": chat(stated, cache_salt="tenant-1"),
-        "salted-again": chat(stated, cache_salt="tenant-1"),
-        "other-salt": chat(stated, cache_salt="tenant-2"),
-    }
-
-
-def _repeated_images() -> dict[str, dict[str, Any]]:
-    asked = user(IMAGE, _QUESTION)
-    named = {"type": "image_url", "image_url": {"url": data_url(256, 256)}, "uuid": "picture-1"}
-    return {
-        "image": chat(asked),
-        "image-again": chat(asked),
-        "image-other-question": chat(user(IMAGE, _STATEMENT)),
-        "image-other-size": chat(asked) | {"images": [{"width": 300, "height": 200}]},
-        "image-next-turn": chat(asked, _REPLY, user(_STATEMENT)),
-        "images": chat(user(IMAGE, IMAGE, _QUESTION)),
-        "named": chat(user(named, _QUESTION)),
-        "named-again": chat(user(named, _QUESTION)),
-        "named-otherwise": chat(user({**named, "uuid": "picture-2"}, _QUESTION)),
-    }
 
 
 def cases_from_file(path: Path) -> list[Case]:
