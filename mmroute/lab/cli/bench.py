@@ -10,7 +10,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,16 +45,6 @@ _MEBIBYTE: Final = 1 << 20
 _SHOWN: Final = 5  # requests without an answer
 
 
-@dataclass(frozen=True, slots=True)
-class Pass:
-    """Every request of the file, answered once."""
-
-    per_second: float  # the requests that one core answers in a second, with their block hashes
-    # The percentiles of each stage and of the whole request, by their names.
-    microseconds: Mapping[str, Mapping[str, float]]
-    unhashed: Mapping[str, int]  # the number of requests without block hashes, by reason
-
-
 def read_requests(
     path: Path, reference: Normalizer
 ) -> tuple[list[tuple[Request, Routing]], list[tuple[str, InexactError]]]:
@@ -81,10 +71,12 @@ def measure(
     asked: Sequence[tuple[Request, Routing]],
     *,
     repeat: int,
-) -> Iterator[Pass]:
+) -> Iterator[dict[str, Any]]:
     """Answer all requests `repeat` times; the first time they are new to the caches.
 
-    Each answer of the first pass is compared with the one beside its request.
+    Each answer of the first pass is compared with the one beside its request. Of each pass there
+    are the requests that one core answers in a second with their block hashes, the percentiles of
+    each stage and of the whole request, and the number of requests without hashes, by reason.
     """
     watch = Stopwatch()
     watched = replace(normalizer, watch=watch)
@@ -117,8 +109,11 @@ def measure(
         if not number:
             _check(asked, answers)
         names = [name for name in (*Stage, _WHOLE, _HASH) if name in times]
-        microseconds = {str(name): _percentiles(times[name]) for name in names}
-        yield Pass(len(asked) / spent * 1e9, microseconds, dict(unhashed))
+        yield {
+            "per_second": len(asked) / spent * 1e9,
+            "microseconds": {str(name): _percentiles(times[name]) for name in names},
+            "unhashed": dict(unhashed),
+        }
 
 
 def _check(asked: Sequence[tuple[Request, Routing]], answers: Sequence[Routing]) -> None:
@@ -215,7 +210,7 @@ def _measured(arguments: argparse.Namespace) -> dict[str, Any]:
                 for where, error in inexact[:_SHOWN]
             ],
         },
-        "passes": [asdict(each) for each in passes] if asked else [],
+        "passes": list(passes) if asked else [],
     }
 
 

@@ -28,7 +28,7 @@ from mmroute.lab.parity.cases import (
     json_objects,
     merged_runs,
 )
-from mmroute.lab.parity.comparison import difference, our_outcome
+from mmroute.lab.parity.comparison import Verdict, compare
 from mmroute.lab.parity.oracles.common import OracleError, answered, refused, validated
 from mmroute.lab.parity.report import Report
 from mmroute.model.resolved import ResolvedModel
@@ -171,14 +171,10 @@ def check_recorded(model: ResolvedModel, path: Path) -> Check:
     oracle = VectorsOracle(path)
     cases = oracle.cases()
     compared = cases[:: max(1, -(-len(cases) // _MAX_CHECKED))]
-    problems, answers = [], 0
-    for case in compared:
-        ours, theirs = our_outcome(model, case), oracle.answer(case)
-        answers += theirs.token_ids is not None
-        if difference(ours, theirs):
-            why = f" ({ours.refusal})" if ours.refusal else ""
-            problems.append(f"{case.id}: not {oracle.version}'s answer{why}")
-    if not answers:
+    findings = list(compare(model, oracle, compared))
+    wrong = [f for f in findings if f.verdict in (Verdict.SILENT, Verdict.UNNEEDED)]
+    problems = [f"{f.case.id}: not {oracle.version}'s answer ({f.note})" for f in wrong]
+    if not any(f.theirs and f.theirs.token_ids is not None for f in findings):
         problems.append(f"{path} holds no request that is answered")
     detail = f"{len(compared)} of {len(cases)} compared, equal to {oracle.version}"
     return Check("vectors", ok=not problems, detail="; ".join(problems) or detail)
