@@ -1,10 +1,11 @@
 """Runs ``vllm`` so that it starts in seconds.
 
 The engine's Python runs this file, without mmroute. The engine's answers stay as they are. Its
-processes are forked, because each would otherwise import everything anew. The picture processor is
-not warmed up with the largest picture. A torchvision without its compiled part is imported all the
-same. PyTorch multiplies matrices itself, because oneDNN refuses some matrices of towers. The engine
-ends when its standard input ends, and so with the program that started it.
+processes are forked, because each would otherwise import everything anew, and the model's class is
+looked at in the first of them. The picture processor is not warmed up with the largest picture. A
+torchvision without its compiled part is imported all the same. PyTorch multiplies matrices itself,
+because oneDNN refuses some matrices of towers. The engine ends when its standard input ends, and so
+with the program that started it.
 """
 
 from __future__ import annotations
@@ -12,12 +13,9 @@ from __future__ import annotations
 import importlib
 import multiprocessing
 import os
-import pickle
 import signal
 import sys
 import threading
-import traceback
-from collections.abc import Callable
 from typing import Any
 
 KEPT: list[object] = []  # what lives as long as the process
@@ -32,25 +30,6 @@ def end_with_parent() -> None:
         os.killpg(0, signal.SIGKILL)
 
     threading.Thread(target=wait, daemon=True).start()
-
-
-def in_fork(function: Callable[[], Any]) -> Any:
-    """The result of a function that runs in a forked process."""
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            with os.fdopen(write, "wb") as out:
-                pickle.dump(function(), out)
-        except Exception:  # noqa: BLE001 - told in the log; there is nobody else to raise it to
-            traceback.print_exc()
-        finally:
-            os._exit(0)
-    os.close(write)
-    with os.fdopen(read, "rb") as answer:
-        found = answer.read()
-    os.waitpid(child, 0)
-    return pickle.loads(found)  # noqa: S301 - written by this program
 
 
 def without_compiled_torchvision() -> None:
@@ -81,7 +60,7 @@ def start_quickly() -> None:
     from vllm.model_executor.models import registry
     from vllm.renderers.base import BaseRenderer
 
-    registry._run_in_subprocess = in_fork  # noqa: SLF001 - it has no other name
+    registry._run_in_subprocess = lambda call: call()  # noqa: SLF001 - it has no other name
     vars(_custom_ops)["_supports_onednn"] = False
     for name in ("_warmup_mm_processor", "warmup_mm"):
         if hasattr(BaseRenderer, name):
