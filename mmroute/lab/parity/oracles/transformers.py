@@ -22,6 +22,7 @@ from mmroute.model_directory import ModelFiles
 
 _INSTALL: Final = install_command("validate")
 _ROLES: Final = ("system", "user", "assistant")
+_SHOWN: Final = 300
 _OWN_ARGUMENTS: Final = frozenset({
     "add_special_tokens", "audio", "images", "return_tensors", "text", "videos",
 })  # fmt: skip
@@ -34,26 +35,27 @@ class TransformersOracle:
     running = None  # it is not an engine
 
     def __init__(self, files: ModelFiles, *, trust_remote_code: bool = False) -> None:
-        """Load the processor. If it cannot be loaded, every request is undecided."""
+        """Load the processor."""
         try:
             from transformers import AutoProcessor, ProcessorMixin  # large, and optional
         except ImportError as error:
             raise OracleError(f"transformers is not installed: {_INSTALL}") from error
         self.version = f"{version('transformers')}, tokenizers {version('tokenizers')}"
-        self._unloaded = ""
         try:
             self._processor: Any = AutoProcessor.from_pretrained(
                 str(files.root) if files.commit is None else files.name,
                 revision=files.commit,
                 trust_remote_code=trust_remote_code,
             )
-        except Exception as error:  # noqa: BLE001 - remote code, torch, or files may be missing
-            self._unloaded = _why_unloaded(files.name, error)
-            return
+        except Exception as error:  # remote code, torch, or files may be missing
+            what = " ".join(str(error).split())[:_SHOWN]
+            raise OracleError(
+                f"the processor of {files.name} cannot be loaded: {what}. {_INSTALL} brings what "
+                "processors need, and --trust-remote-code lets their own code run"
+            ) from error
         if not isinstance(self._processor, ProcessorMixin):  # remote code that may not run
             found = type(self._processor).__name__
-            self._unloaded = f"the processor of {files.name} cannot be loaded, only a {found}"
-            return
+            raise OracleError(f"the processor of {files.name} cannot be loaded, only a {found}")
         self._template: ChatTemplate | None = None
         for owner in (self._processor, getattr(self._processor, "tokenizer", None)):
             text = getattr(owner, "chat_template", None)
@@ -64,8 +66,6 @@ class TransformersOracle:
         self._takes_options = any(p.kind is p.VAR_KEYWORD for p in parameters)
 
     def answer(self, case: Case) -> Outcome:
-        if self._unloaded:
-            raise UndecidedError(self._unloaded)
         # Remote code may not take the arguments that the library's own processors take.
         return ask(lambda: self._answer(case.request), TypeError)
 
@@ -139,16 +139,6 @@ class TransformersOracle:
         # one. The text is no list, because remote code may not accept one.
         found = self._processor(text=text, images=images or None, **options, **overrides)
         return [int(token_id) for token_id in found["input_ids"][0]]
-
-
-def _why_unloaded(model: str, error: Exception) -> str:
-    remedy = ""
-    message = " ".join(str(error).split())
-    if isinstance(error, ImportError):
-        remedy = f"; {_INSTALL} brings what processors need"
-    elif "trust_remote_code" in message or "custom code" in message:
-        remedy = "; if you trust it, allow remote code"
-    return f"the processor of {model} cannot be loaded: {message[:300]}{remedy}"
 
 
 def _message(message: Any, *, as_parts: bool) -> Any:

@@ -99,7 +99,6 @@ class VectorsOracle:
         self.running = None
         if meta.backend in engine_names():
             self.running = running_engine(meta.backend, meta.backend_version)
-        self.model = meta.model
         self._cases: dict[str, Case] = {}
         self._answers: dict[str, Outcome] = {}
         for _, where, value in lines:
@@ -118,11 +117,8 @@ class VectorsOracle:
 
     def answer(self, case: Case) -> Outcome:
         """See `Oracle.answer`. Only the file's own requests have an answer."""
-        known = self._cases.get(case.id)
-        if known is None:
-            raise UndecidedError(f"{self.name} has no request of this id")
-        if known.request != case.request:
-            raise UndecidedError(f"{self.name} has another request of this id")
+        if self._cases.get(case.id) != case:
+            raise UndecidedError(f"{self.name} has no such request")
         return self._answers[case.id]
 
 
