@@ -294,7 +294,8 @@ def resolve_by(spec: FamilySpec, model: str | Path) -> ResolvedModel:
         if error.reason is not Reason.UNKNOWN_FAMILY:
             raise
     else:
-        if not _is_installed(spec, other):
+        # By their names, because the other one is read for the processor that these files name.
+        if other.family != spec.family:
             raise SpecError(f"{model} is matched by the family {other.family} too")
     return resolve_files(files, spec, find_engine("vllm"), str(model), fast_paths=REFERENCE_ONLY)
 

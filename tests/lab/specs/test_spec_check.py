@@ -280,6 +280,16 @@ def test_a_directory_is_resolved_by_the_spec(
     assert values["patch_size"]["source"] == "preprocessor_config.json:patch_size"
 
 
+@pytest.mark.parametrize(("file", "model"), [("llava_1_5", "llava-1.5"), ("qwen2_vl", "qwen2-vl")])
+def test_a_shipped_spec_resolves_a_model_of_its_family(
+    file: str, model: str, small_model: Callable[[str], Path]
+) -> None:
+    report = check_spec(
+        ROOT / "model_specs" / f"{file}.toml", model=str(small_model(f"small-{model}"))
+    )
+    assert report.valid, report.problems
+
+
 @pytest.mark.parametrize(
     ("model", "words"),
     [
