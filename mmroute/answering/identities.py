@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from mmroute.placement import PlaceholderRange
 
 _NO_FLAGS: Final[Mapping[str, bool]] = {}
-_MOST_KEPT: Final = 64  # identities of one image
 
 
 def identities_of(
@@ -81,10 +80,8 @@ def _of_modality(
                 form=rules.identity,
                 flags=flags,
             )
-            if known is not None and identity is not None:
-                if len(known) >= _MOST_KEPT:  # a server may replace its models for ever
-                    known.clear()
-                known[key] = identity
+            if known is not None and identity is not None and isinstance(item, ImageFile):
+                item.kept(key, identity)
         if by_lora and identity is not None:
             identity = identity._replace(value=f"{by_lora}{identity.value}")
         identities.append(identity)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -25,15 +24,8 @@ _PARTS: Final = re.compile(
 _IN_DOUBLE_QUOTES: Final = re.compile(r"(\\.)|\$(?=[A-Za-z_{(@*])", re.DOTALL)
 _DASHES: Final = ("\u2013", "\u2014")
 _QUOTES: Final = ("\u201c", "\u201d", "\u201e", "\u2018", "\u2019")
-_OPERATORS: Final = ";&|<>()"
-_CONTAINERS: Final = re.compile(r"(\S*/)?(docker|podman|nerdctl|kubectl)|(\S*/)?vllm-openai\S*")
-_ENGINE: Final = re.compile(
-    r"(^|[\s/])vllm\s+(serve|launch)\b|vllm\.entrypoints\.openai\.api_server"
-)
-_ALONE: Final = (
-    "give the engine's own command alone, from `vllm serve` on, with the variables that it sees "
-    "(NAME=VALUE) in front"
-)
+OPERATORS: Final = ";&|<>()"
+"""What a shell reads between words."""
 # A file of a command line or of options, which is no model.
 _FILES: Final = frozenset({
     ".args", ".bash", ".cfg", ".conf", ".env", ".ini", ".json", ".service", ".sh", ".toml", ".txt",
@@ -49,31 +41,12 @@ def wrong(message: str) -> ModelError:
 def shell_words(text: str) -> list[str]:
     """The words of a command line; operators such as `;` and comments are words of their own."""
     marked = _PARTS.sub(_marked, text.replace("\r\n", "\n"))
-    lexer = shlex.shlex(marked, posix=True, punctuation_chars=_OPERATORS)
+    lexer = shlex.shlex(marked, posix=True, punctuation_chars=OPERATORS)
     lexer.whitespace_split, lexer.commenters = True, ""
     try:
         return list(lexer)
     except ValueError as error:
         raise wrong(f"the engine's command line cannot be read: {error}") from None
-
-
-def check_words(words: Sequence[str]) -> None:
-    """Check the words behind variables and `vllm serve`: the model, and options."""
-    if words and _CONTAINERS.fullmatch(words[0]):
-        raise wrong(
-            f"{quoted(words[0])}: of a container give `vllm serve`, the arguments behind the name "
-            "of the image, and the variables (-e) as NAME=VALUE in front"
-        )
-    if words and not words[0].startswith("-") and _ENGINE.search(" ".join(words[1:])):
-        raise wrong(f"{quoted(words[0])} stands in front of the engine's command: {_ALONE}")
-    for word in words:
-        if word == COMMENT:
-            raise wrong(
-                "a comment (#) ends a command, and words follow it: move it in front of the "
-                "command or behind it"
-            )
-        if word and not word.strip(_OPERATORS):
-            raise wrong(f"{quoted(word)} is for a shell: {_ALONE}")
 
 
 def check_model(model: str) -> None:
@@ -88,7 +61,7 @@ def check_model(model: str) -> None:
         return
     remedy = f'give what is in it, --engine-args "$(cat {path})" (in Python: its text)'
     if suffix in {".yaml", ".yml"}:
-        remedy = f"a configuration file of vllm serve is given as --engine-config {path}"
+        remedy = f"a file of options is given as --engine-config {path}"
     raise wrong(f"{quoted(model)} is a file, and no model: {remedy}")
 
 

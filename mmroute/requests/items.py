@@ -11,6 +11,7 @@ from typing import ClassVar, Final, NamedTuple, TypeAlias
 from mmroute.errors import InexactError, Reason, invalid, json_type, quoted
 
 _MAX_TEXT: Final = 4096
+_MOST_KEPT: Final = 64  # identities of one image
 _INT64: Final = 1 << 63
 _LARGEST: Final = sys.float_info.max
 
@@ -74,6 +75,14 @@ class ImageFile:
     mode: str
     data: bytes = field(repr=False)
     identities: dict[object, Identity] | None = field(default=None, repr=False, compare=False)
+
+    def kept(self, place: object, identity: Identity) -> Identity:
+        """An identity, which the cache has from now on."""
+        if self.identities is not None:
+            if len(self.identities) >= _MOST_KEPT:  # a server may replace its models for ever
+                self.identities.clear()
+            self.identities[place] = identity
+        return identity
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ Source: SGLang 0.5.23 ``srt/entrypoints/openai/serving_chat.py`` (`_apply_jinja_
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -41,6 +42,7 @@ from mmroute.token_ids import TokenIds
 if TYPE_CHECKING:
     from mmroute.tokenizers.formats.mistral_chat import MistralChatEncoder
 
+_HUB_NAME: Final = re.compile(r"[\w.-]+/[\w.-]+")
 _MEDIA_WORDS: Final = ("image", "audio", "video", "vision")
 _MESSAGE_NAMES: Final = ("message", "msg", "m")
 # Which a request must not set a second time.
@@ -60,8 +62,18 @@ def load_chat(source: ChatSource[SglangSettings]) -> Chat:
         chats = cast("MistralTokenizer", tokenizer).chat_encoder
         return MistralCommonChat(cast("MistralChatEncoder", chats), encoder)
     if settings.chat_template is None:
-        path, model_type = source.model_string, files.object("config.json").get("model_type")
-        if guessed := guessed_template(path, model_type, local=is_local(files.name)):
+        path, model_type = (
+            settings.model or files.name,
+            files.object("config.json").get("model_type"),
+        )
+        of_hub = _HUB_NAME.fullmatch(path) is not None and not is_local(path)
+        if guessed := guessed_template(path, model_type, local=not of_hub):
+            if settings.reasoning_parser is not None:
+                raise ModelError(
+                    Reason.UNSUPPORTED_ENGINE_SETTING,
+                    f"--reasoning-parser: what it adds to the chat template {guessed.name}, which "
+                    "SGLang takes by the path or type of the model, is not covered",
+                )
             return ConversationChat(guessed, encoder)
         check_one_template(files)
         found = default_template(files) or tokenizer_templates(files).get("tool_use")
@@ -85,12 +97,14 @@ def _format(template: nodes.Template, *, of_media: bool) -> str:
 
 def _own_template(path: str) -> tuple[str, str]:
     try:
-        return Path(path).read_text(encoding="utf-8"), path
+        text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
         message = f"--chat-template {path}: {error.strerror}"
         raise ModelError(Reason.MISSING_FILE, message) from error
     except UnicodeDecodeError as error:
         raise malformed(f"--chat-template {path} is not UTF-8: {error}") from error
+    # Source: SGLang 0.5.23 ``srt/parser/template_manager.py`` (`_load_jinja_template`)
+    return text.strip("\n").replace("\\n", "\n"), path
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,12 +93,12 @@ def guessed_template(path: str, model_type: object, *, local: bool) -> Template 
 @cache
 def _templates() -> dict[str, Template]:
     file = resources.files("mmroute.engines.sglang") / "conversations.json"
-    read = msgspec.json.decode(file.read_bytes(), type=_Read)
-    return {template.name: template for template in read.entries}
+    listed = msgspec.json.decode(file.read_bytes(), type=_Conversations)
+    return {template.name: template for template in listed.entries}
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
+class _Conversations:
     entries: tuple[Template, ...]
 
 
@@ -125,7 +125,7 @@ class ConversationChat(Chat):
 
     def render(self, chat: ParsedChat, items: Items, request: Request) -> TokenIds:
         check_api_fields(CHAT_FIELDS, request)
-        system, turns = self._turns(chat.messages)
+        system, turns = self._turns(chat)
         continued = request.continue_final_message and chat.messages[-1]["role"] == "assistant"
         if continued:
             text = _without_end(self.template, _prompt(self.template, system, turns))
@@ -135,13 +135,15 @@ class ConversationChat(Chat):
             return self.encoder.encode(text, add_special_tokens=True)
         return self.encoder.prompt(text, with_items=bool(items))
 
-    def _turns(self, messages: Sequence[Mapping[str, Any]]) -> tuple[str, list[tuple[str, str]]]:
+    def _turns(self, chat: ParsedChat) -> tuple[str, list[tuple[str, str]]]:
         """The system message, and the role and text of each turn."""
         system = self.template.system_message
         user, assistant = self.template.roles
         turns: list[tuple[str, str]] = []
-        for message in messages:
+        for message, parts in zip(chat.messages, chat.contents, strict=True):
             role, content = message["role"], message["content"]
+            if role == "system" and not parts:
+                continue  # no content leaves the template's own
             if role == "user":
                 turns.append((user, self._user(content)))
                 continue

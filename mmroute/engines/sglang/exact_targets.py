@@ -122,7 +122,7 @@ class ExactPads(ExactTargets):
 
 
 class ExactRows(ExactTargets):
-    """As `exact_pads`, for images that have rows of tokens: Pixtral."""
+    """As `exact_targets`, for images that have rows of tokens: Pixtral."""
 
     __slots__ = ()
     words = ("<placeholder>",)
@@ -144,7 +144,7 @@ class AllAtFirst(ExactTargets):
 
 
 class ExactInText(ExactTargets):
-    """As `exact_pads`, for replacements with text whose tokens merge with what is around."""
+    """As `exact_targets`, for replacements with text whose tokens merge with what is around."""
 
     __slots__ = ()
     in_text = True

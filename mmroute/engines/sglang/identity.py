@@ -44,9 +44,8 @@ _WRAPPED: Final = {
     "Qwen3VLProcessor": "qwen3_vl",
 }
 _WITH_CACHE: Final = frozenset({"qwen2_vl", "qwen2_5_vl", "qwen3_5", "qwen3_5_moe"})
-_PLAIN_DETAIL: Final = (None, "auto")
+_PLAIN_DETAIL: Final = (None, "auto", "default")
 _FRAMED: Final = 8
-_MOST_KEPT: Final = 64  # identities of one image
 
 
 def hashes_files(files: ModelFiles, settings: SglangSettings) -> bool:
@@ -129,10 +128,9 @@ def _of_hash(entry: Any, form: IdentityForm) -> Identity | None:
 def _of_file(item: Item, fingerprint: str, detail: str | None) -> Identity | None:
     if not isinstance(item, ImageFile) or not fingerprint:
         return None
-    known = item.identities
     place = (_of_file, fingerprint, detail)
-    if known is not None and place in known:
-        return known[place]
+    if item.identities and place in item.identities:
+        return item.identities[place]
     key = {
         "content_digest": _digest(item.data),
         "modality": "image",
@@ -144,9 +142,7 @@ def _of_file(item: Item, fingerprint: str, detail: str | None) -> Identity | Non
         hasher.update(len(part).to_bytes(_FRAMED, "big"))
         hasher.update(part)
     identity = Identity(hasher.hexdigest()[:16], IdentitySource.CONTENT_HASH)
-    if known is not None and len(known) < _MOST_KEPT:
-        known[place] = identity
-    return identity
+    return item.kept(place, identity)
 
 
 def _details(messages: Sequence[Mapping[str, Any]]) -> Iterator[str | None]:

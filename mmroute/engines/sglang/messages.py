@@ -153,6 +153,7 @@ def _with_image_url(part: object) -> object:
         raise InexactError(
             Reason.UNSUPPORTED_MODALITY, f"a part of type {kind!r}: only images are covered"
         )
+    part = {key: value for key, value in part.items() if key != "bare"}  # which is ours alone
     if kind == "image" and part.keys() <= {"type", "uuid"}:
         return {**part, "type": "image_url", "image_url": {"url": ""}, "bare": True}
     return part

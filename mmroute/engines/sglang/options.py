@@ -16,12 +16,12 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn
 
-from mmroute.engines.shell_words import UNEXPANDED, shell_words, wrong
+from mmroute.engines.shell_words import COMMENT, UNEXPANDED, shell_words, wrong
 from mmroute.errors import ModelError, Reason, did_you_mean, malformed, quoted
 
 _OPTIONS: Final = "launch_options.json"
 _ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
-_BEFORE: Final = re.compile(r"exec|env|export|nohup|sudo|;|&&|-m|(\S*/)?python[0-9.]*")
+_BEFORE: Final = re.compile(r"exec|env|export|nohup|sudo|uv|run|;|&&|-[mu]|(\S*/)?python[0-9.]*")
 _STARTS: Final = re.compile(r"(\S*/)?(sglang|smg)|sglang(_router)?\.\S+")
 _MODULE: Final = "sglang.launch_server"
 _PREFIXES: Final = "kMGT"
@@ -62,7 +62,11 @@ def parse_command(arguments: str, config: str | None) -> LaunchCommand:
     elif command != _MODULE:
         message = f"{quoted(command)} starts no engine; see --backend sglang"
         raise ModelError(Reason.UNSUPPORTED_ENGINE_SETTING, message)
+    if COMMENT in rest:
+        raise wrong("a comment (#) ends a command: move it in front of the command or behind it")
     if "--config" in rest[:-1]:
+        if config is not None:
+            raise wrong("a file of options is named twice: in the line by --config, and beside it")
         at = rest.index("--config")
         config = rest[at + 1]
         rest = rest[:at] + rest[at + 2 :]

@@ -43,6 +43,10 @@ _KEPT: Final[Mapping[str | None, tuple[int, ...]]] = {
 }
 
 
+ANY_SIZE: Final = "torch_native"
+"""A backend that keeps any size."""
+
+
 def has_rule(backend: object) -> bool:
     """Whether it is known which sizes a backend keeps."""
     return backend in _PLAIN or backend in _KEPT or any(backend in r.backends for r in _RULES)

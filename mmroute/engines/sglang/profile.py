@@ -48,7 +48,7 @@ _NO_MEDIA: Final[Mapping[str, Any]] = {"image": None, "video": None, "audio": No
 _RESERVED: Final = 6  # tokens of a context that no prompt may take, `max_req_input_len`
 _NOTHING: Final[Mapping[str, Any]] = {}
 # Those of a body in which nothing else refuses a lone surrogate.
-_UNREAD: Final = (
+_CHECKED_FOR_SURROGATES: Final = (
     "tools", "chat_template_kwargs", "mm_processor_kwargs", "media_io_kwargs", "mm_hashes",
     "api_fields",
 )  # fmt: skip
@@ -67,8 +67,8 @@ class SglangEngine:
     def under(self, settings: EngineSettings) -> SglangEngine:
         own = own_settings(self, settings, SglangSettings)
         limits = replace(
-            self.limits,
-            max_items={**self.limits.max_items, **own.max_items},
+            _LIMITS,
+            max_items={**_LIMITS.max_items, **own.max_items},
             media_domains=own.media_domains,
         )
         return replace(self, settings=own, limits=limits)
@@ -97,8 +97,9 @@ class SglangEngine:
     def context(self, files: ModelFiles, family: FamilySpec, positions: int) -> Context:
         from mmroute.model.context_length import longest_context
 
-        longest = self.settings.context_length or longest_context(files, family, positions).default
-        return Context(max(longest - _RESERVED, 1), None)
+        configured = self.settings.context_length
+        own = max(longest_context(files, family, positions).default - _RESERVED, 1)
+        return Context(own, None if configured is None else max(configured - _RESERVED, 1))
 
     def hashes_of(
         self,
@@ -143,7 +144,7 @@ class SglangEngine:
             if not isinstance(salt, str):
                 raise invalid(f"cache_salt must be a text, found {quoted(salt)}")
             check_text("cache_salt", salt)
-        for name in _UNREAD:
+        for name in _CHECKED_FOR_SURROGATES:
             if value := getattr(request, name):
                 check_unicode(name, value)
         return request
@@ -176,18 +177,19 @@ def _why_unhashed(request: Request) -> str:
     )
 
 
+_LIMITS: Final = Limits(
+    max_items=dict.fromkeys(Modality, _NO_LIMIT),
+    max_image_pixels=178_956_970,  # Pillow's own
+    max_decoded_bytes=_NO_LIMIT,
+    bytes_per_unit=dict.fromkeys(Modality, 0),
+    max_audio_seconds=_NO_LIMIT,
+    max_audio_bytes=_NO_LIMIT,
+    min_encoder_cache=_NO_LIMIT,
+    applies_exif_orientation=False,
+)
 SGLANG: Final = SglangEngine(
     Release("sglang", "0.5.23", "0.5.23", "sglang", proved=frozenset({"0.5.23"})),
-    Limits(
-        max_items=dict.fromkeys(Modality, _NO_LIMIT),
-        max_image_pixels=178_956_970,  # Pillow's own
-        max_decoded_bytes=_NO_LIMIT,
-        bytes_per_unit=dict.fromkeys(Modality, 0),
-        max_audio_seconds=_NO_LIMIT,
-        max_audio_bytes=_NO_LIMIT,
-        min_encoder_cache=_NO_LIMIT,
-        applies_exif_orientation=False,
-    ),
+    _LIMITS,
     Naming(
         item_identity, of_request=request_identities, why_unhashed=_why_unhashed
     ),  # it keeps no items by their uuids

@@ -13,7 +13,7 @@ from typing import Any
 
 from mmroute.engine import AdoptedLine
 from mmroute.engines.sglang.options import split_command
-from mmroute.engines.sglang.page_size import BACKENDS, has_rule
+from mmroute.engines.sglang.page_size import ANY_SIZE, BACKENDS, has_rule
 from mmroute.net.transport import Transport
 
 
@@ -34,8 +34,10 @@ def adopted_line(
 def _words(info: Mapping[str, Any], names: Collection[str]) -> Iterator[str]:
     for name in sorted(names):
         value = info.get(name)
-        if value in (None, False, "", [], {}) or (name in BACKENDS and not has_rule(value)):
+        if value in (None, False, "", [], {}):
             continue
+        if name in BACKENDS and not has_rule(value):
+            value = ANY_SIZE  # the size that is reported is final
         yield f"--{name.replace('_', '-')}"
         if isinstance(value, list):
             yield from map(_text, value)

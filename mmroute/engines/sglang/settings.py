@@ -7,7 +7,7 @@ Source: SGLang 0.5.23 ``srt/server_args.py``, ``srt/environ.py`` (`EnvBool`),
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
@@ -28,7 +28,8 @@ RUST_REFUSED: Final = (
     "for which --backend sglang answers"
 )
 _RUST: Final = "SGLANG_RUST_SERVER"
-_OFF: Final = ("0", "false", "n", "no")
+_IPC: Final = "SGLANG_USE_CUDA_IPC_TRANSPORT"
+_OFF: Final = ("", "0", "false", "n", "no")
 _BIGRAMS: Final = frozenset({"EAGLE", "EAGLE3", "NEXTN", "FROZEN_KV_MTP"})
 _ENCODERS: Final = frozenset({"deepseekv32", "deepseekv4", "deepseekv41", "kimi_k3"})
 _PER_PROCESS: Final = 1 << 20
@@ -82,6 +83,7 @@ class SglangSettings(EngineSettings):
         page_size: the number of tokens in a page, with context parallelism; None where the GPU
             decides.
         attention_backend: the backend of its attention; None where the GPU decides.
+        reasoning_parser: as the option.
         radix_cache: whether it keeps pages for later requests.
         bigrams: whether its pages are of pairs of tokens, for speculative decoding.
         chat_template: the template that replaces the model's own: its text, or the path of a file.
@@ -96,7 +98,7 @@ class SglangSettings(EngineSettings):
         disable_fast_image_processor: as the option.
         image_processor_backend: as the option.
         feature_transport: how features reach the model.
-        preprocess_cache_mb: the size of its cache of processed pictures; None for the class's own.
+        preprocess_cache_mb: the size of its cache of processed pictures; None for none.
         tokenizer_workers: the number of processes among which that cache is divided.
         without_effect: the options on which nothing here depends.
     """
@@ -107,6 +109,7 @@ class SglangSettings(EngineSettings):
     revision: str | None = None
     page_size: int | None = None
     attention_backend: str | None = None
+    reasoning_parser: str | None = None
     radix_cache: bool = True
     bigrams: bool = False
     chat_template: str | None = None
@@ -137,6 +140,8 @@ class SglangSettings(EngineSettings):
     def prompt_settings(self) -> Self:
         return replace(
             type(self)(),
+            model=self.model,  # its text decides the chat template
+            reasoning_parser=self.reasoning_parser,
             chat_template=self.chat_template,
             chat_template_kwargs=self.chat_template_kwargs,
             enable_multimodal=self.enable_multimodal,
@@ -159,7 +164,7 @@ class SglangSettings(EngineSettings):
 
     @classmethod
     def deciding(cls) -> frozenset[str]:
-        return frozenset({_RUST, *_VARIABLES})
+        return frozenset({_RUST, _IPC, *_VARIABLES})
 
     @classmethod
     def is_started_by(cls, arguments: str) -> bool:
@@ -169,38 +174,40 @@ class SglangSettings(EngineSettings):
             environment, words = split_command(arguments)
         except ModelError:  # a quote is not closed
             return False
-        return _is_rust(environment) or bool(words and starts_sglang(words[0]))
+        return _is_on(environment, _RUST) or bool(words and starts_sglang(words[0]))
 
     @classmethod
     def read(cls, arguments: str, config: str | None) -> Self:
         from mmroute.engines.sglang.options import parse_command  # rarely needed
 
         environment, options = parse_command(arguments, config)
-        if _is_rust(environment):
+        if _is_on(environment, _RUST):
             raise _unsupported(RUST_REFUSED)
         for name in _READ & options.keys():
             for text in options[name] if isinstance(options[name], list) else [options[name]]:
                 if isinstance(text, str):
                     check_expanded(_option(name), text)
         for name, harmless in _VARIABLES.items():
-            if environment.get(name, "").lower() not in ("", *harmless):
+            if environment.get(name, "").lower() not in {"", *harmless}:
                 raise _unsupported(f"{name}: its effect is not covered for SGLang")
         for name, covered in _REFUSED.items():
             if options.get(name) not in covered:
                 raise _unsupported(f"{_option(name)}: its effect is not covered for SGLang")
         found = _found(dict(options), environment)
         unread = sorted(_option(name) for name in options.keys() - _READ)
-        return cls(**found, without_effect=(*unread, *sorted(environment.keys() - _VARIABLES)))
+        return cls(**found, without_effect=(*unread, *sorted(environment.keys() - cls.deciding())))
 
 
-def _is_rust(environment: Mapping[str, str]) -> bool:
-    return environment.get(_RUST, "0").lower() not in _OFF
+def _is_on(environment: Mapping[str, str], name: str) -> bool:
+    return environment.get(name, "").lower() not in _OFF
 
 
 def _found(options: dict[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
     model = options.get("model_path")
     if model is not None:
         check_model(model)
+    if options.get("tokenizer_path", model) != model:
+        raise _unsupported("--tokenizer-path: the tokenizer of another path is not covered")
     name = options.get("served_model_name")
     template = options.get("chat_template")
     if template is not None and not template.endswith(".jinja"):
@@ -223,7 +230,7 @@ def _found(options: dict[str, Any], environment: Mapping[str, str]) -> dict[str,
     if any(processing.get(modality) for modality in Modality):
         raise _unsupported("--mm-process-config: arguments of processors are not covered")
     transport = options.get("mm_feature_transport")
-    if transport is None and environment.get("SGLANG_USE_CUDA_IPC_TRANSPORT", "0") not in _OFF:
+    if transport is None and _is_on(environment, _IPC):
         transport = "cuda_ipc"
     limits = _object("limit_mm_data_per_request", options.get("limit_mm_data_per_request"))
     algorithm = str(options.get("speculative_algorithm") or "").upper()
@@ -236,6 +243,7 @@ def _found(options: dict[str, Any], environment: Mapping[str, str]) -> dict[str,
         "revision": options.get("revision"),
         "page_size": page_size_of(options),
         "attention_backend": options.get("attention_backend"),
+        "reasoning_parser": options.get("reasoning_parser"),
         "radix_cache": not off and not (decodes and not keeps),
         "bigrams": algorithm in _BIGRAMS,
         "chat_template": template,
@@ -244,7 +252,7 @@ def _found(options: dict[str, Any], environment: Mapping[str, str]) -> dict[str,
         ),
         "enable_multimodal": options.get("enable_multimodal", False),
         "context_length": options.get("context_length"),
-        "max_items": {Modality(key): limit for key, limit in limits.items() if key in _MODALITIES},
+        "max_items": dict(_item_limits(limits)),
         "media_domains": frozenset(options.get("allowed_media_domains") or ()),
         "loras": dict(map(_adapter, options.get("lora_paths") or ())),
         "mm_process_config": processing,
@@ -263,19 +271,30 @@ _READ: Final = frozenset({
     "limit_mm_data_per_request", "speculative_algorithm", "disable_radix_cache", "enable_mis",
     "disaggregation_mode", "disaggregation_decode_enable_radix_cache", "chat_template",
     "default_chat_template_kwargs", "enable_multimodal", "context_length", "allowed_media_domains",
-    "lora_paths", "disable_fast_image_processor", "image_processor_backend",
-    "mm_preprocess_cache_size_mb", "tokenizer_worker_num",
+    "lora_paths", "disable_fast_image_processor", "image_processor_backend", "kv_events_config",
+    "mm_preprocess_cache_size_mb", "reasoning_parser", "tokenizer_path", "tokenizer_worker_num",
 })  # fmt: skip
+
+
+def _item_limits(limits: Mapping[str, Any]) -> Iterator[tuple[Modality, int]]:
+    for key, limit in limits.items():
+        if type(limit) is not int:
+            raise wrong(
+                f"--limit-mm-data-per-request: {key} must be an integer, found {quoted(limit)}"
+            )
+        if key in _MODALITIES:
+            yield Modality(key), limit
 
 
 def _adapter(word: str) -> tuple[str, str]:
     """The name and the path of one word of ``--lora-paths``."""
     word = word.strip()
     if word.startswith("{"):
-        told = _object("lora_paths", word)
-        if not isinstance(told.get("lora_name"), str) or not isinstance(told.get("lora_path"), str):
+        adapter = _object("lora_paths", word)
+        named, path = adapter.get("lora_name"), adapter.get("lora_path")
+        if not isinstance(named, str) or not isinstance(path, str):
             raise wrong(f"--lora-paths {quoted(word)} needs lora_name and lora_path")
-        return told["lora_name"], told["lora_path"]
+        return named, path
     name, equals, path = word.partition("=")
     return (name, path) if equals else (word, word)
 

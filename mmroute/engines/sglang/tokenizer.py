@@ -22,12 +22,13 @@ if TYPE_CHECKING:
 
 TEKKEN: Final = "tekken.json"
 """Beside it no other file of a tokenizer counts: mistral-common encodes."""
-_FILE: Final = "tokenizer.json"
+_TOKENIZER_JSON: Final = "tokenizer.json"
 _LLAMA: Final = "LlamaTokenizer"
-_OWN: Final = "Metaspace"
+_LLAMA_SPLITTER: Final = "Metaspace"
 # The classes whose add_bos_token counts, whatever the file's own post-processor says.
 _WITH_BOS_FLAG: Final = frozenset({
-    "CodeLlamaTokenizer", "CohereTokenizer", "GemmaTokenizer", "LlamaTokenizer",
+    "CodeLlamaTokenizer", "CodeLlamaTokenizerFast", "CohereTokenizerFast", "GemmaTokenizer",
+    "GemmaTokenizerFast", "LlamaTokenizer", "LlamaTokenizerFast",
 })  # fmt: skip
 
 
@@ -46,15 +47,18 @@ def load_tokenizer(
     declared = str(files.object("tokenizer_config.json").get("tokenizer_class"))
     name = declared.removesuffix("Fast")
     if name == _LLAMA:
-        # The class's own normalizer, none, and pre-tokenizer, unless the file's is of another kind.
-        splits = files.object(_FILE).get("pre_tokenizer")
-        restored = isinstance(splits, dict) and splits.get("type") != _OWN
+        # The class has no normalizer, and a pre-tokenizer that yields to one of another kind.
+        splits = files.object(_TOKENIZER_JSON).get("pre_tokenizer")
+        restored = isinstance(splits, dict) and splits.get("type") != _LLAMA_SPLITTER
         if restored:
-            files = replace(files, _json={_FILE: {**files.object(_FILE), "normalizer": None}})
+            files = replace(
+                files,
+                _json={_TOKENIZER_JSON: {**files.object(_TOKENIZER_JSON), "normalizer": None}},
+            )
         own = family.tokenizer.model_copy(update={"pipelines": {name: FILE if restored else name}})
         family = family.model_copy(update={"tokenizer": own})
     tokenizer = load_by_type(files, family, fast_paths, note)
-    if name not in _WITH_BOS_FLAG:
+    if declared not in _WITH_BOS_FLAG:
         return tokenizer
     flag = files.object("tokenizer_config.json").get("add_bos_token")
     adds = tokenizer.bos_token_id in tokenizer.encode("", add_special_tokens=True)
@@ -62,8 +66,8 @@ def load_tokenizer(
         return tokenizer
     put = None if adds else _adding(tokenizer)
     note("post_processor", put, "tokenizer_config.json:add_bos_token")
-    changed: dict[str, JsonValue] = {**files.object(_FILE), "post_processor": put}
-    return load_by_type(replace(files, _json={_FILE: changed}), family, fast_paths, note)
+    changed: dict[str, JsonValue] = {**files.object(_TOKENIZER_JSON), "post_processor": put}
+    return load_by_type(replace(files, _json={_TOKENIZER_JSON: changed}), family, fast_paths, note)
 
 
 def _adding(tokenizer: Tokenizer) -> dict[str, JsonValue]:

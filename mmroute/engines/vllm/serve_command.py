@@ -17,10 +17,10 @@ from typing import Any, Final, TypeAlias
 
 from mmroute.engines.shell_words import (
     COMMENT,
+    OPERATORS,
     check_expanded,
     check_model,
     check_object,
-    check_words,
     shell_words,
     wrong,
 )
@@ -57,6 +57,16 @@ _COMMAND: Final = re.compile(
 _SERVERS: Final = ("serve", "launch", "vllm.entrypoints.openai.api_server")
 _OPPOSITES: Final = (("enable-", "disable-"), ("disable-", "enable-"))
 _ALL: Final = FLAGS | VALUES | LISTS
+
+
+_CONTAINERS: Final = re.compile(r"(\S*/)?(docker|podman|nerdctl|kubectl)|(\S*/)?vllm-openai\S*")
+_ENGINE: Final = re.compile(
+    r"(^|[\s/])vllm\s+(serve|launch)\b|vllm\.entrypoints\.openai\.api_server"
+)
+_ALONE: Final = (
+    "give the engine's own command alone, from `vllm serve` on, with the variables that it sees "
+    "(NAME=VALUE) in front"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +162,27 @@ def _split(text: str) -> tuple[dict[str, str], bool, list[str]]:
     while words and front.takes(words[0]):
         words.pop(0)
     environment, command = front.environment, front.command
-    check_words(words)
+    _check_words(words)
     return environment, command, words
+
+
+def _check_words(words: Sequence[str]) -> None:
+    """Check the words behind variables and `vllm serve`: the model, and options."""
+    if words and _CONTAINERS.fullmatch(words[0]):
+        raise wrong(
+            f"{quoted(words[0])}: of a container give `vllm serve`, the arguments behind the name "
+            "of the image, and the variables (-e) as NAME=VALUE in front"
+        )
+    if words and not words[0].startswith("-") and _ENGINE.search(" ".join(words[1:])):
+        raise wrong(f"{quoted(words[0])} stands in front of the engine's command: {_ALONE}")
+    for word in words:
+        if word == COMMENT:
+            raise wrong(
+                "a comment (#) ends a command, and words follow it: move it in front of the "
+                "command or behind it"
+            )
+        if word and not word.strip(OPERATORS):
+            raise wrong(f"{quoted(word)} is for a shell: {_ALONE}")
 
 
 def parse_file(path: str) -> ServeCommand:

@@ -14,12 +14,11 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import Field, Strict, StrictBool, StrictStr, create_model
 
-from mmroute.engine import find_engine
+from mmroute.engine import DEFAULT, find_engine
 from mmroute.engines.vllm.bodies.chat_completion import ChatCompletionRequest
 from mmroute.engines.vllm.bodies.completion import CompletionRequest
 from mmroute.engines.vllm.bodies.fields import MAX_INT64
 from mmroute.engines.vllm.bodies.validation import Schema
-from mmroute.engines.vllm.profile import VLLM
 from mmroute.errors import ModelError, Reason
 
 _Id: TypeAlias = Annotated[int, Strict(), Field(ge=0, le=2**32 - 1)]
@@ -77,7 +76,7 @@ def differences(
 def release_of(backend: str) -> Release:
     """The release that a backend such as ``vllm==0.28`` names."""
     engine = find_engine(backend).release
-    if engine.name != VLLM.release.name:
+    if engine.name != DEFAULT:
         raise ModelError(
             Reason.UNKNOWN_BACKEND,
             f"The bodies of {engine.name}'s API are not covered. Give the fields that change its "

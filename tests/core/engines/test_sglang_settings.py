@@ -1,0 +1,143 @@
+"""What SGLang's settings do to prompts, identities and pages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mmroute import EngineSettings, InexactError, ModelError, Normalizer, Reason, from_openai
+from mmroute.engines.sglang.settings import SglangSettings
+
+PNG = (
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhg"
+    "GAWjR9awAAAABJRU5ErkJggg=="
+)
+
+
+def settings(line: str) -> SglangSettings:
+    found = EngineSettings.from_args(line)
+    assert isinstance(found, SglangSettings)
+    return found
+
+
+def loaded(model: Path, line: str) -> Normalizer:
+    return Normalizer.from_pretrained(model, engine_settings=settings(line))
+
+
+def chat(url: str = PNG, **more: object) -> list[dict[str, object]]:
+    part = {"type": "image_url", "image_url": {"url": url, **more}}
+    return [{"role": "user", "content": [part, {"type": "text", "text": "Hi"}]}]
+
+
+@pytest.mark.parametrize(
+    ("line", "transport"),
+    [
+        ("sglang serve m", "cpu"),
+        ("SGLANG_USE_CUDA_IPC_TRANSPORT=False sglang serve m", "cpu"),
+        ("SGLANG_USE_CUDA_IPC_TRANSPORT=1 sglang serve m", "cuda_ipc"),
+        ("SGLANG_USE_CUDA_IPC_TRANSPORT=1 sglang serve m --mm-feature-transport cpu", "cpu"),
+    ],
+)
+def test_variables_are_read_as_the_engine_reads_them(line: str, transport: str) -> None:
+    assert settings(line).feature_transport == transport
+    assert not settings(line).without_effect
+
+
+def test_an_empty_variable_starts_no_rust_server() -> None:
+    assert settings("SGLANG_RUST_SERVER= sglang serve m").model == "m"
+
+
+@pytest.mark.parametrize("limits", ['{"image": "3"}', '{"image": null}'])
+def test_a_limit_is_an_integer(limits: str) -> None:
+    with pytest.raises(ModelError, match="image must be an integer"):
+        settings(f"sglang serve m --limit-mm-data-per-request '{limits}'")
+
+
+def test_another_tokenizer_is_refused_by_name() -> None:
+    assert settings("sglang serve m --tokenizer-path m").model == "m"
+    with pytest.raises(ModelError, match="--tokenizer-path"):
+        settings("sglang serve m --tokenizer-path n")
+
+
+def test_a_file_of_options_is_named_once(tmp_path: Path) -> None:
+    (file := tmp_path / "a.yaml").write_text("page-size: 64")
+    with pytest.raises(ModelError, match="named twice"):
+        EngineSettings.from_args(f"sglang serve m --config {file}", config=file)
+
+
+def test_workers_share_prompts_only_if_their_paths_choose_one_template(
+    small_model: Callable[[str], Path],
+) -> None:
+    """SGLang takes the template of chatml-llava by this path."""
+    guessed = "sglang serve lmms-lab/llava-onevision-qwen2-7b"
+    first = loaded(small_model("small-llava-onevision"), guessed)
+    other = first.matching("sglang", engine_settings=settings("sglang serve /models/ov"))
+    hi = [{"role": "user", "content": "Hi"}]
+    ids = [one.normalize(messages=hi).token_ids.tolist() for one in (first, other)]
+    assert ids[0] != ids[1]
+
+
+def test_what_reasoning_adds_to_a_guessed_template_is_refused(
+    small_model: Callable[[str], Path],
+) -> None:
+    line = "sglang serve lmms-lab/llava-onevision-qwen2-7b --reasoning-parser deepseek-r1"
+    with pytest.raises(ModelError, match="--reasoning-parser"):
+        loaded(small_model("small-llava-onevision"), line)
+
+
+def test_a_system_message_without_content_leaves_the_template_s_own(
+    small_model: Callable[[str], Path],
+) -> None:
+    normalizer = loaded(
+        small_model("small-llava-onevision"), "sglang serve a/llava-onevision-qwen2"
+    )
+    hi = [{"role": "user", "content": "Hi"}]
+    plain = normalizer.normalize(messages=hi).token_ids.tolist()
+    without = normalizer.normalize(messages=[{"role": "system", "content": None}, *hi])
+    empty = normalizer.normalize(messages=[{"role": "system", "content": ""}, *hi])
+    assert without.token_ids.tolist() == plain != empty.token_ids.tolist()
+
+
+def test_the_engine_s_own_template_is_read_as_the_engine_reads_it(
+    small_model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    (file := tmp_path / "a.jinja").write_text("\n\n{{ messages[0].content }}\\n{{ image }}A:\n")
+    normalizer = loaded(small_model("small-llama"), f"sglang serve m --chat-template {file}")
+    found = normalizer.normalize(messages=[{"role": "user", "content": "Hi"}])
+    assert normalizer.model.tokenizer.decode(found.token_ids.tolist()) == "Hi\nA:"
+
+
+def test_default_detail_is_auto(small_model: Callable[[str], Path]) -> None:
+    normalizer = loaded(small_model("small-qwen3-vl"), "sglang serve m")
+    plain, default, low = (
+        normalizer.normalize(messages=chat(**more)).identities
+        for more in ({}, {"detail": "default"}, {"detail": "low"})
+    )
+    assert plain == default != low
+
+
+def test_a_client_cannot_take_another_picture_s_place(small_model: Callable[[str], Path]) -> None:
+    body = {"messages": chat()}
+    body["messages"][0]["content"][0]["bare"] = True  # type: ignore[index]
+    normalizer = loaded(small_model("small-qwen3-vl"), "sglang serve m")
+    routing = normalizer.answer(from_openai(body, backend="sglang"))
+    assert routing.exact == normalizer.normalize(messages=chat()).exact
+
+
+def test_a_server_has_the_limits_of_its_own_line(small_model: Callable[[str], Path]) -> None:
+    limited = "sglang serve m --limit-mm-data-per-request '{\"image\": 0}'"
+    normalizer = loaded(small_model("small-qwen3-vl"), limited)
+    assert normalizer.normalize(messages=chat()).reason is Reason.TOO_MANY_ITEMS
+    other = normalizer.matching("sglang", engine_settings=settings("sglang serve m"))
+    assert other.normalize(messages=chat()).reason is not Reason.TOO_MANY_ITEMS
+
+
+def test_a_given_context_is_the_engine_s_setting(small_model: Callable[[str], Path]) -> None:
+    normalizer = loaded(small_model("small-llama"), "sglang serve m --context-length 64")
+    assert normalizer.normalize(prompt_token_ids=[5] * 57).exact
+    with pytest.raises(InexactError):
+        _ = normalizer.normalize(prompt_token_ids=[5] * 58).token_ids
+    origins = {origin.source: origin.value for origin in normalizer.model.origins}
+    assert origins["the engine's settings"] == 58
