@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from mmroute.audios.header import resampled_length
 from mmroute.errors import InexactError, Reason, item_refused
 from mmroute.geometry.grid import CachePlan, Count, OneByOne
 from mmroute.geometry.replacement import ModelContext
+from mmroute.geometry.resampling import resampled_length
 from mmroute.requests.items import AudioLength
 
 _MOST_PLANNED: Final = 30  # seconds of the audio that the engine plans with

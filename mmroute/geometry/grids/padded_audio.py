@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mmroute.audios.header import resampled_length
 from mmroute.errors import InexactError, Reason, item_refused
 from mmroute.geometry.grid import CachePlan, Count, OneByOne
+from mmroute.geometry.resampling import resampled_length
 from mmroute.requests.items import AudioLength
 
 

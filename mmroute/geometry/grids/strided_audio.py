@@ -17,10 +17,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from mmroute.audios.header import resampled_length
 from mmroute.errors import item_refused
 from mmroute.geometry.grid import CachePlan, Count, OneByOne
 from mmroute.geometry.grids.mel_frames import masked_frames
+from mmroute.geometry.resampling import resampled_length
 from mmroute.requests.items import AudioLength
 
 _STEMS: Final[Mapping[bool | None, int]] = {None: 1, False: 2, True: 8}

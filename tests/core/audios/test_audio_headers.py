@@ -8,7 +8,7 @@ import pytest
 from media_files import media_files
 
 from mmroute import InexactError, Reason
-from mmroute.audios.header import resampled_length
+from mmroute.geometry.resampling import resampled_length
 from mmroute.audios.reading import audio_in
 from mmroute.requests.items import AudioLength
 
