@@ -15,7 +15,7 @@ from mmroute.hashing.hashes import HashSettings
 from mmroute.model.resolved import ResolvedModel
 from mmroute.normalizer import Normalizer
 from mmroute.plugins import Registry
-from mmroute.server.api_errors import of_inexact
+from mmroute.server.api_errors import of_inexact, of_reason
 
 NO_HEADERS: Final[Mapping[str, str]] = {}
 # A file's header costs as much as 512 characters of text, and its bytes a 64th of them.
@@ -137,6 +137,13 @@ def read(schema: Schema, body: Any) -> Any:
         raise of_inexact(inexact) from None
 
 
+def exact(routing: Routing, options: ApiOptions) -> Routing:
+    """Check that a routing is exact, and return it."""
+    if routing.reason is not None:
+        raise of_reason(routing.reason, options.advice.get(routing.reason, routing.message))
+    return routing
+
+
 class Api(Protocol):
     """The HTTP API of one engine."""
 
@@ -156,20 +163,25 @@ class Api(Protocol):
         """A loaded model, for the routes."""
 
 
-APIS: Final = Registry("server.route", "mmroute.server.engines", {"vllm": "vllm.routes:API"})
+APIS: Final = Registry("server.route", "mmroute.server.engines", {
+    "vllm": "vllm.routes:API", "sglang": "sglang.routes:API",
+})  # fmt: skip
 """The engines that have routes: name of the engine -> its `Api`."""
 
 
 @cache
 def routes() -> Mapping[str, Route]:
-    """The routes of all engines, by their paths."""
-    return {path: r for name in APIS.entries for path, r in find_api(name).routes.items()}
+    """The routes of all engines, by their paths; of a path of several, the first engine's."""
+    names = reversed(list(APIS.entries))
+    return {path: r for name in names for path, r in find_api(name).routes.items()}
 
 
 @cache
 def own_routes() -> frozenset[str]:
     """The paths of routes that no engine has: a fallback is not asked for them."""
-    return frozenset().union(*(find_api(name).own for name in APIS.entries))
+    every = (find_api(name) for name in APIS.entries)
+    theirs = {path for api in every for path in api.routes if path not in api.own}
+    return frozenset(routes().keys() - theirs)
 
 
 def default_api() -> Api:

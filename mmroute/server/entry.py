@@ -8,6 +8,7 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Final
 
+from mmroute.engine import engine_under
 from mmroute.errors import MmrouteError, ModelError
 from mmroute.server.api import APIS, Api, Schema, ServedModel, default_api, find_api
 from mmroute.server.loading import ModelSource
@@ -47,8 +48,7 @@ class Entry:
         self.replacement: Entry | None = None
         self.told_block_size: int | None = None
         self.publishers: int | None = None
-        name = source.backend.partition("=")[0]
-        self.api: Api = find_api(name) if name in APIS.entries else default_api()
+        self.api: Api = _api_of(source)
 
     @property
     def status(self) -> ModelStatus:
@@ -114,3 +114,12 @@ class Entry:
 def _given(loaded: ServedModel) -> int | None:
     known = loaded.model.hashing.settings
     return None if known.block_size_guessed or known.block_size_from else known.block_size
+
+
+def _api_of(source: ModelSource) -> Api:
+    """The API of the engine that a model is loaded for."""
+    try:
+        name = engine_under(source.backend, source.engine_settings).release.name
+    except ModelError:  # loading fails with this error
+        return default_api()
+    return find_api(name) if name in APIS.entries else default_api()

@@ -9,9 +9,9 @@ from pydantic import BaseModel
 from mmroute.answering.routing import Routing
 from mmroute.engines.vllm.bodies.chats import ChatFields
 from mmroute.requests.request import NO_KWARGS, Request
+from mmroute.server.api import exact
 from mmroute.server.engines.vllm.bodies.rules import ChatRules
 from mmroute.server.engines.vllm.model import Call
-from mmroute.server.engines.vllm.rendering import exact
 
 
 def exact_chat(chat: ChatFields, call: Call, *, limited: bool) -> Routing:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from mmroute.answering.routing import Routing
 from mmroute.engines.vllm.bodies.completion import CompletionRequest, Prompt
 from mmroute.errors import Reason, quoted
-from mmroute.server.api import Reply
+from mmroute.server.api import Reply, exact
 from mmroute.server.api_errors import of_reason
 from mmroute.server.engines.vllm.model import Call
-from mmroute.server.engines.vllm.rendering import exact, rendered, request_id_of, route_ids
+from mmroute.server.engines.vllm.rendering import rendered, request_id_of, route_ids
 from mmroute.server.engines.vllm.truncation import truncated_ids, truncated_text
 from mmroute.token_ids import MAX_TOKEN_ID
 

@@ -15,7 +15,6 @@ from mmroute.engines.vllm.bodies.fields import GenerationRequest
 from mmroute.engines.vllm.forwarding import hashes_and_ranges, mm_metadata
 from mmroute.errors import InexactError, Reason
 from mmroute.requests.request import lora_of
-from mmroute.server.api import ApiOptions
 from mmroute.server.api_errors import of_reason
 from mmroute.server.engines.vllm.model import Call, LoadedModel
 from mmroute.server.engines.vllm.sampling import is_only_echo, sampling_params
@@ -94,13 +93,6 @@ def request_id_of(prefix: str, request: GenerationRequest, call: Call) -> str:
     if call.tokens_only:
         return ""
     return f"{prefix}-{call.request_id or request.request_id or call.own_id()}"
-
-
-def exact(routing: Routing, options: ApiOptions) -> Routing:
-    """Check that a routing is exact, and return it."""
-    if routing.reason is not None:
-        raise of_reason(routing.reason, options.advice.get(routing.reason, routing.message))
-    return routing
 
 
 def route_ids(model: LoadedModel, request: GenerationRequest, ids: list[int] | TokenIds) -> Routing:

@@ -13,6 +13,7 @@ from mmroute.engines.vllm.bodies.schemas import release_of, schema_of
 from mmroute.engines.vllm.bodies.validation import Schema
 from mmroute.normalizer import Normalizer
 from mmroute.server.api import Cost, Route
+from mmroute.server.cost import cost_of
 from mmroute.server.engines.vllm.bodies.messages import (
     AnthropicCountTokensRequest,
     AnthropicMessagesRequest,
@@ -21,7 +22,6 @@ from mmroute.server.engines.vllm.bodies.responses import ResponsesRequest
 from mmroute.server.engines.vllm.bodies.tokenization import DetokenizeRequest, TokenizeRequest
 from mmroute.server.engines.vllm.chat_completion import answer_chat
 from mmroute.server.engines.vllm.completion import answer_completion
-from mmroute.server.engines.vllm.cost import cost_of
 from mmroute.server.engines.vllm.derender import DerenderRequest, derender
 from mmroute.server.engines.vllm.forward import ForwardRequest, answer_forward
 from mmroute.server.engines.vllm.messages import answer_messages, count_messages

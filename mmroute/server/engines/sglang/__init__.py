@@ -1,0 +1,1 @@
+"""Routes for SGLang, which has no render server of its own."""
