@@ -8,8 +8,8 @@ import pytest
 from media_files import media_files
 
 from mmroute import InexactError, Reason
-from mmroute.geometry.resampling import resampled_length
 from mmroute.audios.reading import audio_in
+from mmroute.geometry.resampling import resampled_length
 from mmroute.requests.items import AudioLength
 
 FILES = media_files("audios")
