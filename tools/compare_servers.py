@@ -1,9 +1,9 @@
 """Ask two running servers the same, and say where status or token IDs differ.
 
-    python tools/compare_servers.py THEIRS OURS [--placeholder TEXT] [--random 1000] [--seed 7]
+    python tools/compare_servers.py THEIRS OURS [--model small-llava-1.5] [--random 1000] [--seed 7]
 
 THEIRS and OURS are addresses, such as those of `vllm launch render MODEL` and of `mmroute serve
-MODEL`, both with `--served-model-name served alias`. They are asked the requests of `server_cases`,
+MODEL`, both with `--served-model-name served alias`. They are asked the requests of a small model,
 and as many random ones as are wanted: one of those each, of which some nodes hold other values.
 `mmroute validate MODEL --against THEIRS` compares the prompts of files of vectors.
 
@@ -24,7 +24,7 @@ from typing import Any
 
 import vector_files  # noqa: F401 - it puts the tests on the path
 from odd_types import JSON_VALUES, changed
-from server_cases import ServerCase, server_cases
+from server_vectors import ServerCase, requests_to
 from servers import Reply, ask, client_of
 
 
@@ -35,11 +35,13 @@ def main() -> int:
     )
     parser.add_argument("theirs", metavar="THEIRS", help="an address, such as http://host:8000")
     parser.add_argument("ours", metavar="OURS", help="the other address")
-    parser.add_argument("--placeholder", default="<image>", help="the model's, in its chats")
+    parser.add_argument(
+        "--model", default="small-llava-1.5", help="whose requests; its placeholder is in them"
+    )
     parser.add_argument("--random", type=int, default=0, help="number of random requests")
     parser.add_argument("--seed", type=int, default=0, help="of these (default: 0)")
     arguments = parser.parse_args()
-    listed = server_cases(arguments.placeholder)
+    listed = requests_to(arguments.model)
     cases = [*listed, *random_cases(listed, arguments.random, arguments.seed)]
     differing: dict[str, list[ServerCase]] = collections.defaultdict(list)
     with client_of(arguments.theirs) as theirs, client_of(arguments.ours) as ours:

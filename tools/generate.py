@@ -23,6 +23,8 @@ from typing import Any
 from engine import EMBEDDED, Engine, engines, meta, parser_of, refuse_other_versions
 from vector_files import VECTORS, write_lines
 
+CHATS = ("small-deepseek-v3.2", "small-deepseek-v4", "small-deepseek-v4.1", "small-inkling")
+"""One of each renderer in code."""
 _SIZES = ((1280, 720), (33, 500), (1, 1), (200, 196))
 _VIDEOS = ((64, 48, 2, 1), (100, 33, 5, 4), (320, 240, 33, 20))
 _LENGTHS = ((16000, 16000), (48003, 48000), (500, 16000))
@@ -44,7 +46,6 @@ class Kind:
 
 
 def kinds() -> Mapping[str, Kind]:
-    import chat_cases
     from cases import FAMILY_PLACEHOLDERS, PLACEHOLDERS
     from small_models import MEDIA_ANSWERED, media_model
 
@@ -53,7 +54,7 @@ def kinds() -> Mapping[str, Kind]:
         "prompts": Kind(every, prompts),
         "media": Kind(MEDIA_ANSWERED, media, media_model),
         "images": Kind(PLACEHOLDERS, images, with_name=True),
-        "chats": Kind(chat_cases.MODELS, chats),
+        "chats": Kind(CHATS, chats),
         "metadata": Kind(every, metadata, lambda m: None if m == EMBEDDED else media_model(m)),
     }
 
@@ -124,10 +125,11 @@ def images(_: str, engine: Engine, *, whole: bool = False) -> Iterator[dict[str,
 
 
 def chats(_: str, engine: Engine) -> Iterator[dict[str, Any]]:
-    from chat_cases import REQUESTS
+    from comparison import read_lines
 
-    for name, request in REQUESTS.items():
-        yield {"id": name, "expect": engine.prompt(request)}
+    for case in read_lines(VECTORS / "chats" / "requests.jsonl"):
+        name = case.pop("id")
+        yield {"id": name, "expect": engine.prompt(case)}
 
 
 def metadata(_: str, engine: Engine) -> Iterator[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Compute what vLLM's Rust frontend answers to the requests of `rust_cases`.
+"""Compute what vLLM's Rust frontend answers to the requests of ``vectors/rust`` and ``chats``.
 
 Run it from the repository's root in an environment of vLLM 0.33.0, whose wheel has ``vllm-rs``:
 
@@ -22,10 +22,11 @@ from typing import Any
 import httpx
 from engine import ENGINE_VERSION, refuse_other_versions
 from servers import Reply, ask, running
-from vector_files import VECTORS, runs, take_no_arguments, write_lines
+from vector_files import VECTORS, requests_of, runs, take_no_arguments, write_lines
 
 FOLDER = VECTORS / "rust"
 CONTEXT = 4096
+REQUESTS = "requests.jsonl"
 
 
 def binary() -> Path:
@@ -48,7 +49,7 @@ class Frontend:
 
     def answer(self, case: dict[str, Any]) -> dict[str, Any]:
         """What it makes of a request: ``token_runs``, or ``refused``."""
-        body = {k: v for k, v in case.items() if k not in ("template", "prompt_token_ids")}
+        body = {k: v for k, v in case.items() if k not in ("id", "template", "prompt_token_ids")}
         if "prompt_token_ids" in case:
             body["prompt"] = case["prompt_token_ids"]
         api = "/v1/chat/completions/render" if "messages" in case else "/v1/completions/render"
@@ -97,41 +98,46 @@ def serving(files: dict[str, Any], name: str) -> Iterator[Frontend]:
 def main() -> None:
     """Write one file for each model, and one for the templates."""
     take_no_arguments(__doc__)
-    import chat_cases
-    from rust_cases import MODELS, REQUESTS, TEMPLATE_MODEL, TEMPLATES
-    from small_models import SMALL_MODELS, fingerprint
+    from comparison import read_lines
+    from small_models import RUST_MODELS, fingerprint
     from tokenizers import Tokenizer
 
     refuse_other_versions()
-    for model in MODELS:
-        files = SMALL_MODELS[model]()
-        with serving(files, model) as frontend:
-            lines = [
-                {"id": name, **case, "expect": frontend.answer(case)}
-                for name, case in REQUESTS.items()
-            ]
+    for path in sorted(FOLDER.glob("*.jsonl")):
+        model = read_lines(path)[0]["model"]
+        files, cases = RUST_MODELS[model](), requests_of(path)
+        lines = _by_template(files, model, cases) if "template" in cases[0] else []
+        if not lines:
+            with serving(files, model) as frontend:
+                lines = [{**case, "expect": frontend.answer(case)} for case in cases]
         meta = {"model": model, "fingerprint": fingerprint(files), "vllm": ENGINE_VERSION}
-        write_lines(FOLDER / f"{model}.jsonl", [meta, *lines])
-    files, lines = SMALL_MODELS[TEMPLATE_MODEL](), []
-    for name, case in TEMPLATES.items():
-        templated = {**files, "chat_template.json": {"chat_template": case["template"]}}
-        with serving(templated, TEMPLATE_MODEL) as frontend:
-            lines.append({"id": name, **case, "expect": frontend.answer(case)})
-    meta = {"model": TEMPLATE_MODEL, "fingerprint": fingerprint(files), "vllm": ENGINE_VERSION}
-    write_lines(FOLDER / "templates.jsonl", [meta, *lines])
+        write_lines(path, [meta, *lines])
 
-    for model in chat_cases.RUST_MODELS:
-        files = chat_cases.rust_files(model)
-        by_text = "deepseek" in model  # the renderers of the others give token IDs
+    folder = VECTORS / "chats" / "rust"
+    chats = [line for each in (folder.parent, folder) for line in read_lines(each / REQUESTS)]
+    for path in sorted(folder.glob("small-*.jsonl")):
+        files = RUST_MODELS[path.stem]()
+        by_text = "deepseek" in path.stem  # the renderers of the others give token IDs
         tokenizer = Tokenizer.from_str(json.dumps(files["tokenizer.json"])) if by_text else None
-        with serving(files, model) as frontend:
+        with serving(files, path.stem) as frontend:
             lines = [
-                {"id": name, "expect": frontend.prompt(request, tokenizer)}
-                for name, request in chat_cases.RUST_REQUESTS.items()
+                {"id": chat["id"], "expect": frontend.prompt(chat, tokenizer)} for chat in chats
             ]
-        meta = {"kind": "meta", "model": model, "fingerprint": fingerprint(files),
+        meta = {"kind": "meta", "model": path.stem, "fingerprint": fingerprint(files),
                 "vllm": ENGINE_VERSION}  # fmt: skip
-        write_lines(VECTORS / "chats" / "rust" / f"{model}.jsonl", [meta, *lines])
+        write_lines(path, [meta, *lines])
+
+
+def _by_template(
+    files: dict[str, Any], model: str, cases: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Answers to requests that each have a template of their own."""
+    lines = []
+    for case in cases:
+        templated = {**files, "chat_template.json": {"chat_template": case["template"]}}
+        with serving(templated, model) as frontend:
+            lines.append({**case, "expect": frontend.answer(case)})
+    return lines
 
 
 if __name__ == "__main__":

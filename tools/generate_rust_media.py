@@ -1,4 +1,4 @@
-"""Compute what vLLM's Rust frontend makes of requests with images, for `rust_media_cases`.
+"""Compute what vLLM's Rust frontend makes of the requests with images in ``vectors/rust/media``.
 
 Run it from the repository's root in an environment of vLLM 0.33.0, whose wheel has ``vllm-rs``:
 
@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
-import json
 import tempfile
 import threading
 import time
@@ -33,7 +32,7 @@ import msgspec
 import zmq
 from engine import ENGINE_VERSION
 from servers import running
-from vector_files import runs, take_no_arguments, write_lines
+from vector_files import requests_of, runs, take_no_arguments, write_lines
 
 from mmroute.lab.engines.vllm.process import free_port
 
@@ -173,44 +172,43 @@ def main() -> None:
     For another version, write the answers of the models that differ.
     """
     take_no_arguments(__doc__)
-    from rust_media_cases import CHANGED, MODELS, NAMES, files_of, image, picture, requests
-    from small_models import fingerprint
+    from comparison import read_lines
+    from small_models import RUST_MODELS, changed_files, fingerprint
 
     version = importlib.metadata.version("vllm").partition("+")[0]
-    asked: dict[str, list[dict[str, Any]]] = {}
-    for model, string in MODELS.items():
-        cases = requests(model)
-        answers = answers_of(files_of(model), string, cases.values())
-        asked[model] = [
-            {"id": name, **case, "expect": expect}
-            for (name, case), expect in zip(cases.items(), answers, strict=True)
+    others: list[dict[str, Any]] = []
+    for path in sorted(FOLDER.glob("*.jsonl")):
+        meta, *known = read_lines(path)
+        if "model" not in meta:
+            continue
+        files, cases = RUST_MODELS[meta["model"]](), requests_of(path)
+        answers = answers_of(files, meta["name"], map(body_of, cases))
+        if version == ENGINE_VERSION:
+            meta |= {"fingerprint": fingerprint(files), "vllm": version}
+            lines = zip(cases, answers, strict=True)
+            write_lines(path, [meta, *({**case, "expect": expect} for case, expect in lines)])
+        others += [
+            {"model": meta["model"], "id": line["id"], "expect": expect}
+            for line, expect in zip(known, answers, strict=True)
+            if told(expect) != told(line["expect"])
         ]
     if version != ENGINE_VERSION:
-        others = [
-            {"model": model, "id": line["id"], "expect": line["expect"]}
-            for model, lines in asked.items()
-            for line, known in zip(lines, read(model), strict=True)
-            if told(line["expect"]) != told(known["expect"])
-        ]
         write_lines(FOLDER / f"{version}.jsonl", [{"vllm": version}, *others])
         return
-    for model, lines in asked.items():
-        meta = {"model": model, "fingerprint": fingerprint(files_of(model)), "vllm": version}
-        write_lines(FOLDER / f"{model}.jsonl", [meta, *lines])
-    case = {"messages": [{"role": "user", "content": [image(picture(500, 84))]}]}
-    changed: list[dict[str, Any]] = [
-        {"id": name, "model": model, "name": MODELS[model], "changed": [file, fields]}
-        for name, (model, file, fields) in CHANGED.items()
-    ]
-    names: list[dict[str, Any]] = [
-        {"id": f"{model} as {name}", "model": model, "name": name} for model, name in NAMES
-    ]
-    for file, lines in (("changed", changed), ("names", names)):
-        for line in lines:
-            files = files_of(line["model"], *line.get("changed", ()))
-            (expect,) = answers_of(files, line["name"], [case])
-            line |= {**case, "expect": expect}
-        write_lines(FOLDER / f"{file}.jsonl", [{"vllm": version}, *lines])
+    for path in (FOLDER / "changed.jsonl", FOLDER / "names.jsonl"):
+        lines_of_path = []
+        for case in requests_of(path):
+            files = RUST_MODELS[case["model"]]()
+            if "changed" in case:
+                files = changed_files(files, *case["changed"])
+            (expect,) = answers_of(files, case["name"], [body_of(case)])
+            lines_of_path.append({**case, "expect": expect})
+        write_lines(path, [{"vllm": version}, *lines_of_path])
+
+
+def body_of(case: dict[str, Any]) -> dict[str, Any]:
+    """What is sent of a line."""
+    return {k: v for k, v in case.items() if k not in ("id", "model", "name", "changed")}
 
 
 def answers_of(
@@ -222,12 +220,6 @@ def answers_of(
             return [frontend.answer(case) for case in cases]
     except SystemExit as error:
         return [{"refused": str(error)} for _ in cases]
-
-
-def read(model: str) -> list[dict[str, Any]]:
-    """The answers of the version that all requests were sent to."""
-    text = (FOLDER / f"{model}.jsonl").read_text(encoding="utf-8")
-    return [json.loads(line) for line in text.splitlines()[1:]]
 
 
 def told(expect: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Ask a running vLLM the requests of ``server_cases.py``, and keep its answers in ``server/``.
+"""Ask a running vLLM the requests of ``server/requests``, and keep its answers in ``server/``.
 
 Run it where vLLM is installed (a CPU is enough), from the repository's root; VLLM is its command:
 
@@ -28,14 +28,14 @@ _ENVIRONMENT: Final = {
 
 def main() -> None:
     """Write one file for each model named."""
-    from harmony_cases import HARMONY_MODEL, harmony_model
-    from small_models import SMALL_MODELS, fingerprint, write_model
+    from server_vectors import served_files
+    from small_models import fingerprint, write_model
 
     command, *models = sys.argv[1:]
     for model in models:
         # The same path for everyone: image hashes cover it.
         root = Path(tempfile.gettempdir()) / "mmroute-server-vectors"
-        files = harmony_model() if model == HARMONY_MODEL else SMALL_MODELS[model]()
+        files = served_files(model)
         directory = write_model(files, root / model)
         try:
             lines = _ask(command, model, directory, fingerprint(files))
@@ -45,9 +45,7 @@ def main() -> None:
 
 
 def _ask(command: str, model: str, directory: Path, of_files: str) -> list[dict[str, Any]]:
-    from cases import PLACEHOLDERS
-    from harmony_cases import HARMONY_MODEL, START_DATE, harmony_cases
-    from server_cases import SERVED_NAMES, server_cases
+    from server_vectors import SERVED_NAMES, START_DATE, requests_to
 
     options = ("--served-model-name", *SERVED_NAMES, "--enable-tokenizer-info-endpoint")
     render = [command, "launch", "render", str(directory), *options]
@@ -57,8 +55,7 @@ def _ask(command: str, model: str, directory: Path, of_files: str) -> list[dict[
         meta = {"meta": {"model": model, "model_id": str(directory), "vllm": version,
                          "fingerprint": of_files}}  # fmt: skip
         lines: list[dict[str, Any]] = [meta]
-        by_harmony = model == HARMONY_MODEL
-        for case in harmony_cases() if by_harmony else server_cases(PLACEHOLDERS[model]):
+        for case in requests_to(model):
             reply = ask(server, case.method, case.path, case.raw, case.headers)
             body = json.loads(_DRAWN.sub(_alike, json.dumps(reply.body)))
             lines.append({"name": case.name, "status": reply.status, "body": body})

@@ -17,6 +17,7 @@ ROOT: Final = Path(__file__).parents[1]
 TESTS: Final = ROOT / "tests"
 VECTORS: Final = TESTS / "core" / "conformance" / "vectors"
 
+ANSWERS: Final = frozenset({"expect", "refused", "events"})
 _PLACES: Final = (
     TESTS / "helpers",
     TESTS / "core" / "conformance",
@@ -39,6 +40,15 @@ def write_lines(path: Path, lines: Sequence[Any]) -> None:
     answers = [line.get("expect", line) for line in lines]
     refused = sum(isinstance(answer, dict) and "refused" in answer for answer in answers)
     print(f"{path.name}: {len(lines) - 1} lines, {refused} refused", flush=True)
+
+
+def requests_of(path: Path) -> list[dict[str, Any]]:
+    """The requests of a file of vectors, without their answers.
+
+    They are written there and nowhere else: a new one is a line without an answer.
+    """
+    _, *lines = (json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line)
+    return [{k: v for k, v in line.items() if k not in ANSWERS} for line in lines]
 
 
 def runs(values: Iterable[Any]) -> list[list[Any]]:

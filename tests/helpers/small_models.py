@@ -76,6 +76,8 @@ the files.
 FAMILY_MODELS: Final = {**_models("families"), **CODE_FAMILIES}
 """Those of further families, read by vLLM for ``conformance/vectors/families``."""
 ALL_MODELS: Final = {**SMALL_MODELS, **FAMILY_MODELS}
+RUST_MODELS: Final = {**ALL_MODELS, **_models("rust")}
+"""As vLLM's Rust frontend was asked about them: some need other files for it."""
 UNRECORDED_MODELS: Final = _models("unrecorded")
 """Those that have no vectors."""
 
@@ -132,6 +134,12 @@ def write_model(files: Files, directory: Path) -> Path:
         text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
         (directory / name).write_text(text, encoding="utf-8")
     return directory
+
+
+def changed_files(files: Files, file: str, fields: Mapping[str, Any]) -> Files:
+    """The files of a model, of which one has other fields; None takes one out."""
+    changed = {**files.get(file, {}), **fields}
+    return {**files, file: {name: value for name, value in changed.items() if value is not None}}
 
 
 def fingerprint(files: Files) -> str:

@@ -6,12 +6,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from cases import PLACEHOLDERS
 from chat_requests import CHAT, COMPLETION, HI, picture, user
-from harmony_cases import HARMONY_MODEL, harmony_cases, harmony_model
-from server_cases import SERVED_NAMES, server_cases
 from server_helpers import answers_to, error_of, posted, serving
-from small_models import SMALL_MODELS, write_model
+from server_vectors import HARMONY_MODEL, SERVED_NAMES, START_DATE, requests_to, served_files
+from small_models import write_model
 
 from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.server import InexactPolicy, ModelSource, ServerSettings
@@ -35,12 +33,11 @@ def kept(answer: Any) -> Any:
 
 @pytest.mark.parametrize("name", [QWEN, HARMONY_MODEL])
 def test_the_same_requests_are_answered_and_refused(tmp_path: Path, name: str) -> None:
-    is_harmony = name == HARMONY_MODEL
-    files = harmony_model() if is_harmony else SMALL_MODELS[name]()
-    cases = harmony_cases() if is_harmony else server_cases(PLACEHOLDERS[name])
-    renders = [c for c in cases if c.path.endswith("/render") and isinstance(c.body, dict)]
-    directory = str(write_model(files, tmp_path / "model"))
-    engine = VllmSettings.from_args("VLLM_SYSTEM_START_DATE=2026-01-02")
+    renders = [
+        c for c in requests_to(name) if c.path.endswith("/render") and isinstance(c.body, dict)
+    ]
+    directory = str(write_model(served_files(name), tmp_path / "model"))
+    engine = VllmSettings.from_args(f"VLLM_SYSTEM_START_DATE={START_DATE}")
     source = ModelSource(directory, SERVED_NAMES, engine_settings=engine)
     settings = ServerSettings(inexact=InexactPolicy.TEXT_PREFIX, request_timeout=600)
     with serving([source], settings) as client:

@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
 from typing import Any, Final
 
 import httpx
 import pytest
-from cases import PLACEHOLDERS
 from chat_requests import CHAT, TOKENIZE
 from comparison import read_lines
-from harmony_cases import HARMONY_MODEL, START_DATE, harmony_cases, harmony_model
-from paths import VECTORS
-from server_cases import SERVED_NAMES, ServerCase, server_cases
 from server_helpers import answers_to, serving
+from server_vectors import (
+    SERVED_NAMES,
+    SERVER,
+    START_DATE,
+    ServerCase,
+    requests_to,
+    served_files,
+)
 from servers import Reply
-from small_models import SMALL_MODELS, fingerprint, write_model
+from small_models import fingerprint, write_model
 
 from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.server import ModelSource, ServerSettings
 
 pytestmark = pytest.mark.conformance
 
-RECORDED: Final = VECTORS / "server"
-MODELS: Final = sorted(path.stem for path in RECORDED.glob("*.jsonl"))
+MODELS: Final = sorted(path.stem for path in SERVER.glob("*.jsonl"))
 
 MOSTLY: Final = 0.95
 WITH_ALL_DIFFERENCES: Final = "small-llava-1.5"  # its template takes tools
@@ -53,12 +55,8 @@ _DRAWN: Final = re.compile(
 _NOT_TOLD: Final = frozenset({"is_embed", "kwargs_data", "mm_metadata"})  # no tensors
 
 
-def cases_of(model: str) -> Sequence[ServerCase]:
-    return harmony_cases() if model == HARMONY_MODEL else server_cases(PLACEHOLDERS[model])
-
-
 def recorded(model: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    meta, *lines = read_lines(RECORDED / f"{model}.jsonl")
+    meta, *lines = read_lines(SERVER / f"{model}.jsonl")
     return meta["meta"], {line["name"]: line for line in lines}
 
 
@@ -69,12 +67,12 @@ def pair(
     """A model, and by the name of a request the recorded answer and the one here."""
     name = request.param
     meta, lines = recorded(name)
-    files = harmony_model() if name == HARMONY_MODEL else SMALL_MODELS[name]()
+    files = served_files(name)
     assert meta["fingerprint"] == fingerprint(files), "the answers are stale"
     directory = str(write_model(files, tmp_path_factory.mktemp("recorded")))
     settings = VllmSettings.from_args(f"VLLM_SYSTEM_START_DATE={START_DATE}")
     source = ModelSource(directory, SERVED_NAMES, meta["model_id"], engine_settings=settings)
-    cases = cases_of(name)
+    cases = requests_to(name)
     assert lines.keys() == {case.name for case in cases}
     with serving([source], ServerSettings(tokenizer_info=True)) as client:
         found = answers_to(client, map(sent, cases))

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from chat_cases import MODELS, REQUESTS, RUST_MODELS, RUST_REQUESTS, rust_files
-from comparison import read_vectors
+from comparison import read_lines, read_vectors
 from paths import VECTORS
-from small_models import FAMILY_MODELS, Files, fingerprint, write_model
+from small_models import FAMILY_MODELS, RUST_MODELS, Files, fingerprint, write_model
 
 from mmroute import Normalizer
 from mmroute.engines.vllm_rust.settings import RustSettings
 from mmroute.errors import InexactError
 from mmroute.requests.lines import request_of
+
+CHATS = VECTORS / "chats"
+RUST = CHATS / "rust"
 
 pytestmark = pytest.mark.conformance
 
@@ -34,31 +36,36 @@ def prompt(model: Normalizer, fields: dict[str, Any]) -> dict[str, Any] | None:
     return {"ids": list(rendered)}
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_prompts_are_those_of_the_engine(name: str, tmp_path: Path) -> None:
-    directory = write_model(FAMILY_MODELS[name](), tmp_path / name)
-    model = Normalizer.from_pretrained(directory, model_id=name)
-    check(model, REQUESTS, VECTORS / "chats" / f"{name}.jsonl", FAMILY_MODELS[name]())
+@pytest.mark.parametrize("path", sorted(CHATS.glob("small-*.jsonl")), ids=lambda path: path.stem)
+def test_prompts_are_those_of_the_engine(path: Path, tmp_path: Path) -> None:
+    files = FAMILY_MODELS[path.stem]()
+    directory = write_model(files, tmp_path / path.stem)
+    model = Normalizer.from_pretrained(directory, model_id=path.stem)
+    check(model, read_lines(CHATS / "requests.jsonl"), path, files)
 
 
-@pytest.mark.parametrize("name", RUST_MODELS)
-def test_prompts_are_those_of_the_rust_frontend(name: str, tmp_path: Path) -> None:
-    directory = write_model(rust_files(name), tmp_path / name)
-    settings = RustSettings()
-    model = Normalizer.from_pretrained(directory, model_id=name, engine_settings=settings)
-    check(model, RUST_REQUESTS, VECTORS / "chats" / "rust" / f"{name}.jsonl", rust_files(name))
+@pytest.mark.parametrize("path", sorted(RUST.glob("small-*.jsonl")), ids=lambda path: path.stem)
+def test_prompts_are_those_of_the_rust_frontend(path: Path, tmp_path: Path) -> None:
+    files = RUST_MODELS[path.stem]()
+    model = Normalizer.from_pretrained(
+        write_model(files, tmp_path / path.stem),
+        model_id=path.stem,
+        engine_settings=RustSettings(),
+    )
+    requests = [line for folder in (CHATS, RUST) for line in read_lines(folder / "requests.jsonl")]
+    check(model, requests, path, files)
 
 
 def check(
-    model: Normalizer, requests: Mapping[str, dict[str, Any]], vectors: Path, files: Files
+    model: Normalizer, requests: Sequence[dict[str, Any]], vectors: Path, files: Files
 ) -> None:
     meta, lines = read_vectors(vectors)
     assert meta["fingerprint"] == fingerprint(files), "the vectors are of other files"
-    assert [line["id"] for line in lines] == list(requests)
     wrong = {}
-    for line in lines:
+    for request, line in zip(requests, lines, strict=True):
+        assert request["id"] == line["id"]
         expected = None if "refused" in line["expect"] else line["expect"]
-        found = prompt(model, requests[line["id"]])
+        found = prompt(model, request)
         if found != expected:
             wrong[line["id"]] = found
     assert not wrong, json.dumps(wrong, indent=1, default=int)

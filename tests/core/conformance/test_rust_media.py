@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from comparison import read_lines
 from paths import VECTORS
-from rust_media_cases import MODELS, SIZES, files_of
-from small_models import fingerprint, write_model
+from small_models import RUST_MODELS, changed_files, fingerprint, write_model
 
 from mmroute import Normalizer, Routing
 from mmroute.engines.vllm_rust.settings import RustSettings
@@ -21,6 +20,17 @@ from mmroute.requests.lines import request_of
 
 FOLDER = VECTORS / "rust" / "media"
 RUST = RustSettings(max_model_len=8192)
+MODELS = {
+    path.stem: meta["name"]
+    for path in sorted(FOLDER.glob("*.jsonl"))
+    if "name" in (meta := read_lines(path)[0])
+}
+"""Model -> the model string by which it is served."""
+
+
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    return read_lines(path)[1:]
+
 
 # Answered by the frontend, and refused here by name.
 OF_FILES = {
@@ -38,7 +48,9 @@ OF_FILES = {
     "png-without-4",
 }
 REFUSED = {
-    "small-phi-3.5-vision": {"both", *(f"{width}x{height}" for width, height in SIZES)},
+    "small-phi-3.5-vision": {
+        line["id"] for line in lines_of(FOLDER / "small-phi-3.5-vision.jsonl")
+    },
     "small-llava-next": OF_FILES,
 }
 
@@ -49,10 +61,6 @@ DISAGREEING = {"another-budget", "another-side", "least-area", "no-patch-token"}
 OUR_FIELDS = {"id", "expect", "model", "name", "changed"}
 
 pytestmark = pytest.mark.conformance
-
-
-def lines_of(path: Path) -> list[dict[str, Any]]:
-    return read_lines(path)[1:]
 
 
 def expected(line: dict[str, Any]) -> dict[str, Any] | None:
@@ -96,12 +104,15 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 
     @functools.cache
     def written(model: str) -> Path:
-        return write_model(files_of(model), root / model)
+        return write_model(RUST_MODELS[model](), root / model)
 
     def directory(model: str, *changed: Any) -> Path:
         if not changed:
             return written(model)
-        return write_model(files_of(model, *changed), tmp_path_factory.mktemp("changed") / model)
+        return write_model(
+            changed_files(RUST_MODELS[model](), *changed),
+            tmp_path_factory.mktemp("changed") / model,
+        )
 
     return directory
 
@@ -110,7 +121,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 def test_requests(model: str, name: str, directory: Callable[..., Path]) -> None:
     path = FOLDER / f"{model}.jsonl"
     meta = json.loads(path.read_text(encoding="utf-8").partition("\n")[0])
-    assert meta["fingerprint"] == fingerprint(files_of(model))
+    assert meta["fingerprint"] == fingerprint(RUST_MODELS[model]())
     normalizer = Normalizer.from_pretrained(directory(model), model_id=name, engine_settings=RUST)
     wrong, refused = differences(normalizer, lines_of(path))
     assert wrong == set()

@@ -13,11 +13,10 @@ from typing import Any, Final
 
 import pytest
 from chat_requests import CHAT, HI, MESSAGES, RESPONSES, TOKENIZE
-from harmony_cases import harmony_model
 from media_files import png_url
 from odd_types import JSON_VALUES, changed
-from server_api_cases import api_cases
 from server_helpers import answers_to, error_of, posted, serving
+from server_vectors import HARMONY_MODEL, requests_to, served_files
 from small_models import write_model
 from starlette.testclient import TestClient
 
@@ -412,7 +411,7 @@ def test_an_image_of_a_tool_needs_its_detail(client: TestClient, kind: str) -> N
 
 
 def test_harmony_needs_the_date_of_an_engine_without_tools_of_its_own(tmp_path: Path) -> None:
-    directory = str(write_model(harmony_model(), tmp_path / "model"))
+    directory = str(write_model(served_files(HARMONY_MODEL), tmp_path / "model"))
     settings = VllmSettings.from_args("VLLM_SYSTEM_START_DATE=2026-01-02 --tool-server demo")
     undated = ModelSource(directory, ("undated",))
     described = ModelSource(directory, ("described",), engine_settings=settings)
@@ -430,7 +429,7 @@ def test_harmony_needs_the_date_of_an_engine_without_tools_of_its_own(tmp_path: 
 
 
 def test_messages_are_counted_for_harmony_as_the_engine_copies_them(tmp_path: Path) -> None:
-    directory = str(write_model(harmony_model(), tmp_path / "model"))
+    directory = str(write_model(served_files(HARMONY_MODEL), tmp_path / "model"))
     settings = VllmSettings.from_args("VLLM_SYSTEM_START_DATE=2026-01-02")
     written, loose = {"type": "text", "text": "Hi"}, {"type": "text"}
     wrong = {"role": "assistant", "content": None, "tool_calls": None}
@@ -461,7 +460,8 @@ def test_messages_are_counted_for_harmony_as_the_engine_copies_them(tmp_path: Pa
 
 def test_odd_requests_get_an_answer_or_an_error(client: TestClient) -> None:
     draw = random.Random(1)
-    listed = [(path, body) for _, path, body in api_cases("a")]
+    asked = [case for case in requests_to("small-qwen2.5-vl") if case.path in (MESSAGES, RESPONSES)]
+    listed = [(case.path, {**case.body, "model": "a"}) for case in asked]
     requests = list(starmap(posted, listed))
     for path, body in listed * 2:
         with contextlib.suppress(ValueError, RecursionError):  # too long or too deep for JSON

@@ -6,11 +6,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from cases import PLACEHOLDERS
 from chat_requests import CHAT, COMPLETION
-from harmony_cases import HARMONY_MODEL, START_DATE, harmony_cases, harmony_model
-from server_cases import server_cases
-from small_models import SMALL_MODELS, write_model
+from server_vectors import HARMONY_MODEL, START_DATE, requests_to, served_files
+from small_models import write_model
 
 from mmroute import InexactError, Normalizer, Reason, Routing, from_openai
 from mmroute.engines.vllm import VllmSettings
@@ -51,15 +49,12 @@ def is_only_for_routes(path: str, body: dict[str, Any]) -> bool:
 @pytest.mark.parametrize("line", [PLAIN, TRUSTING])
 @pytest.mark.parametrize(("name", "fewest"), [("small-qwen2.5-vl", 100), (HARMONY_MODEL, 5)])
 def test_every_recorded_body(tmp_path: Path, name: str, fewest: int, line: str) -> None:
-    by_harmony = name == HARMONY_MODEL
-    files = harmony_model() if by_harmony else SMALL_MODELS[name]()
     settings = VllmSettings.from_args(f"VLLM_SYSTEM_START_DATE={START_DATE} {line}")
     normalizer = Normalizer.from_pretrained(
-        write_model(files, tmp_path / "m"), engine_settings=settings
+        write_model(served_files(name), tmp_path / "m"), engine_settings=settings
     )
     model = LoadedModel.of(normalizer)
-    cases = harmony_cases() if by_harmony else server_cases(PLACEHOLDERS[name])
-    bodies = [(c.path, c.body) for c in cases if c.path in (CHAT, COMPLETION)]
+    bodies = [(c.path, c.body) for c in requests_to(name) if c.path in (CHAT, COMPLETION)]
     exact = 0
     for path, body in bodies:
         given = {**body, "model": "alias"}

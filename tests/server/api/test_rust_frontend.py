@@ -11,7 +11,6 @@ import pytest
 from chat_requests import CHAT
 from comparison import expanded, read_lines
 from paths import VECTORS
-from rust_cases import TEMPLATE_MODEL
 from server_helpers import serving
 from small_models import SMALL_MODELS, fingerprint
 
@@ -30,6 +29,8 @@ REFUSED = {"prompt-unsure"}
 REFUSED_TEMPLATES = {
     "macro-default-of-its-name", "macro-sets-what-it-reads", "order-of-capitals", "strftime",
 }  # fmt: skip
+
+TEMPLATE_MODEL = "small-qwen2.5-vl"
 
 pytestmark = pytest.mark.conformance
 
