@@ -13,34 +13,31 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from engine import meta, parser_of, refuse_other_versions, write_files
-from vector_files import VECTORS, write_lines
+from vector_files import VECTORS, requests_of, write_lines
 
-MODELS = ("small-qwen2.5-vl", "small-llava-1.5", "small-gemma-3", "pixtral-12b-2409")
-COUNT, SEED = 250, 0
+FOLDER = VECTORS / "decode"
 LONGEST_MODEL = 1 << 20
 
 
 def main() -> None:
     """Write the files."""
-    from decode_cases import draw_cases
-
-    arguments = parser_of(__doc__, MODELS).parse_args()
+    arguments = parser_of(
+        __doc__, sorted(path.stem for path in FOLDER.glob("*.jsonl"))
+    ).parse_args()
     refuse_other_versions()
     for model in arguments.models:
         with tempfile.TemporaryDirectory() as directory:
             fingerprint = write_files(model, Path(directory))
             detokenizer = Detokenizer(Path(directory))
-        cases = draw_cases(detokenizer.vocabulary(), COUNT, SEED)
-        lines = list(detokenizer.answers(cases))
-        write_lines(
-            VECTORS / "decode" / f"{model}.jsonl", [meta(model, fingerprint=fingerprint), *lines]
-        )
+        path = FOLDER / f"{model}.jsonl"
+        lines = list(detokenizer.answers(requests_of(path)))
+        write_lines(path, [meta(model, fingerprint=fingerprint), *lines])
         print(f"left out: {dict(detokenizer.left_out)}")
 
 
@@ -56,21 +53,7 @@ class Detokenizer:
         self.tokenizer: Any = get_tokenizer(str(directory), tokenizer_mode=mode)
         self.left_out: Counter[str] = Counter()
 
-    def vocabulary(self) -> Any:
-        """What cases are drawn from."""
-        from decode_cases import Vocabulary
-
-        tokenizer, size = self.tokenizer, len(self.tokenizer)
-        texts = (tokenizer.decode([i], skip_special_tokens=False) for i in range(min(size, 3000)))
-        return Vocabulary(
-            size=size,
-            encode=lambda text: tokenizer.encode(text, add_special_tokens=False),
-            decode=lambda ids: tokenizer.decode(ids, skip_special_tokens=False),
-            special=sorted(set(tokenizer.all_special_ids)),
-            parts=[i for i, text in enumerate(texts) if "\ufffd" in text],
-        )
-
-    def answers(self, cases: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    def answers(self, cases: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         """The cases with what vLLM makes of them."""
         for case in cases:
             if self.is_mistral:

@@ -14,8 +14,9 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import Any
 
-from vector_files import VECTORS, take_no_arguments, write_lines
+from vector_files import VECTORS, requests_of, take_no_arguments, write_lines
 
+OUTPUT = VECTORS / "block_hashes" / "dynamo.jsonl"
 PACKAGE = "ai-dynamo-runtime"
 PACKAGE_VERSION = "1.6.1"
 
@@ -23,15 +24,13 @@ PACKAGE_VERSION = "1.6.1"
 def main() -> None:
     """Write the file."""
     take_no_arguments(__doc__)
-    from dynamo_cases import dynamo_cases
-
     if version(PACKAGE) != PACKAGE_VERSION:
         sys.exit(f"these vectors are {PACKAGE} {PACKAGE_VERSION}'s; found {version(PACKAGE)}")
     lines: list[dict[str, Any]] = [
         {"kind": "meta", "package": PACKAGE, "package_version": PACKAGE_VERSION}
     ]
-    lines += [case | {"expect": expected(case)} for case in dynamo_cases()]
-    write_lines(VECTORS / "block_hashes" / "dynamo.jsonl", lines)
+    lines += [case | {"expect": expected(case)} for case in requests_of(OUTPUT)]
+    write_lines(OUTPUT, lines)
 
 
 def expected(case: dict[str, Any]) -> list[int]:

@@ -14,12 +14,13 @@ import asyncio
 import json
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 from engine import EMBEDDED, engines, meta, parser_of
-from vector_files import VECTORS, runs, write_lines
+from vector_files import VECTORS, requests_of, runs, write_lines
 
 _SAMPLING = {"temperature": 0.0, "max_tokens": 5}
 
@@ -45,7 +46,7 @@ async def _lines(model: str, engine: Any) -> list[dict[str, Any]]:
     normalizer = Normalizer.from_pretrained(source, model_id=f"org/{model}")
     server = _Server(engine._engine)
     lines = []
-    for line in bodies(normalizer):
+    for line in bodies(normalizer, VECTORS / "forwarding" / f"{model}.jsonl"):
         body = line["body"]
         read = server.chat if line["route"] == "vllm_chat" else server.generate
         expect = await read(json.loads(json.dumps(body)))
@@ -55,13 +56,12 @@ async def _lines(model: str, engine: Any) -> list[dict[str, Any]]:
     return lines
 
 
-def bodies(normalizer: Any) -> Iterator[dict[str, Any]]:
+def bodies(normalizer: Any, vectors: Path) -> Iterator[dict[str, Any]]:
     """The requests, and for each route the body that is forwarded."""
-    from forwarding_cases import forwarding_requests
-
     from mmroute import forwarding
 
-    for name, request in forwarding_requests():
+    requests = {line["name"]: line["request"] for line in requests_of(vectors)}
+    for name, request in requests.items():
         routing = normalizer.normalize(
             messages=request["messages"], cache_salt=request.get("cache_salt")
         )

@@ -21,7 +21,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from engine import ENGINE_VERSION, hashed, published, refuse_other_versions
-from vector_files import VECTORS, take_no_arguments, write_lines
+from vector_files import VECTORS, requests_of, take_no_arguments, write_lines
 
 OUTPUT = VECTORS / "block_hashes" / "lookahead.jsonl"
 SEED = "0"
@@ -32,15 +32,12 @@ _SMALL = {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4,
 def main() -> None:
     """Write the file."""
     take_no_arguments(__doc__)
-    from lookahead_cases import blocks, drafters
-
     refuse_other_versions()
     os.environ["PYTHONHASHSEED"] = SEED
     os.environ["VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES"] = "0"
     lines = [
         {"kind": "meta", "backend": "vllm", "backend_version": ENGINE_VERSION, "seed": SEED},
-        *map(_blocks, blocks()),
-        *map(_settings, drafters()),
+        *(_ASKED[case.pop("kind")](case) for case in requests_of(OUTPUT)),
     ]
     write_lines(OUTPUT, lines)
 
@@ -122,6 +119,9 @@ def _model(directory: str, name: str, given: dict[str, Any]) -> str:
     path.mkdir()
     (path / "config.json").write_text(json.dumps(defaults))
     return str(path)
+
+
+_ASKED = {"blocks": _blocks, "settings": _settings}
 
 
 if __name__ == "__main__":

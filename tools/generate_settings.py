@@ -21,7 +21,8 @@ import os
 import re
 import shlex
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -36,16 +37,16 @@ from engine import (
     refuse_other_versions,
     write_files,
 )
-from vector_files import VECTORS, runs, write_lines
+from vector_files import VECTORS, requests_of, runs, write_lines
 
 TIME = 1.5
 
 
 def main() -> None:
     """Write the files."""
-    from settings_cases import SETTINGS
-
-    arguments = parser_of(__doc__, SETTINGS).parse_args()
+    folder = VECTORS / "settings"
+    known = sorted(path.stem for path in folder.glob("*.jsonl"))
+    arguments = parser_of(__doc__, known).parse_args()
     refuse_other_versions()
     os.environ.update(VLLM_TARGET_DEVICE="cpu", VLLM_LOGGING_LEVEL="ERROR")
     with tempfile.TemporaryDirectory() as directory:
@@ -54,22 +55,20 @@ def main() -> None:
             fingerprint = write_files(model, Path(directory) / model, arguments.params)
             os.chdir(directory)  # a relative path is the model string of an engine
             lines = [meta(model, fingerprint=fingerprint)]
-            for setting, options in SETTINGS[model].items():
-                environment, _, rest = options.rpartition("SERVE ")
-                named = "./" if setting == "model string" else ""
-                line = f"{environment}vllm serve {named}{model} {rest}".strip()
-                lines += _engine(setting, line)
-            write_lines(VECTORS / "settings" / f"{model}.jsonl", lines)
+            cases = requests_of(folder / f"{model}.jsonl")
+            for line, of_line in groupby(cases, key=lambda case: case["arguments"]):
+                lines += _engine(line, of_line)
+            write_lines(folder / f"{model}.jsonl", lines)
 
 
 def _write_answers(directory: Path) -> None:
     """What a server that was started with some settings says of itself, in parts."""
-    from settings_cases import TELLING
-
-    model = "small-qwen2.5-vl"
+    path = VECTORS / "server" / "running_vllm.json"
+    line = json.loads(path.read_text(encoding="utf-8"))["arguments"]
+    _, _, model, *telling = shlex.split(line)
     write_files(model, directory / model)
     os.chdir(directory)
-    served = Served([model, *shlex.split(TELLING)])
+    served = Served([model, *telling])
     from vllm.entrypoints.serve.dev.server_info.api_router import (
         PydanticVllmConfig,
         _get_vllm_env_vars,
@@ -97,14 +96,12 @@ def _write_answers(directory: Path) -> None:
             "vllm_config": own, "vllm_env": environment, "system_env": {},
         },
     }  # fmt: skip
-    text = json.dumps({"arguments": f"vllm serve {model} {TELLING}", "answers": answers}, indent=1)
-    (VECTORS / "server" / "running_vllm.json").write_text(text + "\n", encoding="utf-8")
+    text = json.dumps({"arguments": line, "answers": answers}, indent=1)
+    path.write_text(text + "\n", encoding="utf-8")
 
 
-def _engine(setting: str, line: str) -> Iterator[dict[str, Any]]:
+def _engine(line: str, cases: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """One engine, and what it makes of each request."""
-    from settings_cases import settings_cases
-
     words = shlex.split(line)
     environment = {}
     while words and (found := re.fullmatch(r"([A-Z_]+)=(.*)", words[0])):
@@ -116,9 +113,8 @@ def _engine(setting: str, line: str) -> Iterator[dict[str, Any]]:
     os.environ.update(environment)
     try:
         engine = Served(words)
-        for name, request in settings_cases(setting):
-            yield {"id": f"{setting}: {name}", "setting": setting, "arguments": line,
-                   "request": request, **engine.answer(request)}  # fmt: skip
+        for case in cases:
+            yield {**case, **engine.answer(case["request"])}
     finally:
         for name, value in kept.items():
             os.environ.pop(name, None) if value is None else os.environ.update({name: value})

@@ -21,7 +21,6 @@ ANSWERS: Final = frozenset({"expect", "refused", "events"})
 _PLACES: Final = (
     TESTS / "helpers",
     TESTS / "core" / "conformance",
-    TESTS / "text" / "decode",
     ROOT,
 )
 sys.path[:0] = [str(TESTS / place) for place in _PLACES]

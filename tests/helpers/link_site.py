@@ -7,7 +7,7 @@ import itertools
 import time
 from typing import Any, ClassVar
 
-from image_cases import image_files
+from image_vectors import image_files
 from media_files import media_files
 
 FILES = image_files()

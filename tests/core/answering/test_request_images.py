@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from image_cases import data_url, image_files
+from image_vectors import data_url, image_files
 
 from mmroute import ImageSize, InexactError, Lora, Normalizer, Reason, read_image
 from mmroute.hashing import hash_blocks, pad_value

@@ -14,7 +14,7 @@ import pytest
 from chat_requests import HI, user
 from hypothesis import given
 from hypothesis import strategies as st
-from image_cases import data_url, image_files
+from image_vectors import data_url, image_files
 from small_models import SMALL_MODELS, Files
 
 from mmroute import ImageSize, InexactError, Normalizer, Reason, Request

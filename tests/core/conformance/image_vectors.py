@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import functools
 import hashlib
 import json
@@ -36,6 +37,16 @@ HASH_SEED = "0"  # of the xxhash algorithms; see tools/engine.py
 def file_urls() -> dict[str, str]:
     """The data URLs of all image files, by the names that requests have for them."""
     return {line["name"]: line["url"] for line in read_lines(FILES)}
+
+
+def image_files() -> dict[str, bytes]:
+    """One small file of every kind, by name."""
+    return {name: base64.b64decode(url.partition(",")[2]) for name, url in file_urls().items()}
+
+
+def data_url(data: bytes) -> str:
+    """A file as a request has it."""
+    return f"data:image/png;base64,{base64.b64encode(data).decode()}"
 
 
 def wrong_parts(normalizer: Normalizer, case: dict[str, Any]) -> dict[str, str]:

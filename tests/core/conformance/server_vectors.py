@@ -6,11 +6,11 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from cases import PLACEHOLDERS
 from paths import VECTORS
 from small_models import FAMILY_MODELS, SMALL_MODELS, Files
 
 SERVER: Final = VECTORS / "server"
+_PLACEHOLDERS: Final = {"small-llava-1.5": "<image>", "small-qwen2.5-vl": "<|image_pad|>"}
 SERVED_NAMES: Final = ("served", "alias")
 HARMONY_MODEL: Final = "small-gpt-oss"
 START_DATE: Final = "2026-01-02"
@@ -37,7 +37,7 @@ def requests_to(model: str) -> list[ServerCase]:
     """What a model is asked: every route that is served, right and wrong."""
     if model == HARMONY_MODEL:
         return _read("harmony", "")
-    return _read("every_route", PLACEHOLDERS[model])
+    return _read("every_route", _PLACEHOLDERS[model])
 
 
 def _read(name: str, placeholder: str) -> list[ServerCase]:

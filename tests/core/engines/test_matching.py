@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from command_line import run
-from image_cases import image_files
+from image_vectors import image_files
 
 from mmroute import ImageSize, InexactError, Normalizer, Routing, read_image
 from mmroute.cli import main

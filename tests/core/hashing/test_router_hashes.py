@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import xxhash
 from comparison import read_vectors
-from dynamo_cases import dynamo_cases
 from hypothesis import given
 from hypothesis import strategies as st
 from paths import VECTORS
+from vector_files import requests_of
 
 from mmroute.engines.sglang.hashes import wide_pad_value_ids, wide_pad_values
 from mmroute.hashing import (
@@ -65,7 +65,7 @@ if importlib.util.find_spec("dynamo"):
     def test_dynamos_vectors_are_those_of_the_installed_package() -> None:
         _, cases = read_vectors(DYNAMO_VECTORS)
         assert [case["expect"] for case in cases] == list(
-            map(generate_dynamo.expected, dynamo_cases())
+            map(generate_dynamo.expected, requests_of(DYNAMO_VECTORS))
         )
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from image_cases import data_url, image_files
+from image_vectors import data_url, image_files
 from media_files import chunk
 from PIL import Image, ImageOps
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from image_cases import data_url
+from image_vectors import data_url
 from link_site import FILES, MEDIA, Site
 
 from mmroute import ImageLinks, ImageSize, InexactError, Normalizer, Reason

@@ -55,7 +55,7 @@ def test_vectors_are_of_these_models(path: Path) -> None:
 
 @pytest.mark.parametrize("path", VECTORS, ids=lambda path: path.stem)
 def test_the_vectors_have_all_that_is_sent(path: Path, normalizer: Load) -> None:
-    sent = generate_forwarding.bodies(normalizer(path.stem))
+    sent = generate_forwarding.bodies(normalizer(path.stem), path)
     cases = read_vectors(path)[1]
     assert [(b["name"], b["route"]) for b in sent] == [(c["name"], c["route"]) for c in cases]
 

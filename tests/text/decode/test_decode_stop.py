@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
-import generate_decode
 import numpy as np
 import paths
 import pytest
 from comparison import read_vectors
 from conformance import own_fingerprint
-from decode_cases import output_of
 from decode_helpers import REPLACEMENT, Words, tokenizer_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,13 +23,44 @@ from mmroute.text import (
     StopSequenceDecoder,
     StopString,
     StopToken,
+    TokenDecoder,
 )
 
 VECTORS = paths.VECTORS / "decode"
+OF_CONDITIONS = (
+    "stop", "stop_token_ids", "eos_token_id", "include_stop_str_in_output", "min_tokens",
+)  # fmt: skip
 HELLO, WORLD, TEST, EOS = 1, 2, 3, 999
 
 
-@pytest.mark.parametrize("model", generate_decode.MODELS)
+def output_of(tokenizer: TokenDecoder, case: Mapping[str, Any]) -> dict[str, Any]:
+    """What mmroute makes of a case, in the form of vLLM's answer."""
+    conditions = StopConditions.of(**{name: case[name] for name in OF_CONDITIONS})
+    decoder = StopSequenceDecoder(
+        tokenizer,
+        conditions,
+        prompt_token_ids=case["prompt_token_ids"],
+        skip_special_tokens=case["skip_special_tokens"],
+    )
+    deltas = []
+    for step in case["steps"]:
+        output = decoder.process_tokens(step)
+        deltas.append(output.text)
+        if output.stopped:
+            break
+    else:
+        output = decoder.flush()
+        deltas[-1] += output.text
+    return {
+        "deltas": deltas,
+        "text": decoder.text,
+        "token_ids": decoder.token_ids,
+        "finish_reason": "stop" if output.stopped else "length",
+        "stop_reason": output.matched,
+    }
+
+
+@pytest.mark.parametrize("model", sorted(path.stem for path in VECTORS.glob("*.jsonl")))
 def test_vllms_answers(model: str, normalizer: Callable[[str], Normalizer]) -> None:
     meta, cases = read_vectors(VECTORS / f"{model}.jsonl")
     assert meta["fingerprint"] == own_fingerprint(model), "the vectors are of other files"
