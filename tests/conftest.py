@@ -21,9 +21,13 @@ from mmroute import Normalizer
 
 collect_ignore_glob: Final = ["*conftest.py"]  # no doctests, and all of one name
 
-# How long one example takes depends on what else the machine does. CI draws other ones each time.
+# How long one example takes depends on what else the machine does. CI draws other ones each time,
+# and tests/slow draws more.
 hypothesis.settings.register_profile(
-    "mmroute", hypothesis.settings.get_profile("default"), deadline=None, max_examples=12
+    "mmroute",
+    hypothesis.settings.get_profile("default"),
+    deadline=None,
+    max_examples=int(os.environ.get("MMROUTE_EXAMPLES", "12")),
 )
 hypothesis.settings.load_profile("mmroute")
 

@@ -1,7 +1,7 @@
 """The pages a newcomer reads: their Python and commands run, their links lead somewhere.
 
 A Python block that needs a server has the line ``<!-- not run: WHY -->`` before it, and is run by
-``test_blocks_with_servers.py`` or ``tests/server/ray``. The
+``test_blocks_with_servers.py`` or ``tests/slow/ray``. The
 others of a page run in order, as one program; hub names stand for small models. The commands of
 `NOT_RUN` are only parsed, and those that listen only check their options. Output that a page shows
 in a ``text`` block behind a command is compared. ``tests/server/test_server_clients.py`` runs what

@@ -17,7 +17,6 @@ import transformers
 from format_helpers import MISTRAL, SPM, same_ids, same_texts, spm_directory, tekken
 from mistral_common.tokens.tokenizers.mistral import MistralTokenizer
 from mistral_common.tokens.tokenizers.tekken import Tekkenizer
-from paths import real_models
 from small_models import Files
 from small_vocabularies import SPECIALS, byte_level, write_ranks, write_vocab_and_merges
 
@@ -298,46 +297,6 @@ def test_an_added_token_that_is_none_is_refused(
         with pytest.raises(ModelError, match=words) as caught:
             load_tokenizer(vocabulary)
         assert caught.value.reason is Reason.MALFORMED_FILE
-
-
-if (MODELS := real_models()) is not None:
-    ROOT: Path = MODELS
-    # Of these transformers makes the tokenizer that vLLM has; the others need remote code, or are
-    # given to mistral-common by it.
-    REAL = (
-        "gemma-3-4b-it", "llava-1.5-7b-hf", "llava-next-video-7b-32k-hf-finetune",
-        "llava-onevision-qwen2-0.5b-ov-hf", "pixtral-12b-hf", "qwen2.5-vl-3b-instruct",
-    )  # fmt: skip
-
-    REBUILT = [name for name in REAL if (ROOT / name / "merges.txt").is_file()]
-
-    @pytest.mark.models
-    @pytest.mark.parametrize(
-        ("name", "without"),
-        [*((name, None) for name in REAL), *((name, "tokenizer.json") for name in REBUILT)],
-    )
-    def test_real_models_are_what_transformers_loads(
-        name: str, without: str | None, tmp_path: Path
-    ) -> None:
-        source = ROOT / name
-        if without is not None:
-            source = tmp_path / name
-            shutil.copytree(ROOT / name, source, ignore=shutil.ignore_patterns(without))
-        reference = transformers.AutoTokenizer.from_pretrained(source)
-        ours = load_tokenizer(source)
-        assert ours.vocab_size == len(reference)
-        same_ids(ours, lambda text: reference(text, add_special_tokens=False)["input_ids"])
-        same_ids(ours, lambda text: reference(text)["input_ids"], special=True)
-        same_texts(ours, reference.decode)
-
-    @pytest.mark.models
-    def test_a_real_sentencepiece_model_has_the_ids_of_its_tokenizer_json(tmp_path: Path) -> None:
-        source = ROOT / "llava-1.5-7b-hf"
-        for file in ("tokenizer.model", "added_tokens.json", "special_tokens_map.json"):
-            shutil.copy(source / file, tmp_path / file)
-        ours = load_tokenizer(tmp_path)
-        reference = tokenizers.Tokenizer.from_file(str(source / "tokenizer.json"))
-        same_ids(ours, lambda text: reference.encode(text, add_special_tokens=False).ids)
 
 
 def test_a_tekken_vocabulary_is_spelled_where_it_is_asked_for() -> None:

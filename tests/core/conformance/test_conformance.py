@@ -1,24 +1,21 @@
 """vLLM's own answers, case by case.
 
 ``vectors`` holds answers for small models that this repository builds itself, and for the embedded
-model. Vectors of real models run where MMROUTE_VECTORS names their directory, and vectors of
-further families where MMROUTE_SMALL_VECTORS does, of text models where MMROUTE_TEXT_VECTORS does.
+model. Those of real models are compared in ``tests/slow``.
 """
 
 from __future__ import annotations
 
 import json
-import os
-from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
 import jsonschema
 import pytest
 from comparison import read_vectors
-from conformance import load_as_served, matrix, own_fingerprint
+from conformance import matrix, own_fingerprint
 from image_vectors import IMAGE_VECTORS, wrong_parts
-from paths import ROOT, VECTORS, real_models
+from paths import ROOT, VECTORS
 from small_models import (
     FAMILY_MODELS,
     MEDIA_ANSWERED,
@@ -29,7 +26,6 @@ from small_models import (
 )
 
 from mmroute import Normalizer
-from mmroute.health.self_check import check_model
 from mmroute.model_directory import EMBEDDED_MODEL
 
 pytestmark = pytest.mark.conformance
@@ -134,61 +130,3 @@ def test_vectors_cover_exact_answers_and_refusals() -> None:
         refused = sum("refused" in case["expect"] for case in cases)
         assert refused > 10, path.stem
         assert len(cases) - refused > 50, path.stem
-
-
-def _real_vectors(variable: str) -> list[Path]:
-    root = os.environ.get(variable)
-    if not root:
-        return []
-    found = sorted(Path(root).glob("*.jsonl"))
-    assert found, f"{variable} is {root}, which holds no vectors"
-    return found
-
-
-SMALL_VECTORS = _real_vectors("MMROUTE_SMALL_VECTORS")
-TEXT_VECTORS = _real_vectors("MMROUTE_TEXT_VECTORS")
-LARGE_VECTORS = [*_real_vectors("MMROUTE_VECTORS"), *_real_vectors("MMROUTE_IMAGE_VECTORS")]
-LARGE_VECTORS.sort(key=lambda path: path.stem)  # those of one model follow each other
-REAL_VECTORS = [*LARGE_VECTORS, *SMALL_VECTORS, *TEXT_VECTORS]
-# The engine answers these, but by what its processor cache holds: images share a budget there.
-ANSWERED_BY_CHANCE = {"nemotron-nano-omni-v3": {"edge-2040x2040-2048x2048": "budget_exceeded"}}
-# The engine's tokenizer class is none for this byte-level vocabulary, and loses spaces.
-UNHEALTHY = {"deepseek-r1-distill-llama-synthetic": "text: "}
-
-
-def directory_of(path: Path) -> Path:
-    """The model directory that a file of real vectors is of."""
-    variable = "MMROUTE_SMALL_MODELS" if path in SMALL_VECTORS else "MMROUTE_MODELS"
-    if path in TEXT_VECTORS:
-        variable = "MMROUTE_TEXT_MODELS"
-    models = real_models(variable)
-    assert models is not None, f"vectors of real models need {variable}"
-    directory = models / path.stem
-    assert directory.is_dir(), directory
-    return directory
-
-
-if REAL_VECTORS:
-
-    @pytest.mark.models
-    @pytest.mark.parametrize(
-        "path", REAL_VECTORS, ids=lambda path: f"{path.parent.name}/{path.stem}"
-    )
-    def test_real_vectors(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        """vLLM's answers; and the model is healthy, which is asked here since it is loaded."""
-        meta, cases = read_vectors(path)
-        model = load_as_served(directory_of(path), meta)
-        failures = check_model(model.model).failures
-        assert failures.startswith(UNHEALTHY.get(path.stem, "")), failures
-        assert bool(failures) == (path.stem in UNHEALTHY), failures
-        wrong = {c["id"]: d for c in cases if (d := wrong_parts(model, c))}
-        for case_id, reason in ANSWERED_BY_CHANCE.get(path.stem, {}).items():
-            assert wrong.pop(case_id)["exact"].startswith(f"inexact ({reason}:")
-        kinds: dict[str, list[bool]] = defaultdict(list)
-        for case in cases:
-            for tag in case["tags"]:
-                kinds[tag].append(case["id"] not in wrong)
-        with capsys.disabled():
-            shown = ", ".join(f"{k} {sum(v)}/{len(v)}" for k, v in sorted(kinds.items()))
-            print(f"\n{path.stem}: {len(cases) - len(wrong)}/{len(cases)} ({shown})")
-        assert not wrong, json.dumps(wrong, indent=1)

@@ -15,10 +15,9 @@ from typing import Any
 import pytest
 from comparison import read_vectors
 from image_vectors import IMAGE_VECTORS, wrong_parts
-from paths import real_models
 from reuse_helpers import prefixes_from
 from small_models import SMALL_MODELS
-from test_conformance import LARGE_VECTORS, OWN_VECTORS, vector_name
+from test_conformance import OWN_VECTORS, vector_name
 
 from mmroute import Normalizer
 from mmroute.chat import cache as chat_cache
@@ -131,26 +130,3 @@ def test_with_every_fast_path(path: Path, small: Small) -> None:
     if path in IMAGE_VECTORS:
         assert stats.hashes is not None
         assert stats.hashes.hits > len(cases)
-
-
-# The tokenizer of each is, byte for byte, that of its smallest sibling.
-SIBLINGS = {"qwen2.5-vl-7b-instruct", "qwen3-vl-4b-instruct", "qwen3-vl-8b-instruct"}
-
-if LARGE_VECTORS:  # no fast encoder takes the vocabularies of the small directories
-
-    @pytest.mark.models
-    @pytest.mark.parametrize(
-        "path",
-        [path for path in LARGE_VECTORS if path.stem not in SIBLINGS],
-        ids=lambda path: f"{path.parent.name}/{path.stem}",
-    )
-    @pytest.mark.usefixtures("everything_is_kept")
-    def test_real_vectors_with_every_fast_path(path: Path) -> None:
-        models = real_models()
-        assert models is not None, "vectors of real models need MMROUTE_MODELS"
-        meta, cases = read_vectors(path)
-        normalizer = load(str(models / path.stem), meta.get("model_id"), ON)
-        assert not differences(normalizer, cases, times=2)
-        assert not differences(
-            replace(normalizer, caches=normalizer.caches._replace(chats=None)), cases, times=2
-        )

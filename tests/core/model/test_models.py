@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from paths import ROOT, real_models
+from paths import ROOT
 from small_models import ALL_MODELS, SMALL_MODELS, Files, write_model
 
 from mmroute import ImageSize, ModelError, Normalizer, Reason, SpecError
@@ -21,23 +21,6 @@ from mmroute.model.resolve import resolve_model
 from mmroute.model_directory import EMBEDDED_MODEL, find_model
 from mmroute.tokenizers.formats import mistral
 from mmroute.tokenizers.formats.hf_tokenizer import HfTokenizer
-
-if (MODELS := real_models()) is not None:
-
-    @pytest.mark.models
-    @pytest.mark.parametrize(
-        ("name", "reason"),
-        [
-            ("internvl2-2b-finetune", Reason.TOKENIZER_UNVERIFIED),
-            ("minicpm-v-4.5", Reason.UNKNOWN_FAMILY),
-        ],
-    )
-    def test_unsupported_real_model_is_refused(name: str, reason: Reason) -> None:
-        assert MODELS is not None
-        with pytest.raises(ModelError) as caught:
-            resolve_model(str(MODELS / name))
-        assert caught.value.reason is reason
-
 
 _AUDIO = "takes audio only, and is compared with the engine for real directories"
 WITHOUT_SMALL_MODEL: Final = {

@@ -11,7 +11,6 @@ import mistral_common
 import pytest
 import transformers
 from openai_harmony import HarmonyError
-from paths import real_models
 from small_vocabularies import SPECIALS, byte_level
 
 from mmroute import ImageSize, Normalizer
@@ -21,7 +20,6 @@ from mmroute.errors import InexactError, ModelError, Reason
 from mmroute.families.matching import known_families
 from mmroute.health.self_check import check_model
 from mmroute.model.resolve import resolve_model
-from mmroute.tokenizers.engine_classes import engine_class
 
 TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
 NAMED = [
@@ -408,24 +406,3 @@ def test_no_two_specs_match_one_architecture() -> None:
     texts = [spec for spec in known_families() if spec.family.startswith("text")]
     listed = [name for spec in texts for names in spec.match.values() for name in names]
     assert len(listed) == len(set(listed))
-
-
-if (TEXT_MODELS := real_models("MMROUTE_TEXT_MODELS")) is not None:
-
-    @pytest.mark.models
-    def test_the_engine_s_choice_of_a_class() -> None:
-        assert TEXT_MODELS is not None
-        observed = json.loads((TEXT_MODELS / "tokenizer_classes.json").read_text())
-        # transformers alone was asked, and vLLM keeps the file for these.
-        kept = {"step5"}
-        names = {"TokenizersBackend": "file", "CodeLlamaTokenizer": None}
-        wrong = [
-            (model_type, declared, made)
-            for group in observed["groups"]
-            for model_type in group["model_types"]
-            if model_type not in kept
-            for declared, made in group["declared_to_class"].items()
-            if engine_class(model_type, None if declared == "null" else declared)
-            != names.get(made, made)
-        ]
-        assert wrong == []

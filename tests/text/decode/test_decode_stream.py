@@ -18,11 +18,9 @@ from decode_helpers import (
     TiktokenDecoder,
     tokenizer_of,
 )
-from paths import real_models
 from small_vocabularies import written
 from tokenizers.decoders import DecodeStream as Reference
 
-from mmroute import Normalizer
 from mmroute.text import DecodeStream, Sequence, TokenDecoder
 from mmroute.text.pieces import PieceTexts, pieces_of
 from mmroute.tokenizers.formats.hf_tokenizer import HfTokenizer
@@ -354,41 +352,3 @@ def test_decoders_that_do_not_join_pieces_are_decoded() -> None:
     backend = tokenizer_of("word pieces")
     assert isinstance(backend, BackendDecoder)
     assert streamed(DecodeStream(backend), [2, 3, 4, 5, 2]) == "unaffable. un"
-
-
-if (ROOT := real_models()) is not None:
-
-    @cache
-    def real(name: str) -> HfTokenizer:
-        assert ROOT is not None
-        tokenizer = Normalizer.from_pretrained(ROOT / name).model.tokenizer
-        assert isinstance(tokenizer, HfTokenizer)
-        return tokenizer
-
-    QWEN, LLAMA = "qwen2.5-vl-3b-instruct", "llava-1.5-7b-hf"
-
-    @pytest.mark.models
-    @pytest.mark.parametrize(
-        ("name", "prompt", "ids", "pieces"),
-        [
-            (QWEN, [], [101059, 102819, 144841, 5394], ["日本", "語", "🎉", " ok"]),
-            (QWEN, [], [87, 11162, 236, 231, 379, 11162, 99, 97],
-             ["x", "", "", " 🎉", " y", "", "", " 🦤"]),
-            (QWEN, [], [87, 11162, 236, 9707, 1879], ["x", "", "", " \ufffdHello", " world"]),
-            (QWEN, [], [64, 5691, 65], ["a", "", "\ufffdb"]),
-            (QWEN, [], [9707, 151645, 1879], ["Hello", "", " world"]),
-            (QWEN, [], [9707, 999999, 1879], ["Hello", "", " world"]),
-            (QWEN, [87, 11162, 236], [231], ["🎉"]),  # tokenizers repeats the prompt: "x 🎉"
-            (LLAMA, [], [29871, 243, 162, 145, 140], ["", "", "", "", "🎉"]),
-            (LLAMA, [], [15043, 3186], ["Hello", " world"]),
-            (LLAMA, [1], [15043, 3186], ["Hello", " world"]),
-            (LLAMA, [1, 15043], [3186], [" world"]),
-            (LLAMA, [1, 29901], [29871, 13, 15043, 3186], [" ", "\n", " Hello", " world"]),
-            (LLAMA, [], [29871, 13], ["", "\n"]),
-        ],
-    )  # fmt: skip
-    def test_pieces_of_real_tokenizers(
-        name: str, prompt: list[int], ids: list[int], pieces: list[str]
-    ) -> None:
-        stream = DecodeStream(real(name), prompt_token_ids=prompt)
-        assert list(map(stream.step, ids)) == pieces

@@ -22,8 +22,6 @@ from mmroute.model.resolve import resolve_model
 from mmroute.requests.lines import request_of
 from mmroute.reuse.fast_paths import FastPaths
 
-pytestmark = pytest.mark.conformance
-
 NOT_PREDICTABLE = {Reason.VIDEO_NOT_PREDICTABLE, Reason.AUDIO_NOT_PREDICTABLE}
 UNKNOWN = {"minimax-m3@no-cache"}  # a setting that is not read here
 
@@ -79,21 +77,18 @@ def problem_of(routing: Routing, expect: dict[str, Any]) -> str:
     return ""
 
 
-if FILES:
-
-    @pytest.mark.models
-    @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
-    def test_media_vectors(path: Path) -> None:
-        meta, cases = read_vectors(path)
-        root = os.environ.get("MMROUTE_MEDIA_ROOT")
-        assert root is not None, "vectors of videos and audio need MMROUTE_MEDIA_ROOT"
-        directory = Path(root) / meta["model_dir"]
-        reference = FastPaths(encoder="tokenizers")
-        model = resolve_model(str(directory), model_id=meta["model_id"], fast_paths=reference)
-        wrong = {}
-        for case in cases:
-            fields = {name: value for name, value in case.items() if name not in ("tags", "expect")}
-            routing = answer(model, request_of(with_files(fields, path.parent)))
-            if problem := problem_of(routing, case["expect"]):
-                wrong[case["id"]] = problem
-        assert not wrong
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_media_vectors(path: Path) -> None:
+    meta, cases = read_vectors(path)
+    root = os.environ.get("MMROUTE_MEDIA_ROOT")
+    assert root is not None, "vectors of videos and audio need MMROUTE_MEDIA_ROOT"
+    directory = Path(root) / meta["model_dir"]
+    reference = FastPaths(encoder="tokenizers")
+    model = resolve_model(str(directory), model_id=meta["model_id"], fast_paths=reference)
+    wrong = {}
+    for case in cases:
+        fields = {name: value for name, value in case.items() if name not in ("tags", "expect")}
+        routing = answer(model, request_of(with_files(fields, path.parent)))
+        if problem := problem_of(routing, case["expect"]):
+            wrong[case["id"]] = problem
+    assert not wrong
