@@ -16,7 +16,6 @@ from small_models import Files
 from mmroute import ImageSize, ModelError, Normalizer, Reason
 from mmroute.requests.items import Modality
 
-_CHATML = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
 _SIZES = (ImageSize(1283, 721), ImageSize(90, 333), ImageSize(56, 56))
 
 
@@ -129,25 +128,6 @@ def test_a_class_that_comes_with_the_model_needs_no_model_type(
     for value in (..., "another"):
         other = with_config("small-internvl-chat", {"model_type": value})
         assert lengths(other) == lengths(whole)
-
-
-@pytest.mark.parametrize(
-    ("name", "model_id", "written"),
-    [
-        ("small-minicpm-v-2.6", "openbmb/MiniCPM-V-2_6", _CHATML),
-        ("small-minicpm-v-4.6", "openbmb/MiniCPM-V-4_6", _CHATML),
-        ("small-minicpm-v-4.5", "openbmb/MiniCPM-V-4_5", _CHATML + "<think>\n\n</think>\n\n"),
-        ("small-minicpm-v-2.6", "/models/4.5", _CHATML + "<think>\n\n</think>\n\n"),
-    ],
-)
-def test_minicpm_without_a_template_has_one_of_vllms_by_its_name(
-    name: str, model_id: str, written: str, changed_model: Callable[..., Path]
-) -> None:
-    path = changed_model(name, lambda files: files.pop("chat_template.jinja"))
-    normalizer = Normalizer.from_pretrained(path, model_id=model_id)
-    token_ids = normalizer.normalize(messages=[{"role": "user", "content": "Hi"}]).token_ids
-    tokenizer = normalizer.model.tokenizer
-    assert token_ids.tolist() == tokenizer.encode(written, add_special_tokens=False).tolist()
 
 
 @pytest.mark.parametrize(

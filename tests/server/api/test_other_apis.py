@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import starmap
 from pathlib import Path
@@ -118,25 +118,12 @@ def test_messages_are_the_chat_they_say(client: TestClient) -> None:
     check_same(client, CONVERSATION, MESSAGES, AS_MESSAGES)
 
 
-def test_items_are_the_chat_they_say_with_special_tokens(client: TestClient) -> None:
-    # A call's keys stand in another order than in a chat, and this template prints them.
-    messages = [m for m in CONVERSATION["messages"] if not {"tool_calls", "tool_call_id"} & set(m)]
-    chat = {**CONVERSATION, "messages": messages, "add_special_tokens": True}
-    of_calls = ("reasoning", "function_call", "function_call_output")
-    items = [item for item in AS_ITEMS["input"] if item.get("type") not in of_calls]
-    check_same(client, chat, RESPONSES, {**AS_ITEMS, "input": items})
-
-
 def test_what_is_told_beside_the_prompt(client: TestClient) -> None:
     found = answered(client, MESSAGES, {**AS_MESSAGES, "stream": True})
     assert found["request_id"].startswith("chatcmpl-")
     assert found["stream_options"] == {"include_usage": True, "continuous_usage_stats": True}
     assert found["parse_context"]["tool_choice"] == "auto"
     assert found["parse_context"]["history_tool_call_cnt"] == 1
-    found = answered(client, RESPONSES, {**AS_ITEMS, "stream": True})
-    assert found["request_id"].startswith("resp_")
-    assert (found["stream_options"], found["parse_context"]) == (None, None)
-    assert answered(client, RESPONSES, {"input": "a", "request_id": "r"})["request_id"] == "r"
 
 
 def test_requests_are_counted_as_they_are_rendered(client: TestClient) -> None:
@@ -173,50 +160,6 @@ def test_block_hashes_are_those_of_the_chat(client: TestClient) -> None:
     chat = answered(client, CHAT + query, {**CONVERSATION, **salt})["block_hashes"]
     assert answered(client, MESSAGES + query, {**AS_MESSAGES, **salt})["block_hashes"] == chat
     assert answered(client, MESSAGES + query, AS_MESSAGES)["block_hashes"] != chat
-
-
-REFUSALS: Final[Sequence[tuple[str, Mapping[str, Any], tuple[int, str, str | None]]]] = [
-    (MESSAGES, {"model": ""}, (400, "Bad Request", "body.model")),
-    (MESSAGES, {"model": "nope"}, (404, "NotFoundError", "model")),
-    (MESSAGES, {"cache_salt": "a/b"}, (400, "BadRequestError", "cache_salt")),
-    (MESSAGES, {"messages": [{"role": "user", "content": [
-        {"type": "tool_removal", "tool": {"type": "tool_reference", "name": "f"}}]}]},
-     (400, "Bad Request", "body.messages")),
-    (MESSAGES, {"messages": [*HI, {"role": "system", "content": [
-        {"type": "tool_removal", "tool": {"type": "tool_reference", "name": "g"}}]}]},
-     (400, "BadRequestError", None)),
-    (MESSAGES, {"messages": [{"role": "user", "content": [
-        {"type": "image", "source": {"type": "url"}}]}]},
-     (400, "BadRequestError", "multi_modal_uuids")),
-    (MESSAGES, {"messages": [*HI, {"role": "assistant", "content": [
-        {"type": "tool_use", "name": "f", "input": {}}]}]},
-     (422, "InexactRouting", "unsupported_field")),
-    (RESPONSES, {"input": None}, (400, "Bad Request", "body.input")),
-    (RESPONSES, {"input": [], "instructions": ""}, (400, "BadRequestError", None)),
-    (RESPONSES, {"input": [{"type": "zzz"}]}, (400, "BadRequestError", "input")),
-    (RESPONSES, {"input": [{"type": "item_reference", "id": "x"}]},
-     (400, "BadRequestError", "input")),
-    (RESPONSES, {"input": [{"type": "reasoning", "summary": [], "encrypted_content": "x"}]},
-     (400, "BadRequestError", "input")),
-    (RESPONSES, {"input": [{"role": "user", "content": [{"type": "input_file"}]}]},
-     (400, "BadRequestError", "type")),
-    (RESPONSES, {"previous_response_id": "resp_1"},
-     (400, "BadRequestError", "previous_response_id")),
-    (RESPONSES, {"prompt": {"id": "p"}}, (400, "BadRequestError", "prompt")),
-    (RESPONSES, {"chat_template_kwargs": {"chat_template": "x"}}, (400, "BadRequestError", None)),
-    (RESPONSES, {"mm_processor_kwargs": {"max_pixels": 5}},
-     (400, "BadRequestError", None)),
-    (RESPONSES, {"input": [{"role": "system", "content": [
-        {"type": "input_text", "text": HEADER}]}]}, (422, "InexactRouting", "unsupported_field")),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("path", "changes", "expected"), REFUSALS)
-def test_refusals_are_those_of_the_engine(
-    client: TestClient, path: str, changes: Mapping[str, Any], expected: tuple[int, str, str | None]
-) -> None:
-    body = AS_MESSAGES if path == MESSAGES else AS_ITEMS
-    assert error_of(client.post(path, json={**body, **changes})) == expected
 
 
 def test_mistral_s_own_tokenizers_take_texts_of_the_responses_api() -> None:
@@ -337,77 +280,6 @@ def test_calls_that_are_asked_for_and_have_not_one_tool(
             body = {"model": "a", **({"input": "Hi"} if path == RESPONSES else {}), **fields}
             found = client.post(path, json=body).status_code
             assert found == (422 if fails and parser else 200), body
-
-
-CALL_ITEM = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
-WRITTEN = {"role": "assistant", "content": [{"type": "output_text", "text": "a"}]}
-TEXT_OF_MODEL = {"type": "output_text", "text": "a"}
-RETURNED = {"type": "message", "role": "assistant", "id": "m", "status": "completed"}
-RESULTS = ("function_call_output", "custom_tool_call_output")
-
-
-@pytest.mark.parametrize(
-    ("item", "status"),
-    [
-        ({**CALL_ITEM, "namespace": 5}, 400),
-        *(({**CALL_ITEM, name: None}, 200) for name in ("id", "namespace", "status", "caller")),
-        ({**CALL_ITEM, "caller": {"type": "direct"}}, 200),
-        ({"type": "function_call_output", "call_id": "c", "output": "a", "name": 5}, 200),
-        (WRITTEN, 400),
-        ({**WRITTEN, "id": "m"}, 422),
-        ({**WRITTEN, "id": "m", "type": None}, 422),
-        *(({"role": "user", "id": "m", **more}, 422) for more in ({}, {"content": 5}, {"role": 5})),
-        ({"role": "user", "id": "m", "content": "a"}, 200),
-        ({"role": "user", "id": 5, "content": None}, 400),
-        *(({**RETURNED, "content": content}, 422) for content in ("a", {}, {"a": 1})),
-        ({**RETURNED, "content": ""}, 200),
-        ({**RETURNED, "status": None, "content": "a"}, 200),
-        *(({"role": "assistant", "content": "a", "phase": phase}, status)
-          for phase, status in (("commentary", 200), (None, 200))),
-        ({**RETURNED, "content": [{**TEXT_OF_MODEL, "annotations": 5, "logprobs": "a"}]}, 200),
-        ({"type": "custom_tool_call_output", "call_id": "c", "output": {}}, 422),
-        ({"type": "custom_tool_call_output", "call_id": "c", "output": 5}, 400),
-        ({"type": "function_call_output", "call_id": "c", "output": {}}, 400),
-        ({"type": "reasoning", "summary": {}}, 422),
-        ({"type": "reasoning", "summary": "a"}, 422),
-        ({"type": "reasoning", "summary": [], "content": {}}, 400),
-    ],
-)  # fmt: skip
-def test_items_of_the_responses_api(client: TestClient, item: dict[str, Any], status: int) -> None:
-    reply = client.post(RESPONSES, json={"model": "a", "input": [*HI, item]})
-    assert reply.status_code == status
-
-
-@pytest.mark.parametrize(
-    ("fields", "status"),
-    [
-        ({"format": {"type": "text"}, "allowed_callers": ["x"]}, 200),
-        ({"defer_loading": None}, 200),
-        ({"defer_loading": []}, 400),
-    ],
-)
-def test_custom_tools_of_the_responses_api(
-    client: TestClient, fields: dict[str, Any], status: int
-) -> None:
-    body = {"model": "a", "input": HI, "tools": [{"type": "custom", "name": "c", **fields}]}
-    assert client.post(RESPONSES, json=body).status_code == status
-
-
-@pytest.mark.parametrize("kind", RESULTS)
-def test_an_image_of_a_tool_needs_its_detail(client: TestClient, kind: str) -> None:
-    image = {"type": "input_image", "image_url": URL}
-    told = {**image, "detail": "auto"}
-
-    def asked(part: dict[str, Any], **more: Any) -> int:
-        result = {"type": kind, "call_id": "c", "output": [part], **more}
-        body = {"model": "a", "input": [*HI, result], "mm_payload": "none"}
-        return int(client.post(RESPONSES, json=body).status_code)
-
-    assert asked(image) == 400
-    assert asked(told) == 200
-    assert asked(told, id="r") == (200 if kind == "function_call_output" else 422)
-    by_user = {"input": [{"role": "user", "content": [image]}], "mm_payload": "none"}
-    assert answered(client, RESPONSES, by_user)["token_ids"]
 
 
 def test_harmony_needs_the_date_of_an_engine_without_tools_of_its_own(tmp_path: Path) -> None:
