@@ -55,7 +55,7 @@ from mmroute.model.resolved import ResolvedModel
 def main() -> None:
     """Ask about all directories that have no line yet."""
     arguments = _parser().parse_args()
-    done, kept = _keys(arguments.out), _keys(arguments.vectors)
+    done, kept = _keys(arguments.out), _kept(arguments.vectors)
     refuse_other_versions()
     with tempfile.TemporaryDirectory() as root:
         prepare_vllm(Path(root) / "modules")
@@ -83,11 +83,11 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _ask(
-    model: str, arguments: argparse.Namespace, root: Path, done: set[str], kept: set[str]
+    model: str, arguments: argparse.Namespace, root: Path, done: set[str], kept: list[Change]
 ) -> None:
     """Write a line for each change of a model that has none. It has this process for itself.
 
-    Of changes that are `kept`, the lines are vectors, and others get none.
+    If there are some that are `kept`, only these are asked about, and the lines are vectors.
     """
     name = Path(model).name
     root = Path(tempfile.mkdtemp(dir=root))
@@ -108,8 +108,7 @@ def _ask(
     if checks.unchanged["verdict"] not in AGREED:
         told = json.dumps(checks.unchanged)
         print(f"{name}, as it is: {told}", file=sys.stderr, flush=True)
-    keys = {_key(_line(name, one)): one for one in checks.changes}
-    left = [one for key, one in keys.items() if key not in done and (not kept or key in kept)]
+    left = [one for one in kept or checks.changes if _key(_line(name, one)) not in done]
     counts = collections.Counter[str]()
     answers = checks.answers(left, seconds=arguments.limit, gibibytes=arguments.memory)
     for change, answer in answers:
@@ -149,6 +148,14 @@ def _keys(path: Path | None) -> dict[str, set[str]]:
     for case in _cases(path):
         keys[case["model"]].add(_key(case))
     return keys
+
+
+def _kept(path: Path | None) -> dict[str, list[Change]]:
+    """Model -> the changes that the lines of a file name."""
+    kept: dict[str, list[Change]] = collections.defaultdict(list)
+    for case in _cases(path):
+        kept[case["model"]].append(Change(case["file"], case["field"], case["what"], case["files"]))
+    return kept
 
 
 def _cases(path: Path | None) -> Iterator[Any]:

@@ -38,29 +38,6 @@ def test_engine_chooses_by_the_model_string(
     assert routing.token_ids.tolist() == wanted.tolist()
 
 
-def test_a_class_has_no_template_where_its_file_says_null(
-    changed_model: Callable[..., Path],
-) -> None:
-    """vLLM 0.33.0: null is given to the constructor; in chat_template.json it only hides files."""
-
-    def text(**contents: object) -> list[int]:
-        def change(files: Files) -> None:
-            files["tokenizer_config.json"]["chat_template"] = "From the tokenizer."
-            files.pop("chat_template.jinja")
-            for name, content in contents.items():
-                files[f"{name}.json"] = {**files.get(f"{name}.json", {}), "chat_template": content}
-
-        routing = Normalizer.from_pretrained(changed_model("small-llama-4", change)).normalize(
-            messages=ASKED
-        )
-        return list(routing.token_ids)
-
-    own, of_tokenizer = text(), text(processor_config=None)
-    assert own != of_tokenizer
-    assert text(chat_template=None) == own
-    assert text(chat_template=None, processor_config=None) == of_tokenizer
-
-
 @pytest.mark.parametrize("names", [["default"], ["default", "tool_use"]])
 def test_hunyuan_renders_no_chat_with_a_list_of_templates(
     names: list[str], changed_model: Callable[..., Path]
