@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
-from chat_requests import HI, user
+from chat_requests import user
 from hypothesis import given
 from hypothesis import strategies as st
 from image_vectors import data_url, image_files
@@ -264,83 +264,6 @@ def test_one_uuid_names_one_image(normalizer: Callable[[str], Normalizer]) -> No
     assert "'u'" in routing.message
 
 
-MALFORMED: dict[str, list[Any]] = {
-    "a null name": [{"role": "user", "content": "hi", "name": None}],
-    "a part without a text beside such reasoning": [
-        {"role": "user", "content": [{"type": "text"}], "reasoning": 5}
-    ],
-    "reasoning in a role of its own": [{"role": "x", "content": "a", "reasoning": 5}],
-    "reasoning of a tool without an ID": [{"role": "tool", "content": "a", "reasoning": 5}],
-    "null calls beside null": [{"role": "assistant", "content": None, "tool_calls": None}],
-    "a refusal of 5 beside null": [{"role": "assistant", "content": None, "refusal": 5}],
-    "a content that is an object": [{"role": "user", "content": {"v": 1}}],
-    "a custom tool's call": [
-        {
-            "role": "assistant",
-            "tool_calls": [{"id": "c", "type": "custom", "custom": {"name": "f", "input": ""}}],
-        }
-    ],
-    "no messages": [],
-    "a breakpoint": user({"type": "text", "text": "x", "prompt_cache_breakpoint": None}),
-    "a part closed by null": user({"type": "thinking", "thinking": "x", "closed": None}),
-    "a bare link": user({"type": "image_url", "image_url": "https://example.com/a.png"}),
-    "a link of another scheme": user({"type": "image_url", "image_url": {"url": "ftp://a/b"}}),
-    "an unknown detail": user(
-        {"type": "image_url", "image_url": {"url": "https://a/b", "detail": "best"}}
-    ),
-}
-
-
-# Fields that vLLM's own type for messages refuses, and those that the OpenAI schema has do not.
-AS_WITHOUT: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
-    "reasoning": ({"role": "user", "content": "a", "reasoning": ["r"]}, ("reasoning",)),
-    "reasoning_content": (
-        {"role": "developer", "content": "a", "reasoning_content": 5},
-        ("reasoning_content",),
-    ),
-    "tools": ({"role": "developer", "content": "a", "tools": "f"}, ("tools",)),
-    "a task": ({"role": "assistant", "content": "a", "task": 5}, ("task",)),
-    "an ID": ({"role": "user", "content": "a", "tool_call_id": [1]}, ("tool_call_id",)),
-    "a tool's name": (
-        {"role": "tool", "content": "a", "tool_call_id": "c", "name": None},
-        ("name",),
-    ),
-    "null calls": ({"role": "user", "content": "a", "tool_calls": None}, ("tool_calls",)),
-    "a user's odd calls": ({"role": "user", "content": "a", "tool_calls": ["a"]}, ("tool_calls",)),
-    "calls that are text": (
-        {"role": "assistant", "content": "a", "tool_calls": ""},
-        ("tool_calls",),
-    ),
-    "an empty object": ({"role": "assistant", "content": {}, "refusal": None}, ("content",)),
-}
-
-
-@pytest.mark.parametrize("name", AS_WITHOUT)
-def test_fields_that_only_some_types_check(
-    name: str, normalizer: Callable[[str], Normalizer]
-) -> None:
-    message, dropped = AS_WITHOUT[name]
-    plain = {key: value for key, value in message.items() if key not in dropped}
-    model = normalizer("small-qwen2.5-vl")
-    expected = model.normalize(messages=[*HI, plain])
-    routing = model.normalize(messages=[*HI, message])
-    assert routing.token_ids.tolist() == expected.token_ids.tolist()
-
-
-UNCOVERED: dict[str, dict[str, Any]] = {
-    "embeddings": {"role": "user", "content": "a", "reasoning": {"type": "prompt_embeds"}},
-    "another API's message": {"role": "user", "content": "x", "author": {"role": "user"}},
-}
-
-
-@pytest.mark.parametrize("name", UNCOVERED)
-def test_messages_that_the_engine_may_take(
-    name: str, normalizer: Callable[[str], Normalizer]
-) -> None:
-    routing = normalizer("small-qwen2.5-vl").normalize(messages=[UNCOVERED[name]])
-    assert routing.reason is Reason.UNSUPPORTED_FIELD, routing.message
-
-
 def test_reasoning_that_is_no_text_reaches_the_template(
     changed_model: Callable[..., Path],
 ) -> None:
@@ -353,11 +276,3 @@ def test_reasoning_that_is_no_text_reaches_the_template(
         message = {"role": "assistant", "content": "a", "reasoning": reasoning}
         expected = model.normalize(prompt=json.dumps(reasoning)).token_ids.tolist()
         assert model.normalize(messages=[message]).token_ids.tolist() == expected
-
-
-@pytest.mark.parametrize("name", MALFORMED)
-def test_messages_the_api_refuses(name: str, normalizer: Callable[[str], Normalizer]) -> None:
-    messages = MALFORMED[name]
-    images = [SIZE] if "link" in name or "detail" in name else []
-    routing = normalizer("small-qwen2.5-vl").normalize(messages=messages, images=images)
-    assert routing.reason is Reason.INVALID_REQUEST, routing.message

@@ -12,7 +12,7 @@ from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 from small_models import Files
 from transformers.utils.chat_template_utils import render_jinja_template
 
-from mmroute import ImageSize, Normalizer, Reason
+from mmroute import ImageSize, Normalizer
 from mmroute.engines.vllm.messages import parse_chat
 from mmroute.engines.vllm.templates import compile_template
 from mmroute.errors import InexactError
@@ -96,60 +96,11 @@ def test_continuing_the_final_message(content: str, trim: str) -> None:
     assert render(source, messages, continue_final_message=True) == expected
 
 
-def ask(model: Path, **request: Any) -> str:
-    normalizer = Normalizer.from_pretrained(str(model))
-    messages = [{"role": "user", "content": "x"}]
-    routing = normalizer.normalize(messages=messages, **request)
-    if not routing.exact:
-        return str(routing.reason)
-    return normalizer.model.tokenizer.decode(routing.token_ids.tolist())
-
-
-TOOL = [{"type": "function", "function": {"name": "f"}}]
-
-
-def test_template_precedence(changed_model: Callable[..., Path]) -> None:
-    """The processor's templates come first, but not for requests with tools."""
-
-    def change(files: Files) -> None:
-        files.pop("chat_template.json")
-        files["tokenizer_config.json"]["chat_template"] = "tokenizer"
-
-    assert ask(changed_model("small-qwen2.5-vl", change)) == "tokenizer"
-
-    def legacy(files: Files) -> None:
-        change(files)
-        files["chat_template.json"] = {"chat_template": "processor"}
-
-    path = changed_model("small-qwen2.5-vl", legacy)
-    assert ask(path) == "processor"
-    assert ask(path, tools=TOOL) == "tokenizer"
-
-    def both(files: Files) -> None:
-        legacy(files)
-        files["chat_template.jinja"] = "jinja"
-
-    path = changed_model("small-qwen2.5-vl", both)
-    assert ask(path) == "processor"
-    assert ask(path, tools=TOOL) == "jinja"
-
-    def inline(files: Files) -> None:
-        both(files)
-        files["processor_config.json"] = {"chat_template": "inline"}
-
-    assert ask(changed_model("small-qwen2.5-vl", inline)) == "inline"
-
-
 @pytest.mark.parametrize("found", [[], {}, 5, "picture"])
 def test_an_unknown_type_of_a_part_is_named(found: object) -> None:
     part = {"type": found, "uuid": "u"}
     with pytest.raises(InexactError, match=re.escape(f"unknown content part type {found!r};")):
         parse_chat(Request(messages=[{"role": "user", "content": [part, "a"]}]))
-
-
-def test_no_template_is_a_reason(changed_model: Callable[..., Path]) -> None:
-    path = changed_model("small-qwen2.5-vl", lambda files: files.pop("chat_template.json"))
-    assert ask(path) == Reason.CHAT_TEMPLATE_MISSING
 
 
 def test_string_templates_get_placeholders_in_front(changed_model: Callable[..., Path]) -> None:

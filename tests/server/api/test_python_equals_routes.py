@@ -20,6 +20,8 @@ TRUSTING: Final = (
     "--lora-modules alias=/adapters/alias"
 )
 # A request has one prompt, and a prompt that is cut or forwarded is not made of it.
+# Which llm-d sends without types, and bodies alone take.
+WARM_UP: Final = {"messages": [{"role": "user", "content": [{"text": "warmup"}]}]}
 ONLY_BY_ROUTES: Final = ("truncate_prompt_tokens", "kv_transfer_params")
 
 
@@ -61,6 +63,9 @@ def test_every_recorded_body(tmp_path: Path, name: str, fewest: int, line: str) 
         if is_only_for_routes(path, body) or (path == CHAT) is not ("messages" in body):
             continue
         theirs, ours = by_route(model, path, given), in_python(normalizer, given)
+        if body.keys() == {"messages"} and body != WARM_UP:
+            by_fields = normalizer.normalize(messages=body["messages"])
+            assert by_fields.exact is isinstance(ours, Routing), body
         if ours is Reason.TOKEN_OUT_OF_VOCABULARY:
             continue  # which the route returns as they are, without hashes
         if isinstance(ours, Reason) or isinstance(theirs, Reason):
