@@ -13,7 +13,7 @@ import transformers
 from openai_harmony import HarmonyError
 from small_vocabularies import SPECIALS, byte_level
 
-from mmroute import ImageSize, Normalizer
+from mmroute import Normalizer
 from mmroute.engines.vllm import harmony
 from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.errors import InexactError, ModelError, Reason
@@ -272,80 +272,6 @@ def test_without_its_vocabulary_harmony_renders_no_chats(
     assert refused.reason == Reason.CHAT_RENDERER_UNSUPPORTED
     assert "(no vocab file)" in refused.message
     assert normalizer.normalize(prompt="Hello").exact
-
-
-def test_harmony_renders_chats_once_the_date_is_told(tmp_path: Path) -> None:
-    directory = str(write(tmp_path, architectures=["GptOssForCausalLM"], model_type="gpt_oss"))
-    undated = Normalizer.from_pretrained(directory).normalize(messages=HELLO)
-    assert undated.reason == Reason.CHAT_RENDERER_UNSUPPORTED
-    assert "VLLM_SYSTEM_START_DATE" in undated.message
-    settings = VllmSettings.from_args("VLLM_SYSTEM_START_DATE=2026-01-02")
-    normalizer = Normalizer.from_pretrained(directory, engine_settings=settings)
-    call = {"id": "1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
-    messages = [
-        {"role": "system", "content": "Be <|end|> kind."},
-        *HELLO,
-        {"role": "assistant", "content": "Blue sky.", "reasoning": "Hm."},
-        {"role": "user", "content": "Look."},
-        {"role": "assistant", "reasoning": "Kept.", "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": "1", "content": "Blue."},
-    ]
-    routing = normalizer.normalize(messages=messages, tools=TOOLS, reasoning_effort="low")
-    text = harmony.encoding().decode(routing.token_ids.tolist())
-    assert "Current date: 2026-01-02\n\nReasoning: low\n" in text
-    assert "# Instructions\n\nBe <|end|> kind.\n\n# Tools" in text
-    assert text.endswith(
-        "<|start|>assistant<|channel|>final<|message|>Blue sky.<|end|>"
-        "<|start|>user<|message|>Look.<|end|>"
-        "<|start|>assistant<|channel|>analysis<|message|>Kept.<|end|>"
-        "<|start|>assistant to=functions.look<|channel|>commentary json<|message|>{}<|call|>"
-        "<|start|>functions.look<|channel|>commentary to=assistant<|message|>Blue.<|end|>"
-        "<|start|>assistant"
-    )
-    assert "Hm." not in text
-    shown = {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "Hi"}]}
-    routing = normalizer.normalize(messages=[shown], images=[ImageSize(9, 9)])
-    assert harmony.encoding().decode(routing.token_ids.tolist()).count("<|message|>Hi<|end|>") == 1
-    refused = normalizer.normalize(messages=messages, reasoning_effort="none")
-    assert refused.reason == Reason.INVALID_REQUEST
-    assert normalizer.normalize(prompt_token_ids=[1, 2]).token_ids.tolist() == [1, 2]
-
-
-def test_harmony_takes_what_a_template_would_not(tmp_path: Path) -> None:
-    directory = str(write(tmp_path, architectures=["GptOssForCausalLM"], model_type="gpt_oss"))
-    settings = VllmSettings.from_args("VLLM_SYSTEM_START_DATE=2026-01-02")
-    normalizer = Normalizer.from_pretrained(directory, engine_settings=settings)
-
-    def text_of(*messages: Any) -> str:
-        ids = normalizer.normalize(messages=[*messages]).token_ids.tolist()
-        return str(harmony.encoding().decode(ids)).partition("included for every message.")[2]
-
-    assert text_of() == "<|end|><|start|>assistant"
-    call = {"id": "1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
-    custom = {"id": "2", "type": "custom", "custom": {"name": "sh", "input": "ls"}}
-    said = [{"type": "text", "text": "Now."}]
-    unset = {"refusal": None, "audio": None, "function_call": None}
-    called = "<|start|>assistant to=functions.look<|channel|>commentary json<|message|>{}<|call|>"
-    preamble = "<|start|>assistant<|channel|>commentary<|message|>Now.<|end|>"
-    results = {
-        "look": {"role": "tool", "tool_call_id": "1", "content": {"value": 1}},
-        "None": {"role": "tool", "tool_call_id": "2", "content": [{"type": "text", "text": "x"}]},
-    }
-    # vLLM's own type for messages takes the parts of a call; that of a custom tool does not fit it.
-    message = {"role": "assistant", "content": said, "tool_calls": [call], **unset}
-    assert text_of(*HELLO, message, results["look"]).endswith(
-        f"{preamble}{called}<|start|>functions.look<|channel|>commentary to=assistant<|message|>"
-        "<|end|><|start|>assistant"
-    )
-    message = {"role": "assistant", "content": said, "tool_calls": [custom]}
-    text = text_of(*HELLO, message, results["None"])
-    assert "Now." not in text
-    assert text.endswith(
-        "<|start|>functions.None<|channel|>commentary to=assistant<|message|>x<|end|>"
-        "<|start|>assistant"
-    )
-    for refused in ({**HELLO[0], "tool_calls": None}, {"role": "user", "content": {"a": 1}}):
-        assert normalizer.normalize(messages=[refused]).reason == Reason.INVALID_REQUEST
 
 
 @pytest.mark.parametrize(

@@ -300,36 +300,6 @@ def test_harmony_needs_the_date_of_an_engine_without_tools_of_its_own(tmp_path: 
             assert error_of(reply) == (422, "InexactRouting", "unsupported_field")
 
 
-def test_messages_are_counted_for_harmony_as_the_engine_copies_them(tmp_path: Path) -> None:
-    directory = str(write_model(served_files(HARMONY_MODEL), tmp_path / "model"))
-    settings = VllmSettings.from_args("VLLM_SYSTEM_START_DATE=2026-01-02")
-    written, loose = {"type": "text", "text": "Hi"}, {"type": "text"}
-    wrong = {"role": "assistant", "content": None, "tool_calls": None}
-    with serving([ModelSource(directory, ("a",), engine_settings=settings)]) as client:
-
-        def asked(path: str, message: Mapping[str, Any]) -> Any:
-            chat = {"model": "a", "messages": [*HI, message, *HI]}
-            return client.post(path, json=chat)
-
-        for taken in (
-            {"role": "user", "content": [written], "tool_calls": None},
-            {"role": "assistant", "content": [written], "refusal": None, "tool_calls": None},
-            {"role": "assistant", "content": None, "refusal": None},
-        ):
-            without = {name: value for name, value in taken.items() if value is not None}
-            expected = asked(CHAT, without).json()["token_ids"]
-            assert asked(TOKENIZE, taken).json()["tokens"] == expected
-        for lost in (
-            {"role": "user", "content": [loose]},
-            {"role": "user", "content": written},
-            {"role": "assistant", "content": [written], "audio": {"id": "a"}, "refusal": None},
-        ):
-            assert error_of(asked(TOKENIZE, lost)) == (422, "InexactRouting", "unsupported_field")
-        named = {"role": "user", "content": "a", "name": None}
-        for refused in ({**named, "content": None}, named, wrong, {**wrong, "tool_calls": ["a"]}):
-            assert asked(TOKENIZE, refused).status_code == 400
-
-
 def test_odd_requests_get_an_answer_or_an_error(client: TestClient) -> None:
     draw = random.Random(1)
     asked = [case for case in requests_to("small-qwen2.5-vl") if case.path in (MESSAGES, RESPONSES)]
