@@ -152,15 +152,14 @@ def sample(sampler: Sampler, video: VideoSize, sampling: Sampling) -> Frames:
     fps = video.fps
     if sampler is Sampler.QWEN3_VL and not fps > 0:
         fps = _UNKNOWN_FPS
-    chosen = set(_RULES[sampler](video.num_frames, fps, sampling))
-    if not chosen:
-        raise item_refused(video, "it chooses no frame of it")
     readable = video.num_frames - video.unreadable
-    if video.lost in chosen:
-        if sampling.frame_recovery and video.lost < max(chosen):
-            chosen.add(video.lost + 1)  # which the engine can read
-        chosen.remove(video.lost)
-    indices = sorted(index for index in chosen if index < readable)
+    indices = _RULES[sampler](video.num_frames, fps, sampling)
+    if not indices:
+        raise item_refused(video, "it chooses no frame of it")
+    if isinstance(indices, range) and video.lost is None:  # all frames, which may be millions
+        indices = indices[: max(readable, 0)]
+    else:
+        indices = _readable(set(indices), readable, video.lost, sampling)
     if not indices:
         raise item_refused(video, "it cannot read the frame that it chooses")
     dynamic = sampler is Sampler.OPENCV_DYNAMIC
@@ -172,6 +171,15 @@ def sample(sampler: Sampler, video: VideoSize, sampling: Sampling) -> Frames:
         len(indices) == video.num_frames,
         sampler is not Sampler.QWEN2_VL or _rounds_alike(video.num_frames, fps, sampling),
     )
+
+
+def _readable(chosen: set[int], readable: int, lost: int | None, sampling: Sampling) -> list[int]:
+    """The chosen frames that can be read, ascending."""
+    if lost in chosen:
+        if sampling.frame_recovery and lost < max(chosen):
+            chosen.add(lost + 1)  # which the engine can read
+        chosen.remove(lost)
+    return sorted(index for index in chosen if index < readable)
 
 
 def _qwen2_vl(total: int, fps: float, sampling: Sampling) -> list[int]:
@@ -221,16 +229,18 @@ def _qwen3_vl(total: int, fps: float, sampling: Sampling) -> list[int]:
     return indices
 
 
-def _opencv_dynamic(total: int, fps: float, sampling: Sampling) -> list[int]:
+def _opencv_dynamic(total: int, fps: float, sampling: Sampling) -> Sequence[int]:
     wanted = sampling.fps or 2
     longest = sampling.max_duration or 300
     duration = total / fps if fps > 0 else 0
     if duration <= longest:
         count = math.floor(duration * wanted)
+        if count > _MAX_FRAMES:
+            raise item_refused(f"a video of {total} frames", f"it would choose {count} frames")
         return [min(total - 1, math.ceil(i * fps / wanted)) for i in range(count)]
     count = int(longest * wanted)
     if count >= total:
-        return list(range(total))
+        return range(total)
     seconds = np.linspace(0, duration, count)
     return [min(total - 1, math.ceil(second * fps)) for second in seconds]
 
@@ -259,13 +269,13 @@ def _glm46v(total: int, fps: float, _sampling: Sampling) -> list[int]:
     return chosen
 
 
-def _opencv(total: int, fps: float, sampling: Sampling) -> list[int]:
+def _opencv(total: int, fps: float, sampling: Sampling) -> Sequence[int]:
     limit = _DEFAULT_NUM_FRAMES if sampling.num_frames is None else sampling.num_frames
     count = total if limit == -1 else min(limit, total)
     if sampling.fps is not None:
         count = min(count, math.floor((total / fps if fps > 0 else 0) * sampling.fps))
     count = max(1, count)
-    return list(range(total)) if count == total else _spread(0, total - 1, count)
+    return range(total) if count == total else _spread(0, total - 1, count)
 
 
 def _minimax_m3_vl(total: int, fps: float, sampling: Sampling) -> list[int]:
@@ -286,7 +296,7 @@ def _spread(first: int, last: int, count: int) -> list[int]:
     return indices
 
 
-_RULES: Final[Mapping[Sampler, Callable[[int, float, Sampling], list[int]]]] = {
+_RULES: Final[Mapping[Sampler, Callable[[int, float, Sampling], Sequence[int]]]] = {
     Sampler.QWEN2_VL: _qwen2_vl,
     Sampler.QWEN3_VL: _qwen3_vl,
     Sampler.OPENCV_DYNAMIC: _opencv_dynamic,

@@ -262,6 +262,15 @@ def audio_length(
     return AudioLength(num_samples, sampling_rate, checked_uuid(uuid), channels)
 
 
+def _check_missing_frames(video: VideoSize) -> None:
+    for name, number in (
+        ("unreadable", video.unreadable),
+        ("lost", 0 if video.lost is None else video.lost),
+    ):
+        if type(number) is not int or not 0 <= number < _INT64:
+            raise invalid(f"video {name} must be an int of 0 or more, found {quoted(number)}")
+
+
 def _length(name: str, value: object, unit: str = "") -> int:
     if type(value) is int and 0 < value < _INT64:
         return value
@@ -320,5 +329,6 @@ def _check_numbers(size: ImageSize | VideoSize | AudioLength) -> None:
         case VideoSize():
             numbers = size.width, size.height, size.num_frames, size.fps
             video_size(*numbers, size.uuid, frame_list=size.frame_list)
+            _check_missing_frames(size)
         case AudioLength():
             audio_length(size.num_samples, size.sampling_rate, size.uuid, size.channels)

@@ -9,10 +9,12 @@ expands by.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from mmroute.geometry.grid import CachePlan, Count, OneByOne, SampledVideos
+from mmroute.geometry.replacement import ModelContext
 from mmroute.requests.items import ImageSize, VideoSize
 
 _MOST_FRAMES: Final = 32  # that are sampled if the request does not say
@@ -46,9 +48,15 @@ class BudgetedFrames(SampledVideos):
     def largest_item(self, _: CachePlan) -> int:
         return _MOST_FRAMES * (self.max_soft_tokens + _AROUND)
 
-    def count(self, video: VideoSize) -> Count:
+    def counts(self, items: Sequence[VideoSize], context: ModelContext) -> Iterable[Count]:
+        """One count for each video; of one that is too long for any context without times."""
+        return (self.count(video, context.max_model_len) for video in items)
+
+    def count(self, video: VideoSize, most: int | None = None) -> Count:
         tokens = soft_tokens(video, self)
         frames = self.frames(video)
+        if most is not None and len(frames.indices) * tokens >= most:
+            return Count(len(frames.indices), 1, tokens)
         times = tuple(index / (frames.fps or _UNKNOWN_FPS) for index in frames.indices)
         return Count(len(times), 1, tokens, times=times)
 

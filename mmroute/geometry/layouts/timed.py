@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from mmroute.errors import item_refused
 from mmroute.geometry.grid import Count
 from mmroute.geometry.layout import Words
+from mmroute.geometry.layouts.framed import filled
 from mmroute.geometry.layouts.runs import Run, joined_runs
 from mmroute.geometry.replacement import ModelContext, Replacement
 
@@ -37,6 +38,9 @@ class Timed:
     closing: Words = ()
 
     def replacement(self, count: Count, item: object, _: int, context: ModelContext) -> Replacement:
+        features = count.rows * count.tile + count.whole
+        if features >= context.max_model_len:  # refused whatever the words are, which take long
+            return Replacement(filled(self.fill, features))
         if not self.time or (self.time_without_cache and not context.processor_cache_off):
             runs = [Run(self.before, count.tile, self.after)] * count.rows
         elif len(count.times) != count.rows:

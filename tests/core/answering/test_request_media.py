@@ -6,6 +6,7 @@ import base64
 import os
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -101,6 +102,12 @@ def test_images_and_videos_take_their_own_places(
         ([{"type": "video"}], [VideoSize(64, 64, 30, 1e-300)], Reason.VIDEO_NOT_PREDICTABLE),
         ([{"type": "video"}], [VideoSize(6000, 20, 60, 30.0)], Reason.IMAGE_REFUSED),
         ([{"type": "video"}], [VideoSize(64, 64, 0, 30.0)], Reason.INVALID_REQUEST),
+        ([{"type": "video"}], [VideoSize(64, 64, 9, 3.0, lost=0.0)], Reason.INVALID_REQUEST),
+        ([{"type": "video"}], [VideoSize(64, 64, 9, 3.0, lost=-1)], Reason.INVALID_REQUEST),
+        ([{"type": "video"}], [VideoSize(64, 64, 9, 3.0, unreadable=-5)], Reason.INVALID_REQUEST),
+        ([{"type": "video"}], [VideoSize(64, 64, 9, 3.0, unreadable=1.5)], Reason.INVALID_REQUEST),
+        ([{"type": "video"}], [VideoSize(64, 64, 9, 3.0, unreadable="1")], Reason.INVALID_REQUEST),
+        ([{"type": "video"}], [VideoSize(64, 64, 9, 3.0, unreadable=9)], Reason.ITEM_REFUSED),
         ([{"type": "video"}], [AudioLength(1, 1)], Reason.INVALID_REQUEST),
         ([video_url("two-videos")], [], Reason.VIDEO_NOT_PREDICTABLE),
         ([{"type": "audio"}], [], Reason.UNSUPPORTED_MODALITY),
@@ -127,6 +134,22 @@ def test_kwargs_change_which_frames_are_taken(normalizer: Callable[[str], Normal
     assert other.reason is Reason.UNSUPPORTED_PROCESSOR_KWARGS
     null = model.normalize(prompt=VIDEO, videos=videos, media_io_kwargs={"video": None})
     assert null.reason is Reason.INVALID_REQUEST
+
+
+def test_more_frames_than_any_context_holds_are_not_written(
+    normalizer: Callable[[str], Normalizer],
+) -> None:
+    model = normalizer("small-gemma-4")
+    everything = {"video": {"num_frames": -1}}
+    videos = [VideoSize(10, 10, 2_000_000, 30.0)]
+    tracemalloc.start()
+    routing = model.normalize(
+        messages=user({"type": "video"}), videos=videos, media_io_kwargs=everything
+    )
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert routing.reason is Reason.ITEM_TOO_LARGE
+    assert most < 8 << 20
 
 
 def test_a_recording_is_read() -> None:

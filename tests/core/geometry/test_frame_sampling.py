@@ -58,6 +58,7 @@ REFUSED: list[tuple[str, int, float, dict[str, Any]]] = [
     ("qwen2_vl", 1, 30.0, {}),
     ("qwen2_vl", 60, 0.0, {}),
     ("opencv_dynamic", 14, 30.0, {}),
+    ("opencv_dynamic", 2_000_000, 1.0, {"fps": 1000, "max_duration": 10**9}),
 ]
 
 
