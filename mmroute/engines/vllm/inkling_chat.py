@@ -232,5 +232,5 @@ def _canonical(value: Any) -> str:
         return json.dumps(
             value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True
         )
-    except ValueError as error:
+    except (TypeError, ValueError) as error:  # such as names of several types
         raise invalid(f"the tools or a call of one cannot be written as JSON: {error}") from error

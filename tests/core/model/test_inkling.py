@@ -65,6 +65,16 @@ def test_its_blocks_have_the_size_that_the_worker_tells(tmp_path: Path) -> None:
     assert len(routing.block_hashes(block_size=4)) == 17
 
 
+def test_tools_that_cannot_be_written_in_the_order_of_their_names(tmp_path: Path) -> None:
+    normalizer = Normalizer.from_pretrained(write_model(FILES, tmp_path / "m"))
+    function = {"name": "f", "parameters": {"properties": {1: {}, "a": {}}}}
+    routing = normalizer.normalize(
+        messages=[{"role": "user", "content": "a"}],
+        tools=[{"type": "function", "function": function}],
+    )
+    assert routing.reason is Reason.INVALID_REQUEST
+
+
 def test_the_rust_frontend_s_items_are_refused(tmp_path: Path) -> None:
     settings = RustSettings()
     directory = write_model(FILES, tmp_path / "m")
