@@ -125,6 +125,8 @@ def _configuration(given: Mapping[str, Any], target: Target) -> Mapping[str, Any
 def _kinds(configuration: Mapping[str, Any]) -> set[str]:
     """The model type and the first class."""
     architectures = configuration.get("architectures") or [""]
+    if not isinstance(architectures, list):
+        raise _malformed("architectures", "a list", architectures)
     return {str(configuration.get("model_type")), str(architectures[0])}
 
 
@@ -136,10 +138,16 @@ def _num_modules(configuration: Mapping[str, Any]) -> int:
     places = {_COUNTED_IN[kind] for kind in kinds & _COUNTED_IN.keys()}
     for place in places:
         configuration = configuration.get(place) or {}
+        if not isinstance(configuration, Mapping):
+            raise _malformed(place, "an object", configuration)
     modules = configuration.get("num_nextn_predict_layers", 1)
     if type(modules) is not int:
-        raise ModelError(
-            Reason.UNSUPPORTED_ENGINE_SETTING,
-            f"num_nextn_predict_layers of the drafter must be a number, found {quoted(modules)}",
-        )
+        raise _malformed("num_nextn_predict_layers", "a number", modules)
     return modules
+
+
+def _malformed(name: str, wanted: str, found: object) -> ModelError:
+    return ModelError(
+        Reason.UNSUPPORTED_ENGINE_SETTING,
+        f"{name} of the drafter must be {wanted}, found {quoted(found)}",
+    )

@@ -232,3 +232,21 @@ def test_settings_that_the_engine_has_not(
     with pytest.raises(ModelError, match="--speculative-config") as caught:
         with_args(small_model("small-qwen2.5-vl"), speculating(**given))
     assert caught.value.reason is Reason.INVALID_ENGINE_SETTING
+
+
+@pytest.mark.parametrize(
+    "configuration",
+    [
+        [],
+        {"architectures": 5},
+        {"architectures": {"a": "b"}},
+        {"model_type": "step3p7", "text_config": [1]},
+        {"model_type": "deepseek_v3", "num_nextn_predict_layers": "2"},
+    ],
+)
+def test_a_drafter_s_configuration_of_other_types(configuration: Any, tmp_path: Path) -> None:
+    drafter = drafter_of(tmp_path, configuration)
+    for given in ({}, {"method": "mtp"}):
+        speculative = {"num_speculative_tokens": 2, **given, **drafter}
+        with pytest.raises(ModelError):
+            hash_lookahead(VllmSettings(speculative=speculative), no_target)
