@@ -37,7 +37,7 @@ class CrateSpec:
     # Lists of parts. It also matches a model string with all parts of one list, in any case.
     names: tuple[tuple[str, ...], ...] = ()
     unless: tuple[str, ...] = ()  # parts of model strings that it does not match
-    since: str = "0.32.0"  # the first version of vLLM that has the spec
+    since: tuple[int, ...] = (0, 32)  # the first version of vLLM that has the spec
 
     def matches(self, name: str, model_type: object) -> bool:
         """Whether the spec matches a model string in lower case, or a model type."""
@@ -57,25 +57,25 @@ _SPECS: Final = (
         frozenset({"glm-5.3-flash"}),
         frozenset({"glm5_next"}),
         (("glm-5.3-flash",), ("glm5.3-flash",), ("glm-5-next",), ("glm5-next",)),
-        since="0.33.0",
+        since=(0, 33),
     ),
     CrateSpec(
         frozenset({"step-3-vl"}),
         frozenset({"step3_vl", "step5_vl"}),
         (("step3-vl",), ("step3_vl",), ("step5-vl",), ("step5_vl",)),
-        since="0.33.0",
+        since=(0, 33),
     ),
     CrateSpec(
         frozenset({"muse-spark"}),
         frozenset({"muse_spark"}),
         (("muse-spark",), ("muse_spark",)),
-        since="0.33.0",
+        since=(0, 33),
     ),
     CrateSpec(frozenset({"kimi-k3"}), frozenset({"kimi_k3"}), (("kimi", "k3"),)),
     CrateSpec(
         frozenset({"nemotron-omni"}),
         frozenset({"NemotronH_Nano_Omni_Reasoning_V3"}),
-        since="0.33.0",
+        since=(0, 33),
     ),
     CrateSpec(frozenset({"kimi-k2.5"}), frozenset({"kimi_k25"}), (("kimi", "k2"),)),
     CrateSpec(frozenset({"llama-4"}), frozenset({"llama4"}), (("llama-4",), ("llama4",))),
@@ -91,7 +91,7 @@ _SPECS: Final = (
         frozenset({"qwen3-omni"}),
         frozenset({"qwen3_omni_moe"}),
         (("qwen3-omni",), ("qwen3_omni",)),
-        since="0.33.0",
+        since=(0, 33),
     ),
     CrateSpec(
         frozenset({"qwen3-vl", "qwen3.5"}),
@@ -106,7 +106,7 @@ _SPECS: Final = (
         frozenset({"gemma-4"}),
         frozenset({"gemma4", "gemma4_unified"}),
         (("gemma-4",), ("gemma4",)),
-        since="0.33.0",
+        since=(0, 33),
     ),
 )  # fmt: skip
 """The crate's specs in its order, as far as they are known."""
@@ -148,7 +148,7 @@ def as_served(family: FamilySpec, files: ModelFiles, version: str, model: str) -
         family.image is None
         or served.image is None
         or family.family not in spec.families
-        or version < spec.since
+        or tuple(map(int, version.split("."))) < spec.since
         or not _agrees(family.family, family.image, served.image, files)
         or (version == "0.32.0" and _IMAGE_PROCESSOR in files.object(_PROCESSOR))
     ):

@@ -14,8 +14,10 @@ from PIL import ExifTags, Image
 from small_models import SMALL_MODELS, write_model
 
 from mmroute import ImageSize, Normalizer
+from mmroute.engines.vllm_rust.families import as_served
 from mmroute.engines.vllm_rust.settings import RustSettings
 from mmroute.errors import ModelError
+from mmroute.model_directory import find_model
 
 CHAT = [{"role": "user", "content": [{"type": "image"}]}]
 
@@ -77,3 +79,9 @@ def test_settings_it_does_not_start_with(
     settings = RustSettings(**setting)
     with pytest.raises(ModelError, match="does not start with it"):
         Normalizer.from_pretrained(small_model("small-qwen2.5-vl"), engine_settings=settings)
+
+
+def test_a_later_version_has_what_an_earlier_one_has(tmp_path: Path) -> None:
+    directory = write_model(SMALL_MODELS["small-llava-1.5"](), tmp_path / "llava")
+    family = loaded(directory, "llava").model.family
+    assert as_served(family, find_model(str(directory)), "0.100.0", "llava").image is not None
