@@ -102,11 +102,11 @@ def test_images_and_videos_take_their_own_places(
         ([{"type": "video"}], [VideoSize(64, 64, 30, 1e-300)], Reason.VIDEO_NOT_PREDICTABLE),
         ([{"type": "video"}], [VideoSize(6000, 20, 60, 30.0)], Reason.IMAGE_REFUSED),
         ([{"type": "video"}], [VideoSize(64, 64, 0, 30.0)], Reason.INVALID_REQUEST),
-        ([{"type": "video"}], [VideoSize(64, 64, 9, 3.0, lost=0.0)], Reason.INVALID_REQUEST),
+        ([{"type": "video"}], [VideoSize(64, 64, 9, 3.0, lost=0.0)], Reason.INVALID_REQUEST),  # type: ignore[arg-type]  # what is refused
         ([{"type": "video"}], [VideoSize(64, 64, 9, 3.0, lost=-1)], Reason.INVALID_REQUEST),
         ([{"type": "video"}], [VideoSize(64, 64, 9, 3.0, unreadable=-5)], Reason.INVALID_REQUEST),
-        ([{"type": "video"}], [VideoSize(64, 64, 9, 3.0, unreadable=1.5)], Reason.INVALID_REQUEST),
-        ([{"type": "video"}], [VideoSize(64, 64, 9, 3.0, unreadable="1")], Reason.INVALID_REQUEST),
+        ([{"type": "video"}], [VideoSize(64, 64, 9, 3.0, unreadable=1.5)], Reason.INVALID_REQUEST),  # type: ignore[arg-type]  # what is refused
+        ([{"type": "video"}], [VideoSize(64, 64, 9, 3.0, unreadable="1")], Reason.INVALID_REQUEST),  # type: ignore[arg-type]  # what is refused
         ([{"type": "video"}], [VideoSize(64, 64, 9, 3.0, unreadable=9)], Reason.ITEM_REFUSED),
         ([{"type": "video"}], [AudioLength(1, 1)], Reason.INVALID_REQUEST),
         ([video_url("two-videos")], [], Reason.VIDEO_NOT_PREDICTABLE),
