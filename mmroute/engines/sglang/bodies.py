@@ -17,7 +17,7 @@ _SHARED: Final = ("cache_salt", "model")
 _OF_CHATS: Final = (
     "messages", "tools", "chat_template_kwargs", "continue_final_message", "reasoning_effort",
 )  # fmt: skip
-_API_FIELDS: Final = ("tool_choice", "thinking", EXTRA_KEY)
+_API_FIELDS: Final = ("tool_choice", "thinking", "reasoning", EXTRA_KEY)
 
 
 def parse_body(body: object) -> Request:

@@ -46,7 +46,11 @@ _HUB_NAME: Final = re.compile(r"[\w.-]+/[\w.-]+")
 _MEDIA_WORDS: Final = ("image", "audio", "video", "vision")
 _MESSAGE_NAMES: Final = ("message", "msg", "m")
 # Which a request must not set a second time.
-_REFUSED_KWARGS: Final = (TRANSFORMERS - {"documents", "sanitize_control_tokens"}) | {"messages"}
+_REFUSED_KWARGS: Final = (TRANSFORMERS - {"documents", "sanitize_control_tokens"}) | {
+    "messages", "conversations",
+}  # fmt: skip
+# What templates call the switch that `reasoning_effort` sets.
+_THINKING: Final = ("thinking", "enable_thinking")
 
 
 def load_chat(source: ChatSource[SglangSettings]) -> Chat:
@@ -152,7 +156,7 @@ class SglangChat(Chat):
                 Reason.CHAT_TEMPLATE_MISSING,
                 "the model has no chat template; send a rendered `prompt` instead",
             )
-        kwargs = {**self._effort(request), **self.default_kwargs, **request.chat_template_kwargs}
+        kwargs = self._kwargs(request)
         if refused := _REFUSED_KWARGS & kwargs.keys():
             raise invalid(f"chat_template_kwargs must not set {', '.join(sorted(refused))}")
         tools = template_tools(request)
@@ -164,17 +168,29 @@ class SglangChat(Chat):
             functions = [tool["function"] for tool in tools]
             return self._attempt(self.template, messages, kwargs, functions)
 
-    def _effort(self, request: Request) -> dict[str, str]:
-        """The variable that `reasoning_effort` is; see `_get_reasoning_config` of the engine."""
-        effort = request.reasoning_effort
-        if effort is None:
-            return {}
+    def _kwargs(self, request: Request) -> Mapping[str, Any]:
+        """The template's variables from the request and the server's defaults.
+
+        Source: SGLang 0.5.23 ``protocol.py`` (`normalize_reasoning_inputs`), ``serving_chat.py``
+        (`_convert_to_internal_request`, `_process_messages`).
+        """
+        kwargs = dict(request.chat_template_kwargs)
+        effort: object = request.reasoning_effort
+        if effort is not None:
+            kwargs = {**dict.fromkeys(_THINKING, effort != "none"), **kwargs}
+        own = kwargs.pop("reasoning_effort", None)
+        kwargs = {**self.default_kwargs, **kwargs}
+        for found in (own, effort, kwargs.get("reasoning_effort")):
+            if found is not None:
+                break
+        else:
+            return kwargs
         if self.template and "low_effort" in self.template.variables:
             raise InexactError(
                 Reason.UNSUPPORTED_FIELD,
                 "reasoning_effort: what the engine makes of it for this template is not covered",
             )
-        return {"reasoning_effort": effort}
+        return {"reasoning_effort": found, **kwargs}
 
     def _attempt(
         self,

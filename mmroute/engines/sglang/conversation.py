@@ -18,7 +18,7 @@ import msgspec
 from mmroute.chat.cache import ChatCache
 from mmroute.chat.renderer import Chat, ParsedChat, check_api_fields
 from mmroute.engines.sglang.encoding import PromptEncoder
-from mmroute.engines.sglang.messages import CHAT_FIELDS, parse_messages
+from mmroute.engines.sglang.messages import CHAT_FIELDS, parse_messages, template_tools
 from mmroute.errors import invalid
 from mmroute.requests.items import Items
 from mmroute.requests.request import Request
@@ -125,6 +125,7 @@ class ConversationChat(Chat):
 
     def render(self, chat: ParsedChat, items: Items, request: Request) -> TokenIds:
         check_api_fields(CHAT_FIELDS, request)
+        template_tools(request)  # the engine checks them, and shows none
         system, turns = self._turns(chat)
         continued = request.continue_final_message and chat.messages[-1]["role"] == "assistant"
         if continued:
@@ -142,7 +143,7 @@ class ConversationChat(Chat):
         turns: list[tuple[str, str]] = []
         for message, parts in zip(chat.messages, chat.contents, strict=True):
             role, content = message["role"], message["content"]
-            if role == "system" and not parts:
+            if role == "system" and not parts and content != []:
                 continue  # no content leaves the template's own
             if role == "user":
                 turns.append((user, self._user(content)))

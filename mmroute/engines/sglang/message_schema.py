@@ -9,18 +9,26 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal, NoReturn
+from typing import Annotated, Any, Final, Literal, NoReturn, Self
 
-from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter
+from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter, model_validator
 
-from mmroute.errors import invalid, quoted
+from mmroute.errors import InexactError, Reason, invalid, quoted
 
 _INT64: Final = 1 << 63
 _UINT64: Final = 1 << 64
 
 
-def check_unicode(name: str, value: object) -> None:
-    """Refuse half of a surrogate pair in a field, as orjson does anywhere in a body."""
+def check_values(name: str, value: object) -> None:
+    """Refuse what orjson does not read from a body as it is sent.
+
+    It refuses half of a surrogate pair, and makes a float of an integer of more than 64 bits.
+    """
+    if type(value) is int and not -_INT64 <= value < _UINT64:
+        raise InexactError(
+            Reason.UNSUPPORTED_FIELD,
+            f"{name} holds an integer of more than 64 bits, which the engine makes a float",
+        )
     if isinstance(value, str):
         if not value.isascii():
             try:
@@ -29,11 +37,11 @@ def check_unicode(name: str, value: object) -> None:
                 raise invalid(f"{name} holds a lone surrogate: {error.reason}") from error
     elif isinstance(value, list | tuple):
         for entry in value:
-            check_unicode(name, entry)
+            check_values(name, entry)
     elif isinstance(value, dict | Mapping):  # the second alone takes longer
         for key, entry in value.items():
-            check_unicode(name, key)
-            check_unicode(name, entry)
+            check_values(name, key)
+            check_values(name, entry)
 
 
 def arguments_of(text: str) -> dict[str, Any]:
@@ -44,7 +52,7 @@ def arguments_of(text: str) -> dict[str, Any]:
         )
     except (ValueError, RecursionError) as error:
         raise invalid(f"the arguments of a tool call must be JSON: {error}") from error
-    check_unicode("the arguments of a tool call", arguments)
+    check_values("the arguments of a tool call", arguments)
     if not isinstance(arguments, dict):
         raise invalid(f"the arguments of a tool call must be an object, found {quoted(arguments)}")
     return arguments
@@ -83,6 +91,12 @@ class _Thinking(BaseModel):
     thinking: str | None = None
     text: str | None = None
 
+    @model_validator(mode="after")
+    def _one_text(self) -> Self:
+        if (self.thinking is None) == (self.text is None):
+            raise ValueError("a part that is thought must have either a thinking or a text")
+        return self
+
 
 class _Url(BaseModel):
     url: str
@@ -102,6 +116,7 @@ class _Image(BaseModel):
 
 
 _Part = Annotated[_Text | _Thinking | _Image, Field(discriminator="type")]
+_Said = Annotated[_Text | _Image, Field(discriminator="type")]
 
 
 class _Function(BaseModel):
@@ -118,7 +133,7 @@ class _ToolCall(BaseModel):
 
 class _User(BaseModel):
     role: Literal["user"]
-    content: _Content | list[_Part]
+    content: _Content | list[_Said]
 
 
 class _Message(BaseModel):
@@ -136,6 +151,14 @@ class _Message(BaseModel):
     tool_calls: list[_ToolCall] | None = None
     tools: None = None  # of a message: not covered
     prefix: bool | None = None
+
+    @model_validator(mode="after")
+    def _assistant_thinks(self) -> Self:
+        if self.role != "assistant" and isinstance(self.content, list):
+            for part in self.content:
+                if isinstance(part, _Thinking):
+                    raise ValueError("only the assistant's messages may have parts of thinking")
+        return self
 
 
 class _Described(BaseModel):
@@ -165,8 +188,14 @@ class ToolChoice(BaseModel):
     type: Literal["function"] = "function"
 
 
-TOOL_CHOICE: TypeAdapter[ToolChoice] = TypeAdapter(ToolChoice)
-"""The field `tool_choice`, where it names a tool."""
+TOOL_CHOICE: TypeAdapter[ToolChoice | Literal["auto", "required", "none"]] = TypeAdapter(
+    ToolChoice | Literal["auto", "required", "none"]
+)
+"""The field `tool_choice`."""
+EFFORT: TypeAdapter[object] = TypeAdapter(
+    Literal["none", "minimal", "low", "medium", "high", "xhigh", "ultra", "max"] | None
+)
+"""The field `reasoning_effort`. The engine takes numbers too, which are not covered."""
 TOOLS: TypeAdapter[list[Tool]] = TypeAdapter(Annotated[list[Tool], Field(fail_fast=True)])
 """The tools of a request."""
 CHAT: TypeAdapter[list[_User | _Message]] = TypeAdapter(

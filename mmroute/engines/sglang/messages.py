@@ -16,11 +16,13 @@ from mmroute.chat.renderer import ParsedChat
 from mmroute.engines.judging import judged
 from mmroute.engines.sglang.message_schema import (
     CHAT,
+    EFFORT,
     TOOL_CHOICE,
     TOOLS,
     Tool,
+    ToolChoice,
     arguments_of,
-    check_unicode,
+    check_values,
 )
 from mmroute.errors import InexactError, Reason, invalid, json_type, quoted
 from mmroute.requests.items import Modality, checked_uuid
@@ -32,7 +34,7 @@ _TYPES: Final = frozenset({
 })  # fmt: skip
 
 
-CHAT_FIELDS: Final = frozenset({"thinking"})
+CHAT_FIELDS: Final = frozenset({"thinking", "reasoning"})
 """Fields of a chat's body that the engine's renderers read, and that are not covered."""
 
 
@@ -47,25 +49,34 @@ def split_last(
     if last["role"] != "assistant" or not isinstance(last["content"], str):
         return list(messages), ""
     if request.continue_final_message:
+        if len(messages) == 1:
+            raise invalid("messages hold nothing before the one that is continued")
         return list(messages[:-1]), last["content"]
     return [*messages[:-1], {"role": "user", "content": last["content"]}], ""
 
 
 def template_tools(request: Request) -> list[dict[str, Any]] | None:
     """The tool definitions for the template: known fields, in the client's order."""
-    tools, choice = request.tools, request.api_fields.get("tool_choice", "auto")
-    if not tools or choice == "none":
-        return None
-    known = judged(TOOLS.validate_python, tools, "tools")
-    shown = [_shown(tool, sent) for tool, sent in zip(known, cast("Any", tools), strict=True)]
-    if isinstance(choice, str):
-        return shown
-    named = judged(TOOL_CHOICE.validate_python, choice, "tool_choice").function.name
-    return [tool for tool in shown if tool["function"]["name"] == named] or None
+    tools = request.tools
+    choice = request.api_fields.get("tool_choice")
+    if choice is not None:
+        choice = judged(TOOL_CHOICE.validate_python, choice, "tool_choice")
+    check_values("tools", tools)
+    known = () if tools is None else judged(TOOLS.validate_python, tools, "tools")
+    shown = [_shown(tool, sent) for tool, sent in zip(known, cast("Any", tools or ()), strict=True)]
+    if isinstance(choice, ToolChoice):
+        named = choice.function.name
+        shown = [tool for tool in shown if tool["function"]["name"] == named]
+    if not shown and choice not in (None, "auto", "none"):
+        raise invalid("tool_choice asks for a tool that is not among the tools")
+    return shown if shown and choice != "none" else None
 
 
 def _shown(tool: Tool, sent: Mapping[str, Any]) -> dict[str, Any]:
-    _check_types(tool.function.parameters)
+    schema = tool.function.parameters
+    if not isinstance(schema, dict | bool | None):
+        raise invalid(f"the parameters of a tool must be an object, found {json_type(schema)}")
+    _check_types(schema)
     fields = dict(vars(tool.function))
     if fields["defer_loading"] is None:
         fields["defer_loading"] = tool.defer_loading
@@ -85,7 +96,8 @@ def _check_types(schema: object) -> None:
     elif isinstance(schema, Mapping):
         kind = schema.get("type")
         named = [kind] if isinstance(kind, str) else kind if isinstance(kind, list) else []
-        if not all(isinstance(name, str) and name in _TYPES for name in named):
+        known = all(isinstance(name, str) and name in _TYPES for name in named)
+        if not known or len(set(named)) < len(named):
             raise InexactError(
                 Reason.UNSUPPORTED_FIELD,
                 f"the parameters of a tool have the type {quoted(kind)}, which JSON Schema does "
@@ -109,6 +121,8 @@ def parse_messages(request: Request, *, joined: bool = False, calls: bool = True
             Reason.UNSUPPORTED_FIELD,
             "documents: the engine's token IDs depend on it, and it is not covered",
         )
+    judged(EFFORT.validate_python, request.reasoning_effort, "reasoning_effort")
+    check_values("chat_template_kwargs", request.chat_template_kwargs)
     messages_sent: object = request.messages
     if isinstance(messages_sent, str | bytes | Mapping) or not isinstance(messages_sent, Sequence):
         raise invalid(f"messages must be a list, found {json_type(messages_sent)}")
@@ -121,6 +135,7 @@ def parse_messages(request: Request, *, joined: bool = False, calls: bool = True
         message = model.model_dump(exclude_none=True)
         if not calls:
             message.pop("tool_calls", None)
+            _check_no_thinking(message)
         parts = _parts(message, media)
         messages.append(_normalized(message, joined=joined))
         contents.append(parts)
@@ -132,12 +147,21 @@ def parse_messages(request: Request, *, joined: bool = False, calls: bool = True
     return ParsedChat(messages, contents, {Modality.IMAGE: media} if media else {})
 
 
+def _check_no_thinking(message: Mapping[str, Any]) -> None:
+    """Refuse parts that templates of the engine's own have no place for."""
+    content = message.get("content")
+    if isinstance(content, list) and any(
+        part["type"] in ("thinking", "reasoning") for part in content
+    ):
+        raise invalid("the engine's template for this model has no parts of thinking")
+
+
 def _with_image_urls(message: object) -> object:
     """A message whose parts of type "image" have the form that the API knows."""
     content = message.get("content") if isinstance(message, Mapping) else None
     if not isinstance(message, Mapping) or (isinstance(content, str) and message.keys() <= _PLAIN):
         return message
-    check_unicode("messages", message)
+    check_values("messages", message)
     if not isinstance(content, list):
         return message
     return {**message, "content": [_with_image_url(part) for part in content]}
@@ -181,7 +205,7 @@ def _parts(message: Mapping[str, Any], media: list[MediaPart]) -> Sequence[Part]
 
 def _normalized(message: dict[str, Any], *, joined: bool) -> dict[str, Any]:
     """A message as the template gets it, without fields that are None; those inside stay."""
-    content = message.setdefault("content", "")
+    content = message.pop("content", "")
     if isinstance(content, list):
         parts = [
             {"type": "image"} if part["type"] == "image_url" else part
@@ -190,10 +214,16 @@ def _normalized(message: dict[str, Any], *, joined: bool) -> dict[str, Any]:
         ]
         only_text = all(part["type"] == "text" for part in content)
         if joined or (message["role"] == "tool" and only_text):
-            message["content"] = " ".join(part["text"] for part in parts if "text" in part)
-        else:
-            message["content"] = parts
-    if message["role"] == "assistant" and "tool_calls" in message:
+            content = " ".join(part["text"] for part in parts if "text" in part)
+        if not joined:
+            message["content"] = content if isinstance(content, str) else parts
+    if "content" not in message:  # the engine moves a list to the end alone
+        message = {"role": message.pop("role"), "content": content, **message}
+    if "tool_calls" in message:
+        if message["role"] != "assistant":
+            raise InexactError(
+                Reason.UNSUPPORTED_FIELD, "tool_calls of a message that is not the assistant's"
+            )
         message["tool_calls"] = [_tool_call(call) for call in message["tool_calls"]]
     return message
 

@@ -24,7 +24,7 @@ from mmroute.engines.sglang.identity import (
     processor_fingerprint,
     request_identities,
 )
-from mmroute.engines.sglang.message_schema import check_unicode
+from mmroute.engines.sglang.message_schema import check_values
 from mmroute.engines.sglang.served import as_read, is_multimodal, is_native
 from mmroute.engines.sglang.settings import SglangSettings
 from mmroute.engines.sglang.tokenizer import load_tokenizer
@@ -146,7 +146,7 @@ class SglangEngine:
             check_text("cache_salt", salt)
         for name in _CHECKED_FOR_SURROGATES:
             if value := getattr(request, name):
-                check_unicode(name, value)
+                check_values(name, value)
         return request
 
     def adds_special_tokens(self, chat: Chat, request: Request, with_items: bool) -> bool:

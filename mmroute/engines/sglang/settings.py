@@ -233,6 +233,7 @@ def _found(options: dict[str, Any], environment: Mapping[str, str]) -> dict[str,
     if transport is None and _is_on(environment, _IPC):
         transport = "cuda_ipc"
     limits = _object("limit_mm_data_per_request", options.get("limit_mm_data_per_request"))
+    slow_processor = options.get("disable_fast_image_processor", False)
     algorithm = str(options.get("speculative_algorithm") or "").upper()
     off = any(options.get(name) for name in ("disable_radix_cache", "enable_mis"))
     decodes = options.get("disaggregation_mode") == "decode"
@@ -256,8 +257,10 @@ def _found(options: dict[str, Any], environment: Mapping[str, str]) -> dict[str,
         "media_domains": frozenset(options.get("allowed_media_domains") or ()),
         "loras": dict(map(_adapter, options.get("lora_paths") or ())),
         "mm_process_config": processing,
-        "disable_fast_image_processor": options.get("disable_fast_image_processor", False),
-        "image_processor_backend": options.get("image_processor_backend", "auto"),
+        "disable_fast_image_processor": slow_processor,
+        "image_processor_backend": (
+            "pil" if slow_processor else options.get("image_processor_backend", "auto")
+        ),
         "feature_transport": transport or "cpu",
         "preprocess_cache_mb": options.get("mm_preprocess_cache_size_mb"),
         "tokenizer_workers": options.get("tokenizer_worker_num", 1),

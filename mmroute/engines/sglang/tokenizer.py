@@ -62,9 +62,9 @@ def load_tokenizer(
         return tokenizer
     flag = files.object("tokenizer_config.json").get("add_bos_token")
     adds = tokenizer.bos_token_id in tokenizer.encode("", add_special_tokens=True)
-    if adds == (flag is not False):
+    if adds or flag is False:
         return tokenizer
-    put = None if adds else _adding(tokenizer)
+    put = _adding(tokenizer)
     note("post_processor", put, "tokenizer_config.json:add_bos_token")
     changed: dict[str, JsonValue] = {**files.object(_TOKENIZER_JSON), "post_processor": put}
     return load_by_type(replace(files, _json={_TOKENIZER_JSON: changed}), family, fast_paths, note)

@@ -28,6 +28,7 @@ PLACEHOLDERS = {
     "small-lfm2-vl": "<image>",
     "small-llama": "<image>",
     "small-llama-4": "<|image|>",
+    "small-llama-probe": "<image>",
     "small-llava-next": "<image>",
     "small-llava-onevision": "<image>",
     "small-mistral3": "[IMG]",
@@ -44,6 +45,13 @@ PLACEHOLDERS = {
 }
 
 _TEKKEN = "-tekken"  # with the vocabulary that comes with mistral-common
+_PROBE = "-probe"  # with a chat template that shows all that it gets
+_SHOWS_ALL = (
+    "{{ messages | tojson }} {{ tools | tojson if tools else 'no tools' }} "
+    "{{ thinking is defined and thinking }} {{ enable_thinking is defined and enable_thinking }} "
+    "{{ reasoning_effort if reasoning_effort is defined else 'no effort' }}"
+    "{% for message in messages %}{% endfor %}"
+)
 # What SGLang needs of a model's files, and vLLM does not.
 _FIELDS: dict[str, dict[str, dict[str, Any]]] = {
     "small-deepseek-ocr": {
@@ -80,7 +88,9 @@ _CALL = {
 
 def files_of(model: str) -> dict[str, Any]:
     """The files of one model."""
-    files = ALL_MODELS[model.removesuffix(_TEKKEN)]()
+    files = ALL_MODELS[model.removesuffix(_TEKKEN).removesuffix(_PROBE)]()
+    if model.endswith(_PROBE):
+        files["tokenizer_config.json"]["chat_template"] = _SHOWS_ALL
     if model.endswith(_TEKKEN):
         config = files["config.json"]
         text = {**config["text_config"], "vocab_size": 131072}
@@ -94,11 +104,14 @@ def files_of(model: str) -> dict[str, Any]:
 
 def cases(model: str) -> Iterator[dict[str, Any]]:
     """The requests for one model."""
+    tekken = model.endswith(_TEKKEN)
     for name, case in _chats().items():
-        yield {"id": name, **_for_generate(case)}
+        # What mistral-common makes of an effort is not covered.
+        if "reasoning_effort" not in case.get("chat_template_kwargs", ()) or not tekken:
+            yield {"id": name, **_for_generate(case)}
     for name, case in _prompts(PLACEHOLDERS[model]).items():
         # The special tokens of a prompt for mistral-common are read beside images alone.
-        if "images" not in case or not model.endswith(_TEKKEN):
+        if "images" not in case or not tekken:
             yield {"id": name, **case}
 
 
@@ -130,6 +143,10 @@ def _user(*parts: Any) -> dict[str, Any]:
 
 def _says(role: str, content: Any, **more: Any) -> dict[str, Any]:
     return {"role": role, "content": content, **more}
+
+
+def _with_parameters(parameters: Any) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": "f", "parameters": parameters}}
 
 
 def _chats() -> dict[str, dict[str, Any]]:
@@ -205,7 +222,44 @@ def _chats() -> dict[str, dict[str, Any]]:
         "tools, one to be called": {
             "messages": [hello], "tools": [_WEATHER, _CLOCK], "tool_choice": _NAMED,
         },
+        "tools, none to be called of none": {"messages": [hello], "tool_choice": "none"},
+        "tools, another to be called": {
+            "messages": [hello], "tools": [_WEATHER], "tool_choice": _NAMED,
+        },
+        "tools required, and none": {"messages": [hello], "tool_choice": "required"},
+        "tool choice unknown": {"messages": [hello], "tools": [_CLOCK], "tool_choice": "any"},
+        "tools are an object": {"messages": [hello], "tools": {}},
+        "parameters are a text": {"messages": [hello], "tools": [_with_parameters("x")]},
+        "parameters of one type twice": {
+            "messages": [hello], "tools": [_with_parameters({"type": ["string", "string"]})],
+        },
         "effort": {"messages": [hello], "reasoning_effort": "high"},
+        "effort none": {"messages": [hello], "reasoning_effort": "none"},
+        "effort none, thinking": {
+            "messages": [hello], "reasoning_effort": "none",
+            "chat_template_kwargs": {"enable_thinking": True},
+        },
+        "effort unknown": {"messages": [hello], "reasoning_effort": "huge"},
+        "effort in the template kwargs": {
+            "messages": [hello], "reasoning_effort": "low",
+            "chat_template_kwargs": {"reasoning_effort": "high", "thinking": None},
+        },
+        "effort null in the template kwargs": {
+            "messages": [hello], "chat_template_kwargs": {"reasoning_effort": None},
+        },
+        "thinking of a user": {"messages": [_user({"type": "thinking", "text": "Hm"})]},
+        "thinking twice": {
+            "messages": [hello, _says("assistant", [
+                {"type": "thinking", "text": "Hm", "thinking": "Hm"}]), hello],
+        },
+        "continued alone": {
+            "messages": [_says("assistant", "Fine")], "continue_final_message": True,
+        },
+        "system, empty list": {"messages": [_says("system", []), hello]},
+        "assistant thinks in parts": {
+            "messages": [hello, _says("assistant", [
+                {"type": "thinking", "thinking": "Hm"}, _text("Fine.")]), hello],
+        },
         "tool call": {
             "messages": [hello, _says("assistant", None, tool_calls=[_CALL]),
                          _says("tool", [_text("sunny"), _text("warm")], tool_call_id="1")],

@@ -79,3 +79,20 @@ def test_log_probabilities_of_a_prompt_are_not_read_from_the_cache() -> None:
 def test_bodies_that_are_no_single_request_are_refused(body: Any) -> None:
     with pytest.raises(InexactError):
         from_openai(body, backend="sglang")
+
+
+@pytest.mark.parametrize(
+    ("field", "reason"),
+    [
+        ({"reasoning": {"effort": "low"}}, Reason.UNSUPPORTED_FIELD),
+        ({"reasoning_effort": 0.5}, Reason.INVALID_REQUEST),
+        ({"chat_template_kwargs": {"seed": 1 << 70}}, Reason.UNSUPPORTED_FIELD),
+        ({"tools": [{**TOOLS[0], "function": {"name": "f", "parameters": {"default": 1 << 70}}}]},
+         Reason.UNSUPPORTED_FIELD),
+    ],
+)  # fmt: skip
+def test_fields_that_the_engine_reads_otherwise_are_refused(
+    normalizer: Normalizer, field: dict[str, Any], reason: Reason
+) -> None:
+    routing = normalizer.answer(from_openai({"messages": HI, **field}, backend="sglang"))
+    assert routing.reason is reason

@@ -141,3 +141,8 @@ def test_a_given_context_is_the_engine_s_setting(small_model: Callable[[str], Pa
         _ = normalizer.normalize(prompt_token_ids=[5] * 58).token_ids
     origins = {origin.source: origin.value for origin in normalizer.model.origins}
     assert origins["the engine's settings"] == 58
+
+
+def test_a_slow_image_processor_is_the_one_of_pillow() -> None:
+    line = "python -m sglang.launch_server --model-path m --disable-fast-image-processor"
+    assert settings(line).image_processor_backend == "pil"
