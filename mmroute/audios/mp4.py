@@ -15,10 +15,11 @@ from mmroute.audios.header import not_predictable
 from mmroute.errors import InexactError, Reason
 from mmroute.requests.items import AudioLength
 from mmroute.videos.boxes import Box, Layout, read_layout
+from mmroute.videos.fragments import check_few_parts
 from mmroute.videos.mp4 import handler, time_scale, with_fragments
 from mmroute.videos.mpegts import AAC_RATES
 from mmroute.videos.rationals import rescaled
-from mmroute.videos.samples import read_edits, read_samples
+from mmroute.videos.samples import most_frames, read_edits, read_samples
 
 _SAMPLES: Final = 1024  # of a frame
 _FEWEST: Final = 2
@@ -43,6 +44,7 @@ def read_mp4(file: BinaryIO, size: int) -> AudioLength:
         layout = read_layout(file, size)
         if layout.cut_at is not None:
             raise not_predictable("it is cut")
+        check_few_parts(layout)
         tracks = [track for track in layout.movie.all(b"trak") if handler(track) == b"soun"]
         if len(tracks) != 1:
             raise not_predictable(f"{len(tracks)} tracks of sound")
@@ -58,7 +60,8 @@ def read_mp4(file: BinaryIO, size: int) -> AudioLength:
 def _read_track(track: Box, layout: Layout) -> AudioLength:
     tables = track.only(b"mdia", b"minf", b"stbl")
     codec = _codec(tables.only(b"stsd"))
-    samples = read_samples(tables, sum(end - start for start, end in layout.media))
+    room = sum(end - start for start, end in layout.media)
+    samples = read_samples(tables, room, most_frames(room))
     edits = [edit for edit in read_edits(track) if edit.start >= 0]
     if layout.fragments:
         if len(samples.durations):

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import BinaryIO, Final, TypeAlias
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, BinaryIO, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from mmroute.images.parts import most_parts
 from mmroute.videos.header import not_predictable
 
-_MAX_TOP_LEVEL: Final = 100_000
+if TYPE_CHECKING:
+    from mmroute.videos.samples import Samples
+
 _MAX_CHILDREN: Final = 1000
 _MAX_MOOV: Final = 1 << 26
 _READ: Final = frozenset({b"moov", b"moof", b"sidx"})
@@ -98,13 +101,16 @@ class Layout:
     end: int  # the size of the file in bytes, but for an `mfra` box behind the media
     # The size of the file in bytes if it ends within its last `mdat` box; else None.
     cut_at: int | None
+    # The samples in fragments that were read: by track, and when the track begins.
+    samples: dict[tuple[int, int], Samples | None] = field(default_factory=dict, init=False)
 
 
 def read_layout(file: BinaryIO, size: int) -> Layout:
     """Walk the boxes at the top level, and read all but the media."""
     at, movies, media, fragments, indexes = 0, [], [], [], []
     room, cut_at, media_end = _MAX_MOOV, None, size
-    for _ in range(_MAX_TOP_LEVEL):
+    most = most_parts(size)
+    for _ in range(most):
         if at == size:
             break
         name, start, end = _top_level_box(file, at, size)
@@ -124,7 +130,7 @@ def read_layout(file: BinaryIO, size: int) -> Layout:
                 fragments.append((at, box))
         at = end
     else:
-        raise not_predictable(f"more than {_MAX_TOP_LEVEL} boxes at the top level")
+        raise not_predictable(f"more than {most} boxes at the top level of {size} bytes")
     if len(movies) != 1:
         raise not_predictable(f"{len(movies)} boxes 'moov' where one is needed")
     return Layout(movies[0], media, fragments, indexes, media_end, cut_at)

@@ -11,9 +11,10 @@ from typing import Final
 
 import numpy as np
 
+from mmroute.images.parts import most_parts
 from mmroute.videos.boxes import Box, Integers, Layout
 from mmroute.videos.header import not_predictable
-from mmroute.videos.samples import Samples, shown_at
+from mmroute.videos.samples import Samples, most_frames, shown_at
 
 _BASE, _DESCRIPTION = 0x01, 0x02  # flags of a header, tfhd
 _DEFAULTS: Final = (0x08, 0x10, 0x20)  # likewise: duration, size and flags of a sample
@@ -21,11 +22,28 @@ _FROM_MOOF: Final = 0x020000
 _OFFSET, _FIRST_FLAGS = 0x01, 0x04  # flags of a run, trun
 _COLUMNS: Final = (0x100, 0x200, 0x400, 0x800)  # likewise: duration, size, flags, delay
 _MAX_NUMBER: Final = 1 << 62
+_WEIGHT: Final = 8  # a run takes so much longer to read than a box
 _NO_KEY: Final = 0x01010000  # flags of a sample: it is no sync sample, or depends on others
 
 
 def read_fragments(layout: Layout, track: int, *, after: int) -> Samples | None:
     """The samples of one track in all fragments; None if there are none."""
+    known = layout.samples
+    if (track, after) not in known:
+        known[track, after] = _read(layout, track, after)
+    return known[track, after]
+
+
+def check_few_parts(layout: Layout) -> None:
+    """Check that the fragments are no more than are read fast, for each of the tracks."""
+    parts = [part for _, fragment in layout.fragments for part in fragment.all(b"traf")]
+    runs = sum(len(part.all(b"trun")) for part in parts)
+    passes = len(layout.movie.all(b"trak")) * (len(layout.fragments) + len(parts))
+    if max(2 * passes, _WEIGHT * (runs + len(layout.indexes))) > most_parts(layout.end):
+        raise not_predictable(f"more fragments than are read of {layout.end} bytes")
+
+
+def _read(layout: Layout, track: int, after: int) -> Samples | None:
     runs = list(_runs(layout, track, after))
     if not runs:
         return None
@@ -84,6 +102,7 @@ def _defaults(movie: Box, track: int) -> tuple[int, ...]:
 def _runs(layout: Layout, track: int, after: int) -> Iterator[Integers]:
     """The runs of one track in all fragments, each as `_run`; the arguments of `read_fragments`."""
     defaults = _defaults(layout.movie, track)
+    left = most_frames(sum(end - start for start, end in layout.media)) // 2
     for at, fragment in layout.fragments:
         time = after
         for number, part in enumerate(fragment.all(b"traf")):
@@ -106,13 +125,14 @@ def _runs(layout: Layout, track: int, after: int) -> Iterator[Integers]:
             for times in part.all(b"tfdt"):
                 (time,) = times.unpack("Q" if times.is_wide else "I", 4)
             for box in part.all(b"trun"):
-                run = _run(box, base, values, time)
+                run = _run(box, base, values, time, left)
+                left -= run.shape[1]
                 time = after = time + int(run[0].sum())
                 yield run
 
 
-def _run(box: Box, base: int, defaults: list[int], time: int) -> Integers:
-    """Samples that follow each other: their columns of numbers, shape (6, samples), int64.
+def _run(box: Box, base: int, defaults: list[int], time: int, most: int) -> Integers:
+    """At most so many samples that follow each other: their columns, shape (6, samples), int64.
 
     These are durations, sizes, flags and delays; when each is decoded, in the track's time units;
     and where each begins in the file, in bytes.
@@ -124,8 +144,8 @@ def _run(box: Box, base: int, defaults: list[int], time: int) -> Integers:
     first_flags = box.unpack("I", 12) if flags & _FIRST_FLAGS else ()
     given = [column for column, flag in enumerate(_COLUMNS) if flags & flag]
     start = box.start + 12 + 4 * len(first_flags)
-    if not count or count * 4 * max(len(given), 1) > box.end - start + 4 * (not given) * count:
-        raise not_predictable(f"a fragment of {count} frames does not fit in its box")
+    if not 0 < count <= most or count * 4 * len(given) > box.end - start:
+        raise not_predictable(f"a fragment of {count} frames does not fit in its box or its file")
     columns = np.repeat(np.array([*defaults, 0], np.int64)[:, None], count, axis=1)
     if given:
         rows = np.frombuffer(box.data, ">u4", count * len(given), start).reshape(count, -1)

@@ -5,6 +5,7 @@ Source: ISO/IEC 14496-12 (boxes); vLLM ``multimodal/video_decoders/opencv.py``.
 
 from __future__ import annotations
 
+import math
 import struct
 from dataclasses import replace
 from itertools import product
@@ -15,7 +16,12 @@ import numpy as np
 from mmroute.requests.items import VideoSize
 from mmroute.videos.boxes import Box, Integers, Layout, read_layout
 from mmroute.videos.end_of_file import frames_at_end, frames_wherever_sought
-from mmroute.videos.fragments import end_of_index, first_fragments, read_fragments
+from mmroute.videos.fragments import (
+    check_few_parts,
+    end_of_index,
+    first_fragments,
+    read_fragments,
+)
 from mmroute.videos.header import not_predictable
 from mmroute.videos.parameter_sets import (
     CUT_WITHIN_A_FRAME,
@@ -24,7 +30,15 @@ from mmroute.videos.parameter_sets import (
     shows_cut_mpeg4,
 )
 from mmroute.videos.rationals import INT_MAX, reduced, rescaled
-from mmroute.videos.samples import Edit, Samples, delay_of, read_edits, read_samples, shown_after
+from mmroute.videos.samples import (
+    Edit,
+    Samples,
+    delay_of,
+    most_frames,
+    read_edits,
+    read_samples,
+    shown_after,
+)
 
 FIRST_BOXES: Final = frozenset({b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide"})
 """The boxes with which a file may begin."""
@@ -33,6 +47,7 @@ _MAX_SAMPLES: Final = 10_000_000
 _MAX_PACKETS: Final = 4000  # OpenCV looks at 4,096 packets for the next frame
 _MAX_DELAY: Final = 40  # a decoder holds back so many frames, for its threads and for reordering
 _PCM_PACKET: Final = 1024  # samples
+_MAX_SPANS: Final = 1000  # of all tracks together
 _MICROSECONDS: Final = 1_000_000
 _MAX_DELTA: Final = 1 << 31  # FFmpeg reads larger deltas as corrections
 _HEVC: Final = frozenset({b"hvc1", b"hev1"})
@@ -50,6 +65,7 @@ _SWAPS: Final = frozenset({(0, _ONE, -_ONE, 0), (0, -_ONE, _ONE, 0)})
 def read_mp4(file: BinaryIO, size: int) -> VideoSize:
     """The header of the one video track."""
     layout = read_layout(file, size)
+    check_few_parts(layout)
     tracks = layout.movie.all(b"trak")
     if _has_cover(layout.movie):
         raise not_predictable("it has cover art, which is a video track as well")
@@ -176,7 +192,8 @@ def _held(whole: Samples, codec: bytes, entry: Box, part: bytes) -> int:
 
 def _samples(tables: Box, track: Box, edits: list[Edit], layout: Layout) -> tuple[Samples, int]:
     """All frames, and the number of those that ``moov`` describes."""
-    samples = read_samples(tables, sum(end - start for start, end in layout.media))
+    room = sum(end - start for start, end in layout.media)
+    samples = read_samples(tables, room, most_frames(room))
     claimed = len(samples.durations)
     if not layout.fragments:
         return samples, claimed
@@ -222,7 +239,8 @@ def _claims(tracks: list[Box], layout: Layout, fps: float) -> set[int]:
     Source: FFmpeg 8 ``libavformat/demux.c`` (`update_stream_timings`).
     """
     movie_scale = _movie_scale(layout.movie.only(b"mvhd"))
-    spans: list[list[tuple[float, int]]] = []  # for each track: starts and lengths
+    all_opened = first_fragments(layout) is layout
+    spans: list[set[tuple[float, int]]] = []  # for each track: starts and lengths
     for track in tracks:
         scale = time_scale(track)
         fragments = read_fragments(layout, _track_id(track), after=0)
@@ -233,19 +251,21 @@ def _claims(tracks: list[Box], layout: Layout, fps: float) -> set[int]:
         skipped = sum(edit.start for edit in edits if edit.start > 0)
         ends = {int(fragments.decoded[-1] + fragments.durations[-1])}
         starts = {start - skipped}
-        if len(first_fragments(layout).fragments) < len(layout.fragments):
+        if not all_opened:
             starts.add(0)  # FFmpeg does not always know the start by then
         if track is not tracks[0]:
             starts.add(start)
         if (index_end := end_of_index(layout, _track_id(track))) is not None:
             ends |= {index_end, max(index_end, *ends)}
         spans.append(
-            [
+            {
                 (start * _MICROSECONDS / scale, rescaled(end, _MICROSECONDS, scale))
                 for start in starts
                 for end in ends
-            ]
+            }
         )
+    if math.prod(map(len, spans)) > _MAX_SPANS:
+        raise not_predictable("the lengths of its tracks are not certain")
     claims = set()
     for found in product(*spans):
         last = max(start + length for start, length in found)

@@ -16,6 +16,8 @@ from mmroute.videos.rationals import rescaled
 
 _MAX_EDITS: Final = 100
 _ONE: Final = 1 << 16  # 1 in 16.16 fixed point
+_FEW: Final = 40_000
+_FRAME: Final = 25  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ def shown_after(samples: Samples, edits: list[Edit], movie_scale: int, scale: in
         return np.sort(samples.shown)
     if sum(edit.start >= 0 for edit in edits) > 1 and samples.has_leading_frames():
         raise not_predictable("several edits, and frames that need the key frame before the last")
-    parts, begins_at = [], 0
+    parts, begins_at, left = [], 0, 2 * len(samples.shown)
     for edit in edits:
         duration = rescaled(edit.duration, scale, movie_scale)
         inside = (edit.start <= samples.shown) & (samples.shown < edit.start + duration)
@@ -69,6 +71,9 @@ def shown_after(samples: Samples, edits: list[Edit], movie_scale: int, scale: in
             # FFmpeg counts on from when the first of them is decoded.
             shown = samples.shown[inside] - samples.decoded[inside][0]
             parts.append(np.sort(shown + begins_at))
+            left -= len(shown)
+            if left < 0:
+                raise not_predictable("edits that show its frames many times")
         begins_at += duration
     return np.concatenate(parts or [samples.shown[:0]])
 
@@ -129,14 +134,19 @@ class Samples:
         return bool((earliest_left[self.keys] < self.shown[self.keys]).any())
 
 
-def read_samples(tables: Box, room: int) -> Samples:
-    """The samples that the tables in ``stbl`` describe."""
+def most_frames(room: int) -> int:
+    """The most frames that are read of a track: a few numbers of each take more than its bytes."""
+    return _FEW + room // _FRAME
+
+
+def read_samples(tables: Box, room: int, most: int | None = None) -> Samples:
+    """The samples that the tables in ``stbl`` describe; at most so many, or as many as bytes."""
     times = tables.only(b"stts").table(2)
     total = int(times[:, 0].sum())
     constant, count = (box := tables.only(b"stsz")).unpack("II", 4)
     if count != total:
         raise not_predictable(f"{count} samples, and times for {total}")
-    if total > room or constant > room:  # also of a file that is cut
+    if total > min(room, room if most is None else most) or constant > room:  # also if it is cut
         raise not_predictable(f"{total} frames in {room} bytes")
     durations = np.repeat(times[:, 1], times[:, 0])
     sizes = np.full(count, constant) if constant else box.table(1, offset=8)[:, 0]
