@@ -17,6 +17,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
+from mmroute.images.parts import most_parts
 from mmroute.requests.items import VideoSize
 from mmroute.videos.end_of_file import frames_wherever_sought
 from mmroute.videos.estimated_rate import ANALYZED_FRAMES, estimated_rate
@@ -49,7 +50,9 @@ _BLOCK: Final = 0xA1
 _REFERENCE: Final = 0xFB
 _BLOCK_DURATION: Final = 0x9B
 _ATTACHMENTS: Final = 0x1941A469
-_OF_CLUSTERS: Final = frozenset({_TIMESTAMP, _SIMPLE_BLOCK, _BLOCK_GROUP})
+_OF_SEGMENTS: Final = frozenset({_INFO, _TRACKS, _ATTACHMENTS})  # that are read
+_FEW: Final = 2  # from which an element is not the only one
+_MAX_CHILDREN: Final = 1000
 
 _CODECS: Final = frozenset(
     {b"V_VP8", b"V_VP9", b"V_MPEG4/ISO/AVC", b"V_MPEGH/ISO/HEVC", b"V_MJPEG", b"V_MPEG4/ISO/ASP"}
@@ -66,6 +69,7 @@ _KEY: Final = 0x80
 _LASTS: Final = 0x100  # a flag of ours: the block tells its duration
 _VP8_SHOWN: Final = 0x10  # a flag in a frame's first byte
 _MAX_FRAMES: Final = 2_000_000
+_MAX_TIME: Final = 1 << 62
 _MAX_ID: Final = 4
 _MAX_SIZE: Final = 8
 _MAX_RATE: Final = 30_000  # FFmpeg's limit for numerator and denominator
@@ -172,7 +176,7 @@ def _claimed(information: _Elements, scale: int, fps: float) -> int:
 
 
 def _segment(data: bytes) -> tuple[_Elements, memoryview]:
-    """The elements of the segment by ID, but for those in clusters; and its content."""
+    """The first elements of the segment, of each ID that is read; and its content."""
     view = memoryview(data)
     name, _, at = _element(view, 0)
     if name != _EBML:
@@ -182,7 +186,7 @@ def _segment(data: bytes) -> tuple[_Elements, memoryview]:
         raise not_predictable("its segment does not end with the file")
     elements: _Elements = {}
     for name, content in _flattened(view[start:], skip_clusters=True):
-        if name not in _OF_CLUSTERS:
+        if name in _OF_SEGMENTS and len(elements.get(name, ())) < _FEW:
             elements.setdefault(name, []).append(content)
     return elements, view[start:]
 
@@ -190,7 +194,11 @@ def _segment(data: bytes) -> tuple[_Elements, memoryview]:
 def _flattened(segment: memoryview, *, skip_clusters: bool) -> Iterator[tuple[int, memoryview]]:
     """The ID and content of each whole element; a cluster is empty, and its children follow it."""
     at = 0
+    left = most_parts(len(segment))
     while at < len(segment):
+        left -= 1
+        if left < 0:
+            raise not_predictable(f"more elements than are read of {len(segment)} bytes")
         name, start, at = _element(segment, at, may_be_cut=True)
         if name == _CLUSTER:
             yield name, segment[:0]
@@ -227,15 +235,20 @@ def _times(segment: memoryview, track: int, is_vp8: bool) -> list[int]:
 
 def _blocks(segment: memoryview) -> Iterator[tuple[int, int, memoryview]]:
     """The time, flags and content of each block, in the order of the file."""
-    base = 0
+    base, left = 0, most_parts(len(segment)) // 2
     for name, content in _flattened(segment, skip_clusters=False):
         if name in (_CLUSTER, _TIMESTAMP):
-            base = int.from_bytes(content)
+            base = _integer(content)
+            if base > _MAX_TIME:
+                raise not_predictable(f"a time of {base} units")
         if name not in (_SIMPLE_BLOCK, _BLOCK_GROUP):
             continue
         block, key = content, 0
         if name == _BLOCK_GROUP:
             group = _children(content)
+            left -= sum(map(len, group.values()))
+            if left < 0:
+                raise not_predictable(f"more groups than are read of {len(segment)} bytes")
             block, key = _only(group, _BLOCK), 0 if _REFERENCE in group else _KEY
             key |= _LASTS if _BLOCK_DURATION in group else 0
         if len(block) <= _BLOCK_HEAD:
@@ -247,10 +260,12 @@ def _blocks(segment: memoryview) -> Iterator[tuple[int, int, memoryview]]:
 def _children(data: memoryview) -> _Elements:
     children: _Elements = {}
     at = 0
-    while at < len(data):
+    for _ in range(_MAX_CHILDREN):
+        if at >= len(data):
+            return children
         name, start, at = _element(data, at)
         children.setdefault(name, []).append(data[start:at])
-    return children
+    raise not_predictable(f"more than {_MAX_CHILDREN} elements in one")
 
 
 def _element(data: memoryview, at: int, *, may_be_cut: bool = False) -> tuple[int, int, int]:
@@ -289,7 +304,10 @@ def _only(elements: _Elements, name: int) -> memoryview:
 
 
 def _unsigned(elements: _Elements, name: int) -> int:
-    data = _only(elements, name)
+    return _integer(_only(elements, name))
+
+
+def _integer(data: memoryview) -> int:
     if len(data) > _MAX_SIZE:
         raise not_predictable(f"an integer of {len(data)} bytes")
     return int.from_bytes(data)
