@@ -35,6 +35,7 @@ _DROPPED: Final = 0.04  # an error with which FFmpeg gives up on a rate
 _MARGIN: Final = 0.8
 _MOST_INCREASE: Final = 1.01
 _CHECKED_EACH: Final = 10
+_AT_ONCE: Final = 50  # frames, a multiple of it
 
 
 def estimated_rate(times: Sequence[int], unit: Fraction) -> float:
@@ -55,22 +56,27 @@ def _usual(times: Sequence[int], durations: list[int], unit: Fraction) -> Fracti
     """The usual rate to whose ticks, or to the middles between them, the times are closest."""
     if len(durations) <= 1:
         return None
-    errors = np.zeros((2, 2, len(_USUAL)))  # tick or middle, sum or sum of squares, rate
-    kept = np.ones(len(_USUAL), bool)
-    for count, time in enumerate(times, 1):
-        ticks = time * float(unit) * _USUAL / _UNIT
-        error = np.stack([ticks - np.rint(ticks), ticks - np.rint(ticks + 0.5) + 0.5])
-        errors += np.where(kept, np.stack([error, error**2], axis=1), 0)
-        if not count % _CHECKED_EACH:
-            kept &= (_variance(errors, count) <= _DROPPED).any(axis=0)
+    usual = _USUAL  # those that are not given up
+    errors = np.zeros((2, 2, len(usual)))  # tick or middle, sum or sum of squares, rate
+    for first in range(0, len(times), _AT_ONCE):
+        some = np.array(times[first : first + _AT_ONCE])
+        ticks = (some * float(unit))[:, None] * usual / _UNIT
+        error = np.stack([ticks - np.rint(ticks), ticks - np.rint(ticks + 0.5) + 0.5], axis=1)
+        each = np.stack([error, error**2], axis=2)
+        each[0] += errors
+        sums = each.cumsum(axis=0)  # in the order of the frames, because sums are rounded
+        kept = np.ones(len(usual), bool)
+        for last in range(_CHECKED_EACH, len(some) + 1, _CHECKED_EACH):
+            kept &= (_variance(sums[last - 1], first + last) <= _DROPPED).any(axis=0)
+        errors, usual = sums[-1][..., kept], usual[kept]
     mean = float(unit) * sum(durations) / len(durations)
-    tried = kept & (_USUAL >= _SLOWEST * _UNIT) & (mean >= _MARGIN * _UNIT / _USUAL)
+    tried = (usual >= _SLOWEST * _UNIT) & (mean >= _MARGIN * _UNIT / usual)
     variance = _variance(errors, len(durations))
     best, found = _LARGEST_ERROR, None
     for n in tried.nonzero()[0]:
         for error in variance[:, n]:
             if error < best and best > _NO_ERROR:
-                best, found = error, Fraction(int(_USUAL[n]), _UNIT)
+                best, found = error, Fraction(int(usual[n]), _UNIT)
     return found if found is not None and found < _MOST_INCREASE / unit else None
 
 

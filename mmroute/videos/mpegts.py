@@ -41,6 +41,8 @@ _MPEG_1: Final = 0xF8
 _MPEG_RATES: Final = 44100, 48000, 32000
 _SOUNDS: Final = {_AAC: (1024, AAC_RATES), 0x03: (1152, _MPEG_RATES), 0x04: (1152, _MPEG_RATES)}
 """The samples of a frame, and the rates by their number in its header."""
+_MAX_HEADER: Final = 1024  # bytes
+_MAX_HEADERS: Final = 16  # of one frame
 _PES_HEAD: Final = 19  # bytes of a packet's head with both times
 _SOUND_SYNC: Final = 0xFF
 _START_CODE: Final = re.compile(rb"\x00\x00\x01")
@@ -212,11 +214,14 @@ def _check_frames(video: _Stream) -> tuple[tuple[int, int], list[set[int]]]:
         kinds = [codec.kind(data[at]) for at in places]
         if kinds.count(codec.frame) != 1:
             raise not_predictable("a transport stream whose packets are not one frame each")
-        sizes = {
-            codec.size(data[at:])[:2]
+        headers = {
+            data[at : at + _MAX_HEADER]
             for at, k in zip(places, kinds, strict=True)
             if k == codec.header
         }
+        if len(headers) > _MAX_HEADERS:
+            raise not_predictable("a transport stream that tells its size again and again")
+        sizes = {codec.size(header)[:2] for header in headers}
         if not found and (not sizes or codec.keys.isdisjoint(kinds)):
             raise not_predictable("a transport stream that does not begin with a key frame")
         size = size or sizes.pop()
