@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import BinaryIO, Final
 
 from mmroute.audios.header import not_predictable
+from mmroute.images.parts import most_parts
 from mmroute.requests.items import AudioLength
 
 SIGNATURE: Final = b"OggS"
@@ -86,8 +87,11 @@ def _codec(packet: bytes) -> _Codec:
 
 
 def _pages(file: BinaryIO, size: int) -> Iterator[_Page]:
-    end = 0
+    end, left = 0, most_parts(size)
     while not end or end < size:
+        left -= 1
+        if left < 0:
+            raise not_predictable(f"more pages than are read of {size} bytes")
         file.seek(end)
         head = file.read(_PAGE.size)
         if len(head) < _PAGE.size or head[:4] != SIGNATURE:

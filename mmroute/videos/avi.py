@@ -13,6 +13,7 @@ from typing import BinaryIO, Final
 
 import numpy as np
 
+from mmroute.images.parts import most_parts
 from mmroute.requests.items import VideoSize
 from mmroute.videos.end_of_file import counted, frames_wherever_sought, only
 from mmroute.videos.header import not_predictable
@@ -31,7 +32,6 @@ _SOUGHT: Final = 16, 15  # OpenCV seeks to the last key frame so many frames bef
 _KEY: Final = 0x10
 _MAX_HEADER: Final = 1 << 20
 _MAX_INDEX: Final = 1 << 26
-_MAX_CHUNKS: Final = 4_000_000
 _MAX_BETWEEN: Final = 2000  # OpenCV looks at 4,096 packets for the next frame
 _PACKET: Final = 1024  # bytes of sound that make at least one packet
 _FRAMES: Final = (b"dc", b"db")
@@ -195,7 +195,8 @@ def _within(data: bytes) -> Iterator[tuple[bytes, int, int]]:
 
 def _chunks(file: BinaryIO, at: int, end: int) -> Iterator[tuple[bytes, int, int]]:
     """The name, start and end of each chunk; for a list its kind, and where its own chunks are."""
-    for _ in range(_MAX_CHUNKS):
+    most = most_parts(end)
+    for _ in range(most):
         if at >= end:
             return
         file.seek(at)
@@ -213,7 +214,7 @@ def _chunks(file: BinaryIO, at: int, end: int) -> Iterator[tuple[bytes, int, int
             yield head[_CHUNK.size :], start + _KIND, start + length
         else:
             yield name, start, start + length
-    raise not_predictable(f"more than {_MAX_CHUNKS} chunks")
+    raise not_predictable(f"more than {most} chunks in {end} bytes")
 
 
 def _only(parts: list[tuple[bytes, int, int]], name: bytes) -> tuple[int, int]:
