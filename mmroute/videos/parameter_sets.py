@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from mmroute.images.parts import most_parts
 from mmroute.videos.boxes import Box
 from mmroute.videos.header import not_predictable
 
@@ -19,6 +20,8 @@ _MPEG_4_SHOWN: Final = 64  # bytes from which a picture was made of each part
 _MARKER: Final = 0xFF
 _ENTRY: Final = 78  # bytes of the description of a video, before its boxes
 _UNIT_HEAD: Final = 4  # bytes that tell the length of a unit
+_MAX_SETS: Final = 64  # of one kind
+_MAX_BUFFERS: Final = 32
 _SPS: Final = 33  # the kind of a sequence parameter set of HEVC
 
 
@@ -36,10 +39,11 @@ def shows_cut_mpeg4(part: bytes) -> bool:
 
 def start_of_scan(data: bytes) -> int:
     """The offset at which the coded picture of a JPEG begins; beyond its end if cut before."""
-    at = 2
+    at, left = 2, most_parts(len(data))
     while at + 4 <= len(data) and data[at : at + 2] != _SCAN:
-        if data[at] != _MARKER:
-            raise not_predictable("a JPEG with bytes between its segments")
+        left -= 1
+        if data[at] != _MARKER or left < 0:
+            raise not_predictable("a JPEG with bytes between its segments, or with too many")
         at += 2 + int.from_bytes(data[at + 2 : at + 4])
     return at if data[at : at + 2] == _SCAN else max(at, len(data))
 
@@ -51,11 +55,14 @@ def held_at_cut(entry: Box, part: bytes) -> int | None:
 
     Source: FFmpeg 9 ``libavcodec/h2645_parse.c`` (`ff_h2645_packet_split`).
     """
-    while len(part) > _UNIT_HEAD:
-        end = _UNIT_HEAD + int.from_bytes(part[:_UNIT_HEAD])
-        if end > len(part):
+    at = 0
+    for _ in range(most_parts(len(part))):
+        at += _UNIT_HEAD
+        if at >= len(part):
+            raise not_predictable(CUT_WITHIN_A_FRAME)
+        at += int.from_bytes(part[at - _UNIT_HEAD : at])
+        if at > len(part):
             break
-        part = part[end:]
     else:
         raise not_predictable(CUT_WITHIN_A_FRAME)
     boxes = entry.within(_ENTRY)
@@ -78,6 +85,8 @@ def _hevc_sets(box: Box) -> Iterator[bytes]:
     for _ in range(arrays if length_size & 3 == _UNIT_HEAD - 1 else 0):
         kind, count = box.unpack("BH", at)
         at += 3
+        if count > _MAX_SETS:
+            raise not_predictable(CUT_WITHIN_A_FRAME)
         for _ in range(count):
             (length,) = box.unpack("H", at)
             if kind & 63 == _SPS:
@@ -179,6 +188,8 @@ def _h264_held(bits: Bits) -> int | None:
 def _buffer(bits: Bits) -> int:
     """The number of a decoder's buffers that is described; the descriptions are skipped."""
     count = bits.golomb() + 1
+    if count > _MAX_BUFFERS:
+        raise not_predictable("a broken parameter set")
     bits.take(8)
     for _ in range(count):
         bits.golomb(), bits.golomb(), bits.take(1)
