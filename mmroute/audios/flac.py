@@ -5,7 +5,11 @@ Source: RFC 9639.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import BinaryIO, Final
+
+import numpy as np
+import numpy.typing as npt
 
 from mmroute.audios.header import not_predictable
 from mmroute.requests.items import AudioLength
@@ -15,6 +19,8 @@ SIGNATURE: Final = b"fLaC"
 
 _STREAM_INFO: Final = 34  # bytes
 _MIN_FRAME: Final = 6
+_FRAME_HEAD: Final = 16  # the most bytes of a frame's head
+_PERIOD: Final = (1 << 15) - 1  # of the powers of x
 _MAX_TAIL: Final = 1 << 18  # the largest last frame that is searched for
 _MAX_CANDIDATES: Final = 100
 _FIXED: Final = b"\xff\xf8"  # the first bytes of a frame in a stream with one block size
@@ -47,14 +53,16 @@ def read_flac(file: BinaryIO, size: int) -> AudioLength:
 
 def _ends_with_frame(tail: bytes, number: int, samples: int) -> bool:
     """Whether a file's last bytes are a complete frame with this number and so many samples."""
-    at = len(tail)
+    at, checksums = len(tail), None
     for _ in range(_MAX_CANDIDATES):
         at = tail.rfind(_FIXED, 0, at)
         if at < 0:
             return False
-        frame = tail[at:]
-        if len(frame) > _MIN_FRAME and _frame(frame) == (number, samples) and not _crc16(frame):
-            return True
+        frame = tail[at : at + _FRAME_HEAD]
+        if len(frame) > _MIN_FRAME and _frame(frame) == (number, samples):
+            checksums = _checksums(tail) if checksums is None else checksums
+            if not checksums[at]:
+                return True
     return False
 
 
@@ -73,22 +81,25 @@ def _frame(frame: bytes) -> tuple[int, int] | None:
     return None
 
 
-def _crc16(data: bytes) -> int:
-    """The checksum of a frame; 0 over a complete frame with its own checksum at the end."""
-    crc = 0
-    for byte in data:
-        crc = (crc << 8 & 0xFFFF) ^ _TABLE[crc >> 8 ^ byte]
-    return crc
+def _checksums(data: bytes) -> npt.NDArray[np.uint16]:
+    """The checksum from each offset to the end; 0 over a complete frame with its own at its end.
+
+    A checksum is the sum (exclusive or) of a power for each bit that is set. It depends on the
+    distance of the bit to the end alone.
+    """
+    backwards = np.frombuffer(data, np.uint8)[::-1]
+    sums = np.zeros(len(data), np.uint16)
+    for bit in range(8):
+        powers = _powers()[16 + bit :: 8][:_PERIOD]
+        sums ^= np.resize(powers, len(data)) * (backwards >> bit & 1)
+    return np.bitwise_xor.accumulate(sums)[::-1]
 
 
-def _table() -> list[int]:
-    table = []
-    for byte in range(1 << 8):
-        crc = byte << 8
-        for _ in range(8):
-            crc = crc << 1 ^ (0x18005 if crc & 0x8000 else 0)
-        table.append(crc & 0xFFFF)
-    return table
-
-
-_TABLE: Final = _table()
+@cache
+def _powers() -> npt.NDArray[np.uint16]:
+    """The powers of x, modulo the polynomial; they repeat."""
+    powers, power = [], 1
+    for _ in range(_PERIOD):
+        powers.append(power)
+        power = power << 1 ^ (0x18005 if power & 0x8000 else 0)
+    return np.resize(np.array(powers, np.uint16), 9 * _PERIOD)
