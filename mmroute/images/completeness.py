@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+import struct
+import sys
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, BinaryIO, Final, TypeAlias
 
 from PIL import Image, JpegImagePlugin
 
-_MAX_STEPS: Final = 100_000  # the limit of pieces in a file; no encoder makes more
+from mmroute.images.parts import most_parts
+
 _END_OF_IMAGE: Final = b"\xff\xd9"
 _START_OF_SCAN: Final = b"\xff\xda"
 # A marker that is not a stuffed zero, a restart marker or padding. There is no "+" after \xff:
@@ -29,6 +32,9 @@ _BMP_CORE_SIZE: Final = 12
 _BMP_COLOURS: Final = 46
 _BMP_PALETTE_BITS: Final = 8
 _TIFF_PIECES: Final = ((273, 279), (324, 325))  # tags of offsets and sizes: of strips, of tiles
+_PIECES: Final = frozenset({273, 324})
+_BIG_TIFF: Final = (b"+\0", b"\0+")
+_MAX_TAGS: Final = 1 << 16
 _TIFF_BITS_PER_SAMPLE: Final = 258
 _TIFF_PLANAR_CONFIGURATION: Final = 284
 _TIFF_SEPARATE_PLANES: Final = 2
@@ -79,7 +85,7 @@ def is_complete_jpeg(file: BinaryIO, at: int, size: int, *, several_scans: bool)
             return True
     file.seek(0)
     data = file.read()
-    for _ in range(_MAX_STEPS):
+    for _ in range(most_parts(size)):
         marker = _MARKER.search(data, at)
         if marker is None:
             return False
@@ -153,8 +159,6 @@ def _tiff(_file: BinaryIO, image: _Opened, size: int) -> bool:
         return False
     for offsets, counts in _TIFF_PIECES:
         if offsets in tags and counts in tags:
-            if len(tags[offsets]) > _MAX_STEPS:
-                return False
             pieces = list(zip(tags[offsets], tags[counts], strict=False))
             if any(offset + count > size for offset, count in pieces):
                 return False
@@ -179,10 +183,35 @@ def _is_row_readable(mode: str, raw_mode: str, bits: int) -> bool:
     return True
 
 
+def num_pieces(file: BinaryIO) -> int:
+    """The strips or tiles of a TIFF file, of which Pillow makes a list; 0 of other files."""
+    file.seek(0)
+    head = file.read(16)
+    order = {b"II": "<", b"MM": ">"}.get(head[:2])
+    if order is None or len(head) < 16:  # noqa: PLR2004
+        return 0
+    is_big = head[2:4] in _BIG_TIFF
+    (at,) = struct.unpack_from(order + ("Q" if is_big else "I"), head, 8 if is_big else 4)
+    file.seek(min(at, sys.maxsize))
+    count = file.read(8 if is_big else 2)
+    row = struct.Struct(order + ("HHQQ" if is_big else "HHII"))
+    rows = file.read(
+        min(_MAX_TAGS, int.from_bytes(count, "little" if order == "<" else "big")) * row.size
+    )
+    return max(
+        (
+            n
+            for tag, _, n, _ in row.iter_unpack(rows[: len(rows) // row.size * row.size])
+            if tag in _PIECES
+        ),
+        default=0,
+    )
+
+
 def _avif(file: BinaryIO, _image: _Opened, size: int) -> bool:
     """Whether every top-level box that can hold a part of the picture is complete in the file."""
     at = 0
-    for _ in range(_MAX_STEPS):
+    for _ in range(most_parts(size)):
         file.seek(at)
         header = file.read(16)
         length, name = int.from_bytes(header[:4], "big"), header[4:8]

@@ -14,12 +14,14 @@ from typing import Any, BinaryIO, Final
 from PIL import ExifTags, Image, UnidentifiedImageError
 
 from mmroute.errors import InexactError, Reason
-from mmroute.images.completeness import is_complete, is_complete_jpeg, is_decodable
+from mmroute.images.completeness import is_complete, is_complete_jpeg, is_decodable, num_pieces
+from mmroute.images.parts import most_parts
 from mmroute.images.plain_headers import PLAIN_BYTES, plain_jpeg, plain_png, plain_webp
 from mmroute.images.png_chunks import (
     CHUNK_HEADER_SIZE,
     PngChunks,
     bits_of_picture,
+    has_few_texts,
     is_undamaged,
     read_chunks,
     with_late_chunks,
@@ -34,12 +36,14 @@ FORMATS: Final = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")
 """The formats that are read. The engine reads a few more, which are rare."""
 
 _SMALL: Final = 1 << 16
-_MAX_READS: Final = 20_000
+_MAX_READS: Final = 10_000
+_MAX_EXIF: Final = 1 << 16  # bytes; a JPEG file holds no more in one part
 _JPEG: Final = b"\xff\xd8\xff"
 _TRANSPOSED: Final = frozenset({5, 6, 7, 8})
 _ALPHA_MODES: Final = frozenset({"RGBA", "LA", "PA"})
 # Pillow's entries for a PNG file that a text chunk of the same name overwrites.
 _NO_TEXT: Final = ("bbox", "interlace", "transparency")
+_MOST_EXIF: Final = {"exif": _MAX_EXIF, "Raw profile type exif": 3 * _MAX_EXIF}  # hexadecimal
 _ORIENTATION_KEYS: Final = ("exif", "Raw profile type exif", "XML:com.adobe.xmp", "xmp")
 
 
@@ -152,9 +156,10 @@ class _FewReads:
 
 def _open(file: BinaryIO, size: int) -> Image.Image:
     """Open a picture; the caller closes the file."""
+    if num_pieces(file) > most_parts(size):
+        raise _unreadable("its picture has more pieces than any encoder writes")
+    _check_few_texts(file)
     file.seek(0)
-    if size <= _SMALL:
-        return Image.open(file, formats=FORMATS)
     # If the beginning of a JPEG file holds its header, Pillow reads it like the whole file. So
     # reads need not be counted for most files.
     beginning = file.read(_SMALL)
@@ -165,12 +170,19 @@ def _open(file: BinaryIO, size: int) -> Image.Image:
     return Image.open(few, formats=FORMATS)
 
 
+def _check_few_texts(file: BinaryIO) -> None:
+    if not has_few_texts(file, _MAX_READS):
+        raise _unreadable("it has more compressed notes than any encoder writes")
+
+
 def _is_turned(image: Image.Image) -> bool:
     """Whether Pillow 13.0's `ImageOps.exif_transpose` turns the picture, and does not fail."""
     if ExifTags.Base.Orientation in getattr(image, "tag_v2", ()):
         return False  # for such a TIFF file Pillow's size is already the size as shown
     if not any(key in image.info for key in _ORIENTATION_KEYS):
         return False
+    if any(len(image.info.get(key, "")) > most for key, most in _MOST_EXIF.items()):
+        raise _unreadable("its EXIF data are longer than those of any camera")
     with contextlib.suppress(Exception):  # the engine ignores errors in the orientation
         # Pillow's own getexif of PNG files decodes the picture first.
         exif = Image.Image.getexif(image)
@@ -188,9 +200,10 @@ def _with_late_chunks(file: BinaryIO, image: Image.Image, chunks: PngChunks) -> 
     if chunks.late_chunks:
         file.seek(0)
         head = file.read(_picture_start(image) - CHUNK_HEADER_SIZE)
-        described = Image.open(
-            io.BytesIO(with_late_chunks(head, chunks.late_chunks)), formats=("PNG",)
-        )
+        moved = io.BytesIO(with_late_chunks(head, chunks.late_chunks))
+        _check_few_texts(moved)
+        moved.seek(0)
+        described = Image.open(moved, formats=("PNG",))
     if any(isinstance(described.info.get(key), str) for key in _NO_TEXT):
         raise _unreadable(f"it has a note that is named {' or '.join(_NO_TEXT)}")
     return described

@@ -11,10 +11,14 @@ import zlib
 from dataclasses import dataclass
 from typing import BinaryIO, Final
 
+from mmroute.images.parts import most_parts
+
 _HEADER: Final = struct.Struct(">I4s")
 CHUNK_HEADER_SIZE: Final = _HEADER.size
 """The number of bytes of a chunk before its data."""
 _CRC_SIZE: Final = 4
+_SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
+_MAX_KEY: Final = 81  # bytes of a note's name, a zero, and whether it is compressed
 _IHDR: Final = struct.Struct(">IIBBBBB")
 _IHDR_DATA: Final = 16
 _CHANNELS: Final = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # by colour type
@@ -22,7 +26,8 @@ _NAME: Final = re.compile(rb"[A-Za-z0-9_]{4}")
 _PICTURE: Final = frozenset({b"IDAT", b"DDAT", b"fdAT"})
 _AT_ONCE: Final = 1 << 16
 _MAX_CHUNKS: Final = 100_000  # no encoder makes more
-_MAX_INFLATED: Final = 1 << 26
+_MOST_TEXTS: Final = 4  # compressed ones, each of which may inflate to a megabyte
+_MAX_INFLATED: Final = 8 << 20, 16  # bytes, and bytes for each of a file
 _MAX_RATIO: Final = 1032  # the most bytes that one deflated byte gives: 258 for two bits
 # Chunks that must not stand after the picture. At a malformed one there the engine stops reading.
 _MISPLACED: Final = frozenset({
@@ -57,12 +62,12 @@ def read_chunks(
     at = picture_start - _HEADER.size
     compressed = 0
     in_picture = complete = readable = True
-    for _ in range(_MAX_CHUNKS):
+    for _ in range(min(_MAX_CHUNKS, most_parts(size))):
         file.seek(at)
         header = file.read(_HEADER.size)
         length, name = _HEADER.unpack(header.ljust(_HEADER.size, b"\0"))
         if not _NAME.fullmatch(name):  # also at the end of the file
-            complete = not in_picture or _has_all_rows(file, idat)
+            complete = not in_picture or _has_all_rows(file, idat, size)
             break
         if name == b"IEND" or (animated and name == b"fcTL"):
             break
@@ -103,23 +108,45 @@ def bits_of_picture(file: BinaryIO) -> int:
     return bits
 
 
-def _has_all_rows(file: BinaryIO, idat: list[tuple[int, int]]) -> bool:
+def has_few_texts(file: BinaryIO, most: int) -> bool:
+    """Whether so few compressed notes stand before a PNG file's picture that they inflate fast.
+
+    At most so many chunks are looked at. A file of another format has none.
+    """
+    file.seek(0)
+    at = len(_SIGNATURE)
+    if file.read(at) != _SIGNATURE:
+        return True
+    texts = 0
+    for _ in range(most):
+        file.seek(at)
+        length, name = _HEADER.unpack(file.read(_HEADER.size).ljust(_HEADER.size, b"\0"))
+        texts += name == b"zTXt" or (
+            name == b"iTXt" and file.read(_MAX_KEY).partition(b"\0")[2][:1] == b"\1"
+        )
+        if name in _PICTURE or not _NAME.fullmatch(name):
+            break
+        at += _HEADER.size + length + _CRC_SIZE
+    return texts <= _MOST_TEXTS
+
+
+def _has_all_rows(file: BinaryIO, idat: list[tuple[int, int]], size: int) -> bool:
     """Whether the picture of a file without IEND is complete, by inflating its stream."""
     stream = zlib.decompressobj()
     rows = _bytes_of_rows(file)
-    left = _MAX_INFLATED
+    inflated, most = 0, _MAX_INFLATED[0] + _MAX_INFLATED[1] * size
     for start, length in idat:
         file.seek(start)
         for at in range(0, length, _AT_ONCE):
             data = file.read(min(_AT_ONCE, length - at))
             while data and not stream.eof:
                 try:
-                    left -= len(stream.decompress(data, _AT_ONCE))
+                    inflated += len(stream.decompress(data, _AT_ONCE))
                 except zlib.error:  # the engine keeps the rows of a broken picture that it has
                     return True
-                if rows is not None and _MAX_INFLATED - left >= rows:
+                if rows is not None and inflated >= rows:
                     return True
-                if left < 0:
+                if inflated > most:
                     return False
                 data = stream.unconsumed_tail
     return stream.eof
