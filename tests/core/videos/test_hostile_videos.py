@@ -1,0 +1,133 @@
+"""Videos of strangers: none raises, or takes long or much memory for its size."""
+
+from __future__ import annotations
+
+import re
+import struct
+import tracemalloc
+from typing import Any
+
+import pytest
+from hostile_files import BOXES, CHUNKS, ELEMENTS, Form, check_cost, hostile, pieces
+from hypothesis import given
+from hypothesis import strategies as st
+from media_files import media_files
+
+from mmroute import InexactError, Reason, read_video
+
+FILES = media_files("videos")
+PACKET = 188
+INFO, CLUSTER = 0x1549A966, 0x1F43B675
+
+
+def of_kind(*beginnings: str) -> list[bytes]:
+    return [file.data for name, file in FILES.items() if name.startswith(beginnings)]
+
+
+def box(name: bytes, *contents: bytes) -> bytes:
+    content = b"".join(contents)
+    return struct.pack(">I", len(content) + 8) + name + content
+
+
+def fragment(*boxes: bytes, flags: int = 0, defaults: bytes = b"") -> bytes:
+    header = box(b"tfhd", struct.pack(">II", flags, 1), defaults)
+    return box(b"moof", box(b"traf", header, *boxes))
+
+
+def run(count: int) -> bytes:
+    """Frames that have the defaults for all of their numbers."""
+    return box(b"trun", struct.pack(">IIi", 1, count, 0))
+
+
+def webm(within: int, *parts: Any) -> bytes:
+    """A WebM file with further parts within one of its elements."""
+    tree = ELEMENTS.parts(FILES["webm-vp8"].data)
+    segment = next(content for name, content in tree if name == 0x18538067)
+    next(content for name, content in segment if name == within)[:0] = parts
+    return ELEMENTS.written(tree)
+
+
+def transport_stream(payload: bytes) -> bytes:
+    """The tables and the first frame of a stream, which the payload makes longer."""
+    data = FILES["mpegts"].data
+    at = next(at for at in range(0, len(data), PACKET) if data[at + 1] & 0x41 == 0x41)
+    pieces_of_payload = [payload[n : n + 184] for n in range(0, len(payload) // 184 * 184, 184)]
+    number = data[at + 1 : at + 3]
+    head = bytes([0x47, number[0] & 31, number[1], 0x10])
+    return data[: at + PACKET] + b"".join(head + piece for piece in pieces_of_payload)
+
+
+FRAGMENTED = FILES["fragmented"].data
+SIZED = {"flags": 0x18, "defaults": struct.pack(">II", 512, 100)}
+SPS = re.findall(rb"\x00\x00\x01\x67.*?(?=\x00\x00\x01)", FILES["mpegts"].data, re.DOTALL)[0]
+COSTLY = {
+    "runs without columns": FRAGMENTED + fragment(run(40_000_000), **SIZED),
+    "a run of all numbers": FRAGMENTED + fragment(run(2**32 - 1), **SIZED),
+    "runs of one": FRAGMENTED + fragment(*[run(1)] * 900) * 10,
+    "empty fragments": FRAGMENTED + box(b"moof") * 25_000,
+    "indexes": FRAGMENTED + box(b"sidx", bytes(24)) * 6000,
+    "media of no byte": FILES["plain"].data + box(b"mdat") * 90_000,
+    "voids": webm(INFO, *[[0xEC, b""]] * 60_000),
+    "voids in a group": webm(CLUSTER, *[[0xA0, [[0xEC, b""]] * 20 + [[0xA1, bytes(5)]]]] * 4000),
+    "blocks": webm(CLUSTER, *[[0xA3, b"\x81\0\0\x80\x10"]] * 30_000),
+    "chunks": FILES["avi"].data[:4]
+    + struct.pack("<I", len(FILES["avi"].data) - 8 + 8 * 120_000)
+    + FILES["avi"].data[8:]
+    + b"JUNK\0\0\0\0" * 120_000,
+    "parameter sets": transport_stream(SPS * 25_000),
+}
+
+
+@pytest.mark.parametrize("name", COSTLY)
+def test_a_file_costs_little_for_its_size(name: str) -> None:
+    check_cost(read_video, COSTLY[name])
+
+
+@pytest.mark.parametrize("count", [0, 40_001, 40_000_000, 2**32 - 1])
+def test_a_run_of_more_frames_than_its_file_holds_is_refused(count: int) -> None:
+    tracemalloc.start()
+    with pytest.raises(InexactError, match=f"a fragment of {count} frames") as caught:
+        read_video(FRAGMENTED + fragment(run(count), **SIZED))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert caught.value.reason is Reason.VIDEO_NOT_PREDICTABLE
+    assert peak < 1_000_000
+
+
+@pytest.mark.parametrize("content", [b"\x7f" * 9, b"\x7f" * 20, b"\x7f" * 8])
+def test_a_timestamp_that_no_file_has_is_refused(content: bytes) -> None:
+    with pytest.raises(InexactError, match=r"an integer of|a time of") as caught:
+        read_video(webm(CLUSTER, [0xE7, content]))
+    assert caught.value.reason is Reason.VIDEO_NOT_PREDICTABLE
+
+
+def test_edits_that_show_the_frames_again_and_again_are_refused() -> None:
+    tree = BOXES.parts(FILES["plain"].data)
+    movie = next(content for name, content in tree if name == b"moov")
+    track = next(content for name, content in movie if name == b"trak")
+    track[:] = [part for part in track if part[0] != b"edts"]
+    edits = struct.pack(">IiI", 2**30, 0, 1 << 16) * 100
+    before = len(BOXES.written(tree))
+    track.append([b"edts", [[b"elst", struct.pack(">II", 0, 100) + edits]]])
+    assert len(BOXES.written(tree)) > before
+    with pytest.raises(InexactError, match="many times"):
+        read_video(BOXES.written(tree))
+
+
+@pytest.mark.parametrize(
+    ("form", "files"),
+    [
+        (BOXES, of_kind("plain", "b-frames", "sound", "edit", "moov-first")),
+        (BOXES, of_kind("fragmented")),
+        (ELEMENTS, of_kind("webm-vp8", "mkv-h264")),
+        (CHUNKS, of_kind("avi")),
+        (pieces(PACKET), of_kind("mpegts")),
+        (pieces(13), of_kind("gif")),
+    ],
+    ids=["mp4", "fragments", "matroska", "avi", "mpegts", "gif"],
+)
+@given(draw=st.data())
+def test_no_structure_raises_or_costs_much(
+    form: Form, files: list[bytes], draw: st.DataObject
+) -> None:
+    check_cost(read_video, draw.draw(hostile(form, files)))
