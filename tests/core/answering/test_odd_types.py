@@ -1,21 +1,92 @@
-"""Requests with values of the wrong types: each gets an answer, and none raises."""
+"""Values of odd types, flags, and routings that are kept."""
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import random
+import threading
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import pytest
+from media_files import png_url
 from odd_types import JSON_VALUES, PYTHON_VALUES, changed, fields_of, requests
 
-from mmroute import InexactError, Normalizer, Reason
+from mmroute import ImageSize, InexactError, Normalizer, Reason, Routing
 from mmroute.cli import main
 from mmroute.forwarding import with_uuids
+
+# vLLM 0.33.0: MultiModalHasher.hash_kwargs("blake3", mm_hash="a", cropping=...)
+CUT = "51c70bd2078bbae71cd4e65198473aa81a6c14c217c9f71ce7e791d8b74bba63"
+WHOLE = "82d9691e9040589684a1188dde71ae43e33717d7a54fb9c01853366c66800d29"
+
+
+@pytest.mark.parametrize(("name", "most"), [("small-deepseek-vl2", 2), ("small-unlimited-ocr", 1)])
+def test_an_identity_covers_whether_images_are_cut(
+    name: str, most: int, normalizer: Callable[[str], Normalizer]
+) -> None:
+    for count in (1, 2, 3):
+        images = [ImageSize(900, 700, uuid="a")] * count
+        routing = normalizer(name).normalize(prompt="<image>" * count, images=images)
+        expected = CUT if count <= most else WHOLE
+        assert [str(one) for one in routing.identities] == [expected] * count
+
+
+_KEPT: Final = 10
+_MOST: Final = 2048  # bytes of a routing beside its arrays, with the sizes of four items
+
+
+def _picture() -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": png_url(600, 400)}}
+
+
+def _chat(*parts: Any) -> list[dict[str, Any]]:
+    return [{"role": "user", "content": [*parts, {"type": "text", "text": "word " * 2000}]}]
+
+
+_REQUESTS: Final[dict[str, Callable[[], dict[str, Any]]]] = {
+    "text": lambda: {"messages": _chat()},
+    "a picture": lambda: {"messages": _chat(_picture())},
+    "four sizes": lambda: {
+        "messages": _chat(*[{"type": "image"}] * 4),
+        "images": [ImageSize(640, 480, uuid=f"picture-{number}") for number in range(4)],
+    },
+    "token IDs": lambda: {"prompt_token_ids": [300] * 20_000},
+    "options": lambda: {
+        "messages": _chat(_picture()),
+        "cache_salt": "salt",
+        "mm_processor_kwargs": {"max_pixels": 50_000 + 28 * 28},
+    },
+}
+
+
+@pytest.mark.parametrize("name", _REQUESTS)
+def test_a_kept_routing_is_small(name: str, normalizer: Callable[[str], Normalizer]) -> None:
+    uncached = Normalizer(normalizer("small-qwen2.5-vl").model)
+    for _ in range(_KEPT):  # what is made once, and what interpreters and libraries grow by
+        assert uncached.normalize(**_REQUESTS[name]()).exact
+    for thread in threading.enumerate():  # they prove encoders, which the first requests begin
+        if thread.name.startswith("mmroute-encoder"):
+            thread.join()
+    tracemalloc.start()
+    try:
+        kept = [uncached.normalize(**_REQUESTS[name]()) for _ in range(_KEPT)]
+        gc.collect()
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken / _KEPT - max(map(_of_arrays, kept)) <= _MOST
+
+
+def _of_arrays(routing: Routing) -> int:
+    arrays = {id(ids): ids for ids in (routing.token_ids, routing.unexpanded_token_ids)}
+    return sum(ids.nbytes for ids in arrays.values())
+
 
 REQUESTS: Final = requests()
 # Each renders chats or places items in a way of its own.
