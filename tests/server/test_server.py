@@ -37,22 +37,6 @@ def client(models: Models) -> Iterator[TestClient]:
 
 
 @pytest.mark.parametrize("name", [*DIRECTORIES, "embedded"])
-def test_a_chat_has_the_normalizer_s_own_ids(client: TestClient, models: Models, name: str) -> None:
-    messages = user(picture(64, 48), {"type": "text", "text": "what is this"})
-    routing = models.find(name).normalizer.normalize(messages=messages)
-    answer = client.post(CHAT, json={"model": name, "messages": messages}).json()
-    assert answer["token_ids"] == routing.token_ids.tolist()
-    placed = answer["features"]["mm_placeholders"]["image"]
-    assert [(p["offset"], p["length"]) for p in placed] == [
-        (p.offset, p.length) for p in routing.placeholders
-    ]
-    assert answer["features"]["mm_hashes"]["image"] == [str(i) for i in routing.identities]
-    tokens = client.post(TOKENIZE, json={"model": name, "messages": messages}).json()
-    assert tokens["tokens"] == answer["token_ids"]
-    assert tokens["count"] == len(tokens["tokens"])
-
-
-@pytest.mark.parametrize("name", [*DIRECTORIES, "embedded"])
 def test_text_comes_back(client: TestClient, name: str) -> None:
     body = {"model": name, "prompt": "what is in this image", "add_special_tokens": False}
     tokens = client.post(TOKENIZE, json={**body, "return_token_strs": True}).json()

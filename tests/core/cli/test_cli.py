@@ -22,7 +22,6 @@ from mmroute.model_directory import EMBEDDED_MODEL
 
 IMAGES = ROOT / "examples" / "images.jsonl"
 BASH = shutil.which("bash") or "/bin/bash"
-EXAMPLES = ROOT / "examples" / "requests.jsonl"
 
 
 def answers(text: str) -> list[dict[str, Any]]:

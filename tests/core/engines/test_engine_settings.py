@@ -124,13 +124,8 @@ def loaded(small_model: Callable[[str], Path]) -> Callable[..., Normalizer]:
 CHAT = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "What?"}]}]
 
 
-def test_limits_of_the_engine_refuse_what_it_refuses(loaded: Callable[..., Normalizer]) -> None:
-    two = [{"role": "user", "content": [{"type": "image"}, {"type": "image"}]}]
-    images = [ImageSize(64, 64)] * 2
-    assert loaded("").normalize(messages=two, images=images).exact
-    few = loaded("--limit-mm-per-prompt '{\"image\": 1}'").normalize(messages=two, images=images)
-    assert few.reason is Reason.TOO_MANY_ITEMS
-    none = loaded("--language-model-only").normalize(messages=CHAT, images=images[:1])
+def test_limits_of_the_engine_have_reasons_of_their_own(loaded: Callable[..., Normalizer]) -> None:
+    none = loaded("--language-model-only").normalize(messages=CHAT, images=[ImageSize(64, 64)])
     assert none.reason is Reason.TOO_MANY_ITEMS
     short = loaded("--max-model-len 16").normalize(prompt="a " * 30)
     assert short.reason is Reason.PROMPT_TOO_LONG
@@ -149,39 +144,13 @@ def test_the_encoder_cache_follows_the_batch(loaded: Callable[..., Normalizer]) 
     assert loaded(counted).model.encoder_cache == smallest
 
 
-def test_requests_get_what_the_engine_puts_into_them(loaded: Callable[..., Normalizer]) -> None:
-    image = [ImageSize(400, 400)]
-    small = loaded(mm_processor_kwargs={"max_pixels": 28 * 28 * 4})
-    by_request = loaded("").normalize(
-        messages=CHAT, images=image, mm_processor_kwargs={"max_pixels": 28 * 28 * 4}
-    )
-    by_engine = small.normalize(messages=CHAT, images=image)
-    assert by_engine.token_ids.tolist() == by_request.token_ids.tolist()
-    wider = small.normalize(messages=CHAT, images=image, mm_processor_kwargs={"max_pixels": 401408})
-    assert wider.token_ids.tolist() == loaded("").normalize(
-        messages=CHAT, images=image, mm_processor_kwargs={"max_pixels": 401408}
-    ).token_ids.tolist()  # fmt: skip
-    template = "{{ mood }}{% for m in messages %}{{ m.content }}{% endfor %}"
-    moody = loaded(chat_template=template, chat_template_kwargs={"mood": "glad: "})
-    chat = [{"role": "user", "content": "hi"}]
-    tokenizer = moody.model.tokenizer
-    assert tokenizer.decode(moody.normalize(messages=chat).token_ids.tolist()) == "glad: hi"
-    sad = moody.normalize(messages=chat, chat_template_kwargs={"mood": "sad: "})
-    assert tokenizer.decode(sad.token_ids.tolist()) == "sad: hi"
-
-
-def test_hashes_are_those_of_the_settings(loaded: Callable[..., Normalizer]) -> None:
-    prompt = list(range(1, 70))
-    plain = loaded("").normalize(prompt_token_ids=prompt)
-    set_up = loaded(
-        "PYTHONHASHSEED=7 vllm serve m --block-size 32 --prefix-caching-hash-algo xxhash"
-    )
-    hashes = set_up.normalize(prompt_token_ids=prompt).block_hashes()
-    assert hashes.hex() == plain.block_hashes("xxhash", block_size=32, seed="7").hex()
-    refused = loaded('--default-mm-loras \'{"image": "/l"}\'').normalize(prompt_token_ids=prompt)
-    assert refused.exact
-    with pytest.raises(Exception, match="default-mm-loras"):
-        refused.block_hashes()
+def test_adapters_of_items_leave_the_prompt_and_take_the_hashes(
+    loaded: Callable[..., Normalizer],
+) -> None:
+    routing = loaded('--default-mm-loras \'{"image": "/l"}\'').normalize(prompt="a " * 30)
+    assert routing.exact
+    with pytest.raises(InexactError, match="default-mm-loras"):
+        routing.block_hashes()
 
 
 @pytest.mark.parametrize("option", ["-dcp 2", "--prefill-context-parallel-size 2"])

@@ -18,6 +18,7 @@ from mmroute.engines.vllm_rust.families import as_served
 from mmroute.engines.vllm_rust.parsers import choose_parsers
 from mmroute.engines.vllm_rust.settings import RustSettings
 from mmroute.errors import InexactError, ModelError
+from mmroute.model_directory import find_model
 from mmroute.tokenizers import Tokenizer
 
 TOOLS = [{"type": "function", "function": {"name": "f"}}]

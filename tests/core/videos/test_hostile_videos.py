@@ -58,7 +58,7 @@ def transport_stream(payload: bytes) -> bytes:
 
 
 FRAGMENTED = FILES["fragmented"].data
-SIZED = {"flags": 0x18, "defaults": struct.pack(">II", 512, 100)}
+SIZED: dict[str, Any] = {"flags": 0x18, "defaults": struct.pack(">II", 512, 100)}
 SPS = re.findall(rb"\x00\x00\x01\x67.*?(?=\x00\x00\x01)", FILES["mpegts"].data, re.DOTALL)[0]
 COSTLY = {
     "runs without columns": FRAGMENTED + fragment(run(40_000_000), **SIZED),

@@ -37,33 +37,6 @@ def client(small_model: Callable[[str], Path]) -> Iterator[TestClient]:
         yield found
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        {"messages": HI},
-        {"messages": [{"role": "user", "content": [IMAGE, {"type": "text", "text": "a"}]}]},
-        {"messages": HI, "tools": [TOOL], "reasoning_effort": "low", "documents": [{"a": "b"}]},
-        {"messages": HI, "chat_template_kwargs": {"a": 1}, "cache_salt": "s", "temperature": 0},
-        {"messages": HI, "add_generation_prompt": False, "stop": ["a"], "max_tokens": 5},
-        {"messages": HI, "add_special_tokens": True, "truncate_prompt_tokens": 1000},
-        {"messages": [{"role": "user", "content": [{"text": "warmup"}]}]},
-        {"prompt": "Hi"},
-        {"prompt": ["Hi"], "add_special_tokens": False, "max_tokens": None},
-        {"prompt": [5, 6, 7], "cache_salt": "s"},
-    ],
-)
-def test_a_parsed_body_is_the_prompt_of_the_render_route(
-    client: TestClient, small_model: Callable[[str], Path], body: dict[str, Any]
-) -> None:
-    routing = Normalizer.from_pretrained(small_model(MODEL)).answer(from_openai(body))
-    path = f"{CHAT if 'messages' in body else COMPLETION}?block_size=16&algorithm=sha256"
-    found = client.post(path, json=body).json()
-    answer = found if "messages" in body else found[0]
-    assert routing.exact
-    assert answer["token_ids"] == routing.token_ids.tolist()
-    assert answer["block_hashes"] == [h.hex() for h in routing.block_hashes(block_size=16)]
-
-
 # Whether a running vLLM 0.32.0 took tokens from its cache that it held: `cached_tokens`.
 READS = [
     (CHAT, {"messages": HI}, True),
@@ -234,25 +207,3 @@ def test_the_fields_are_those_of_the_release() -> None:
         from_openai({"messages": HI, "reasoning_effort": "max"}, backend="vllm==0.18.1")
     with pytest.raises(ModelError):
         from_openai({"messages": HI}, backend="vllm==0.1")
-
-
-@pytest.mark.parametrize(
-    ("path", "body"),
-    [
-        ("/v1/messages/render", {"model": "a", "system": "b", "messages": HI, "max_tokens": 5}),
-        ("/v1/responses/render", {"instructions": "Be brief", "input": "Hi"}),
-        (CHAT, {"messages": HI, "tools": [TOOL]}),
-    ],
-)
-def test_a_body_is_answered_as_by_the_route(
-    client: TestClient, small_model: Callable[[str], Path], path: str, body: dict[str, Any]
-) -> None:
-    normalizer = Normalizer.from_pretrained(small_model(MODEL))
-    (routing,) = answer_body(LoadedModel.of(normalizer, "a"), path, body).routings
-    assert client.post(path, json=body).json()["token_ids"] == routing.token_ids.tolist()
-
-
-def test_tools_of_a_body_are_in_its_prompt(small_model: Callable[[str], Path]) -> None:
-    normalizer = Normalizer.from_pretrained(small_model(MODEL))
-    with_tools = normalizer.answer(from_openai({"messages": HI, "tools": [TOOL]}))
-    assert len(with_tools.token_ids) > len(normalizer.normalize(messages=HI).token_ids)
