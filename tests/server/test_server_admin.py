@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import random
 import shutil
 import threading
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -362,6 +364,41 @@ def test_a_replacement_keeps_its_engine(small_model: Callable[[str], Path]) -> N
     right = Normalizer.from_pretrained(other, engine_settings=VllmSettings.from_args(line))
     assert model_string == "org/qwen"
     assert hashes == right.normalize(messages=HI).block_hashes().event_ints()
+
+
+def test_after_many_changes_each_name_has_what_was_said_last(
+    client: TestClient, small_model: Callable[[str], Path]
+) -> None:
+    """Also where a change is longer than any buffer: engines take whole templates in their line."""
+    draw = random.Random(6)
+    directories = [str(small_model(name)) for name in ("small-qwen2.5-vl", "small-llava-1.5")]
+    expected = {"first": directories[1]}
+
+    def settled(name: str) -> bool:
+        found = client.get(f"{MODELS}/{name}").json()
+        return found["status"] == "ready" and "replacement" not in found
+
+    for _ in range(20):
+        name, model = draw.choice(["first", "a", "b"]), draw.choice(directories)
+        template = f"--chat-template '{{{{ messages }}}}{'x' * draw.choice([1, 100_000])}'"
+        body = {"model": model, "names": [name], "engine_args": template}
+        change = draw.choice(["POST", "PUT", "DELETE"])
+        path = MODELS if change == "POST" else f"{MODELS}/{name}"
+        answer = client.request(change, path, json=None if change == "DELETE" else body)
+        if (change == "POST" and name not in expected) or (change == "PUT" and name in expected):
+            assert answer.status_code == httpx.codes.ACCEPTED
+            expected[name] = model
+        elif change == "DELETE" and name in expected:
+            assert answer.status_code == httpx.codes.OK
+            del expected[name]
+        else:
+            # It is there already, as it is or as another one; or it is not there.
+            assert answer.status_code in ((200, 409) if change == "POST" else (404,))
+        for known in expected:
+            until(partial(settled, known))
+    found = client.get(MODELS).json()["data"]
+    assert {entry["names"][0]: entry["model"] for entry in found} == expected
+    assert {entry["status"] for entry in found} <= {"ready"}
 
 
 def test_a_replacement_that_fails_changes_nothing(client: TestClient, tmp_path: Path) -> None:
