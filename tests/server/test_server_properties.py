@@ -148,7 +148,7 @@ def test_values_of_other_types(client: TestClient) -> None:
         assert answer.status_code == 200 or error_of(answer)[0] in (400, 404, 413, 422, 501)
 
 
-@settings(max_examples=12, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(raw=st.binary(max_size=200))
 def test_any_bytes_get_an_answer_or_an_error(client: TestClient, raw: bytes) -> None:
     answer = client.post(TOKENIZE, content=raw, headers={"content-type": "application/json"})

@@ -144,7 +144,6 @@ def from_scratch(
 
 @pytest.mark.parametrize("algorithm", Algorithm)
 @given(blocks(), st.integers(0, 15))
-@settings(max_examples=12)
 def test_hashes_are_chained(
     algorithm: Algorithm, case: tuple[int, TokenIds, tuple[BlockKeys, ...]], rest: int
 ) -> None:

@@ -75,7 +75,7 @@ def test_vllms_answers(model: str, normalizer: Callable[[str], Normalizer]) -> N
 STOPS = st.lists(st.text("aA\n \N{PARTY POPPER}" + REPLACEMENT, min_size=1, max_size=4), max_size=3)
 
 
-@settings(deadline=None, max_examples=12)
+@settings(deadline=None)
 @given(data=st.data(), stops=STOPS, visible=st.booleans(), least=st.integers(0, 6))
 @pytest.mark.parametrize("kind", ["byte-level", "llama", "tiktoken"])
 def test_how_the_tokens_are_split_changes_nothing(
@@ -100,7 +100,7 @@ def test_how_the_tokens_are_split_changes_nothing(
     assert (one.text, one.token_ids) == (many.text, many.token_ids)
 
 
-@settings(deadline=None, max_examples=12)
+@settings(deadline=None)
 @given(
     data=st.data(), stops=st.lists(st.text("abc", min_size=1, max_size=4), min_size=1, max_size=3)
 )
@@ -122,7 +122,7 @@ def test_the_output_ends_before_the_stop_that_ends_first(
     assert decoder.process_token(97) == StopOutput("", stopped=True, matched=stop)
 
 
-@settings(deadline=None, max_examples=12)
+@settings(deadline=None)
 @given(text=st.text("ab\N{PARTY POPPER}é", max_size=20), stop=st.text("xy", min_size=1, max_size=6))
 def test_as_many_characters_are_held_back_as_could_begin_a_stop(text: str, stop: str) -> None:
     decoder = StopSequenceDecoder(tokenizer_of("tiktoken"), StopConditions.of(stop=[stop]))
@@ -131,7 +131,7 @@ def test_as_many_characters_are_held_back_as_could_begin_a_stop(text: str, stop:
     assert decoder.flush().text == text[len(decoder.text) - len(text) :] or decoder.text == text
 
 
-@settings(deadline=None, max_examples=12)
+@settings(deadline=None)
 @given(
     text=st.text("abé", max_size=9), one=st.text("abé", max_size=9), two=st.text("abé", max_size=9)
 )
