@@ -86,12 +86,14 @@ def told(reply: Reply) -> str:
 @contextmanager
 def serving(files: dict[str, Any], name: str) -> Iterator[Frontend]:
     """The frontend of a small model, whose model string is the directory's name."""
+    from server_vectors import START_DATE
     from small_models import write_model
 
     with tempfile.TemporaryDirectory() as folder:
         write_model(files, Path(folder) / name)
         command = [str(binary()), "render", name, "--max-model-len", str(CONTEXT)]
-        with running(command, {}, Path(folder)) as client:
+        dated = {"VLLM_SYSTEM_START_DATE": START_DATE}
+        with running(command, dated, Path(folder)) as client:
             yield Frontend(client)
 
 

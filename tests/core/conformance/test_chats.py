@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from comparison import read_lines, read_vectors
 from paths import VECTORS
+from server_vectors import START_DATE
 from small_models import FAMILY_MODELS, RUST_MODELS, Files, fingerprint, write_model
 
 from mmroute import Normalizer
@@ -50,7 +51,7 @@ def test_prompts_are_those_of_the_rust_frontend(path: Path, tmp_path: Path) -> N
     model = Normalizer.from_pretrained(
         write_model(files, tmp_path / path.stem),
         model_id=path.stem,
-        engine_settings=RustSettings(),
+        engine_settings=RustSettings(start_date=START_DATE),
     )
     requests = [line for folder in (CHATS, RUST) for line in read_lines(folder / "requests.jsonl")]
     check(model, requests, path, files)
