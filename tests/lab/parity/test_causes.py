@@ -249,7 +249,7 @@ def test_the_string_that_the_server_tells_is_tried(
         "images": [{"width": 64, "height": 48}],
     }
     running = replace(running_engine("vllm", "0.33.0"), model_string=told)
-    oracle = NamingEngine(replace(model, model_id="Some/Name"))
+    oracle = NamingEngine(resolve_model(str(small_model(MODEL)), model_id="Some/Name"))
     (finding,), setting = of_oracle(model, oracle, Case("c", "test", picture), running=running)
     assert "other identities" in finding.note
     assert setting == ("--model Some/Name" if told else "")
@@ -261,7 +261,8 @@ def test_identities_of_videos_are_compared(small_model: Callable[[str], Path]) -
     # This model's template ignores videos: the text has the placeholder.
     typed = {"type": "text", "text": "<|vision_start|><|video_pad|><|vision_end|>"}
     case = Case("v", "video", {"messages": [{"role": "user", "content": [video, typed]}]})
-    for other, verdict in ((model, Verdict.EQUAL), (replace(model, model_id="b"), Verdict.SILENT)):
+    renamed = resolve_model(str(small_model(MODEL)), model_id="b")
+    for other, verdict in ((model, Verdict.EQUAL), (renamed, Verdict.SILENT)):
         (finding,) = compare(model, NamingEngine(other), [case])
         assert finding.verdict is verdict
 
