@@ -47,6 +47,14 @@ BY_PROCESSOR: Final[Mapping[str, Sampler | None]] = {
 """Class of video processors -> its sampler, where the engine has one; None for one that is not
 covered. All other classes have `Sampler.OPENCV`. Source: vLLM `VIDEO_LOADER_REGISTRY`."""
 
+SAMPLED_TYPES: Final = frozenset({
+    "cosmos3_edge", "cosmos3_omni", "exaone4_5", "glm46v", "glm4v", "hyperclovax_vision_v2",
+    "minimax_m3_vl", "qwen2_5_omni", "qwen2_5_vl", "qwen2_vl", "qwen3_5", "qwen3_5_moe",
+    "qwen3_omni_moe", "qwen3_vl", "qwen3_vl_moe", "qwen4_exp",
+})  # fmt: skip
+"""Model types that have one of these classes where no file names a class. All other types have
+`Sampler.OPENCV` then. Source: transformers 5.20.2 `VIDEO_PROCESSOR_MAPPING_NAMES`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sampling:

@@ -23,7 +23,7 @@ from mmroute.families.processors import (
 from mmroute.families.spec import FamilySpec
 from mmroute.geometry import CachePlan, Geometry
 from mmroute.geometry.arguments import Arguments
-from mmroute.geometry.frame_sampling import BY_PROCESSOR, Sampler
+from mmroute.geometry.frame_sampling import BY_PROCESSOR, SAMPLED_TYPES, Sampler
 from mmroute.geometry.geometry import RefusedItems
 from mmroute.geometry.grid import AnyGrid, max_embeds
 from mmroute.geometry.registry import GRIDS, LAYOUTS
@@ -277,7 +277,7 @@ class MediaResolver:
             raise self.values.invalid(name, values.get(name), wanted) from error
 
     def _sampler(self, own: str) -> str:
-        """The sampler of videos: the engine's for the class that a file names, if one does.
+        """The sampler of videos: the engine's for the class that a file or the model type names.
 
         Source: vLLM ``transformers_utils/processor.py``
         (`get_video_processor_cls_name_from_config`). It reads no other file, and also takes null.
@@ -290,7 +290,8 @@ class MediaResolver:
                 if sampler is None:
                     raise self._not_covered(ref, named, "a class whose sampler is covered")
                 return sampler
-        return own
+        model_type = self.files.object("config.json").get("model_type")
+        return own if model_type in SAMPLED_TYPES else Sampler.OPENCV
 
 
 @functools.cache
