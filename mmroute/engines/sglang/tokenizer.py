@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from mmroute.errors import needs_extra
 from mmroute.model.tokenizer import load_tokenizer as load_by_type
 from mmroute.tokenizers.engine_classes import FILE
+from mmroute.tokenizers.pipelines import PIPELINES
 
 if TYPE_CHECKING:
     from mmroute.families.spec import FamilySpec
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 TEKKEN: Final = "tekken.json"
 """Beside it no other file of a tokenizer counts: mistral-common encodes."""
 _TOKENIZER_JSON: Final = "tokenizer.json"
+_CONFIG: Final = "tokenizer_config.json"
 _LLAMA: Final = "LlamaTokenizer"
 _LLAMA_SPLITTER: Final = "Metaspace"
 # The classes whose add_bos_token counts, whatever the file's own post-processor says.
@@ -44,30 +46,35 @@ def load_tokenizer(
             from mmroute.tokenizers.formats.mistral import load_mistral_model
 
         return load_mistral_model(files, fast_paths.text_cache_bytes)
-    declared = str(files.object("tokenizer_config.json").get("tokenizer_class"))
+    declared = str(files.object(_CONFIG).get("tokenizer_class"))
     name = declared.removesuffix("Fast")
+    changed: dict[str, JsonValue] = {}
     if name == _LLAMA:
         # The class has no normalizer, and a pre-tokenizer that yields to one of another kind.
         splits = files.object(_TOKENIZER_JSON).get("pre_tokenizer")
         restored = isinstance(splits, dict) and splits.get("type") != _LLAMA_SPLITTER
         if restored:
-            files = replace(
-                files,
-                _json={_TOKENIZER_JSON: {**files.object(_TOKENIZER_JSON), "normalizer": None}},
-            )
+            changed = {
+                _TOKENIZER_JSON: {**files.object(_TOKENIZER_JSON), "normalizer": None},
+                # The class names these tokens where the file does not.
+                _CONFIG: {**PIPELINES[name].defaults, **files.object(_CONFIG)},
+            }
+            files = replace(files, _json=changed)
         own = family.tokenizer.model_copy(update={"pipelines": {name: FILE if restored else name}})
         family = family.model_copy(update={"tokenizer": own})
     tokenizer = load_by_type(files, family, fast_paths, note)
     if declared not in _WITH_BOS_FLAG:
         return tokenizer
-    flag = files.object("tokenizer_config.json").get("add_bos_token")
+    flag = files.object(_CONFIG).get("add_bos_token")
     adds = tokenizer.bos_token_id in tokenizer.encode("", add_special_tokens=True)
     if adds or flag is False:
         return tokenizer
     put = _adding(tokenizer)
     note("post_processor", put, "tokenizer_config.json:add_bos_token")
-    changed: dict[str, JsonValue] = {**files.object(_TOKENIZER_JSON), "post_processor": put}
-    return load_by_type(replace(files, _json={_TOKENIZER_JSON: changed}), family, fast_paths, note)
+    added: dict[str, JsonValue] = {**files.object(_TOKENIZER_JSON), "post_processor": put}
+    return load_by_type(
+        replace(files, _json={**changed, _TOKENIZER_JSON: added}), family, fast_paths, note
+    )
 
 
 def _adding(tokenizer: Tokenizer) -> dict[str, JsonValue]:

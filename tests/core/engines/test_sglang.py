@@ -282,3 +282,15 @@ def test_any_text_is_a_cache_salt_and_an_empty_one_is_none(tmp_path: Path) -> No
         for salt in (None, "", "a/b@c")
     )
     assert plain == empty != odd
+
+
+def test_a_class_of_tokenizers_names_tokens_that_its_file_does_not(tmp_path: Path) -> None:
+    def encoded(directory: str, **fields: Any) -> list[int]:
+        files = files_of("small-deepseek-ocr")
+        files["tokenizer_config.json"] |= fields
+        path = write_model(files, tmp_path / directory)
+        normalizer = Normalizer.from_pretrained(path, backend="sglang")
+        return list(normalizer.normalize(prompt="a <unk> b").token_ids)
+
+    assert encoded("silent") == encoded("named", unk_token="<unk>")
+    assert encoded("silent") != encoded("null", unk_token=None)
