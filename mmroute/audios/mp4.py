@@ -14,8 +14,9 @@ from typing import BinaryIO, Final, NamedTuple
 from mmroute.audios.header import not_predictable
 from mmroute.errors import InexactError, Reason
 from mmroute.requests.items import AudioLength
-from mmroute.videos.boxes import Box, Layout, read_layout
+from mmroute.videos.boxes import Box
 from mmroute.videos.fragments import check_few_parts
+from mmroute.videos.layout import Layout, read_layout
 from mmroute.videos.mp4 import handler, time_scale, with_fragments
 from mmroute.videos.mpegts import AAC_RATES
 from mmroute.videos.rationals import rescaled

@@ -12,8 +12,9 @@ from typing import Final
 import numpy as np
 
 from mmroute.images.parts import most_parts
-from mmroute.videos.boxes import Box, Integers, Layout
+from mmroute.videos.boxes import Box, Integers
 from mmroute.videos.header import not_predictable
+from mmroute.videos.layout import Layout
 from mmroute.videos.samples import Samples, most_frames, shown_at
 
 _BASE, _DESCRIPTION = 0x01, 0x02  # flags of a header, tfhd

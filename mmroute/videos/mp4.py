@@ -14,7 +14,7 @@ from typing import BinaryIO, Final
 import numpy as np
 
 from mmroute.requests.items import VideoSize
-from mmroute.videos.boxes import Box, Integers, Layout, read_layout
+from mmroute.videos.boxes import Box, Integers
 from mmroute.videos.end_of_file import frames_at_end, frames_wherever_sought
 from mmroute.videos.fragments import (
     check_few_parts,
@@ -23,6 +23,7 @@ from mmroute.videos.fragments import (
     read_fragments,
 )
 from mmroute.videos.header import not_predictable
+from mmroute.videos.layout import Layout, read_layout
 from mmroute.videos.parameter_sets import (
     CUT_WITHIN_A_FRAME,
     held_at_cut,
