@@ -61,7 +61,6 @@ def template_tools(request: Request) -> list[dict[str, Any]] | None:
     choice = request.api_fields.get("tool_choice")
     if choice is not None:
         choice = judged(TOOL_CHOICE.validate_python, choice, "tool_choice")
-    check_values("tools", tools)
     known = () if tools is None else judged(TOOLS.validate_python, tools, "tools")
     shown = [_shown(tool, sent) for tool, sent in zip(known, cast("Any", tools or ()), strict=True)]
     if isinstance(choice, ToolChoice):
@@ -122,7 +121,6 @@ def parse_messages(request: Request, *, joined: bool = False, calls: bool = True
             "documents: the engine's token IDs depend on it, and it is not covered",
         )
     judged(EFFORT.validate_python, request.reasoning_effort, "reasoning_effort")
-    check_values("chat_template_kwargs", request.chat_template_kwargs)
     messages_sent: object = request.messages
     if isinstance(messages_sent, str | bytes | Mapping) or not isinstance(messages_sent, Sequence):
         raise invalid(f"messages must be a list, found {json_type(messages_sent)}")

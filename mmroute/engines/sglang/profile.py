@@ -47,8 +47,8 @@ _NO_LIMIT: Final = 1 << 62
 _NO_MEDIA: Final[Mapping[str, Any]] = {"image": None, "video": None, "audio": None}
 _RESERVED: Final = 6  # tokens of a context that no prompt may take, `max_req_input_len`
 _NOTHING: Final[Mapping[str, Any]] = {}
-# Those of a body in which nothing else refuses a lone surrogate.
-_CHECKED_FOR_SURROGATES: Final = (
+# Those of a request whose values nothing else checks.
+_CHECKED: Final = (
     "tools", "chat_template_kwargs", "mm_processor_kwargs", "media_io_kwargs", "mm_hashes",
     "api_fields",
 )  # fmt: skip
@@ -144,7 +144,7 @@ class SglangEngine:
             if not isinstance(salt, str):
                 raise invalid(f"cache_salt must be a text, found {quoted(salt)}")
             check_text("cache_salt", salt)
-        for name in _CHECKED_FOR_SURROGATES:
+        for name in _CHECKED:
             if value := getattr(request, name):
                 check_values(name, value)
         return request
