@@ -61,8 +61,7 @@ def read_mp4(file: BinaryIO, size: int) -> AudioLength:
 def _read_track(track: Box, layout: Layout) -> AudioLength:
     tables = track.only(b"mdia", b"minf", b"stbl")
     codec = _codec(tables.only(b"stsd"))
-    room = sum(end - start for start, end in layout.media)
-    samples = read_samples(tables, room, most_frames(room))
+    samples = read_samples(tables, layout.media_size, most_frames(layout.media_size))
     edits = [edit for edit in read_edits(track) if edit.start >= 0]
     if layout.fragments:
         if len(samples.durations):

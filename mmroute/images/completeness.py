@@ -195,17 +195,10 @@ def num_pieces(file: BinaryIO) -> int:
     file.seek(min(at, sys.maxsize))
     count = file.read(8 if is_big else 2)
     row = struct.Struct(order + ("HHQQ" if is_big else "HHII"))
-    rows = file.read(
-        min(_MAX_TAGS, int.from_bytes(count, "little" if order == "<" else "big")) * row.size
-    )
-    return max(
-        (
-            n
-            for tag, _, n, _ in row.iter_unpack(rows[: len(rows) // row.size * row.size])
-            if tag in _PIECES
-        ),
-        default=0,
-    )
+    tags = min(int.from_bytes(count, "little" if order == "<" else "big"), _MAX_TAGS)
+    rows = file.read(tags * row.size)
+    whole = rows[: len(rows) // row.size * row.size]
+    return max((n for tag, _, n, _ in row.iter_unpack(whole) if tag in _PIECES), default=0)
 
 
 def _avif(file: BinaryIO, _image: _Opened, size: int) -> bool:

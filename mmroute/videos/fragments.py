@@ -103,7 +103,7 @@ def _defaults(movie: Box, track: int) -> tuple[int, ...]:
 def _runs(layout: Layout, track: int, after: int) -> Iterator[Integers]:
     """The runs of one track in all fragments, each as `_run`; the arguments of `read_fragments`."""
     defaults = _defaults(layout.movie, track)
-    left = most_frames(sum(end - start for start, end in layout.media)) // 2
+    left = most_frames(layout.media_size) // 2
     for at, fragment in layout.fragments:
         time = after
         for number, part in enumerate(fragment.all(b"traf")):

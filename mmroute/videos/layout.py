@@ -36,6 +36,11 @@ class Layout:
     # The samples in fragments that were read: by track, and when the track begins.
     samples: dict[tuple[int, int], Samples | None] = field(default_factory=dict, init=False)
 
+    @property
+    def media_size(self) -> int:
+        """The bytes of all media."""
+        return sum(end - start for start, end in self.media)
+
 
 def read_layout(file: BinaryIO, size: int) -> Layout:
     """Walk the boxes at the top level, and read all but the media."""

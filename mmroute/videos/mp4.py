@@ -193,8 +193,7 @@ def _held(whole: Samples, codec: bytes, entry: Box, part: bytes) -> int:
 
 def _samples(tables: Box, track: Box, edits: list[Edit], layout: Layout) -> tuple[Samples, int]:
     """All frames, and the number of those that ``moov`` describes."""
-    room = sum(end - start for start, end in layout.media)
-    samples = read_samples(tables, room, most_frames(room))
+    samples = read_samples(tables, layout.media_size, most_frames(layout.media_size))
     claimed = len(samples.durations)
     if not layout.fragments:
         return samples, claimed

@@ -146,7 +146,7 @@ def read_samples(tables: Box, room: int, most: int | None = None) -> Samples:
     constant, count = (box := tables.only(b"stsz")).unpack("II", 4)
     if count != total:
         raise not_predictable(f"{count} samples, and times for {total}")
-    if total > min(room, room if most is None else most) or constant > room:  # also if it is cut
+    if total > room or (most is not None and total > most) or constant > room:  # also if it is cut
         raise not_predictable(f"{total} frames in {room} bytes")
     durations = np.repeat(times[:, 1], times[:, 0])
     sizes = np.full(count, constant) if constant else box.table(1, offset=8)[:, 0]
