@@ -6,9 +6,9 @@ import json
 import re
 import shlex
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from mmroute.errors import ModelError, Reason, quoted
+from mmroute.errors import ModelError, Reason, malformed, quoted
 
 UNEXPANDED: Final = "\ue000"
 """Stands for a `$` in front of a name that a shell would replace by its value."""
@@ -47,6 +47,18 @@ def shell_words(text: str) -> list[str]:
         return list(lexer)
     except ValueError as error:
         raise wrong(f"the engine's command line cannot be read: {error}") from None
+
+
+def read_yaml(path: str) -> Any:
+    """The content of a file of options."""
+    import yaml  # type: ignore[import-untyped]  # of huggingface_hub; only for such a file
+
+    try:
+        return yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ModelError(Reason.MISSING_FILE, f"{path}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise malformed(f"{path} is not YAML: {error}") from error
 
 
 def check_model(model: str) -> None:

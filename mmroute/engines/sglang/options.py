@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import cache
 from importlib import resources
-from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn
 
-from mmroute.engines.shell_words import COMMENT, UNEXPANDED, shell_words, wrong
+from mmroute.engines.shell_words import COMMENT, UNEXPANDED, read_yaml, shell_words, wrong
 from mmroute.errors import ModelError, Reason, did_you_mean, malformed, quoted
 
 _OPTIONS: Final = "launch_options.json"
@@ -154,17 +153,9 @@ def _parsed(words: Sequence[str]) -> dict[str, Any]:
 
 def _of_file(config: str) -> Iterator[str]:
     """The words of a file of options."""
-    import yaml  # type: ignore[import-untyped]  # of huggingface_hub; only for such a file
-
-    path = Path(config)
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    except OSError as error:
-        raise ModelError(Reason.MISSING_FILE, f"{path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise malformed(f"{path} is not YAML: {error}") from error
+    content = read_yaml(config) or {}
     if not isinstance(content, Mapping):
-        raise malformed(f"{path} must hold options by name, found {quoted(content)}")
+        raise malformed(f"{config} must hold options by name, found {quoted(content)}")
     flags = _parser().flags()
     for key, value in content.items():
         name = f"--{key}"

@@ -12,7 +12,6 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
-from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from mmroute.engines.shell_words import (
@@ -21,10 +20,11 @@ from mmroute.engines.shell_words import (
     check_expanded,
     check_model,
     check_object,
+    read_yaml,
     shell_words,
     wrong,
 )
-from mmroute.errors import ModelError, Reason, did_you_mean, malformed, quoted
+from mmroute.errors import did_you_mean, malformed, quoted
 
 _OPTIONS: Final = json.loads(
     (resources.files("mmroute.engines.vllm") / "serve_options.json").read_text(encoding="utf-8")
@@ -187,14 +187,7 @@ def _check_words(words: Sequence[str]) -> None:
 
 def parse_file(path: str) -> ServeCommand:
     """Read a configuration file of ``vllm serve --config``."""
-    import yaml  # type: ignore[import-untyped]  # of huggingface_hub; only for such a file
-
-    try:
-        found = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ModelError(Reason.MISSING_FILE, f"{path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise malformed(f"{path} is not YAML: {error}") from error
+    found = read_yaml(path)
     if not isinstance(found, dict):
         raise malformed(f"{path} must hold options by name, found {quoted(found)}")
     model, options = _parsed(list(_words_of_file(found)))
