@@ -10,7 +10,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -185,7 +185,12 @@ fn refuse(client: &mut TcpStream, status: &str) -> io::Result<()> {
     write!(
         client,
         "HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-    )
+    )?;
+    // A connection that is closed with unread bytes is reset, and the client loses the answer.
+    client.shutdown(Shutdown::Write)?;
+    client.set_read_timeout(Some(Duration::from_secs(2)))?;
+    io::copy(&mut client.take(MAX_BODY as u64), &mut io::sink())?;
+    Ok(())
 }
 
 fn serve(client: TcpStream, fleet: &Fleet) -> io::Result<()> {
