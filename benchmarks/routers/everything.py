@@ -1,4 +1,4 @@
-"""Measures all of ``docs/routers.md``, and writes it: some hours on two cores.
+"""Measures all of ``README.md``, and writes it: some hours on two cores.
 
     python benchmarks/routers/everything.py [MODEL]
 
@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-PAGE = HERE.parents[1] / "docs" / "routers.md"
+PAGE = HERE / "README.md"
 PARTS = (
     ("routebench.py",),
     ("load.py", "--engines", "2"),

@@ -1,6 +1,6 @@
 """What running engines compute behind each router, under a load of pictures.
 
-    python benchmarks/routers/load.py [MODEL] [--engines 4] [--page docs/routers.md]
+    python benchmarks/routers/load.py [MODEL] [--engines 4] [--page PAGE]
 
 Clients send questions about pictures at the same time, each the next turn of a conversation as soon
 as the one before is answered. Then fewer are sent at the times of one schedule, which is the same
@@ -35,6 +35,7 @@ from traffic import PICTURES, SIDE, Asked, make_traffic
 
 from mmroute.kv_events.policy import DEFAULT_WEIGHTS
 
+PICTURE: Final = Path(__file__).parents[2] / "docs" / "request.svg"
 SHARE: Final = 0.5  # of the rate that the first router reaches, at which scheduled requests come
 
 
@@ -167,7 +168,7 @@ def main() -> None:
     parser.add_argument("--python", type=Path, help="of an environment that has vLLM")
     parser.add_argument("--json", type=Path,
                         help="the kept runs, to which those of today come")  # fmt: skip
-    parser.add_argument("--page", type=Path, help="the page to write, with the picture beside it")
+    parser.add_argument("--page", type=Path, help="the page to write, with docs/request.svg")
     given = parser.parse_args()
     numbers = given.json or Path(__file__).with_name(f"load{given.engines}.json")
     found = json.loads(numbers.read_text("utf-8")) if numbers.is_file() else {}
@@ -201,7 +202,7 @@ def main() -> None:
             few = traffic[: given.scheduled]
             measure("scheduled", name, traffic=few, clients=64, arrivals=arrivals)
     if given.page:
-        write_load(given.page, found)
+        write_load(given.page, PICTURE, found)
 
 
 if __name__ == "__main__":

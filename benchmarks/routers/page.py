@@ -24,7 +24,7 @@ _CAPTION: Final = """\
 Measured on {engines} workers ({engine}), by their own counters: {requests} questions about
 pictures, {clients} at a time, {tokens} prompt tokens. The worker of the longer bar is full first.
 A router that reads text does not tell pictures apart: it sends equal questions to one worker.
-docs/routers.md has the workload and all routers."""
+benchmarks/routers/README.md has the workload and all routers."""
 _DRAWN: Final = 2  # engines of the picture
 _BASE: Final = "mmroute"
 _SIZE: Final = 32  # tokens in a block: credits that differ by less are equal
@@ -52,11 +52,12 @@ def write_page(page: Path, found: Mapping[str, Any]) -> None:
     write_bars(page.with_suffix(".svg"), told, f"{setting}. Shares of all prompt tokens.")
 
 
-def write_load(page: Path, found: Mapping[str, Any]) -> None:
-    """Write the tables of the runs under load, and for two engines the picture beside the page.
+def write_load(page: Path, picture: Path, found: Mapping[str, Any]) -> None:
+    """Write the tables of the runs under load, and for two engines the picture.
 
     Args:
         page: the page, which has the marks, with the number of engines in their names.
+        picture: where the picture goes.
         found: what `load` measured.
     """
     rows, bars, number = [], {}, found["engines"]
@@ -84,7 +85,7 @@ def write_load(page: Path, found: Mapping[str, Any]) -> None:
     if number == _DRAWN:
         tokens = fmean(sum(run["queries"]) for run in found["routers"][_BASE])
         caption = _CAPTION.format(**found, tokens=f"{tokens / 1000:,.0f},000")
-        write_picture(page.with_name("request.svg"), bars, caption)
+        write_picture(picture, bars, caption)
 
 
 def _hit_rates(runs: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:

@@ -1,6 +1,6 @@
 """RouteBench: what routers credit rightly, wrongly and not at all, by the engines' own counters.
 
-    python benchmarks/routers/routebench.py [MODEL] [--routers NAME ...] [--page docs/routers.md]
+    python benchmarks/routers/routebench.py [MODEL] [--routers NAME ...] [--page PAGE]
 
 Each router gets the same requests, one after the other, in front of vLLM engines on this machine
 whose caches are empty, and then in front of simulated ones. Routers of the package index are

@@ -29,6 +29,10 @@ from mmroute.model_directory import EMBEDDED_MODEL
 
 README: Final = ROOT / "README.md"
 PAGES: Final = (README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
+NOTES: Final = (
+    *sorted((ROOT / "benchmarks").glob("**/*.md")),
+    *sorted((ROOT / "tests" / "core" / "conformance").glob("*.md")),
+)
 SMALL: Final = {"Qwen/Qwen2.5-VL-3B-Instruct": "small-qwen2.5-vl"}
 STAND_FOR: Final = {
     "./acme-vl": "Qwen/Qwen2.5-VL-3B-Instruct",
@@ -114,7 +118,7 @@ def test_commands_run(
         assert shown is None or finished.stdout == shown, words
 
 
-@pytest.mark.parametrize("page", PAGES, ids=page_name)
+@pytest.mark.parametrize("page", [*PAGES, *NOTES], ids=page_name)
 def test_links_lead_to_files(page: Path) -> None:
     links = [found["path"] for found in LINK.finditer(page.read_text(encoding="utf-8"))]
     assert [link for link in links if not (page.parent / link).exists()] == []
@@ -134,7 +138,7 @@ def test_answers_in_the_readme() -> None:
 
 def test_the_picture_has_the_figures_of_the_page() -> None:
     picture = (ROOT / "docs" / "request.svg").read_text(encoding="utf-8")
-    page = (ROOT / "docs" / "routers.md").read_text(encoding="utf-8")
+    page = (ROOT / "benchmarks" / "routers" / "README.md").read_text(encoding="utf-8")
     shares = re.findall(r">([0-9.]+%)<", picture)
     assert len(shares) == 5
     assert [share for share in shares if f" {share} " not in page] == []

@@ -15,7 +15,7 @@ import pytest
 from comparison import read_vectors
 from conformance import matrix, own_fingerprint
 from image_vectors import IMAGE_VECTORS, wrong_parts
-from paths import ROOT, VECTORS
+from paths import VECTORS
 from small_models import (
     FAMILY_MODELS,
     MEDIA_ANSWERED,
@@ -30,7 +30,7 @@ from mmroute.model_directory import EMBEDDED_MODEL
 
 pytestmark = pytest.mark.conformance
 
-MATRIX = ROOT / "docs" / "conformance.md"
+MATRIX = Path(__file__).with_name("COUNTS.md")
 OWN_VECTORS = sorted(VECTORS.glob("*.jsonl"))
 FAMILY_VECTORS = sorted((VECTORS / "families").glob("*.jsonl"))
 MEDIA_VECTORS = sorted((VECTORS / "media").glob("*.jsonl"))

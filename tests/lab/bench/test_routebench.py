@@ -173,10 +173,10 @@ def test_clients_keep_the_turns_of_a_conversation_in_order(small: str) -> None:
 
 
 def test_the_page_and_its_picture_show_the_numbers_that_are_kept(tmp_path: Path) -> None:
-    docs, kept = Path(load.__file__).parents[2] / "docs", Path(load.__file__).parent
-    page = tmp_path / "routers.md"
-    page.write_text((docs / "routers.md").read_text("utf-8"), "utf-8")
+    kept = Path(load.__file__).parent
+    page, picture = tmp_path / "README.md", tmp_path / "request.svg"
+    page.write_text((kept / "README.md").read_text("utf-8"), "utf-8")
     for name in ("load2.json", "load4.json"):
-        write_load(page, json.loads((kept / name).read_text("utf-8")))
-    for name in ("routers.md", "request.svg"):
-        assert (tmp_path / name).read_text("utf-8") == (docs / name).read_text("utf-8"), name
+        write_load(page, picture, json.loads((kept / name).read_text("utf-8")))
+    for written, shown in ((page, kept / "README.md"), (picture, load.PICTURE)):
+        assert written.read_text("utf-8") == shown.read_text("utf-8"), shown
