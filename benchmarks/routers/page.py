@@ -30,11 +30,12 @@ _BASE: Final = "mmroute"
 _SIZE: Final = 32  # tokens in a block: credits that differ by less are equal
 
 
-def write_page(page: Path, found: Mapping[str, Any]) -> None:
-    """Write the tables between their marks, and the plots beside the page.
+def write_page(page: Path, picture: Path, found: Mapping[str, Any]) -> None:
+    """Write the tables between their marks, and the picture.
 
     Args:
         page: the page, which has the marks.
+        picture: where the picture goes.
         found: what `routebench` measured, ``live`` and ``simulated``.
     """
     live, simulated = found["live"], found["simulated"]
@@ -49,7 +50,7 @@ def write_page(page: Path, found: Mapping[str, Any]) -> None:
     runs = live["routers"]
     told = {name: _mean_credits(of) for name, of in runs.items() if of and of[0]["credits"]}
     setting = f"{live['requests']} requests to {live['workers']} engines ({live['engine']})"
-    write_bars(page.with_suffix(".svg"), told, f"{setting}. Shares of all prompt tokens.")
+    write_bars(picture, told, f"{setting}. Shares of all prompt tokens.")
 
 
 def write_load(page: Path, picture: Path, found: Mapping[str, Any]) -> None:

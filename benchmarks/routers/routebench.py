@@ -30,6 +30,7 @@ from traffic import Asked, Probe, make_probes, make_traffic
 
 from mmroute.errors import InexactError
 
+PICTURE: Final = Path(__file__).parents[2] / "docs" / "routers.svg"
 FAILURES: Final = (RefusedError, UnannouncedError, InexactError, RuntimeError, OSError)
 SETTLE: Final = 0.02  # seconds for the events of a request to reach a router's process
 
@@ -154,7 +155,7 @@ def main() -> None:
     parser.add_argument("--python", type=Path, help="of an environment that has vLLM")
     parser.add_argument("--json", type=Path, default=Path("routebench.json"),
                         help="keeps the numbers; rows that are not measured anew stay")  # fmt: skip
-    parser.add_argument("--page", type=Path, help="the page to write")
+    parser.add_argument("--page", type=Path, help="the page to write, with docs/routers.svg")
     given = parser.parse_args()
     found = json.loads(given.json.read_text("utf-8")) if given.json.is_file() else {}
     fleets: dict[str, tuple[int, AbstractContextManager[Fleet]]] = {}
@@ -174,7 +175,7 @@ def main() -> None:
                 print(row(router, result), flush=True)
                 given.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
     if given.page:
-        write_page(given.page, found)
+        write_page(given.page, PICTURE, found)
 
 
 def describe(fleet: Fleet) -> dict[str, Any]:

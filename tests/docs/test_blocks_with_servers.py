@@ -121,7 +121,7 @@ def test_the_events_of_workers() -> None:
         "in subscriber:": "in __import__('itertools').islice(subscriber, 1):",
     }
     try:
-        names = run_block("with-llm-d.md", "Subscriber", replaced)
+        names = run_block("engines.md", "Subscriber", replaced)
     finally:
         ended.set()
         publisher.join()

@@ -33,7 +33,7 @@ def port() -> Iterator[int | None]:
 def test_the_examples_of_the_pages(port: int) -> None:
     blocks = [
         (page, block)
-        for page in (ROOT / "docs" / "server.md", ROOT / "docs" / "with-llm-d.md")
+        for page in (ROOT / "docs" / "server.md", ROOT / "docs" / "engines.md")
         for block in re.findall(r"```sh\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
         if "curl" in block
     ]

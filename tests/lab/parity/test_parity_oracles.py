@@ -181,7 +181,7 @@ def transformers_of(small_model: Callable[[str], Path]) -> Callable[[str], Oracl
     return lambda name: find_oracle("transformers", str(small_model(name)))
 
 
-# Models whose processors load without torchvision -> cases of the table in docs/validate.md. The
+# Models whose processors load without torchvision -> cases of the table in docs/new-model.md. The
 # small Gemma has no token for more than four line breaks, and merges them in another way.
 DIFFERING = {
     "small-llava-1.5": {"billing-header"},

@@ -132,13 +132,13 @@ def chat(prompt: Any) -> dict[str, Any]:
 
 
 def test_the_deployment_of_the_page(publisher: Worker) -> None:
-    page = (ROOT / "docs" / "ray.md").read_text(encoding="utf-8")
-    code = page.partition("```python\n")[2].partition("```")[0]
+    page = (ROOT / "docs" / "engines.md").read_text(encoding="utf-8")
+    code = page.partition("Ray cluster -->\n```python\n")[2].partition("```")[0]
     code = code.replace("Qwen/Qwen2.5-VL-3B-Instruct", MODEL)
     code = code.replace("tcp://10.0.0.7:5557", publisher.endpoint)
     code = code.replace("tcp://10.0.0.7:5558", publisher.replay_endpoint)
     names: dict[str, Any] = {}
-    exec(compile(code, "ray.md", "exec"), names)  # noqa: S102 - the page is our own
+    exec(compile(code, "engines.md", "exec"), names)  # noqa: S102 - the page is our own
     engine = names["Engine"]
     config = engine._deployment_config.request_router_config
     options = {name: v for name, v in config.request_router_kwargs.items() if name != "model"}

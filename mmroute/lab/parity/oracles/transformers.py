@@ -1,7 +1,7 @@
 """The oracle that runs the model's own processor.
 
 It is not the engine: it has no context length, places images by the processor's rules, and gives no
-ranges. docs/validate.md lists where it is known to differ from the engine.
+ranges. docs/new-model.md lists where it is known to differ from the engine.
 Source: transformers ``processing_utils.py``.
 """
 
