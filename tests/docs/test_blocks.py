@@ -145,9 +145,9 @@ def test_the_picture_has_the_figures_of_the_page() -> None:
 
 
 def test_every_dependency_is_explained() -> None:
-    """`docs/dependencies.md` names what is installed, and constraints.txt fixes its version."""
+    """`docs/deploy.md` names what is installed, and constraints.txt fixes its version."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    page = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
     fixed = {
         canonicalize_name(line.partition("==")[0])
         for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()

@@ -59,7 +59,7 @@ def test_the_examples_of_the_pages(port: int) -> None:
 
 
 def test_the_official_client_as_the_page_has_it(port: int) -> None:
-    page = (ROOT / "docs" / "connect.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "server.md").read_text(encoding="utf-8")
     (block,) = [b for b in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "openai" in b]
     (shown,) = re.findall(r"# (\[.*\])", block)
     command = [sys.executable, "-c", block.replace("127.0.0.1:8000", f"127.0.0.1:{port}")]

@@ -16,7 +16,7 @@ from mmroute.model_directory import find_model
 
 _NEEDED: Final = ("grpc", "google.protobuf")
 _SERVE_EPILOG = """\
-The files are read once, as an engine does; restart it when they change. `mmroute docs bundles`
+The files are read once, as an engine does; restart it when they change. `mmroute docs deploy`
 has the protocols.
 
   mmroute bundle serve /models/qwen2.5-vl-3b --host 0.0.0.0 --port 50051

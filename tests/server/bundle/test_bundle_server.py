@@ -101,7 +101,7 @@ def test_files_of_the_engines_are_among_ours() -> None:
     assert set(TOKENIZER_FILES) <= set(BUNDLE_FILES)
     assert {*TOKENIZER_GLOBS, "tokenizer.model.v*"} == {*BUNDLE_PATTERNS}
     assert {name for name in MODEL_FILES if not {"/", "*"} & set(name)} <= set(BUNDLE_FILES)
-    documented = (ROOT / "docs" / "bundles.md").read_text(encoding="utf-8")
+    documented = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
     by_pattern = {n for n in BUNDLE_FILES if any(fnmatchcase(n, p) for p in TOKENIZER_GLOBS)}
     left_out = {*BUNDLE_FILES} - {*TOKENIZER_FILES} - by_pattern
     assert {"params.json", "tekken.json"} <= left_out
