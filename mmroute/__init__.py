@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from mmroute.audios.reading import read_audio
     from mmroute.engines.bodies import from_openai
     from mmroute.server.remote import Remote
-    from mmroute.server.remote.async_normalizer import connect_async
     from mmroute.server.remote.normalizer import connect
     from mmroute.text.loading import load_tokenizer
     from mmroute.videos.reading import read_video
@@ -56,7 +55,6 @@ __all__ = [
     "VideoFile",
     "VideoSize",
     "connect",
-    "connect_async",
     "from_openai",
     "load_tokenizer",
     "read_audio",
@@ -71,7 +69,6 @@ __getattr__ = lazily(
         "Remote": "mmroute.server.remote",
         "from_openai": "mmroute.engines.bodies",
         "connect": "mmroute.server.remote.normalizer",
-        "connect_async": "mmroute.server.remote.async_normalizer",
         "read_audio": "mmroute.audios.reading",
         "read_video": "mmroute.videos.reading",
         "load_tokenizer": "mmroute.text.loading",

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import numpy as np
 
@@ -33,7 +32,6 @@ from mmroute.tokenizers import Tokenizer
 class MergedBlankLines:
     """Placement by token ID, after which line breaks are merged."""
 
-    keeps_prefix: ClassVar = False
     tokenizer: Tokenizer  # the model's tokenizer, needed if token IDs show too few placeholders
     # The IDs of the tokens for one, two, three and four line breaks.
     newlines: tuple[int, int, int, int] = field(init=False)

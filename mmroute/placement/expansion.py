@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -74,8 +74,6 @@ Match: TypeAlias = tuple[int, int, int]
 
 class Placement(Protocol):
     """A rule by which items take the placeholders of a prompt. Immutable."""
-
-    keeps_prefix: ClassVar[bool]  # whether the prompt up to its first target stays unchanged
 
     def expand(self, ids: TokenIds, insertions: Sequence[Insertion]) -> Expansion:
         """Put every item in its place."""

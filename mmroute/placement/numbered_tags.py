@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import ClassVar, Final
+from typing import Final
 
 import numpy as np
 
@@ -28,7 +28,6 @@ _TAG: Final = re.compile(r"<\|image_\d+\|>")
 class NumberedTags:
     """Placement by numbered tags in the text."""
 
-    keeps_prefix: ClassVar = False
     tokenizer: Tokenizer
     image: int  # the token of an image's features
     # Two IDs; if the expanded prompt begins with them, the engine drops the second.

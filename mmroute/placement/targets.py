@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Final
 
 import numpy as np
 
@@ -38,7 +38,6 @@ class AlignedTargets:
     (``_apply_token_matches_with_placeholders``).
     """
 
-    keeps_prefix: ClassVar = True
     pad: int  # the token of a pad
 
     def expand(self, ids: TokenIds, insertions: Sequence[Insertion]) -> Expansion:
@@ -66,7 +65,6 @@ class AlignedTargets:
 class AtStart:
     """Placement in front of the prompt, or behind the target with which it must begin."""
 
-    keeps_prefix: ClassVar = False
     # The token that is put at the end of a prompt with an item, unless it is there.
     ending: int | None = None
 
@@ -86,7 +84,6 @@ class AtStart:
 class Targets:
     """Placement by targets of one or several tokens. Surplus placeholders stay as they are."""
 
-    keeps_prefix: ClassVar = True
     tokenizer: Tokenizer  # the model's tokenizer, needed if token IDs show too few placeholders
 
     def expand(self, ids: TokenIds, insertions: Sequence[Insertion]) -> Expansion:
@@ -106,7 +103,6 @@ class TargetsInText:
     Source: vLLM ``model_executor/models/minicpmv.py`` (`_apply_prompt_updates`).
     """
 
-    keeps_prefix: ClassVar = False
     tokenizer: Tokenizer
 
     def expand(self, ids: TokenIds, insertions: Sequence[Insertion]) -> Expansion:
@@ -125,7 +121,6 @@ class TargetsAfterFirst(Targets):
     Source: vLLM ``model_executor/models/molmo2.py`` (`_postprocess_prompt`).
     """
 
-    keeps_prefix: ClassVar = False
     first: int  # this token
 
     def expand(self, ids: TokenIds, insertions: Sequence[Insertion]) -> Expansion:
@@ -166,8 +161,6 @@ class RenderedByTokenizer:
 
     Source: vLLM ``model_executor/models/pixtral.py``: a prompt without them is refused.
     """
-
-    keeps_prefix: ClassVar = False
 
     def expand(self, ids: TokenIds, insertions: Sequence[Insertion]) -> Expansion:
         return Expansion(ids, find_replacements(ids, insertions))

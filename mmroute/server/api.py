@@ -46,14 +46,11 @@ class ApiOptions:
         strict: whether to refuse `prompt` together with `messages`.
         trusts_mm_kwargs: whether requests to any model may set `mm_processor_kwargs` and
             `media_io_kwargs`, and not only to those whose engine settings say so.
-        text_prefix: whether to answer a chat whose items are not known with the tokens before the
-            first item.
         advice: for some reasons, the message that replaces the one for callers of a normalizer.
     """
 
     strict: bool = False
     trusts_mm_kwargs: bool = False
-    text_prefix: bool = False
     advice: Mapping[Reason, str] = field(default_factory=dict)
 
 
@@ -75,13 +72,11 @@ class Reply(NamedTuple):
         body: a value that is ready for JSON; token IDs and masks are arrays of numpy.
         routings: the routings of the prompts in the body.
         headers: further headers of the response.
-        inexact: the reason why the body has only the beginning of a prompt; None if it has all.
     """
 
     body: Any
     routings: Sequence[Routing] = ()
     headers: Mapping[str, str] = NO_HEADERS
-    inexact: Reason | None = None
 
 
 class Route(NamedTuple):

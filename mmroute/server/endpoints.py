@@ -264,15 +264,9 @@ class Endpoints:
                 count, tokens = items.get(placed.modality, (0, 0))
                 items[placed.modality] = count + 1, tokens + placed.length
                 entry.images += 1
-        if reply.inexact is None:
-            entry.outcome = "exact"
-            self._metrics.answered(done.model, entry.tokens, items, done.timings)
-            headers = {**reply.headers, **_EXACT} if reply.headers else _EXACT
-        else:
-            entry.outcome, entry.reason = "text_prefix", reply.inexact.value
-            self._metrics.inexact(done.model, entry.outcome, entry.reason)
-            said = {"x-mmroute-outcome": entry.outcome, "x-mmroute-reason": entry.reason}
-            headers = {**reply.headers, **said}
+        entry.outcome = "exact"
+        self._metrics.answered(done.model, entry.tokens, items, done.timings)
+        headers = {**reply.headers, **_EXACT} if reply.headers else _EXACT
         return json_response(reply.body, headers=headers)
 
     def _without_answer(self, error: ApiError, exchange: Exchange, raw: bytes) -> Answer:

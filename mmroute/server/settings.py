@@ -35,9 +35,6 @@ class InexactPolicy(StrEnum):
     """422, with the reason."""
     FALLBACK = "fallback"
     """The answer of vLLM's render server, marked as such."""
-    TEXT_PREFIX = "text-prefix"
-    """The tokens before the first image, marked as such, if the images of a chat are the cause; the
-    error for all other requests."""
 
 
 class AnswerFields(StrEnum):
@@ -153,6 +150,5 @@ class ServerSettings:
         return ApiOptions(
             strict=self.strict,
             trusts_mm_kwargs=self.trust_request_mm_kwargs,
-            text_prefix=self.inexact is InexactPolicy.TEXT_PREFIX,
             advice=_ADVICE,
         )

@@ -12,7 +12,7 @@ from server_vectors import HARMONY_MODEL, SERVED_NAMES, START_DATE, requests_to,
 from small_models import write_model
 
 from mmroute.engines.vllm.settings import VllmSettings
-from mmroute.server import InexactPolicy, ModelSource, ServerSettings
+from mmroute.server import ModelSource, ServerSettings
 from mmroute.server.models import Models
 from mmroute.server.settings import AnswerFields
 
@@ -39,7 +39,7 @@ def test_the_same_requests_are_answered_and_refused(tmp_path: Path, name: str) -
     directory = str(write_model(served_files(name), tmp_path / "model"))
     engine = VllmSettings.from_args(f"VLLM_SYSTEM_START_DATE={START_DATE}")
     source = ModelSource(directory, SERVED_NAMES, engine_settings=engine)
-    settings = ServerSettings(inexact=InexactPolicy.TEXT_PREFIX, request_timeout=600)
+    settings = ServerSettings(request_timeout=600)
     with serving([source], settings) as client:
         full, short = (
             answers_to(client, [posted(f"{c.path}?fields={fields}", c.body) for c in renders])

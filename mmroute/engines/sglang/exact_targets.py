@@ -37,7 +37,6 @@ class ExactTargets:
     Ranges begin with the first feature and end with the last.
     """
 
-    keeps_prefix: ClassVar = False
     in_text: ClassVar = False  # whether the prompt is expanded as text
     # Texts that the engine or its processor reads as placeholders of some kind.
     words: ClassVar[tuple[str, ...]] = ()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from mmroute.placement.expansion import Expansion, Insertion, match_targets, splice, too_few
 from mmroute.token_ids import TokenIds
@@ -16,8 +15,6 @@ class TargetsAlone:
 
     Source: vLLM ``rust/src/chat/src/multimodal/expand.rs`` (`expand_prompt_token_ids`).
     """
-
-    keeps_prefix: ClassVar = True
 
     def expand(self, ids: TokenIds, insertions: Sequence[Insertion]) -> Expansion:
         matches = match_targets(ids, insertions)

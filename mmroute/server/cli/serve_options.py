@@ -20,8 +20,7 @@ def serve_arguments(parser: argparse.ArgumentParser) -> None:
     answers.add_argument(
         "--inexact", choices=[policy.value for policy in InexactPolicy],
         help="a request without an exact answer gets an error with the reason, or the answer of "
-        "--fallback-url, or (a chat whose images are the cause) the tokens before its first image "
-        "(default: fallback if that is given, else error)",
+        "--fallback-url (default: fallback if that is given, else error)",
     )  # fmt: skip
     for settings in (Listen, ServerSettings, ConnectionLimits):
         add_options(settings, groups)

@@ -55,8 +55,6 @@ class _Features(msgspec.Struct):
 class _Response(msgspec.Struct):
     token_ids: list[_TokenId]
     features: _Features | None
-    # `mmroute serve --inexact text-prefix` adds this key if the tokens are only a prefix.
-    inexact: dict[str, str] | None = None
 
 
 _chat: Final = msgspec.json.Decoder(_Response)
@@ -80,9 +78,6 @@ def read_response(reply: Reply, render: RenderRequest, server: str) -> Rendered:
             (response,) = _completion.decode(reply.raw)
         else:
             response = _chat.decode(reply.raw)
-        if response.inexact is not None:
-            reason = _reason_of(response.inexact["reason"]) or Reason.REMOTE_UNAVAILABLE
-            raise InexactError(reason, response.inexact["message"][:_MAX_SHOWN])
         # This header means that `mmroute serve` made the response, and did not forward it.
         is_ours = reply.headers.get("x-mmroute-outcome") == "exact"
         return _rendered(response, render.num_images, tells_features=is_ours)

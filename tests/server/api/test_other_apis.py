@@ -23,7 +23,7 @@ from starlette.testclient import TestClient
 from mmroute import Request
 from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.normalizer import Normalizer
-from mmroute.server import InexactPolicy, ModelSource, ServerSettings
+from mmroute.server import ModelSource, ServerSettings
 from mmroute.server.api import Cost, read
 from mmroute.server.api_errors import ApiError
 from mmroute.server.bodies import LONG_STRUCTURE, Body, check_body, check_text
@@ -139,19 +139,6 @@ def test_requests_are_counted_as_they_are_rendered(client: TestClient) -> None:
     rendered = len(answered(client, RESPONSES, AS_ITEMS)["token_ids"])
     # OpenAI's server: object and input_tokens.
     assert found == {"object": "response.input_tokens", "input_tokens": rendered}
-
-
-def test_a_part_of_a_prompt_is_not_counted(small_model: Callable[[str], Path]) -> None:
-    source = ModelSource(str(small_model("small-llava-1.5")), ("a",))
-    link = {"type": "input_image", "image_url": "http://example.com/a.png"}
-    items = {"input": [{"role": "user", "content": [{"type": "input_text", "text": "a"}, link]}]}
-    of_link = {"type": "image", "source": {"type": "url", "url": link["image_url"]}}
-    text = {"type": "text", "text": "a"}
-    chat = {"model": "a", "messages": [{"role": "user", "content": [text, of_link]}]}
-    with serving([source], ServerSettings(inexact=InexactPolicy.TEXT_PREFIX)) as client:
-        assert client.post(RESPONSES, json=items).status_code == 200
-        for path, body in ((INPUT_TOKENS, items), (COUNT_TOKENS, chat)):
-            assert client.post(path, json=body).status_code == 422
 
 
 def test_block_hashes_are_those_of_the_chat(client: TestClient) -> None:

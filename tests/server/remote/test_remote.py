@@ -17,7 +17,7 @@ from chat_requests import CHAT, HI, picture, user
 from comparison import expanded, read_vectors
 from media_files import png_url
 from paths import VECTORS
-from remote_helpers import LINK, PART, QWEN, RANGE, connected, listening
+from remote_helpers import LINK, PART, QWEN, RANGE, connected
 from scripted_server import ScriptedServer
 
 from mmroute import ImageSize, InexactError, Lora, Normalizer, Reason, Remote, Routing, connect
@@ -27,10 +27,7 @@ from mmroute.lab.parity.oracles.pictures import data_url
 from mmroute.model_directory import EMBEDDED_MODEL
 from mmroute.placement import PlaceholderRange
 from mmroute.requests.lines import request_of
-from mmroute.server.loading import ModelSource
-from mmroute.server.models import Models
 from mmroute.server.remote.normalizer import RemoteNormalizer
-from mmroute.server.settings import InexactPolicy, ServerSettings
 
 pytestmark = pytest.mark.process
 
@@ -101,18 +98,6 @@ def test_a_key_that_is_no_header_is_not_shown(key: str) -> None:
     with pytest.raises(ValueError, match="api_key") as refused:
         Remote("http://h:1", api_key=key)
     assert not key.strip() or key.strip() not in str(refused.value)
-
-
-def test_a_part_of_a_prompt_is_no_answer(small_model: Callable[[str], Path]) -> None:
-    """A server may give its clients the text before the first image; those who see that it does."""
-    settings = ServerSettings(inexact=InexactPolicy.TEXT_PREFIX)
-    with (
-        listening(Models([ModelSource(str(small_model(QWEN)), (QWEN,))]), settings) as url,
-        connect(QWEN, url) as remote,
-    ):
-        found = remote.normalize(messages=user({"type": "text", "text": "a"}, LINK))
-        assert found.reason is Reason.IMAGE_SIZE_UNKNOWN
-        assert remote.normalize(messages=user(picture(64, 48))).exact
 
 
 def test_what_a_server_does_not_tell_is_not_forwarded(qwen: RemoteNormalizer) -> None:

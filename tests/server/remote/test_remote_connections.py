@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import gc
 import json
@@ -15,12 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chat_requests import COMPLETION
 from remote_helpers import QWEN, connected, listening
 from scripted_server import ScriptedServer
-from waiting import until
 
-from mmroute import Reason, Remote, Routing, connect, connect_async
+from mmroute import Reason, Remote, connect
 from mmroute.server.loading import ModelSource
 from mmroute.server.models import Models
 
@@ -225,21 +222,3 @@ def test_an_answer_without_end() -> None:
     assert routing.reason is Reason.REMOTE_UNAVAILABLE
     assert "more than" in routing.message
     assert sent < 80 << 20
-
-
-def test_an_event_loop_goes_on_while_a_server_is_slow(scripted: ScriptedServer) -> None:
-    may_answer = threading.Event()
-    _, answer = scripted.routes[COMPLETION]
-
-    async def ask() -> list[Routing]:
-        remote = Remote(scripted.url, max_connections=4)
-        async with await connect_async("m", remote) as normalizer:
-            scripted.routes[COMPLETION] = (200, lambda _: may_answer.wait(60) and answer)
-            asked = asyncio.gather(*(normalizer.normalize(prompt="a") for _ in range(4)))
-            await asyncio.to_thread(until, lambda: scripted.running == 4)
-            may_answer.set()
-            return await asked
-
-    routings = asyncio.run(ask())
-    assert [routing.token_ids.tolist() for routing in routings] == [[1, 2, 3]] * 4
-    assert scripted.busiest == 4

@@ -14,23 +14,15 @@ from mmroute.engines.vllm.bodies.chat_completion import ChatCompletionRequest
 from mmroute.engines.vllm.bodies.errors import require, unsupported_field
 from mmroute.engines.vllm.defaults import own_template_kwargs
 from mmroute.engines.vllm.tools import normalize_tools
-from mmroute.errors import Reason
 from mmroute.server.api import Reply
-from mmroute.server.api_errors import ApiError, bad_request
+from mmroute.server.api_errors import bad_request
 from mmroute.server.engines.vllm.chats import exact_chat, request_for
 from mmroute.server.engines.vllm.harmony_output import tagged
 from mmroute.server.engines.vllm.model import Call
 from mmroute.server.engines.vllm.rendering import rendered, request_id_of, route_ids
-from mmroute.server.engines.vllm.text_prefix import rendered_chat, text_prefix
 from mmroute.server.engines.vllm.truncation import truncated_text
 
 _UNSET: Final = (None, "auto")
-# Reasons of inexact chats whose tokens before the first item are known nevertheless.
-_OF_ITEMS: Final = frozenset({
-    Reason.IMAGE_SIZE_UNKNOWN, Reason.IMAGE_LINK_REFUSED, Reason.IMAGE_LINK_FAILED,
-    Reason.IMAGE_UNREADABLE, Reason.IMAGE_IDENTITY_UNKNOWN, Reason.ITEM_TOO_LARGE,
-    Reason.ITEM_IDENTITY_UNKNOWN, Reason.VIDEO_NOT_PREDICTABLE, Reason.AUDIO_NOT_PREDICTABLE,
-})  # fmt: skip
 _WITHOUT_TENSORS: Final = {
     given: {"x-mmroute-mm-payload": "metadata" if given else "none"} for given in (False, True)
 }
@@ -71,23 +63,9 @@ def chat_routing(chat: ChatCompletionRequest, call: Call) -> Routing:
 def chat_answer(
     chat: ChatCompletionRequest, call: Call, answer_of: Callable[[Routing, Call], dict[str, Any]]
 ) -> Reply:
-    """The answer to a chat. With `text_prefix` it may end before the first item."""
-    try:
-        routing = chat_routing(chat, call)
-        answer = answer_of(routing, call)
-    except ApiError as error:
-        cut = chat.truncate_prompt_tokens is not None
-        if not call.options.text_prefix or error.reason not in _OF_ITEMS or cut:
-            raise
-        ids = text_prefix(call.model.model, request_for(chat, call.model.loras, call.model.chats))
-        if ids is None:
-            raise
-        routing = route_ids(call.model, chat, ids)
-        answer = answer_of(routing, call)
-        if not call.tokens_only:
-            answer["sampling_params"] = None  # or it could be posted on, and answered
-        answer["inexact"] = {"reason": error.reason.value, "message": error.message}
-        return Reply(answer, [routing], inexact=error.reason)
+    """The answer to a chat."""
+    routing = chat_routing(chat, call)
+    answer = answer_of(routing, call)
     features = answer["features"]
     if features is None or chat.mm_payload == "none":
         return Reply(answer, [routing])
@@ -138,7 +116,10 @@ def _offsets(chat: ChatCompletionRequest, call: Call) -> list[tuple[int, int]] |
     model = call.model.model
     if model.chat.templates is None:
         return None
-    parsed, text = rendered_chat(model, request_for(chat, call.model.loras, call.model.chats))
+    request = request_for(chat, call.model.loras, call.model.chats)
+    request = model.engine.accept(request, model.chat)
+    parsed = model.chat.read(request)
+    text = model.chat.render(parsed, {}, request)
     if parsed.media or not isinstance(text, str):
         return None
     return model.tokenizer.offsets(text, add_special_tokens=chat.add_special_tokens)

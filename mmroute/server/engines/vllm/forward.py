@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, Final, Literal, TypeAlias
 
 from pydantic import Field
@@ -44,9 +43,7 @@ class ForwardRequest(ChatCompletionRequest):
 
 def answer_forward(request: ForwardRequest, call: Call) -> Reply:
     """The answer of ``/v1/chat/completions/forward``."""
-    # A part of a prompt is never forwarded, and the body needs more than its tokens.
-    options = replace(call.options, text_prefix=False)
-    reply = answer_chat(request, call._replace(options=options, blocks=None, tokens_only=False))
+    reply = answer_chat(request, call._replace(blocks=None, tokens_only=False))
     (routing,) = reply.routings
     try:
         return Reply(_body(request, routing, reply.body), reply.routings)

@@ -5,7 +5,6 @@ vLLM has no route that counts; the answer is that of OpenAI's own server.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from mmroute.engines.vllm.bodies.chat_completion import ChatCompletionRequest
@@ -61,9 +60,7 @@ def answer_responses(request: ResponsesRequest, call: Call) -> Reply:
 
 def count_responses(request: ResponsesRequest, call: Call) -> Reply:
     """The answer of ``/v1/responses/input_tokens``."""
-    # A part of a prompt has no count of the whole.
-    options = replace(call.options, text_prefix=False)
-    reply = answer_responses(request, call._replace(options=options, blocks=None, tokens_only=True))
+    reply = answer_responses(request, call._replace(blocks=None, tokens_only=True))
     count = len(reply.body["token_ids"])
     answer = {"object": "response.input_tokens", "input_tokens": count}
     return Reply(answer, reply.routings)
