@@ -16,7 +16,7 @@ import numpy as np
 from jinja2 import nodes
 
 from mmroute.chat.cache import ChatCache
-from mmroute.chat.renderer import Chat, ParsedChat, check_api_fields
+from mmroute.chat.renderer import Chat, ParsedChat
 from mmroute.chat.template import ChatTemplate
 from mmroute.chat.template_files import (
     check_one_template,
@@ -25,9 +25,11 @@ from mmroute.chat.template_files import (
 )
 from mmroute.chat.template_parameters import TRANSFORMERS
 from mmroute.engine import ChatSource
+from mmroute.engines.judging import judged
 from mmroute.engines.sglang.conversation import ConversationChat, guessed_template
 from mmroute.engines.sglang.encoding import PromptEncoder
-from mmroute.engines.sglang.messages import CHAT_FIELDS, parse_messages, split_last, template_tools
+from mmroute.engines.sglang.message_schema import EFFORT
+from mmroute.engines.sglang.messages import parse_messages, split_last, template_tools
 from mmroute.engines.sglang.served import always_adds_bos, is_multimodal
 from mmroute.engines.sglang.settings import SglangSettings
 from mmroute.engines.sglang.tokenizer import TEKKEN
@@ -43,12 +45,19 @@ if TYPE_CHECKING:
     from mmroute.tokenizers.formats.mistral_chat import MistralChatEncoder
 
 _HUB_NAME: Final = re.compile(r"[\w.-]+/[\w.-]+")
+_HUNYUAN: Final = "hunyuan"
+_ITS_WORDS: Final = ("reasoning_effort", "reasoning_mode_token", "no_think")
 _MEDIA_WORDS: Final = ("image", "audio", "video", "vision")
 _MESSAGE_NAMES: Final = ("message", "msg", "m")
+# Those that are read only where the function also makes token IDs.
+_UNREAD_KWARGS: Final = frozenset({
+    "max_length", "padding", "return_tensors", "tokenizer_kwargs", "truncation",
+})  # fmt: skip
+_OFF_KWARGS: Final = frozenset({"continue_final_message", "return_assistant_tokens_mask"})
 # Which a request must not set a second time.
-_REFUSED_KWARGS: Final = (TRANSFORMERS - {"documents", "sanitize_control_tokens"}) | {
-    "messages", "conversations",
-}  # fmt: skip
+_REFUSED_KWARGS: Final = (
+    TRANSFORMERS - _UNREAD_KWARGS - {"documents", "sanitize_control_tokens"}
+) | {"messages", "conversations"}
 # What templates call the switch that `reasoning_effort` sets.
 _THINKING: Final = ("thinking", "enable_thinking")
 
@@ -83,6 +92,11 @@ def load_chat(source: ChatSource[SglangSettings]) -> Chat:
         found = default_template(files) or tokenizer_templates(files).get("tool_use")
     else:
         found = _own_template(settings.chat_template)
+    if found and settings.reasoning_parser == _HUNYUAN and all(w in found[0] for w in _ITS_WORDS):
+        raise ModelError(
+            Reason.UNSUPPORTED_ENGINE_SETTING,
+            "--reasoning-parser hunyuan: the effort that it sets for this template is not covered",
+        )
     template = None if found is None else _compiled(*found)
     kwargs = settings.chat_template_kwargs
     return SglangChat(template, encoder, tokenizer.template_tokens, kwargs)
@@ -109,6 +123,16 @@ def _own_template(path: str) -> tuple[str, str]:
         raise malformed(f"--chat-template {path} is not UTF-8: {error}") from error
     # Source: SGLang 0.5.23 ``srt/parser/template_manager.py`` (`_load_jinja_template`)
     return text.strip("\n").replace("\\n", "\n"), path
+
+
+def _check_documents(documents: object) -> None:
+    """Refuse what transformers refuses as the documents of a template."""
+    if documents is None:
+        return
+    if not isinstance(documents, list | str | Mapping) or not all(
+        isinstance(document, Mapping) for document in documents
+    ):
+        raise invalid("chat_template_kwargs: documents must be a list of objects")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +167,6 @@ class SglangChat(Chat):
         return parse_messages(request, joined=self.content_format == "string")
 
     def render(self, chat: ParsedChat, items: Items, request: Request) -> TokenIds:
-        check_api_fields(CHAT_FIELDS, request)
         messages, continued = split_last(chat.messages, request)
         ids = self.encoder.encode(self._rendered(messages, request))
         if continued:
@@ -156,7 +179,12 @@ class SglangChat(Chat):
                 Reason.CHAT_TEMPLATE_MISSING,
                 "the model has no chat template; send a rendered `prompt` instead",
             )
-        kwargs = self._kwargs(request)
+        kwargs = {
+            name: value
+            for name, value in self._kwargs(request).items()
+            if name not in _UNREAD_KWARGS and (value or name not in _OFF_KWARGS)
+        }
+        _check_documents(kwargs.get("documents"))
         if refused := _REFUSED_KWARGS & kwargs.keys():
             raise invalid(f"chat_template_kwargs must not set {', '.join(sorted(refused))}")
         tools = template_tools(request)
@@ -175,7 +203,9 @@ class SglangChat(Chat):
         (`_convert_to_internal_request`, `_process_messages`).
         """
         kwargs = dict(request.chat_template_kwargs)
-        effort: object = request.reasoning_effort
+        effort: object = judged(
+            EFFORT.validate_python, request.reasoning_effort, "reasoning_effort"
+        )
         if effort is not None:
             kwargs = {**dict.fromkeys(_THINKING, effort != "none"), **kwargs}
         own = kwargs.pop("reasoning_effort", None)

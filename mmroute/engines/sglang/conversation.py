@@ -16,9 +16,9 @@ from typing import Any, Final
 import msgspec
 
 from mmroute.chat.cache import ChatCache
-from mmroute.chat.renderer import Chat, ParsedChat, check_api_fields
+from mmroute.chat.renderer import Chat, ParsedChat
 from mmroute.engines.sglang.encoding import PromptEncoder
-from mmroute.engines.sglang.messages import CHAT_FIELDS, parse_messages, template_tools
+from mmroute.engines.sglang.messages import parse_messages, template_tools
 from mmroute.errors import invalid
 from mmroute.requests.items import Items
 from mmroute.requests.request import Request
@@ -124,7 +124,6 @@ class ConversationChat(Chat):
         return parse_messages(request, calls=False)
 
     def render(self, chat: ParsedChat, items: Items, request: Request) -> TokenIds:
-        check_api_fields(CHAT_FIELDS, request)
         template_tools(request)  # the engine checks them, and shows none
         system, turns = self._turns(chat)
         continued = request.continue_final_message and chat.messages[-1]["role"] == "assistant"

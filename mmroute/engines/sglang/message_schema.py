@@ -81,6 +81,12 @@ _Content = Annotated[str, Field(min_length=0)]  # without a limit, half of a pai
 _Lower = BeforeValidator(lambda role: role.lower() if isinstance(role, str) else role)
 
 
+def _no_flag(number: object) -> object:
+    if isinstance(number, bool):
+        raise ValueError("an effort must not be true or false")
+    return number
+
+
 class _Text(BaseModel):
     type: Literal["text"]
     text: str
@@ -115,8 +121,13 @@ class _Image(BaseModel):
     bare: bool = False  # likewise: a part that takes the next of `images`
 
 
-_Part = Annotated[_Text | _Thinking | _Image, Field(discriminator="type")]
-_Said = Annotated[_Text | _Image, Field(discriminator="type")]
+class _Reference(BaseModel):
+    type: Literal["tool_reference"]
+    name: str
+
+
+_Part = Annotated[_Text | _Thinking | _Image | _Reference, Field(discriminator="type")]
+_Said = Annotated[_Text | _Image | _Reference, Field(discriminator="type")]
 
 
 class _Function(BaseModel):
@@ -192,10 +203,14 @@ TOOL_CHOICE: TypeAdapter[ToolChoice | Literal["auto", "required", "none"]] = Typ
     ToolChoice | Literal["auto", "required", "none"]
 )
 """The field `tool_choice`."""
-EFFORT: TypeAdapter[object] = TypeAdapter(
-    Literal["none", "minimal", "low", "medium", "high", "xhigh", "ultra", "max"] | None
+EFFORTS: Final = frozenset({"none", "minimal", "low", "medium", "high", "xhigh", "ultra", "max"})
+"""The names of efforts."""
+EFFORT: TypeAdapter[str | float | None] = TypeAdapter(
+    Literal["none", "minimal", "low", "medium", "high", "xhigh", "ultra", "max"]
+    | Annotated[float, BeforeValidator(_no_flag), Field(ge=0, le=0.99)]
+    | None
 )
-"""The field `reasoning_effort`. The engine takes numbers too, which are not covered."""
+"""The field `reasoning_effort`."""
 TOOLS: TypeAdapter[list[Tool]] = TypeAdapter(Annotated[list[Tool], Field(fail_fast=True)])
 """The tools of a request."""
 CHAT: TypeAdapter[list[_User | _Message]] = TypeAdapter(

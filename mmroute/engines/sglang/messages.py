@@ -3,17 +3,18 @@
 Source: SGLang ``srt/entrypoints/openai/serving_chat.py`` (`_apply_jinja_template`),
 ``srt/parser/jinja_template_utils.py`` (`process_content_for_template_format`); SGLang
 ``srt/entrypoints/openai/protocol.py`` (`Tool`, `Function`) and ``srt/function_call/utils.py``
-(`normalize_json_schema_types`).
+(`get_json_schema_constraint`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
 from mmroute.chat.conversation import MediaPart, Part, TextPart
 from mmroute.chat.renderer import ParsedChat
 from mmroute.engines.judging import judged
+from mmroute.engines.sglang.json_schema import check_schema
 from mmroute.engines.sglang.message_schema import (
     CHAT,
     EFFORT,
@@ -25,17 +26,11 @@ from mmroute.engines.sglang.message_schema import (
     check_values,
 )
 from mmroute.errors import InexactError, Reason, invalid, json_type, quoted
+from mmroute.images.data_url import is_data_url
 from mmroute.requests.items import Modality, checked_uuid
 from mmroute.requests.request import Request
 
 _LEFT_OUT: Final = frozenset({"strict", "defer_loading"})  # where they are null
-_TYPES: Final = frozenset({
-    "array", "boolean", "integer", "null", "number", "object", "string",
-})  # fmt: skip
-
-
-CHAT_FIELDS: Final = frozenset({"thinking", "reasoning"})
-"""Fields of a chat's body that the engine's renderers read, and that are not covered."""
 
 
 def split_last(
@@ -68,14 +63,18 @@ def template_tools(request: Request) -> list[dict[str, Any]] | None:
         shown = [tool for tool in shown if tool["function"]["name"] == named]
     if not shown and choice not in (None, "auto", "none"):
         raise invalid("tool_choice asks for a tool that is not among the tools")
+    if choice == "required":  # the engine makes one schema of all
+        known_as: dict[str, object] = {}
+        for name, schema in _definitions(shown):
+            if known_as.setdefault(name, schema) != schema:
+                raise invalid(f"the tools have several definitions of {quoted(name)}")
     return shown if shown and choice != "none" else None
 
 
 def _shown(tool: Tool, sent: Mapping[str, Any]) -> dict[str, Any]:
     schema = tool.function.parameters
-    if not isinstance(schema, dict | bool | None):
-        raise invalid(f"the parameters of a tool must be an object, found {json_type(schema)}")
-    _check_types(schema)
+    if schema is not None:
+        check_schema(schema)
     fields = dict(vars(tool.function))
     if fields["defer_loading"] is None:
         fields["defer_loading"] = tool.defer_loading
@@ -87,23 +86,10 @@ def _shown(tool: Tool, sent: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": tool.type, "function": shown, "defer_loading": tool.defer_loading}
 
 
-def _check_types(schema: object) -> None:
-    """Refuse types that JSON Schema does not have: the engine writes others in their place."""
-    if isinstance(schema, list):
-        for entry in schema:
-            _check_types(entry)
-    elif isinstance(schema, Mapping):
-        kind = schema.get("type")
-        named = [kind] if isinstance(kind, str) else kind if isinstance(kind, list) else []
-        known = all(isinstance(name, str) and name in _TYPES for name in named)
-        if not known or len(set(named)) < len(named):
-            raise InexactError(
-                Reason.UNSUPPORTED_FIELD,
-                f"the parameters of a tool have the type {quoted(kind)}, which JSON Schema does "
-                "not have",
-            )
-        for value in schema.values():
-            _check_types(value)
+def _definitions(tools: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, object]]:
+    for tool in tools:
+        schema = tool["function"]["parameters"]
+        yield from (schema.get("$defs") or {}).items() if isinstance(schema, dict) else ()
 
 
 _PLAIN: Final = frozenset({"role", "content"})
@@ -133,7 +119,7 @@ def parse_messages(request: Request, *, joined: bool = False, calls: bool = True
         message = model.model_dump(exclude_none=True)
         if not calls:
             message.pop("tool_calls", None)
-            _check_no_thinking(message)
+            _check_own_parts(message)
         parts = _parts(message, media)
         messages.append(_normalized(message, joined=joined))
         contents.append(parts)
@@ -145,13 +131,11 @@ def parse_messages(request: Request, *, joined: bool = False, calls: bool = True
     return ParsedChat(messages, contents, {Modality.IMAGE: media} if media else {})
 
 
-def _check_no_thinking(message: Mapping[str, Any]) -> None:
+def _check_own_parts(message: Mapping[str, Any]) -> None:
     """Refuse parts that templates of the engine's own have no place for."""
-    content = message.get("content")
-    if isinstance(content, list) and any(
-        part["type"] in ("thinking", "reasoning") for part in content
-    ):
-        raise invalid("the engine's template for this model has no parts of thinking")
+    for part in content if isinstance(content := message.get("content"), list) else ():
+        if part["type"] not in ("text", "image_url"):
+            raise invalid(f"the engine's template for this model has no parts of {part['type']}")
 
 
 def _with_image_urls(message: object) -> object:
@@ -195,6 +179,8 @@ def _parts(message: Mapping[str, Any], media: list[MediaPart]) -> Sequence[Part]
                     Reason.UNSUPPORTED_MODALITY, "an image in the answer of a tool is not covered"
                 )
             url = None if part["bare"] else part["image_url"]["url"]
+            if url is not None and not url.startswith("data:") and is_data_url(url):
+                raise invalid("the engine reads data URLs that begin in small letters")
             uuid = checked_uuid(part.get("uuid"))
             media.append(MediaPart(Modality.IMAGE, len(media) + 1, url, uuid, {}, part))
             parts.append(media[-1])
@@ -208,7 +194,7 @@ def _normalized(message: dict[str, Any], *, joined: bool) -> dict[str, Any]:
         parts = [
             {"type": "image"} if part["type"] == "image_url" else part
             for part in content
-            if part["type"] in ("text", "image_url")
+            if part["type"] in ("text", "image_url", "tool_reference")
         ]
         only_text = all(part["type"] == "text" for part in content)
         if joined or (message["role"] == "tool" and only_text):

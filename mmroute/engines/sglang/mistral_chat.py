@@ -16,11 +16,11 @@ import numpy as np
 from mistral_common.protocol.instruct.request import ChatCompletionRequest
 
 from mmroute.chat.cache import ChatCache
-from mmroute.chat.renderer import Chat, ParsedChat, check_api_fields
+from mmroute.chat.renderer import Chat, ParsedChat
 from mmroute.chat.template_parameters import TRANSFORMERS_MISTRAL
 from mmroute.engines.sglang.encoding import PromptEncoder
-from mmroute.engines.sglang.messages import CHAT_FIELDS, parse_messages, split_last, template_tools
-from mmroute.errors import InexactError, Reason
+from mmroute.engines.sglang.messages import parse_messages, split_last, template_tools
+from mmroute.errors import InexactError, Reason, invalid
 from mmroute.requests.items import Items
 from mmroute.requests.request import Request
 from mmroute.token_ids import TokenIds
@@ -52,7 +52,6 @@ class MistralCommonChat(Chat):
         return parse_messages(request)
 
     def render(self, chat: ParsedChat, items: Items, request: Request) -> TokenIds:
-        check_api_fields(CHAT_FIELDS, request)
         if request.reasoning_effort is not None:
             raise InexactError(Reason.UNSUPPORTED_FIELD, "reasoning_effort: it is not covered")
         if set_twice := sorted(_PARAMETERS & request.chat_template_kwargs.keys()):
@@ -97,6 +96,8 @@ def _adapted(message: Mapping[str, Any]) -> dict[str, Any]:
 
 def _texts(content: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for part in content:
+        if part["type"] == "tool_reference":
+            raise invalid("mistral-common has no parts of type tool_reference")
         yield part["text"] if part["type"] == "text" else _IMAGE
 
 

@@ -36,11 +36,23 @@ def normalizer(small_model: Callable[[str], Path]) -> Normalizer:
             {"messages": HI, "tools": TOOLS[1:]},
         ),
         ({"messages": HI, "input_ids": [5, 6, 7]}, {"prompt_token_ids": [5, 6, 7]}),
+        ({"messages": HI, "reasoning": {"effort": "low"}},
+         {"messages": HI, "reasoning_effort": "low"}),
+        ({"messages": HI, "reasoning": {"enabled": "yes"}},
+         {"messages": HI, "chat_template_kwargs": {"enable_thinking": True}}),
+        ({"messages": HI, "thinking": {"type": "enabled"}}, {"messages": HI}),
+        ({"messages": HI, "chat_template_kwargs": {"padding": True, "max_length": 3,
+                                                   "continue_final_message": None}},
+         {"messages": HI}),
+        ({"messages": [*HI, {"role": "assistant", "content": "Well"}],
+          "continue_final_message": "yes"},
+         {"messages": [*HI, {"role": "assistant", "content": "Well"}],
+          "continue_final_message": True}),
         ({"prompt": "Hello"}, {"prompt": "Hello"}),
         ({"prompt": ["Hello"]}, {"prompt": "Hello"}),
         ({"prompt": [5, 6, 7], "cache_salt": "a"}, {"prompt_token_ids": [5, 6, 7]}),
     ],
-)
+)  # fmt: skip
 def test_a_body_is_the_request_that_it_says(
     normalizer: Normalizer, body: dict[str, Any], fields: dict[str, Any]
 ) -> None:
@@ -74,8 +86,15 @@ def test_log_probabilities_of_a_prompt_are_not_read_from_the_cache() -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [[], {"prompt": ["a", "b"]}, {"prompt": None}, {"prompt": [1, "a"]}]
-)
+    "body",
+    [
+        [], {"prompt": ["a", "b"]}, {"prompt": None}, {"prompt": [1, "a"]},
+        {"messages": HI, "model": None}, {"messages": HI, "extra_key": 1},
+        {"messages": HI, "lora_path": 1}, {"messages": HI, "continue_final_message": None},
+        {"messages": HI, "reasoning": {"effort": []}},
+        {"messages": HI, "reasoning": {"effort": "x"}},
+    ],
+)  # fmt: skip
 def test_bodies_that_are_no_single_request_are_refused(body: Any) -> None:
     with pytest.raises(InexactError):
         from_openai(body, backend="sglang")
@@ -84,8 +103,9 @@ def test_bodies_that_are_no_single_request_are_refused(body: Any) -> None:
 @pytest.mark.parametrize(
     ("field", "reason"),
     [
-        ({"reasoning": {"effort": "low"}}, Reason.UNSUPPORTED_FIELD),
-        ({"reasoning_effort": 0.5}, Reason.INVALID_REQUEST),
+        ({"reasoning_effort": 1}, Reason.INVALID_REQUEST),
+        ({"chat_template_kwargs": {"documents": ["a"]}}, Reason.INVALID_REQUEST),
+        ({"chat_template_kwargs": {"continue_final_message": 1}}, Reason.INVALID_REQUEST),
         ({"chat_template_kwargs": {"seed": 1 << 70}}, Reason.UNSUPPORTED_FIELD),
         ({"tools": [{**TOOLS[0], "function": {"name": "f", "parameters": {"default": 1 << 70}}}]},
          Reason.UNSUPPORTED_FIELD),
@@ -96,3 +116,11 @@ def test_fields_that_the_engine_reads_otherwise_are_refused(
 ) -> None:
     routing = normalizer.answer(from_openai({"messages": HI, **field}, backend="sglang"))
     assert routing.reason is reason
+
+
+@pytest.mark.parametrize("url", ["DATA:image/png;base64,AAAA", "Data:image/png;base64,AAAA"])
+def test_data_urls_begin_in_small_letters(normalizer: Normalizer, url: str) -> None:
+    picture = {"type": "image_url", "image_url": {"url": url}}
+    chat = [{"role": "user", "content": [picture]}]
+    routing = normalizer.answer(from_openai({"messages": chat}, backend="sglang"))
+    assert routing.reason is Reason.INVALID_REQUEST
