@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 from mmroute.answering.batch import normalize_many
-from mmroute.answering.pipeline import NO_CACHES, Caches, answer
+from mmroute.answering.pipeline import NO_CACHES, Caches, answer, answer_for
 from mmroute.answering.routing import Routing
 from mmroute.answering.stages import Stopwatch
 from mmroute.engine import EngineSettings
@@ -222,8 +222,6 @@ class Normalizer:
 
     def answer_with(self, others: Iterable[Normalizer], request: Request) -> list[Routing]:
         """The answers to one request; see `normalize_with`."""
-        from mmroute.answering.mixed_fleet import answer_for  # rarely needed
-
         workers = (self, *others)
         return answer_for(((each.model, each.links, each.caches) for each in workers), request)
 

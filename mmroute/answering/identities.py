@@ -13,20 +13,25 @@ from mmroute.requests.items import (
     ImageFile,
     ImageSize,
     Item,
+    Items,
     Modality,
     VideoFile,
 )
 
 if TYPE_CHECKING:
-    from mmroute.answering.prepared import Prepared
     from mmroute.model.resolved import ResolvedModel
     from mmroute.placement import PlaceholderRange
+    from mmroute.requests.request import Request
 
 _NO_FLAGS: Final[Mapping[str, bool]] = {}
 
 
 def identities_of(
-    model: ResolvedModel, prepared: Prepared, placeholders: Sequence[PlaceholderRange]
+    model: ResolvedModel,
+    request: Request,
+    items: Items,
+    geometries: Mapping[Modality, Geometry],
+    placeholders: Sequence[PlaceholderRange],
 ) -> tuple[Identity | None, ...]:
     """The identity of the item at each placeholder; None if it cannot be computed."""
     if not placeholders:
@@ -34,31 +39,34 @@ def identities_of(
     naming = model.engine.naming
     each = [model.media[placed.modality].identity for placed in placeholders]
     covered = model.hashing.settings.model_id
-    of_request = naming.of_request(prepared.request, prepared.items, each, covered)
+    of_request = naming.of_request(request, items, each, covered)
     if of_request is not None:
         return of_request
     waiting: dict[Modality, Iterator[Identity | None]] = {}
     named: list[tuple[Item, Identity]] = []
-    for modality, listed in prepared.items.items():
+    for modality, listed in items.items():
         if all(type(item) is ImageSize and item.uuid is None for item in listed):
             waiting[modality] = repeat(None)  # the commonest items, at the least cost
             continue
-        identities = _of_modality(model, prepared, modality, listed)
+        identities = _of_modality(model, request, modality, listed, geometries[modality])
         waiting[modality] = iter(identities)
         pairs = zip(listed, identities, strict=True)
         named += [(item, identity) for item, identity in pairs if identity is not None]
     if named:
-        forms = {modality: model.media[modality].identity for modality in prepared.items}
-        naming.check(named, prepared.items, forms)
+        forms = {modality: model.media[modality].identity for modality in items}
+        naming.check(named, items, forms)
     return tuple([next(waiting[placed.modality]) for placed in placeholders])
 
 
 def _of_modality(
-    model: ResolvedModel, prepared: Prepared, modality: Modality, items: Sequence[Item]
+    model: ResolvedModel,
+    request: Request,
+    modality: Modality,
+    items: Sequence[Item],
+    geometry: Geometry,
 ) -> list[Identity | None]:
     """The identities of the items of one modality, in their order."""
-    naming, rules, request = model.engine.naming, model.media[modality], prepared.request
-    geometry = prepared.geometries[modality]
+    naming, rules = model.engine.naming, model.media[modality]
     flag = rules.identity_flag
     flags = {flag.name: _holds(flag, len(items), geometry)} if flag else _NO_FLAGS
     overrides = Overrides(request.mm_processor_kwargs, request.media_io_kwargs)

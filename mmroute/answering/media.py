@@ -1,18 +1,13 @@
-"""Reads the items of one request, and checks them against the limits of the engine.
-
-Source: vLLM ``multimodal/media/connector.py`` (`_load_file_url`); urllib3 2 ``util/url.py``, which
-cuts query and fragment off.
-"""
+"""Reads the items of one request, and checks them against the limits of the engine."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
+from mmroute.answering.local_files import LocalFiles, is_file_link
 from mmroute.chat.conversation import MediaPart
 from mmroute.errors import InexactError, Reason, invalid, quoted
 from mmroute.images.data_url import is_data_url
@@ -29,66 +24,14 @@ from mmroute.requests.items import (
 )
 
 if TYPE_CHECKING:
-    from mmroute.answering.prepared import Geometries
+    from mmroute.chat import ParsedChat
     from mmroute.engine import Limits
+    from mmroute.geometry import Geometry
     from mmroute.images.data_url import KnownFiles
+    from mmroute.model.resolved import MediaRules, ResolvedModel
     from mmroute.net.fetching import LinkFetcher
     from mmroute.net.links import ImageLinks
     from mmroute.requests.request import Request
-
-# The engine puts a host in front of the path, and reads that below its own working directory.
-_LINK: Final = re.compile(r"file:(?://(?=/)|(?!//))([^?#]*)", re.IGNORECASE | re.DOTALL)
-_MAX_BYTES: Final = 1 << 26  # of all files of one request, which are kept for their identities
-
-
-class LocalFiles:
-    """The files of one request."""
-
-    def __init__(self, directory: str) -> None:
-        self._directory = directory
-        self._left = _MAX_BYTES
-
-    def read(self, link: str) -> bytes:
-        """The bytes of the file that a link names."""
-        if not self._directory:
-            raise invalid(
-                "the engine reads files of file: links only below --allowed-local-media-path, "
-                f"which it was started without; found {quoted(link)}"
-            )
-        try:
-            return self._read(link)
-        except (OSError, ValueError, RuntimeError) as error:  # a NUL, or links that form a loop
-            raise _failed(link, type(error).__name__) from error
-
-    def _read(self, link: str) -> bytes:
-        path = _LINK.match(link)
-        file = Path("/", unquote(path[1]) if path else "")
-        # Resolved before it is compared, so that neither .. nor a symbolic link leads out.
-        if Path(self._directory).resolve() not in file.resolve().parents:
-            raise InexactError(
-                Reason.IMAGE_LINK_REFUSED,
-                f"the link {quoted(link)} names no file below --allowed-local-media-path",
-            )
-        if not file.is_file():  # a pipe would block
-            raise _failed(link, "there is no such file on this machine")
-        size = file.stat().st_size
-        if size > self._left:
-            raise _failed(link, f"the files of the request have more than {_MAX_BYTES} bytes")
-        self._left -= size
-        with file.open("rb") as opened:
-            return opened.read(size)
-
-
-def is_file_link(url: str) -> bool:
-    """Whether the engine reads a URL as the name of a file."""
-    return url[:5].lower() == "file:"
-
-
-def _failed(link: str, why: str) -> InexactError:
-    return InexactError(
-        Reason.IMAGE_LINK_FAILED, f"the file of the link {quoted(link)} was not read: {why}"
-    )
-
 
 ItemT = TypeVar("ItemT", bound=Item)
 _LEVELS: Final = range(256)
@@ -110,15 +53,66 @@ _IMAGE_READING: Final[Mapping[str, Callable[[object], bool]]] = {
 """The ``media_io_kwargs`` of images, each with the check that the picture is still RGB."""
 
 
-def items_beside_prompt(request: Request, limits: Limits) -> Items:
-    """The items beside a prompt, which has placeholders for them."""
-    items = request.items
-    if request.media_io_kwargs:
-        _check_media_io(request, items)
-    return {modality: _within_limits(listed, limits) for modality, listed in items.items()}
+def items_of(
+    model: ResolvedModel,
+    request: Request,
+    chat: ParsedChat | None,
+    links: ImageLinks | None,
+    files: KnownFiles | None,
+) -> Items:
+    """The items of a request: of the parts of its chat, or else beside its prompt."""
+    limits = model.engine.limits
+    if chat is None:
+        items = request.items
+        if request.media_io_kwargs:
+            _check_media_io(request, items)
+        items = {modality: _within_limits(listed, limits) for modality, listed in items.items()}
+        for modality, listed in items.items():
+            if rules_of(model, modality, len(listed)).only_in_chats:
+                raise InexactError(
+                    Reason.UNSUPPORTED_MODALITY,
+                    f"for the family {model.family.family} the engine takes {modality}s in chats "
+                    "only; send `messages`",
+                )
+        return items
+    why = limits.string_items
+    if chat.media and why and model.chat.content_format == "string":
+        raise InexactError(Reason.UNSUPPORTED_ENGINE_SETTING, why)
+    if model.chat.ignores_items:
+        return {}
+    for modality, parts in chat.media.items():
+        rules_of(model, modality, len(parts))
+    return _items_of_parts(chat.media, request, limits, links, files)
 
 
-def items_of_parts(
+def rules_of(model: ResolvedModel, modality: Modality, count: int) -> MediaRules:
+    """The rules of a modality, if the engine takes `count` items of it."""
+    rules = model.media.get(modality)
+    if rules is None:
+        of_model = (
+            f"{modality}s are not covered for this model of the family {model.family.family} on "
+            f"{model.engine.release.label}"
+        )
+        why = model.uncovered.get(modality)
+        raise InexactError(
+            Reason.UNSUPPORTED_MODALITY,
+            f"{of_model}: {why}" if why else of_model,
+        )
+    if rules.refused:
+        raise InexactError(
+            Reason.UNSUPPORTED_ENGINE_SETTING,
+            f"{rules.refused}: the tokens of {modality}s of such an engine are not covered",
+        )
+    if count > rules.max_items:
+        raise InexactError(
+            Reason.TOO_MANY_ITEMS,
+            f"{count} {modality}s; for the family {model.family.family} the engine takes at most "
+            f"{rules.max_items} in one prompt",
+        )
+    return rules
+
+
+def _items_of_parts(
     parts: Mapping[Modality, Sequence[MediaPart]],
     request: Request,
     limits: Limits,
@@ -171,7 +165,7 @@ def left_over(modality: Modality, left: int, count: int) -> InexactError:
     )
 
 
-def check_decoded(items: Items, limits: Limits, geometries: Geometries) -> None:
+def check_decoded(items: Items, limits: Limits, geometries: Mapping[Modality, Geometry]) -> None:
     """Refuse a request with videos or audio that is too large for the engine to decode."""
     decoded = 0
     for modality, listed in items.items():
@@ -254,9 +248,8 @@ def _read(
 
             media_io = request.media_io_kwargs.get(part.modality, {})
             num_frames = media_io.get("num_frames", DEFAULT_FRAMES)
-            most = (
-                num_frames if type(num_frames) is int else DEFAULT_FRAMES
-            )  # refused where it is checked
+            # What is no integer is refused where it is checked.
+            most = num_frames if type(num_frames) is int else DEFAULT_FRAMES
             return read_video(source, uuid=part.uuid, max_frames=most)
         case Modality.AUDIO:
             from mmroute.audios.reading import read_audio

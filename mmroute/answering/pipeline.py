@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mmroute.answering.identities import identities_of
-from mmroute.answering.media import check_decoded, items_beside_prompt, items_of_parts
-from mmroute.answering.prepared import Geometries, Prepared, Sizes
-from mmroute.answering.prompt_ids import (
-    LONG_TEXT,
-    check_long_text,
-    encode_rest,
-    encode_text,
-    prompt_ids,
-    too_long,
-)
+from mmroute.answering.media import check_decoded, items_of
+from mmroute.answering.prompt_ids import prompt_ids, too_long
 from mmroute.answering.routing import Routing, SizedItems
 from mmroute.answering.stages import Stage, Stopwatch
-from mmroute.chat import Continued
 from mmroute.errors import (
     InexactError,
     Reason,
@@ -29,15 +22,16 @@ from mmroute.geometry import Overrides
 from mmroute.hashing.hashes import HashCache, Hashes, RefusedHashes
 from mmroute.images.data_url import KnownFiles
 from mmroute.placement import Expansion, Insertion
-from mmroute.requests.items import AudioLength, ImageSize, Items, Modality, VideoSize
-from mmroute.requests.request import Request, lora_of
+from mmroute.requests.checks import check_json, check_request
+from mmroute.requests.items import AudioLength, ImageFile, ImageSize, Items, Modality, VideoSize
+from mmroute.requests.request import Lora, Request
 from mmroute.reuse.fast_paths import FastPaths
 from mmroute.token_ids import TokenIds
 
 if TYPE_CHECKING:
     from mmroute.chat.cache import ChatCache
     from mmroute.geometry import Geometry
-    from mmroute.model.resolved import MediaRules, ResolvedModel
+    from mmroute.model.resolved import ResolvedModel
     from mmroute.net.links import ImageLinks
 
 
@@ -62,9 +56,19 @@ class Caches(NamedTuple):
 
 NO_CACHES: Final = Caches()
 """All caches are switched off."""
-
-
 _IMAGES: Final = frozenset({Modality.IMAGE})
+
+
+class Prepared(NamedTuple):
+    """A request whose items are counted, and not yet placed."""
+
+    request: Request  # the request, with the defaults from the engine's settings
+    ids: TokenIds  # the un-expanded prompt, shape (n,)
+    items: Items  # the items by modality, in the order of the request
+    # The geometry of each of these modalities, under the request's overrides.
+    geometries: Mapping[Modality, Geometry]
+    sizes: Mapping[Modality, Sequence[Any]]  # the numbers of each of these items
+    insertions: Sequence[Insertion]  # the replacement of each item, modality by modality
 
 
 def prepare(
@@ -77,17 +81,15 @@ def prepare(
 ) -> Prepared:
     """The first half of the way: everything before items are placed."""
     request = with_adapter(model, request)
-    request.check()
+    check_request(request)
     request = model.engine.accept(request, model.chat)
-    if request.messages is None:
-        items = _prompt_items(model, request)
-        if watch is not None:
-            watch.lap(Stage.PARSE)
-        ids = prompt_ids(model, request, items)
-        if watch is not None:
-            watch.lap(Stage.ENCODE)
-    else:
-        items, ids = _chat_ids(model, request, links, caches, watch)
+    chat = None if request.messages is None else model.chat.read(request, caches.chats)
+    items = items_of(model, request, chat, links, caches.images)
+    if watch is not None:
+        watch.lap(Stage.PARSE)
+    ids = prompt_ids(model, request, chat, items, watch)
+    if watch is not None:
+        watch.lap(Stage.ENCODE)
     if not items:
         return Prepared(request, ids, items, {}, {}, ())
     geometries = {modality: geometry_of(model, request, modality) for modality in items}
@@ -118,6 +120,37 @@ def answer(
         return refused(request, error)
 
 
+def answer_for(
+    workers: Iterable[tuple[ResolvedModel, ImageLinks | None, Caches]], request: Request
+) -> list[Routing]:
+    """The answer of each kind of workers to one request."""
+    known: list[tuple[ResolvedModel, Prepared]] = []
+    routings = []
+    for model, links, caches in workers:
+        try:
+            same = (own for first, own in known if _same_prompt(first, model, own))
+            if (shared := next(same, None)) is None:
+                prepared = prepare(model, request, links=links, caches=caches)
+                known.append((model, prepared))
+            else:
+                lora = with_adapter(model, request).lora
+                prepared = shared._replace(request=shared.request._replace(lora=lora))
+            routings.append(complete(model, prepared, caches))
+        except Exception as error:  # noqa: BLE001 - what is no refusal is raised again
+            routings.append(refused(request, error))
+    return routings
+
+
+def _same_prompt(first: ResolvedModel, second: ResolvedModel, prepared: Prepared) -> bool:
+    if first.chat is not second.chat:
+        return False
+    one, other = first.engine.limits, second.engine.limits
+    if one.applies_exif_orientation == other.applies_exif_orientation:
+        return True
+    files = [i for listed in prepared.items.values() for i in listed if isinstance(i, ImageFile)]
+    return all(replace(file.size, uuid=None) == file.unturned for file in files)
+
+
 def complete(
     model: ResolvedModel, prepared: Prepared, caches: Caches, watch: Stopwatch | None = None
 ) -> Routing:
@@ -125,12 +158,13 @@ def complete(
     expansion = expand(model, prepared)
     if watch is not None:
         watch.lap(Stage.PLACE)
-    identities = identities_of(model, prepared, expansion.placeholders)
+    request, items = prepared.request, prepared.items
+    placeholders = expansion.placeholders
+    identities = identities_of(model, request, items, prepared.geometries, placeholders)
     if watch is not None:
         watch.lap(Stage.IDENTIFY)
-    request = prepared.request
     sized: SizedItems | None = None
-    if prepared.items and model.engine.limits.takes_metadata:
+    if items and model.engine.limits.takes_metadata:
         listed = [
             (modality, prepared.geometries[modality], sizes)
             for modality, sizes in prepared.sizes.items()
@@ -139,7 +173,7 @@ def complete(
     expansion.token_ids.setflags(write=False)
     prepared.ids.setflags(write=False)
     return Routing(
-        placeholders=expansion.placeholders,
+        placeholders=placeholders,
         identities=identities,
         lora=request.lora,
         cache_salt=request.cache_salt,
@@ -159,7 +193,7 @@ def refused(request: Request, error: Exception) -> Routing:
     if not isinstance(error, InexactError):
         # No stage checks that each value is JSON: one such as a numpy array may raise anything.
         try:
-            request.check_json()
+            check_json(request)
         except InexactError as inexact:
             return refused(request, inexact)
         raise error
@@ -168,9 +202,9 @@ def refused(request: Request, error: Exception) -> Routing:
 
 def with_adapter(model: ResolvedModel, request: Request) -> Request:
     """The request with the adapter that it names as its model, if it names one."""
-    loras = model.engine.naming.loras
-    if loras and request.lora is None and isinstance(request.model, str):
-        return request._replace(lora=lora_of(loras, request.model))
+    name, loras = request.model, model.engine.naming.loras
+    if loras and request.lora is None and isinstance(name, str) and name in loras:
+        return request._replace(lora=Lora(name, loras[name]))
     return request
 
 
@@ -201,82 +235,11 @@ def geometry_of(model: ResolvedModel, request: Request, modality: Modality) -> G
     return rules.overridden(Overrides(processor, media_io.get(modality, {})))
 
 
-def _prompt_items(model: ResolvedModel, request: Request) -> Items:
-    """The items beside a prompt, which has placeholders for them."""
-    items = items_beside_prompt(request, model.engine.limits)
-    for modality, listed in items.items():
-        if rules_of(model, modality, len(listed)).only_in_chats:
-            raise InexactError(
-                Reason.UNSUPPORTED_MODALITY,
-                f"for the family {model.family.family} the engine takes {modality}s in chats only; "
-                "send `messages`",
-            )
-    return items
-
-
-def _chat_ids(
+def _insertions(
     model: ResolvedModel,
-    request: Request,
-    links: ImageLinks | None,
-    caches: Caches,
-    watch: Stopwatch | None,
-) -> tuple[Items, TokenIds]:
-    """The items of a chat, and its un-expanded prompt."""
-    chat = model.chat.read(request, caches.chats)
-    items: Items = {}
-    why = model.engine.limits.string_items
-    if chat.media and why and model.chat.content_format == "string":
-        raise InexactError(Reason.UNSUPPORTED_ENGINE_SETTING, why)
-    if not model.chat.ignores_items:
-        for modality, parts in chat.media.items():
-            rules_of(model, modality, len(parts))
-        items = items_of_parts(chat.media, request, model.engine.limits, links, caches.images)
-    if watch is not None:
-        watch.lap(Stage.PARSE)
-    rendered = model.chat.render(chat, items, request)
-    if watch is not None:
-        watch.lap(Stage.RENDER)
-    if isinstance(rendered, str):
-        if len(rendered) > LONG_TEXT:
-            check_long_text(model, request, rendered, items)
-        ids = encode_text(model, rendered, add_special_tokens=request.add_special_tokens)
-    elif isinstance(rendered, Continued):
-        ids = encode_rest(model, rendered)
-    else:
-        return items, rendered
-    if watch is not None:
-        watch.lap(Stage.ENCODE)
-    return items, ids
-
-
-def rules_of(model: ResolvedModel, modality: Modality, count: int) -> MediaRules:
-    """The rules of a modality, if the engine takes `count` items of it."""
-    rules = model.media.get(modality)
-    if rules is None:
-        of_model = (
-            f"{modality}s are not covered for this model of the family {model.family.family} on "
-            f"{model.engine.release.label}"
-        )
-        why = model.uncovered.get(modality)
-        raise InexactError(
-            Reason.UNSUPPORTED_MODALITY,
-            f"{of_model}: {why}" if why else of_model,
-        )
-    if rules.refused:
-        raise InexactError(
-            Reason.UNSUPPORTED_ENGINE_SETTING,
-            f"{rules.refused}: the tokens of {modality}s of such an engine are not covered",
-        )
-    if count > rules.max_items:
-        raise InexactError(
-            Reason.TOO_MANY_ITEMS,
-            f"{count} {modality}s; for the family {model.family.family} the engine takes at most "
-            f"{rules.max_items} in one prompt",
-        )
-    return rules
-
-
-def _insertions(model: ResolvedModel, geometries: Geometries, sizes: Sizes) -> list[Insertion]:
+    geometries: Mapping[Modality, Geometry],
+    sizes: Mapping[Modality, Sequence[Any]],
+) -> list[Insertion]:
     """The replacement of each item, within the limits of the engine."""
     insertions: list[Insertion] = []
     total = 0

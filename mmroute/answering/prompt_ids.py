@@ -4,29 +4,49 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from mmroute.answering.stages import Stage
 from mmroute.chat import Continued
 from mmroute.errors import InexactError, Reason, invalid, json_type, quoted
+from mmroute.requests.checks import integers
 from mmroute.requests.items import Items
-from mmroute.requests.request import Request, integers
+from mmroute.requests.request import Request
 from mmroute.token_ids import TokenIds, as_token_ids
 
 if TYPE_CHECKING:
+    from mmroute.answering.stages import Stopwatch
+    from mmroute.chat import ParsedChat, Rendered
     from mmroute.model.resolved import ResolvedModel
 
-LONG_TEXT: Final = 1 << 20
-"""The length of a text that is worth a look before it is encoded, in characters."""
-
+_LONG_TEXT: Final = 1 << 20  # characters of a text that is worth a look before it is encoded
 _LONGEST_TARGET: Final = 64  # characters, and so tokens
 
 
-def prompt_ids(model: ResolvedModel, request: Request, items: Items) -> TokenIds:
-    """The token IDs of a request's `prompt` or `prompt_token_ids`, shape (n,)."""
+def prompt_ids(
+    model: ResolvedModel,
+    request: Request,
+    chat: ParsedChat | None,
+    items: Items,
+    watch: Stopwatch | None,
+) -> TokenIds:
+    """The token IDs of a request before its items are placed, shape (n,)."""
     if request.prompt_token_ids is not None:
         return _checked_ids(model, request.prompt_token_ids)
-    if isinstance(request.prompt, str) and len(request.prompt) > LONG_TEXT:
-        check_long_text(model, request, request.prompt, items)
-    specials = model.engine.adds_special_tokens(model.chat, request, bool(items))
-    return encode_text(model, request.prompt, add_special_tokens=specials)
+    text: Rendered | None
+    if chat is None:
+        text = request.prompt
+        specials = model.engine.adds_special_tokens(model.chat, request, bool(items))
+    else:
+        text = model.chat.render(chat, items, request)
+        if watch is not None:
+            watch.lap(Stage.RENDER)
+        if not isinstance(text, str | Continued):
+            return text
+        specials = request.add_special_tokens
+    if isinstance(text, Continued):
+        return _encode_rest(model, text)
+    if isinstance(text, str) and len(text) > _LONG_TEXT:
+        _check_long_text(model, request, text, items)
+    return encode_text(model, text, add_special_tokens=specials)
 
 
 def encode_text(model: ResolvedModel, text: object, *, add_special_tokens: bool) -> TokenIds:
@@ -42,7 +62,7 @@ def encode_text(model: ResolvedModel, text: object, *, add_special_tokens: bool)
         raise invalid(f"the prompt cannot be encoded: {error}") from error
 
 
-def encode_rest(model: ResolvedModel, rendered: Continued) -> TokenIds:
+def _encode_rest(model: ResolvedModel, rendered: Continued) -> TokenIds:
     """The token IDs of a chat of which a prefix is encoded already, shape (n,)."""
     _check_characters(model, rendered.characters + len(rendered.text))
     try:
@@ -64,7 +84,7 @@ def _check_characters(model: ResolvedModel, length: int) -> None:
         )
 
 
-def check_long_text(model: ResolvedModel, request: Request, text: str, items: Items) -> None:
+def _check_long_text(model: ResolvedModel, request: Request, text: str, items: Items) -> None:
     """Refuse a long text that cannot fit the context, before it is encoded for seconds."""
     bound = model.tokenizer.fewest_tokens
     if bound is not None and request.truncate_prompt_tokens is None:

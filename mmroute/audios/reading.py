@@ -10,7 +10,8 @@ from mmroute.audios import flac, mp3, mp4, ogg, wav
 from mmroute.audios.header import not_predictable
 from mmroute.errors import InexactError, Reason
 from mmroute.images.data_url import MediaSource, read_source
-from mmroute.requests.items import AudioLength, checked_uuid
+from mmroute.requests.checks import checked_uuid
+from mmroute.requests.items import AudioLength
 from mmroute.videos.mp4 import FIRST_BOXES
 
 _MAX_BYTES: Final = 25 << 20  # the engine's default limit for a file

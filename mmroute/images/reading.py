@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from mmroute.errors import Reason
 from mmroute.images.data_url import DecodedUrl, MediaSource, read_source
-from mmroute.requests.items import Identity, ImageFile, ImageSize, checked_uuid
+from mmroute.requests.checks import checked_uuid
+from mmroute.requests.items import Identity, ImageFile, ImageSize
 
 
 def read_image(source: MediaSource, *, uuid: str | None = None, upright: bool = True) -> ImageFile:

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar, Final, NamedTuple, TypeAlias
 
-from mmroute.errors import InexactError, Reason, invalid, json_type, quoted
-
-_MAX_TEXT: Final = 4096
 _MOST_KEPT: Final = 64  # identities of one image
-_INT64: Final = 1 << 63
-_LARGEST: Final = sys.float_info.max
 
 
 class Modality(StrEnum):
@@ -224,111 +218,3 @@ class Identity(NamedTuple):
 
     def __str__(self) -> str:
         return self.value
-
-
-def image_size(width: object, height: object, uuid: object = None) -> ImageSize:
-    """Check a client's numbers of an image."""
-    width = _length("image width", width, " of pixels")
-    height = _length("image height", height, " of pixels")
-    return ImageSize(width, height, checked_uuid(uuid))
-
-
-def video_size(
-    width: object,
-    height: object,
-    num_frames: object,
-    fps: object,
-    uuid: object = None,
-    *,
-    frame_list: object = False,
-) -> VideoSize:
-    """Check a client's numbers of a video."""
-    width, height = _length("video width", width), _length("video height", height)
-    num_frames = _length("video num_frames", num_frames)
-    if not isinstance(fps, int | float) or isinstance(fps, bool) or not 0 <= fps <= _LARGEST:
-        raise invalid(f"video fps must be a number of frames a second, found {quoted(fps)}")
-    if not isinstance(frame_list, bool):
-        raise invalid(f"video frame_list must be true or false, found {quoted(frame_list)}")
-    return VideoSize(width, height, num_frames, float(fps), checked_uuid(uuid), frame_list)
-
-
-def audio_length(
-    num_samples: object, sampling_rate: object, uuid: object = None, channels: object = 1
-) -> AudioLength:
-    """Check a client's numbers of audio."""
-    num_samples = _length("audio num_samples", num_samples)
-    sampling_rate = _length("audio sampling_rate", sampling_rate)
-    channels = _length("audio channels", channels)
-    return AudioLength(num_samples, sampling_rate, checked_uuid(uuid), channels)
-
-
-def _check_missing_frames(video: VideoSize) -> None:
-    for name, number in (
-        ("unreadable", video.unreadable),
-        ("lost", 0 if video.lost is None else video.lost),
-    ):
-        if type(number) is not int or not 0 <= number < _INT64:
-            raise invalid(f"video {name} must be an int of 0 or more, found {quoted(number)}")
-
-
-def _length(name: str, value: object, unit: str = "") -> int:
-    if type(value) is int and 0 < value < _INT64:
-        return value
-    raise invalid(f"{name} must be a positive int{unit}, found {quoted(value)}")
-
-
-def checked_uuid(uuid: object) -> str | None:
-    """Check a client's own name for an item."""
-    if uuid is None:
-        return None
-    if not isinstance(uuid, str):
-        raise invalid(f"uuid must be a string, found {quoted(uuid)}")
-    check_text("uuid", uuid)
-    return uuid
-
-
-def check_text(name: str, text: str) -> None:
-    """Refuse a text that cannot be hashed, or that is too long to be hashed fast."""
-    if len(text) > _MAX_TEXT:
-        raise InexactError(
-            Reason.UNSUPPORTED_FIELD,
-            f"{name} must have at most {_MAX_TEXT} characters, found {len(text)}",
-        )
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise invalid(f"{name} holds a lone surrogate: {error.reason}") from error
-
-
-def check_items(name: str, items: object, kinds: tuple[type[Item], ...]) -> None:
-    """Check the items of a request that are not in its messages."""
-    if type(items) is not list and not isinstance(items, Sequence):
-        raise invalid(f"{name} must be a sequence of {_names(kinds)}, found {json_type(items)}")
-    for index, item in enumerate(items):
-        if not isinstance(item, kinds):
-            raise invalid(f"{name}[{index}] must be {_names(kinds)}, found {quoted(item)}")
-        if type(item) is ImageSize and _has_valid_sides(item):  # most items; it saves a copy
-            checked_uuid(item.uuid)
-        else:
-            _check_numbers(item.size)
-
-
-def _has_valid_sides(size: ImageSize) -> bool:
-    width, height = size.width, size.height
-    return type(width) is int and type(height) is int and 0 < width < _INT64 and 0 < height < _INT64
-
-
-def _names(kinds: tuple[type, ...]) -> str:
-    return " or ".join(kind.__name__ for kind in kinds)
-
-
-def _check_numbers(size: ImageSize | VideoSize | AudioLength) -> None:
-    match size:
-        case ImageSize():
-            image_size(size.width, size.height, size.uuid)
-        case VideoSize():
-            numbers = size.width, size.height, size.num_frames, size.fps
-            video_size(*numbers, size.uuid, frame_list=size.frame_list)
-            _check_missing_frames(size)
-        case AudioLength():
-            audio_length(size.num_samples, size.sampling_rate, size.uuid, size.channels)

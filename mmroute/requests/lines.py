@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from mmroute.errors import InexactError, Reason, did_you_mean, invalid, json_type, quoted
-from mmroute.requests.items import Item, audio_length, image_size, video_size
+from mmroute.requests.checks import audio_length, check_request, image_size, video_size
+from mmroute.requests.items import Item
 from mmroute.requests.request import Lora, Request
 
 # Fields of the engine's API that change the prompt, and are not covered.
@@ -101,5 +102,5 @@ def request_of(value: Mapping[str, Any]) -> Request:
     if fields.get("lora") is not None:
         fields["lora"] = _lora(fields["lora"])
     request = Request.of(fields)
-    request.check()
+    check_request(request)
     return request

@@ -8,7 +8,8 @@ from typing import BinaryIO, Final
 
 from mmroute.errors import InexactError, Reason
 from mmroute.images.data_url import MediaSource, read_source
-from mmroute.requests.items import Video, VideoFile, VideoSize, checked_uuid
+from mmroute.requests.checks import checked_uuid
+from mmroute.requests.items import Video, VideoFile, VideoSize
 from mmroute.videos import avi, matroska, mpegts
 from mmroute.videos.header import not_predictable
 from mmroute.videos.mp4 import FIRST_BOXES, read_mp4

@@ -190,7 +190,7 @@ def test_texts_of_megabytes_take_one_thread_and_leave_the_others(
             began.set()
             assert release.wait(60)
 
-    monkeypatch.setattr("mmroute.answering.pipeline.check_long_text", seen)
+    monkeypatch.setattr("mmroute.answering.prompt_ids._check_long_text", seen)
 
     async def ask() -> None:
         async with _asgi(models, ServerSettings(workers=2)) as client:

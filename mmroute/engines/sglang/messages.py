@@ -27,7 +27,8 @@ from mmroute.engines.sglang.message_schema import (
 )
 from mmroute.errors import InexactError, Reason, invalid, json_type, quoted
 from mmroute.images.data_url import is_data_url
-from mmroute.requests.items import Modality, checked_uuid
+from mmroute.requests.checks import checked_uuid
+from mmroute.requests.items import Modality
 from mmroute.requests.request import Request
 
 _LEFT_OUT: Final = frozenset({"strict", "defer_loading"})  # where they are null

@@ -30,7 +30,8 @@ from mmroute.engines.sglang.settings import SglangSettings
 from mmroute.engines.sglang.tokenizer import load_tokenizer
 from mmroute.errors import ModelError, Reason, invalid, quoted
 from mmroute.hashing.hashes import HashSettings, RefusedHashes
-from mmroute.requests.items import IdentityForm, Modality, check_text
+from mmroute.requests.checks import check_text
+from mmroute.requests.items import IdentityForm, Modality
 from mmroute.requests.request import Request
 
 if TYPE_CHECKING:

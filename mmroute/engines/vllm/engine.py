@@ -24,8 +24,9 @@ from mmroute.engines.vllm.hashes import VllmHashes
 from mmroute.engines.vllm.overrides import of_items
 from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.model.tokenizer import load_tokenizer
+from mmroute.requests.checks import check_cache_salt
 from mmroute.requests.items import Modality
-from mmroute.requests.request import Request, check_cache_salt
+from mmroute.requests.request import Request
 
 if TYPE_CHECKING:
     from mmroute.chat import Chat

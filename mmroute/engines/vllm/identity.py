@@ -16,6 +16,7 @@ from blake3 import blake3
 
 from mmroute.errors import InexactError, Reason, invalid, quoted
 from mmroute.geometry import Overrides
+from mmroute.requests.checks import check_text
 from mmroute.requests.items import (
     Identity,
     IdentityForm,
@@ -26,7 +27,6 @@ from mmroute.requests.items import (
     Items,
     Modality,
     VideoFile,
-    check_text,
 )
 
 if TYPE_CHECKING:

@@ -20,7 +20,8 @@ from mmroute.engines.vllm.message_schema import (
 )
 from mmroute.engines.vllm.tools import with_parsed_arguments
 from mmroute.errors import InexactError, Reason, invalid, json_type, quoted
-from mmroute.requests.items import Modality, checked_uuid
+from mmroute.requests.checks import checked_uuid
+from mmroute.requests.items import Modality
 from mmroute.requests.request import Request
 
 if TYPE_CHECKING:

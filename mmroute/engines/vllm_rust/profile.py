@@ -21,7 +21,8 @@ from mmroute.engines.vllm_rust.families import as_served
 from mmroute.engines.vllm_rust.image_files import file_identity
 from mmroute.engines.vllm_rust.settings import RustSettings
 from mmroute.errors import InexactError, ModelError, Reason
-from mmroute.requests.request import Request, check_cache_salt
+from mmroute.requests.checks import check_cache_salt
+from mmroute.requests.request import Request
 
 if TYPE_CHECKING:
     from mmroute.chat import Chat

@@ -58,7 +58,7 @@ class PromptReader:
             if unread or not isinstance(request.prompt, str):
                 what = ", ".join(sorted(unread)) or "a prompt that is not one text"
                 raise NoRoutingError(Reason.UNSUPPORTED_FIELD, f"{what}: not covered")
-            routing = loaded.normalizer.answer(request.to_request(request.prompt, loaded.loras))
+            routing = loaded.normalizer.answer(request.to_request(request.prompt))
         except ApiError as error:
             raise NoRoutingError(str(error.reason or error.kind), error.message) from None
         except InexactError as error:

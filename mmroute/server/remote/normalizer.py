@@ -27,7 +27,8 @@ from mmroute.hashing.hashes import HashCache, Hashes, RefusedHashes
 from mmroute.model_directory import find_model
 from mmroute.net.remote import Remote
 from mmroute.net.transport import Transport
-from mmroute.requests.request import Request, RequestFields, check_cache_salt
+from mmroute.requests.checks import check_cache_salt, check_request
+from mmroute.requests.request import Request, RequestFields
 from mmroute.reuse.fast_paths import FastPaths, Stats
 from mmroute.server.remote.requests import chat_request, prompt_request
 from mmroute.server.remote.responses import read_response
@@ -106,7 +107,7 @@ class RemoteNormalizer:
     def answer(self, request: Request) -> Routing:
         """The token IDs of one request; see `normalize`."""
         try:
-            request.check()
+            check_request(request)
             check_cache_salt(request.cache_salt)
             if request.messages is not None:
                 render = chat_request(self.model, request)

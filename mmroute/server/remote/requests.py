@@ -14,8 +14,9 @@ from mmroute.chat import MediaPart
 from mmroute.engines.vllm.messages import parse_chat
 from mmroute.errors import InexactError, Reason, invalid, json_type, quoted
 from mmroute.images.data_url import is_data_url
+from mmroute.requests.checks import integers
 from mmroute.requests.items import Image, ImageFile, Modality
-from mmroute.requests.request import Message, Request, integers
+from mmroute.requests.request import Message, Request
 from mmroute.token_ids import MAX_TOKEN_ID
 
 CHAT: Final = "/v1/chat/completions/render"

@@ -11,8 +11,8 @@ import pytest
 from media_files import media_files, png_url
 
 from mmroute import InexactError, Normalizer, Reason, Routing, from_openai
-from mmroute.answering import media as local_files
-from mmroute.answering.media import LocalFiles
+from mmroute.answering import local_files
+from mmroute.answering.local_files import LocalFiles
 from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.engines.vllm_rust.settings import RustSettings
 

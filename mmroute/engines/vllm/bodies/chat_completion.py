@@ -59,11 +59,10 @@ class ChatCompletionRequest(GenerationRequest):
             return self.top_logprobs or 0  # which the Rust frontend may be sent as null
         return self.prompt_logprobs
 
-    def to_request(self, loras: Mapping[str, str]) -> Request:
+    def to_request(self) -> Request:
         """The request for a normalizer. It has the fields that a server may not trust, too."""
         return request_of(
             self,
-            loras,
             reasoning_effort=self.reasoning_effort,
             documents=self.documents,
             cache_salt=self.cache_salt,

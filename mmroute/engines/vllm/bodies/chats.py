@@ -6,12 +6,11 @@ its answers as observed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Protocol
 
 from mmroute.engines.vllm.message_types import ChatCompletionToolsParam
 from mmroute.requests.items import Modality
-from mmroute.requests.request import NO_KWARGS, ClientRequest, Request, lora_of
+from mmroute.requests.request import NO_KWARGS, ClientRequest, Request
 
 
 class ChatFields(Protocol):
@@ -32,11 +31,11 @@ class ChatFields(Protocol):
     def model_fields_set(self) -> set[str]:
         """The names of the fields that the client sent."""
 
-    def to_request(self, loras: Mapping[str, str]) -> Request:
+    def to_request(self) -> Request:
         """The request for a normalizer."""
 
 
-def request_of(fields: ChatFields, loras: Mapping[str, str], **more: Any) -> Request:
+def request_of(fields: ChatFields, **more: Any) -> Request:
     """The request that has these fields."""
     media = fields.media_io_kwargs
     return ClientRequest(
@@ -50,7 +49,6 @@ def request_of(fields: ChatFields, loras: Mapping[str, str], **more: Any) -> Req
         mm_processor_kwargs=fields.mm_processor_kwargs or NO_KWARGS,
         # vLLM reads over modalities it does not know.
         media_io_kwargs={m: media[m] for m in Modality if m in media} if media else NO_KWARGS,
-        lora=lora_of(loras, fields.model),
         **more,
     )
 

@@ -6,7 +6,6 @@ Source: vLLM ``entrypoints/openai/completion/protocol.py``,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, TypeAlias
 
 from pydantic import Field
@@ -17,7 +16,7 @@ from mmroute.engines.vllm.bodies.fields import (
     TokenIdList,
 )
 from mmroute.engines.vllm.bodies.request_checks import before_fields, check_completion
-from mmroute.requests.request import ClientRequest, Request, lora_of
+from mmroute.requests.request import ClientRequest, Request
 
 Prompt: TypeAlias = str | list[int]
 """A prompt of a completion: a text, or token IDs."""
@@ -49,14 +48,13 @@ class CompletionRequest(GenerationRequest):
             return self.logprobs
         return self.prompt_logprobs
 
-    def to_request(self, prompt: Prompt, loras: Mapping[str, str]) -> Request:
+    def to_request(self, prompt: Prompt) -> Request:
         """The request for a normalizer."""
         request = ClientRequest(
             model=self.model,
             add_special_tokens=self.add_special_tokens,
             cache_salt=self.cache_salt,
             reads_cache=self.reads_cache,
-            lora=lora_of(loras, self.model),
         )
         if isinstance(prompt, str):
             return request._replace(prompt=prompt)

@@ -13,7 +13,6 @@ from mmroute.requests.request import Request
 if TYPE_CHECKING:
     from mmroute.engines.vllm.bodies.completion import CompletionRequest
 
-_NO_LORAS: Final[Mapping[str, str]] = {}
 _COMPLETION: Final = frozenset({"prompt", "prompt_embeds"})
 
 
@@ -27,7 +26,7 @@ def parse_body(body: Mapping[str, Any], backend: str) -> Request:
         raise unsupported_field(
             f"prompt: there are {len(prompts)}, and a request has one; parse a body for each",
         )
-    request = found.to_request(prompts[0], _NO_LORAS)
+    request = found.to_request(prompts[0])
     return request._replace(truncate_prompt_tokens=found.truncate_prompt_tokens)
 
 
@@ -50,4 +49,4 @@ def _of_chat(chat: ChatCompletionRequest) -> Request:
             "kv_transfer_params.prompt_token_ids: the engine may take them in place of the "
             "messages; give them as prompt_token_ids",
         )
-    return chat.to_request(_NO_LORAS)._replace(truncate_prompt_tokens=chat.truncate_prompt_tokens)
+    return chat.to_request()._replace(truncate_prompt_tokens=chat.truncate_prompt_tokens)

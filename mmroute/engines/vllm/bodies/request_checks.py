@@ -13,7 +13,7 @@ from pydantic import model_validator
 
 from mmroute.engines.vllm.bodies.errors import refused, require
 from mmroute.errors import InexactError
-from mmroute.requests.request import check_cache_salt
+from mmroute.requests.checks import check_cache_salt
 
 _Body: TypeAlias = dict[str, Any]
 

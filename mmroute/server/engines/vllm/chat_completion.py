@@ -116,7 +116,7 @@ def _offsets(chat: ChatCompletionRequest, call: Call) -> list[tuple[int, int]] |
     model = call.model.model
     if model.chat.templates is None:
         return None
-    request = request_for(chat, call.model.loras, call.model.chats)
+    request = request_for(chat, call.model.chats)
     request = model.engine.accept(request, model.chat)
     parsed = model.chat.read(request)
     text = model.chat.render(parsed, {}, request)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from pydantic import BaseModel
 
 from mmroute.answering.routing import Routing
@@ -19,7 +17,7 @@ def exact_chat(chat: ChatFields, call: Call, *, limited: bool) -> Routing:
     rules = call.model.chats
     if not rules.harmony:
         rules.check_template(chat)
-    request = request_for(chat, call.model.loras, rules)
+    request = request_for(chat, rules)
     if call.options.trusts_mm_kwargs:
         request = Request(*request)
     normalizer = call.model.normalizer if limited else call.model.unlimited
@@ -27,9 +25,9 @@ def exact_chat(chat: ChatFields, call: Call, *, limited: bool) -> Routing:
     return exact(routing, call.options)
 
 
-def request_for(chat: ChatFields, loras: Mapping[str, str], rules: ChatRules) -> Request:
+def request_for(chat: ChatFields, rules: ChatRules) -> Request:
     """The request of a chat to a model of which the rules are known."""
-    request = chat.to_request(loras)
+    request = chat.to_request()
     if rules.rust:  # which has rules of its own for these
         processor, media_io = chat.mm_processor_kwargs, chat.media_io_kwargs
         generates: bool | None = chat.add_generation_prompt

@@ -45,14 +45,14 @@ def _routing(request: CompletionRequest, prompt: Prompt, call: Call) -> Routing:
     if isinstance(prompt, str):
         limited = request.truncate_prompt_tokens is None
         normalizer = model.normalizer if limited else model.unlimited
-        routing = normalizer.answer(request.to_request(prompt, model.loras))
+        routing = normalizer.answer(request.to_request(prompt))
         routing = exact(routing, call.options)
         return truncated_text(request, routing, model, special_tokens=request.add_special_tokens)
     ids = truncated_ids(request, prompt, model.max_model_len)
     if not ids:
         raise of_reason(Reason.EMPTY_PROMPT, "No token_ids rendered")
     if call.blocks is not None or model.chats.rust:
-        routing = model.normalizer.answer(request.to_request(ids, model.loras))
+        routing = model.normalizer.answer(request.to_request(ids))
         return exact(routing, call.options)
     if max(ids) > MAX_TOKEN_ID:
         message = f"{quoted(max(ids))} is no token ID of any model"

@@ -36,7 +36,6 @@ class LoadedModel:
         messages_rules: the rules by which requests of the Anthropic Messages API become chats. They
             are found out by rendering chats when the first one asks.
         tool_server: whether the engine has a tool server, which describes tools in prompts.
-        loras: the path of each LoRA adapter, by its name.
         tokenizer_info: the answer of ``/tokenizer_info``.
     """
 
@@ -48,7 +47,6 @@ class LoadedModel:
     chats: ChatRules
     messages_rules: Callable[[], MessagesRules]
     tool_server: bool
-    loras: Mapping[str, str]
     tokenizer_info: Mapping[str, Any]
 
     @classmethod
@@ -92,7 +90,6 @@ class LoadedModel:
                 lambda: messages_rules(model.chat, prompt_of, settings.without_effect)
             ),
             tool_server="--tool-server" in settings.without_effect,
-            loras=settings.loras,
             tokenizer_info=_tokenizer_info(directory.object("tokenizer_config.json")),
         )
 

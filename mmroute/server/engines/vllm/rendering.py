@@ -9,12 +9,13 @@ import contextlib
 from typing import Any
 
 from mmroute.answering.hash_forms import HashFields
+from mmroute.answering.pipeline import with_adapter
 from mmroute.answering.routing import Routing
 from mmroute.answering.stages import Stage
 from mmroute.engines.vllm.bodies.fields import GenerationRequest
 from mmroute.engines.vllm.forwarding import hashes_and_ranges, mm_metadata
 from mmroute.errors import InexactError, Reason
-from mmroute.requests.request import lora_of
+from mmroute.requests.request import Request
 from mmroute.server.api_errors import of_reason
 from mmroute.server.engines.vllm.model import Call, LoadedModel
 from mmroute.server.engines.vllm.sampling import is_only_echo, sampling_params
@@ -101,7 +102,7 @@ def route_ids(model: LoadedModel, request: GenerationRequest, ids: list[int] | T
         message = f"{len(ids)} tokens do not fit the context of {model.max_model_len}"
         raise of_reason(Reason.PROMPT_TOO_LONG, message)
     return Routing(
-        lora=lora_of(model.loras, request.model),
+        lora=with_adapter(model.model, Request(model=request.model)).lora,
         cache_salt=request.cache_salt,
         hashing=model.model.hashing,
         reads_cache=request.reads_cache and model.model.hashing.settings.keeps_blocks,

@@ -5,7 +5,6 @@ Source: vLLM ``entrypoints/serve/tokenize``, and its answers as observed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, with_config
@@ -54,9 +53,9 @@ class TokenizeChatRequest(Open):
 
     _check_first = before_fields(check_generation_prompt)
 
-    def to_request(self, loras: Mapping[str, str]) -> Request:
+    def to_request(self) -> Request:
         """The request for a normalizer."""
-        return request_of(self, loras)
+        return request_of(self)
 
 
 class DetokenizeRequest(BaseModel):
