@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import load
-import proxies
 import pytest
 import routebench
 import rules
@@ -18,7 +15,7 @@ from fleet import Fleet
 from page import write_load
 from scores import Credit, score
 from simulated import simulation
-from traffic import KINDS, PICTURES, Asked, Probe, make_probes, make_traffic
+from traffic import KINDS, Asked, Probe, make_probes, make_traffic
 
 SERVED = "small"
 
@@ -92,84 +89,6 @@ def test_routers_in_front_of_simulated_workers(small: str) -> None:
     assert wrong.credits is not None
     assert wrong.credits.wrong == pytest.approx(1 - wrong.hit_rate)
     assert wrong.probes["another picture of the same size"].wrong > 0
-
-
-PROXY = """
-import sys, urllib.request
-from http.server import BaseHTTPRequestHandler, HTTPServer
-class Handler(BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.answer(b"{}")
-    def do_POST(self):
-        data = self.rfile.read(int(self.headers["Content-Length"]))
-        if b'"a"' in data:  # a salt
-            data = data.replace(b'"cache_salt"', b'"unknown"')
-        sent = urllib.request.Request(sys.argv[2] + self.path, data)
-        answer = urllib.request.urlopen(sent).read()
-        print("\\x1b[32mcredited=32\\x1b[0m", flush=True)
-        self.answer(answer)
-    def answer(self, data):
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
-"""
-
-
-@pytest.mark.process
-def test_a_router_that_is_a_process(small: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proxies.Package, "python", lambda _: Path(sys.executable))
-    monkeypatch.setattr("fleet.PATIENCE", 1.0)
-    package = proxies.Package(
-        "none", lambda fleet, port, _: ["-c", PROXY, str(port), fleet.workers[1].url],
-        r"credited=(\d+)", "credited",
-    )  # fmt: skip
-    traffic = make_traffic(SERVED, 4)
-    with simulation(small, SERVED, 2, 400) as fleet:
-        probes = plain_probes(SERVED)
-        found = routebench.run(fleet, lambda f: proxies.proxy(package, f), traffic, probes)
-    assert found.busiest == 2
-    assert found.probes["the same request"].right == 32
-    assert found.altered == ["another cache salt"]
-    assert found.megabytes is not None
-    assert found.megabytes > 1
-
-
-@pytest.mark.process
-def test_clients_keep_the_turns_of_a_conversation_in_order(small: str) -> None:
-    traffic = make_traffic(SERVED, 40, kinds=PICTURES)
-    open_now: set[int] = set()
-    answered: list[Asked] = []
-
-    class Watched:
-        def __init__(self, router: load.Router) -> None:
-            self._router, self.used = router, router.used
-
-        def send(self, asked: Asked) -> float:
-            assert asked.session not in open_now
-            open_now.add(asked.session)
-            seconds = self._router.send(asked)
-            open_now.remove(asked.session)
-            answered.append(asked)
-            return seconds
-
-    @contextmanager
-    def watched(fleet: Fleet) -> Iterator[load.Router]:
-        with load.ROUTERS["mmroute"](fleet) as router:
-            yield Watched(router)
-
-    with simulation(small, SERVED, 2, 400) as fleet:
-        found = load.run(fleet, watched, traffic, 4)
-    assert sum(found.requests) == len(answered) == 40
-    assert sum(found.hits) > 0
-    assert 0 < found.first_token[0] <= found.first_token[1]
-    assert found.milliseconds > 0
-    assert found.megabytes is not None
-    assert found.megabytes > 1
-    for session in {asked.session for asked in traffic}:
-        turns = [asked for asked in answered if asked.session == session]
-        assert turns == [asked for asked in traffic if asked.session == session]
 
 
 def test_the_page_and_its_picture_show_the_numbers_that_are_kept(tmp_path: Path) -> None:
