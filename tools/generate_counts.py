@@ -21,12 +21,26 @@ from vector_files import TESTS, take_no_arguments, write_lines
 COUNTS = TESTS / "core" / "geometry" / "processor_counts.jsonl"
 # Of the other families the processor is vLLM's, or code in the repository of the model, or vLLM
 # gives it values of config.json that it does not read itself.
-OWN_PROCESSORS = (
-    "small-idefics3", "small-smolvlm", "small-granite4-vision", "small-lfm2-vl", "small-hunyuan-vl",
-    "small-minicpm-v-4.6", "small-muse-glimmer", "small-glm-4.1v", "small-qwen3.5", "small-gemma-4",
-    "small-gemma-3n", "small-internvl", "small-llama-4", "small-command-a-vision",
-    "small-qwen3-omni", "small-qwen2.5-omni", "small-paddleocr-vl",
-)  # fmt: skip
+OWN_PROCESSORS = {
+    "small-idefics3": "<image>",
+    "small-smolvlm": "<image>",
+    "small-granite4-vision": "<image>",
+    "small-lfm2-vl": "<image>",
+    "small-hunyuan-vl": "<image_start><image><image_end>",
+    "small-minicpm-v-4.6": "<|image_pad|>",
+    "small-muse-glimmer": "<|patch|>",
+    "small-glm-4.1v": "<|image|>",
+    "small-qwen3.5": "<|image_pad|>",
+    "small-gemma-4": "<|image|>",
+    "small-gemma-3n": "<image_soft_token>",
+    "small-internvl": "<IMG_CONTEXT>",
+    "small-llama-4": "<|image|>",
+    "small-command-a-vision": "<|IMG_PATCH|>",
+    "small-qwen3-omni": "<|image_pad|>",
+    "small-qwen2.5-omni": "<|IMAGE|>",
+    "small-paddleocr-vl": "<|IMAGE_PLACEHOLDER|>",
+}
+"""Each model, and what a text has in place of an image."""
 SIZES = 120
 LONGEST = 1800
 
@@ -41,7 +55,6 @@ def sizes(seed: str) -> Iterator[tuple[int, int]]:
 
 def counts(model: str) -> list[list[int | None]]:
     """Width, height and feature positions; None where the processor refuses the image."""
-    from cases import FAMILY_PLACEHOLDERS
     from PIL import Image
     from small_models import FAMILY_MODELS, write_model
     from transformers import AutoProcessor
@@ -55,7 +68,7 @@ def counts(model: str) -> list[list[int | None]]:
         for width, height in sizes(model):
             image = Image.new("RGB", (width, height))
             try:
-                ids = processor(text=[FAMILY_PLACEHOLDERS[model]], images=[image])["input_ids"][0]
+                ids = processor(text=[OWN_PROCESSORS[model]], images=[image])["input_ids"][0]
             except ValueError:
                 found.append([width, height, None])
             except RuntimeError:

@@ -24,10 +24,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from vector_files import VECTORS, runs, write_lines
+from vector_files import VECTORS, requests_of, runs, write_lines
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 VERSION = "0.5.23"
+FOLDER = VECTORS / "sglang"
 PAGE_SIZE = 16
 
 
@@ -163,11 +164,11 @@ def _with_urls(message: dict[str, Any], urls: Any) -> dict[str, Any]:
 
 def main() -> None:
     """Write the file of one model."""
-    from sglang_cases import PLACEHOLDERS, cases, files_of
+    from sglang_files import files_of
     from small_models import fingerprint, write_model
 
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("model", choices=PLACEHOLDERS)
+    parser.add_argument("model", choices=[path.stem for path in FOLDER.glob("*.jsonl")])
     model = parser.parse_args().model
     files = files_of(model)
     with tempfile.TemporaryDirectory() as directory:
@@ -180,12 +181,13 @@ def main() -> None:
                 "fingerprint": fingerprint(files),
             }
         ]  # fmt: skip
-        for case in cases(model):
-            answer = engine.answer(case, [_picture(i) for i in case.get("images", ())])
+        for case in requests_of(FOLDER / f"{model}.jsonl"):
+            pictures = [_picture(image) for image in case.get("images", ())]
+            answer = engine.answer(copy.deepcopy(case), pictures)  # SGLang changes what it is given
             if "token_ids" in answer:
                 answer = {"token_runs": runs(answer.pop("token_ids")), **answer}
             lines.append({**case, "expect": answer})
-    write_lines(VECTORS / "sglang" / f"{model}.jsonl", lines)
+    write_lines(FOLDER / f"{model}.jsonl", lines)
 
 
 def _picture(numbers: dict[str, Any]) -> str:

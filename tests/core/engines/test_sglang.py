@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from comparison import expanded, read_vectors
 from paths import VECTORS
-from sglang_cases import PLACEHOLDERS, files_of
+from sglang_files import files_of
 from small_models import fingerprint, write_model
 
 from mmroute import ImageSize, InexactError, ModelError, Normalizer, Reason
@@ -22,6 +22,8 @@ from mmroute.requests.lines import request_of
 
 FILES = sorted((VECTORS / "sglang").glob("*.jsonl"))
 PAGE = 16
+# SGLang answers with another type in its place, and mmroute refuses it by name.
+NOT_COVERED = "parameters of one type twice"
 
 
 def load(name: str, directory: Path) -> Normalizer:
@@ -44,6 +46,8 @@ def test_answers_are_the_engines(path: Path, tmp_path: Path) -> None:
         for case in cases
         if (difference := compared(normalizer.answer(request_of(case)), case))
     }
+    refused = wrong.pop(NOT_COVERED, "")
+    assert refused.startswith("refused: ")
     assert not wrong
 
 
@@ -86,12 +90,9 @@ def positions(features: list[list[list[int]]]) -> set[int]:
     return {position for first, last in runs for position in range(first, last + 1)}
 
 
-def test_every_covered_family_has_vectors() -> None:
-    assert {path.stem for path in FILES} == PLACEHOLDERS.keys()
-
-
 def test_only_families_with_vectors_are_checked(tmp_path: Path) -> None:
-    families = {load(name, tmp_path / name).model.family.family for name in PLACEHOLDERS}
+    models = [path.stem for path in FILES]
+    families = {load(name, tmp_path / name).model.family.family for name in models}
     assert {spec.family for spec in known_families() if "sglang" in spec.checked} == families
 
 
