@@ -5,7 +5,7 @@
 Each line is a chat of OpenAI's API. The encoder, a vLLM with an encoder-cache connector, is sent
 each picture once. The worker, which has the consuming end of the connector, gets token IDs and
 metadata, and no pixels: it neither renders, tokenizes, fetches nor decodes. What cannot be sent so
-goes to the worker as the client sent it. docs/disaggregated.md has the engines' command lines.
+goes to the worker as the client sent it. docs/forwarding.md has the engines' command lines.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ Run it where vLLM is installed (a CPU is enough), from the repository's root:
 
 Two kinds of cases are left out, and counted: prompts that end inside a character, and outputs at
 which vLLM's stream starts anew because its decoder took back what it had given. There vLLM repeats
-or loses text (``docs/decoding.md``).
+or loses text (``docs/text.md``).
 """
 
 from __future__ import annotations

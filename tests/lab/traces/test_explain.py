@@ -313,7 +313,7 @@ def test_no_excerpt_is_shown_where_no_token_differs(
 
 
 def test_the_page_shows_what_the_command_says(capsys: pytest.CaptureFixture[str]) -> None:
-    page = (ROOT / "docs" / "explain.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "hit-rate.md").read_text(encoding="utf-8")
     shown = page.partition("```text\n")[2].partition("```")[0]
     misses = ROOT / "examples" / "misses.jsonl"
     assert main(["explain", EMBEDDED_MODEL, f"{misses}:morning", f"{misses}:later"]) == 3
