@@ -64,7 +64,7 @@ def page() -> str:
 
 _TEXT_INTRODUCTION: Final = """# Text-only models by architecture and model type
 
-This page says what is exact and what is refused under vLLM 0.33.0. [text-models.md](text-models.md)
+This page says what is exact and what is refused under vLLM 0.33.0. [models.md](models.md)
 has the rules. `python tools/generate_families.py` writes it from the family specs and the tokenizer
 tables.
 

@@ -34,6 +34,7 @@ from mmroute.geometry.registry import GRIDS, LAYOUTS
 from mmroute.model_directory import FieldRef
 from mmroute.placement.rules import PLACEMENTS
 from mmroute.plugins import Registry
+from mmroute.requests.items import Modality
 
 ROOT: Final = Path(__file__).parents[1]
 PAGE: Final = ROOT / "docs" / "spec-reference.md"
@@ -90,7 +91,7 @@ def page() -> str:
     ):
         rows = [f"| `{name}` | {meaning} |" for name, meaning in _members(words)]
         parts += ["", f"## {title}", "", "| word | meaning |", "| --- | --- |", *rows]
-    shared = _shared_fields()
+    shared, used = _shared_fields(), _used()
     for title, registry in (("Grids", GRIDS), ("Layouts", LAYOUTS)):
         parts += ["", f"## {title}"]
         if registry is GRIDS:
@@ -98,6 +99,7 @@ def page() -> str:
         for name in sorted(registry.own):
             first = inspect.getdoc(registry.find(name)) or ""
             parts += ["", f"### `{name}`", "", first.partition("\n\n")[0].replace("\n", " "), ""]
+            parts += [f"As in {', '.join(used[name])}.", ""] if name in used else []
             parts += _table(registered(registry, name), words=registry is LAYOUTS, shared=shared)
     rules: dict[str, list[str]] = {}
     for name in sorted(PLACEMENTS.entries):
@@ -107,9 +109,29 @@ def page() -> str:
     return "\n".join(parts) + "\n"
 
 
+def _used() -> dict[str, list[str]]:
+    """The families that have each grid and layout, where a file names it."""
+    folder, found = ROOT / "model_specs", dict[str, list[str]]()
+    classes = {path.stem: _read(path) for path in (folder / "processors").glob("*.toml")}
+    for spec in map(_read, sorted(folder.glob("*.toml"))):
+        names = set()
+        for media in (spec.get(one, {}) for one in Modality):
+            sources = [media, *(classes.get(name, {}) for name in media.get("processors", ()))]
+            names |= {one["grid"].get("name") for one in sources if "grid" in one}
+            layout = media.get("layout", {})
+            names.add(layout if isinstance(layout, str) else layout.get("name"))
+        for name in names - {None}:
+            found.setdefault(name, []).append(f"`{spec['family']}`")
+    return found
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return tomllib.loads(path.read_text(encoding="utf-8"))
+
+
 def registered(registry: Registry, name: str) -> Iterator[_Field]:
     """The numbers of a grid, or the words of a layout."""
-    meanings = tomllib.loads(_FIELDS.read_text(encoding="utf-8"))
+    meanings = _read(_FIELDS)
     return _fields(registry.find(name), meanings[registry.kind] | meanings["own"].get(name, {}))
 
 
