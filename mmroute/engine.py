@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import (
     TYPE_CHECKING,
@@ -138,6 +139,8 @@ class Release:
     # The other releases of the era, whose code was read and not run.
     read: frozenset[str] = frozenset()
     frontend: str = PYTHON  # the API server in front of the engine
+    # Whether nobody compared this version, and the rules are those of the nearest era.
+    unproved: bool = False
 
     @property
     def backend(self) -> str:
@@ -328,6 +331,9 @@ class Engine(Models, Chats, Processors, Protocol):
         """The same version of the engine, started with these settings."""
 
 
+EngineT = TypeVar("EngineT", bound=Engine)
+
+
 @cache
 def _engines() -> Registry:
     """Functions of a version that return it, or the newest one for an empty text."""
@@ -356,13 +362,38 @@ def find_engine(name: str) -> Engine:
     )
 
 
-def engine_under(backend: str, settings: EngineSettings | None) -> Engine:
-    """The engine of a name under settings, which say what was started where the name does not."""
+def nearest_era(version: str, eras: Iterable[EngineT]) -> EngineT | None:
+    """The era of the last release before a version that no era names; None if there is none.
+
+    `eras` are those of one engine, the newest first.
+    """
+    from packaging.version import InvalidVersion, Version  # which no known version needs
+
+    with contextlib.suppress(InvalidVersion):
+        wanted = Version(version)
+        for era in eras if len(wanted.release) > 1 and not wanted.epoch else ():
+            known = era.release.proved | era.release.read
+            if any(Version(release) < wanted for release in known):
+                release = replace(era.release, version=str(wanted), unproved=True)
+                return replace(era, release=release)
+    return None
+
+
+def engine_under(
+    backend: str, settings: EngineSettings | None, accept_version: str | None = None
+) -> Engine:
+    """The engine of a name under settings, which say what was started where the name does not.
+
+    `accept_version` is the version that counts as compared, if it is the engine's.
+    """
     usual = find_engine(DEFAULT).settings
     if backend == DEFAULT and settings is not None and not isinstance(settings, type(usual)):
         backend = settings.engine
     engine = find_engine(backend)
-    return engine.under(settings or engine.settings)
+    engine = engine.under(settings or engine.settings)
+    if engine.release.unproved and engine.release.version == accept_version:
+        engine = replace(engine, release=replace(engine.release, unproved=False))
+    return engine
 
 
 def not_covered(family: FamilySpec, engine: str, why: str) -> ModelError:

@@ -124,6 +124,8 @@ class Reason(StrEnum):
     REMOTE_INEXPRESSIBLE = "remote_inexpressible"
     """The request cannot be sent to a server: it has an image without its file or beside a prompt,
     or more than this server accepts."""
+    UNPROVED_VERSION = "unproved_version"
+    """The engine says a version that nobody compared, and it was not accepted."""
 
     ORACLE_UNAVAILABLE = "oracle_unavailable"
     """There is no such oracle, or it is not installed, not running, or not able to load the model

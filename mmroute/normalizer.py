@@ -64,6 +64,7 @@ class Normalizer:
         self_check: bool = False,
         fast_paths: FastPaths | None = None,
         engine_settings: EngineSettings | None = None,
+        accept_version: str | None = None,
     ) -> Normalizer:
         """Load a model.
 
@@ -82,6 +83,8 @@ class Normalizer:
                 defaults.
             engine_settings: the options with which the engine was started; None for its defaults.
                 See `EngineSettings.from_args`.
+            accept_version: the version in `backend`, if nobody compared it and you accept the
+                answers of the nearest era. Without it they are inexact, `unproved_version`.
 
         Raises:
             ModelError: the model cannot be loaded exactly; the message says what to do.
@@ -108,6 +111,7 @@ class Normalizer:
             "token": token,
             "fast_paths": fast_paths,
             "engine_settings": engine_settings,
+            "accept_version": accept_version,
         }
         if self_check:  # it waits for the encoder
             fast_paths = replace(fast_paths, at_once=True)
@@ -127,6 +131,7 @@ class Normalizer:
         *,
         model_id: str | None = None,
         engine_settings: EngineSettings | None = None,
+        accept_version: str | None = None,
     ) -> Normalizer:
         """The same model for other workers, in a fleet of several engines or versions.
 
@@ -139,13 +144,17 @@ class Normalizer:
             model_id: the engine's model string; None for the one in the settings, or else the one
                 of this normalizer.
             engine_settings: the options with which the engine was started; None for its defaults.
+            accept_version: as for `from_pretrained`.
 
         Raises:
             ModelError: as for `from_pretrained`.
         """
         from mmroute.model.resolve import with_same_prompts  # jinja2, pydantic
 
-        changed = {"backend": backend, "model_id": model_id, "engine_settings": engine_settings}
+        changed = {
+            "backend": backend, "model_id": model_id, "engine_settings": engine_settings,
+            "accept_version": accept_version,
+        }  # fmt: skip
         source = {
             "model": self.model.name,
             "revision": self.model.commit,
@@ -153,7 +162,7 @@ class Normalizer:
             **(self._loaded_with or {}),
             **changed,
         }
-        other = with_same_prompts(self.model, backend, model_id, engine_settings)
+        other = with_same_prompts(self.model, backend, model_id, engine_settings, accept_version)
         if other is None:
             return _load(source)
         return replace(self, model=other, _loaded_with=source)  # `caches`: the same prompts

@@ -30,6 +30,7 @@ from mmroute.token_ids import TokenIds
 
 if TYPE_CHECKING:
     from mmroute.chat.cache import ChatCache
+    from mmroute.engine import Release
     from mmroute.geometry import Geometry
     from mmroute.model.resolved import ResolvedModel
     from mmroute.net.links import ImageLinks
@@ -80,6 +81,8 @@ def prepare(
     watch: Stopwatch | None = None,
 ) -> Prepared:
     """The first half of the way: everything before items are placed."""
+    if model.engine.release.unproved:
+        raise _unproved(model.engine.release)
     request = with_adapter(model, request)
     check_request(request)
     request = model.engine.accept(request, model.chat)
@@ -100,6 +103,15 @@ def prepare(
     if watch is not None:
         watch.lap(Stage.COUNT)
     return Prepared(request, ids, items, geometries, sizes, insertions)
+
+
+def _unproved(release: Release) -> InexactError:
+    return InexactError(
+        Reason.UNPROVED_VERSION,
+        f"nobody compared {release.name} {release.version}; its answers would be those of the "
+        f"nearest era, {release.era}. Accept them with --accept-version {release.version} "
+        "(accept_version), and let its KV events prove them",
+    )
 
 
 def answer(

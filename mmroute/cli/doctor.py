@@ -62,6 +62,7 @@ def _doctor(arguments: argparse.Namespace) -> int:
         revision=arguments.revision,
         fast_paths=FastPaths(at_once=True),
         engine_settings=settings,
+        accept_version=arguments.accept_version,
     )
     if arguments.engine is not None and report.family is not None:
         report = _with_engine(report, arguments, settings)

@@ -38,6 +38,7 @@ def engine_arguments(
         default=None if several else DEFAULT,
         help=f"engine to match, such as vllm==0.28 (default: {DEFAULT}){backends}",
     )
+    accept_version_argument(parser)
     parser.add_argument(
         "--model-id",
         metavar="NAME",
@@ -67,6 +68,16 @@ def engine_arguments(
     parser.add_argument("--api-key", help="the API key of the engine that is asked")
 
 
+def accept_version_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the option that accepts an engine's version which nobody compared."""
+    parser.add_argument(
+        "--accept-version",
+        metavar="VERSION",
+        help="answer for this version of the engine, which nobody compared, by the rules of the "
+        "nearest one (default: requests to an unknown version are inexact, unproved_version)",
+    )
+
+
 def adopt_engine(arguments: argparse.Namespace) -> None:
     """Adopt the settings of a running engine (`running`), below those of the arguments."""
     running, arguments.engine_args = ask_running(
@@ -86,6 +97,9 @@ def adopted_backend(running: RunningEngine, backend: str) -> str:
         if warning:
             say(f"warning: {warning}")
         return backend
+    if running.profile is None and running.nearest:
+        say(f"warning: {running}")
+        return running.nearest
     if running.profile is None:
         nearest = running.engine if running.engine in engine_names() else DEFAULT
         raise ModelError(
@@ -147,6 +161,7 @@ def load_normalizer(
         "backend": arguments.backend,
         "model_id": arguments.model_id,
         "revision": arguments.revision,
+        "accept_version": arguments.accept_version,
         "engine_settings": engine_settings(arguments) if settings is None else settings,
     }
     normalizer: Normalizer = Normalizer.from_pretrained(arguments.model, **options | more)

@@ -305,7 +305,12 @@ def _fleet(
         # Those of a frontend are a kind of its engine's; other engines do not take the settings.
         takes = isinstance(settings, kind) or issubclass(kind, type(settings))
         own = settings if takes else None
-        fleet[name] = normalizer.matching(name, model_id=arguments.model_id, engine_settings=own)
+        fleet[name] = normalizer.matching(
+            name,
+            model_id=arguments.model_id,
+            engine_settings=own,
+            accept_version=arguments.accept_version,
+        )
     return fleet
 
 

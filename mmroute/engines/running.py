@@ -81,6 +81,16 @@ class RunningEngine:
         """The name by which `find_engine` finds the profile; empty if the version is unknown."""
         return "" if self.profile is None else self.profile.release.backend
 
+    @property
+    def nearest(self) -> str:
+        """The name by which the nearest era of an unknown version is found; empty if none is."""
+        from packaging.version import InvalidVersion, Version  # which no model's loading needs
+
+        name = self.engine if self.frontend == PYTHON else f"{self.engine}-{self.frontend}"
+        with contextlib.suppress(InvalidVersion, ModelError):
+            return find_engine(f"{name}=={Version(self.version).public}").release.backend
+        return ""
+
     def warning(self, matched: Engine) -> str:
         """A warning that the answers of a profile may not be this engine's; empty if they are."""
         ours = matched.release

@@ -24,7 +24,7 @@ _SIZES: Final = (ImageSize(641, 479), ImageSize(300, 899))
 _LIMITS: Final = frozenset({
     Reason.CHAT_RENDERER_UNSUPPORTED, Reason.CHAT_TEMPLATE_MISSING,
     Reason.CHAT_TEMPLATE_NOT_REPRODUCIBLE, Reason.PROMPT_TOO_LONG,
-    Reason.UNSUPPORTED_ENGINE_SETTING,
+    Reason.UNPROVED_VERSION, Reason.UNSUPPORTED_ENGINE_SETTING,
 })  # fmt: skip
 
 
@@ -72,7 +72,7 @@ def run_probes(model: ResolvedModel) -> tuple[list[str], list[str], list[str]]:
             problems.append(f"{name}: {wrong}")
         else:
             exact.append(name)
-    if not exact and not problems:
+    if not exact and not problems and not model.engine.release.unproved:
         problems.append("no built-in request has an exact answer")
     return exact, problems, limits
 

@@ -27,9 +27,10 @@ def resolve_model(
     token: str | None = None,
     fast_paths: FastPaths | None = None,
     engine_settings: EngineSettings | None = None,
+    accept_version: str | None = None,
 ) -> ResolvedModel:
     """Find, read and check a model. See `mmroute.Normalizer.from_pretrained`."""
-    engine = engine_under(backend, engine_settings)
+    engine = engine_under(backend, engine_settings, accept_version)
     # A directory has no revisions.
     own = None if is_local(model) else engine.settings.revision
     found = find_model(model, revision=revision or own, token=token)
@@ -39,10 +40,14 @@ def resolve_model(
 
 
 def with_same_prompts(
-    model: ResolvedModel, backend: str, model_id: str | None, settings: EngineSettings | None
+    model: ResolvedModel,
+    backend: str,
+    model_id: str | None,
+    settings: EngineSettings | None,
+    accept_version: str | None = None,
 ) -> ResolvedModel | None:
     """The model for other workers whose prompts are the same; None if they may differ."""
-    engine = engine_under(backend, settings)
+    engine = engine_under(backend, settings, accept_version)
     same = engine.release.prompts == model.engine.release.prompts and _has_one_spec(model, engine)
     if not same or engine.settings.prompt_settings() != model.settings.prompt_settings():
         return None

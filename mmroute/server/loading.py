@@ -42,6 +42,7 @@ class ModelSource:
         engine_settings: the settings with which the engine was started.
         events: the address of the KV events of an engine of this model, which tell the number of
             tokens under one hash; None if nobody listens to them.
+        accept_version: as for `Normalizer.from_pretrained`.
     """
 
     model: str
@@ -51,6 +52,7 @@ class ModelSource:
     backend: str = DEFAULT
     engine_settings: EngineSettings = field(default_factory=lambda: find_engine(DEFAULT).settings)
     events: str | None = None
+    accept_version: str | None = None
 
     @property
     def workers(self) -> Sequence[str]:
@@ -99,6 +101,7 @@ def load(
         links=links,
         fast_paths=replace(fast_paths or FastPaths(), at_once=True),
         engine_settings=source.engine_settings,
+        accept_version=source.accept_version,
     )
     model = normalizer.model
     # Otherwise the first request would wait: for a route's schema, for Pillow, for proofs.

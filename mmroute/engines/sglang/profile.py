@@ -13,6 +13,7 @@ from mmroute.engine import (
     Limits,
     Naming,
     Release,
+    nearest_era,
     not_covered,
     own_settings,
 )
@@ -198,10 +199,12 @@ SGLANG: Final = SglangEngine(
 
 
 def find_version(version: str) -> SglangEngine:
-    """The only version that is covered."""
+    """The only version that is covered, also for later ones, which are not known."""
     known = SGLANG.release
     if version in ("", known.version):
         return SGLANG
+    if (nearest := nearest_era(version, (SGLANG,))) is not None:
+        return nearest
     raise ModelError(
         Reason.UNKNOWN_BACKEND,
         f"SGLang {version!r} is not known: there is {known.version}, as {known.backend!r}.",

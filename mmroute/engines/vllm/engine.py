@@ -104,9 +104,9 @@ class VllmEngine:
     def context(self, files: ModelFiles, family: FamilySpec, positions: int) -> Context:
         from mmroute.engines.vllm.configured import configured_context
 
-        newest = find_engine(self.release.name).release.version
+        newest = find_engine(self.release.name).release.era
         return configured_context(
-            self.settings, files, family, positions, is_newest=self.release.version == newest
+            self.settings, files, family, positions, is_newest=self.release.era == newest
         )
 
     def hashes_of(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from mmroute.engine import ChatSource
+from mmroute.engine import ChatSource, nearest_era
 from mmroute.engines.vllm import versions
 from mmroute.engines.vllm.configured import configured_chat, unsupported
 from mmroute.engines.vllm.defaults import check_client
@@ -123,6 +123,8 @@ def find_version(version: str) -> RustEngine:
         own = engine.release.version
         if version in ("", own, own.rpartition(".")[0]):
             return engine
+    if (nearest := nearest_era(version, RUST_ERAS[:1])) is not None:
+        return nearest
     known = " and ".join(engine.release.backend for engine in RUST_ERAS)
     raise ModelError(
         Reason.UNSUPPORTED_ENGINE_SETTING,

@@ -15,6 +15,7 @@ from typing import Any, Final
 from mmroute.cli.arguments import Commands, add_command, output_file, require_extra
 from mmroute.cli.engine_options import adopted_backend, model_arguments
 from mmroute.cli.output import say, show_progress
+from mmroute.engine import find_engine
 from mmroute.errors import quoted
 from mmroute.lab.cli.validate import (
     EXIT_UNDECIDED,
@@ -165,6 +166,7 @@ def _compared(arguments: argparse.Namespace, prover: Prover, started: Any) -> Re
             raise
 
     arguments.backend = adopted_backend(oracle.running, arguments.backend)
+    arguments.accept_version = find_engine(arguments.backend).release.version  # this proves it
     arguments.engine_args = arguments.router_args or _adopted(prover, started.command, engine.url)
     model = resolved(arguments)
     cases = itertools.takewhile(

@@ -147,7 +147,8 @@ def _changed(model: ResolvedModel, changes: Sequence[Change]) -> ResolvedModel:
         settings = replace(settings, **change.fields)
     renamed = any("model" in change.fields for change in changes)
     model_id = None if renamed else model.model_id
-    same = with_same_prompts(model, backend, model_id, settings)
+    accepted = model.engine.release.version
+    same = with_same_prompts(model, backend, model_id, settings, accepted)
     return same or resolve_model(
         model.name,
         backend=backend,
@@ -155,6 +156,7 @@ def _changed(model: ResolvedModel, changes: Sequence[Change]) -> ResolvedModel:
         revision=model.commit,
         fast_paths=REFERENCE_ONLY,
         engine_settings=settings,
+        accept_version=accepted,
     )
 
 

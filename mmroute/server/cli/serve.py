@@ -117,7 +117,10 @@ def _sources(arguments: argparse.Namespace) -> list[ModelSource]:
         model_id, events = own(arguments.model_id), own(arguments.events)
         if events is not None and not events.startswith(EVENT_ENDPOINTS):
             raise ValueError(f"--events must be tcp://HOST:PORT or ipc://PATH, found {events}")
-        source = ModelSource(model, names, model_id, arguments.revision, backend, settings, events)
+        source = ModelSource(
+            model, names, model_id, arguments.revision, backend, settings, events,
+            arguments.accept_version,
+        )  # fmt: skip
         sources.append(source)
     named = {name for source in sources for name in source.names}
     engine_options = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from mmroute.cli.arguments import encoder_argument, link_arguments
+from mmroute.cli.engine_options import accept_version_argument
 from mmroute.engine import DEFAULT
 from mmroute.server.front.listening import ConnectionLimits, Listen
 from mmroute.server.options import add_options
@@ -45,6 +46,7 @@ def _model_options(parser: argparse.ArgumentParser) -> None:
         "--served-model-name", metavar="NAME", nargs="+", default=[], help="names of the one MODEL"
     )
     parser.add_argument("--backend", default=DEFAULT, help="engine to match (default: %(default)s)")
+    accept_version_argument(parser)
     parser.add_argument(
         "--model-id",
         metavar="[NAME=]ID",

@@ -20,7 +20,7 @@ from mmroute.server.loading import ModelSource
 
 pytestmark = pytest.mark.process
 QWEN = "small-qwen2.5-vl"
-OLDER, UNKNOWN = "0.30.0", ("0.12.0", "0.33.99", "0.34.0", "0.34.1.dev7+g0a1b2c3", "")
+OLDER, UNKNOWN = "0.30.0", ("0.12.0", "")
 
 
 def commands(
@@ -58,7 +58,7 @@ def matched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The backends by which commands resolve their models, each of which ends there."""
     found: list[str] = []
 
-    def spy(name: str, _settings: object) -> Engine:
+    def spy(name: str, _settings: object, _accepted: object) -> Engine:
         found.append(name)
         raise ModelError(Reason.SELF_CHECK_FAILED, "far enough")
 
@@ -117,6 +117,32 @@ def test_an_unknown_version_is_refused(
 
 
 @every_command
+@pytest.mark.parametrize("version", ["0.33.99", "0.34.0+cu130", "0.34.1.dev7+g0a1b2c3"])
+def test_a_later_version_is_matched_by_its_own_name(
+    engine: ScriptedServer, matched: list[str], words: list[str], version: str
+) -> None:
+    engine.routes["/version"] = 200, {"version": version}
+    result = run(*words, "--engine", engine.url)
+    assert f"warning: vllm {version}: unknown" in result.stderr
+    assert set(matched) == {f"vllm=={version.partition('+')[0]}"}
+
+
+def test_a_later_version_is_inexact_until_it_is_accepted(
+    engine: ScriptedServer, small_model: Callable[[str], Path]
+) -> None:
+    engine.routes["/version"] = 200, {"version": "0.34.0"}
+    asked = "tokens", str(small_model(QWEN)), "--engine", engine.url
+    answers = {}
+    for accepted in ("0.34.1", "0.34.0"):
+        result = run(*asked, "--accept-version", accepted, stdin='{"prompt": "a"}')
+        answers[accepted] = json.loads(result.stdout)
+    assert answers["0.34.1"]["reason"] == Reason.UNPROVED_VERSION
+    assert "--accept-version 0.34.0" in answers["0.34.1"]["message"]
+    known = run("tokens", str(small_model(QWEN)), stdin='{"prompt": "a"}')
+    assert answers["0.34.0"] == json.loads(known.stdout)
+
+
+@every_command
 def test_an_unknown_version_is_answered_by_another_one_that_is_named(
     engine: ScriptedServer, matched: list[str], words: list[str]
 ) -> None:
@@ -127,7 +153,7 @@ def test_an_unknown_version_is_answered_by_another_one_that_is_named(
 
 
 @every_command
-@pytest.mark.parametrize("backend", ["vllm==0.33.99", "vllm==0.34", "sglang==0.5.22"])
+@pytest.mark.parametrize("backend", ["vllm==0.12", "vllm==34", "sglang==0.5.22"])
 def test_a_version_that_is_named_must_be_known(words: list[str], backend: str) -> None:
     with pytest.raises(ModelError) as refused:
         find_engine(backend)
@@ -197,6 +223,6 @@ def test_the_version_that_is_proposed_is_of_the_engine_that_runs(
     engine: ScriptedServer, small_model: Callable[[str], Path]
 ) -> None:
     del engine.routes["/version"]
-    engine.routes["/server_info"] = 200, {"version": "0.5.99"}
+    engine.routes["/server_info"] = 200, {"version": "0.4.9"}
     result = run("tokens", str(small_model(QWEN)), "--engine", engine.url, stdin='{"prompt": "a"}')
     assert "--backend sglang==0.5.23" in result.stderr
