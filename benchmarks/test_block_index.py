@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 from mmroute import ImageSize, Normalizer
@@ -117,8 +118,8 @@ class LlmD:
 
 
 class Ours:
-    def __init__(self) -> None:
-        self.index = BlockIndex()
+    def __init__(self, *, by_content: bool = False) -> None:
+        self.index = BlockIndex(by_content=by_content)
 
     def store(self, worker: int, hashes: Sequence[bytes]) -> None:
         self.index.apply(f"w{worker}", payload("BlockStored", hashes))
@@ -146,6 +147,11 @@ class Dynamo:
         return scores
 
 
+def tokens(hashes: Sequence[bytes]) -> list[int]:
+    """Sixteen token IDs for each hash, of one to three bytes in msgpack."""
+    return np.frombuffer(b"".join(hashes), "<u2").tolist()
+
+
 def payload(kind: str, hashes: Sequence[bytes]) -> bytes:
     """A batch as vLLM publishes it by default: integers, with the tokens of its blocks."""
     event: dict[str, Any] = {
@@ -156,8 +162,8 @@ def payload(kind: str, hashes: Sequence[bytes]) -> bytes:
     }
     if kind == "BlockStored":
         event |= {
-            "parent_block_hash": None, "token_ids": list(range(100, 100 + 16 * len(hashes))),
-            "block_size": 16, "lora_id": None, "lora_name": None,
+            "parent_block_hash": None, "token_ids": tokens(hashes), "block_size": 16,
+            "lora_id": None, "lora_name": None,
             "extra_keys": [None] * len(hashes),
         }  # fmt: skip
     return msgspec.msgpack.encode([1.5, [event], 0])
@@ -172,8 +178,8 @@ def page_payload(kind: str, hashes: Sequence[bytes]) -> bytes:
     }
     if kind == "BlockStored":
         event |= {
-            "parent_block_hash": None, "token_ids": list(range(100, 100 + 16 * len(hashes))),
-            "block_size": 16, "lora_id": None,
+            "parent_block_hash": None, "token_ids": tokens(hashes), "block_size": 16,
+            "lora_id": None,
         }  # fmt: skip
     return msgspec.msgpack.encode([1.5, [event], 0])
 
@@ -226,15 +232,19 @@ def name_of(key: Any) -> str:
     return key if isinstance(key, str) else key[0] if isinstance(key[0], str) else f"w{key[0]}"
 
 
-@pytest.mark.parametrize("kind", ["mmroute", "mmroute, of SGLang", "Dynamo"])
+APPLIED = ["mmroute", "mmroute by content", "mmroute, of SGLang", "Dynamo"]
+
+
+@pytest.mark.parametrize("kind", APPLIED)
 def test_apply(benchmark: Benchmark, kind: str) -> None:
     """100 batches that store 100 blocks each, and 100 that remove them, as they are received."""
     if kind == "Dynamo" and RadixTree is None:
         pytest.skip("ai-dynamo-runtime is not installed")
-    index: Any = Dynamo() if kind == "Dynamo" else Ours()
+    by_content = kind == "mmroute by content"
+    index: Any = Dynamo() if kind == "Dynamo" else Ours(by_content=by_content)
     batches = [[DRAW.randbytes(32) for _ in range(BATCH)] for _ in range(100)]
     if kind != "Dynamo":
-        encode = payload if kind == "mmroute" else page_payload
+        encode = page_payload if kind == "mmroute, of SGLang" else payload
         received = [encode(event, b) for event in ("BlockStored", "BlockRemoved") for b in batches]
         apply = index.index.apply
         benchmark(lambda: [apply("w", message) for message in received])
@@ -244,6 +254,20 @@ def test_apply(benchmark: Benchmark, kind: str) -> None:
         apply = index.tree.apply_event
         benchmark(lambda: [apply(0, message) for message in received])
         assert index.tree.dump_tree_as_events() == []
+
+
+@pytest.mark.parametrize("blocks", [100_000, 150_000, 200_000, 300_000])
+def test_memory(benchmark: Benchmark, blocks: int) -> None:
+    """The bytes of each block that one worker holds, and by content at most half as much again."""
+    sizes = {}
+    for by_content in (False, True):
+        index = Ours(by_content=by_content)
+        for _ in range(blocks // BATCH):
+            index.store(0, [DRAW.randbytes(32) for _ in range(BATCH)])
+        sizes[by_content] = index.index.health().bytes / blocks
+    benchmark.extra_info |= {"by hashes": sizes[False], "by content": sizes[True]}
+    benchmark(index.index.health)
+    assert sizes[True] < 1.5 * sizes[False], sizes
 
 
 @pytest.mark.parametrize("model", MODELS)

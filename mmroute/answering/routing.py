@@ -276,6 +276,22 @@ class Routing:
         """
         return self.hashing.extra_keys(self, block_size)
 
+    def content_keys(self, block_size: int | None = None) -> tuple[int, ...]:
+        """The keys of the full blocks for a `BlockIndex` by content, whatever the engine hashes by.
+
+        Args:
+            block_size: the worker's block or page size, in tokens; None for the one in
+                `hashing.settings`.
+
+        Returns:
+            A number of 64 bits for each block.
+
+        Raises:
+            InexactError: as for `block_hashes`, except for algorithms and seeds.
+            ValueError: `block_size` is no positive integer.
+        """
+        return self.hashing.content_keys(self, block_size)
+
     @property
     def covers_model_id(self) -> bool:
         """Whether an identity covers the engine's model string. A client's uuid does not."""

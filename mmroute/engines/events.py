@@ -3,19 +3,72 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from typing import Annotated, Any, ClassVar, Final, Protocol, TypeAlias
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Final,
+    NamedTuple,
+    Protocol,
+    TypeAlias,
+)
 
 import msgspec
+import numpy as np
 
 from mmroute.errors import EventsError, Reason
+from mmroute.hashing.chain import unpack_ids
+from mmroute.hashing.content import content_keys, encode
 from mmroute.plugins import Registry
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 BlockHash: TypeAlias = bytes | Annotated[int, msgspec.Meta(ge=0)]
 """In full, or as a number of 64 bits. Some engines have such a number with a sign."""
 
+NO_KEYS: Final = b"\xc0"
+"""The msgpack of a block without extra keys: None."""
+_NOTHING: Final = msgspec.Raw()
+_HEADER: Final = 3  # bytes before the first entry of an array of msgpack, of fewer than 65,536
+_ENTRIES: Final = msgspec.msgpack.Decoder(list[msgspec.Raw] | None)
 _MESSAGE_LENGTH: Final = 300  # an unknown event type is as long as its sender likes
+
+
+def split(array: msgspec.Raw) -> list[bytes]:
+    """The msgpack of each entry of an array; none of None, or of a field that is not there."""
+    return [*map(bytes, _ENTRIES.decode(array) or ())] if bytes(array) else []
+
+
+class Contents(NamedTuple):
+    """What the hashes of blocks cover: the arguments of `content_keys`."""
+
+    token_ids: npt.NDArray[Any]
+    extra: Mapping[int, bytes]
+    lora_name: str | None
+
+    @classmethod
+    def of(
+        cls,
+        token_ids: npt.NDArray[Any],
+        keys: Iterable[bytes],
+        lora_name: str | None,
+        ahead: Sequence[bytes] = (),
+    ) -> Contents:
+        """Those of blocks with these extra keys and lookahead tokens, each as msgpack."""
+        covered = map(b"".join, zip(keys, ahead, strict=True)) if ahead else keys
+        plain = None if lora_name else NO_KEYS
+        return cls(token_ids, {at: k for at, k in enumerate(covered) if k != plain}, lora_name)
+
+    def keys(self, block_size: int, parent: int | None = None) -> tuple[int, ...]:
+        """The keys of the blocks; see `content_keys`."""
+        extra, lora_name = self.extra, self.lora_name
+        return content_keys(
+            self.token_ids, block_size, extra=extra, lora_name=lora_name, parent=parent
+        )
 
 
 class BlockStored(msgspec.Struct, frozen=True, tag=True, gc=False):
@@ -56,6 +109,13 @@ class BlockStored(msgspec.Struct, frozen=True, tag=True, gc=False):
     ownership: str | None = None
     session_id: str | None = None
     lookahead_token_ids: tuple[tuple[int, ...], ...] | None = None
+
+    def contents(self) -> Contents | None:
+        """What the blocks hold; None if the event may not tell all that their hashes cover."""
+        if not self.extra_keys or (self.lora_id is not None and not self.lora_name):
+            return None
+        ids, ahead = np.array(self.token_ids, np.int64), self.lookahead_token_ids or ()
+        return Contents.of(ids, map(encode, self.extra_keys), self.lora_name, [*map(encode, ahead)])
 
 
 class BlockRemoved(msgspec.Struct, frozen=True, tag=True, gc=False):
@@ -101,7 +161,10 @@ class EventBatch(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class StoredHashes(msgspec.Struct, frozen=True, tag="BlockStored", gc=False):
-    """The fields of a `BlockStored` that the index needs, read in a third of the time of all."""
+    """The fields of a `BlockStored` that indexes need, read in a third of the time of all.
+
+    What only an index by content needs is left as msgpack.
+    """
 
     block_hashes: tuple[BlockHash, ...]
     block_size: int
@@ -111,6 +174,21 @@ class StoredHashes(msgspec.Struct, frozen=True, tag="BlockStored", gc=False):
     kv_cache_spec_kind: str | None = None
     kv_cache_spec_sliding_window: int | None = None
     ownership: str | None = None
+    parent_block_hash: BlockHash | None = None
+    token_ids: msgspec.Raw = _NOTHING
+    lora_id: int | None = None
+    extra_keys: msgspec.Raw = _NOTHING
+    lookahead_token_ids: msgspec.Raw = _NOTHING
+
+    def contents(self) -> Contents | None:
+        """As `BlockStored.contents`. Raises ValueError for fields of another form."""
+        keys = bytes(self.extra_keys)
+        if keys in (b"", NO_KEYS) or (self.lora_id is not None and not self.lora_name):
+            return None
+        ids, ahead = unpack_ids(self.token_ids), split(self.lookahead_token_ids)
+        if not ahead and not self.lora_name and len(keys.rstrip(NO_KEYS)) <= _HEADER:
+            return Contents(ids, {}, None)
+        return Contents.of(ids, split(self.extra_keys), self.lora_name, ahead)
 
 
 class Changes(msgspec.Struct, frozen=True, array_like=True, gc=False):

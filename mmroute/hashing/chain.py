@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from functools import cache
 from hashlib import sha256
 from itertools import accumulate, product
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import numpy as np
 from xxhash import xxh3_64_intdigest
@@ -16,6 +17,9 @@ from mmroute.hashing.algorithms import METHODS, Algorithm
 from mmroute.hashing.extra_keys import ExtraKeys, HashedItem, extra_keys
 from mmroute.requests.request import Lora
 from mmroute.token_ids import TokenIds
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 try:
     from mmroute.hashing.native import _chain
@@ -97,6 +101,32 @@ def link_words(words: Iterable[int], seed: int) -> list[int]:
     packed = np.fromiter(words, np.uint64).tobytes()
     linked: list[int] = np.frombuffer(_chain.link_words(packed, seed), np.uint64).tolist()
     return linked
+
+
+def keys_compiled() -> bool:
+    """Whether the extension computes the keys of `mmroute.hashing.content`."""
+    return _words_compiled()
+
+
+def content_keys(
+    data: bytes, block_size: int, extra: dict[int, int], parent: int | None
+) -> tuple[int, ...]:
+    """The keys of blocks of token IDs of 32 bits; see `mmroute.hashing.content`."""
+    return _chain.content_keys(data, 4 * block_size, extra, parent)
+
+
+def unpack_ids(array: bytes) -> npt.NDArray[Any]:
+    """The numbers of an array of msgpack, or of its pairs. Raises ValueError for anything else."""
+    packed = _chain.unpack_ids(array) if _chain is not None else None
+    if packed is not None:
+        return np.frombuffer(packed, np.uint32)
+    import msgspec  # which no request needs
+
+    number = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+    with suppress(msgspec.ValidationError):
+        return np.array(msgspec.msgpack.decode(array, type=list[number]), np.int64)
+    pairs = msgspec.msgpack.decode(array, type=list[tuple[number, number]])
+    return np.array(pairs, np.int64)
 
 
 @cache

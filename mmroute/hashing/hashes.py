@@ -197,6 +197,9 @@ class Hashes(Protocol):
     ) -> tuple[tuple[Any, ...] | None, ...]:
         """See `Routing.extra_keys`. The errors are those of `of`."""
 
+    def content_keys(self, prompt: HashedPrompt, block_size: int | None) -> tuple[int, ...]:
+        """See `Routing.content_keys`. They cover what the engine's events tell of blocks."""
+
     def item_hash(self, identity: str) -> ImageHash:
         """The number by which routers know an item of this identity."""
 
@@ -215,7 +218,7 @@ class RefusedHashes:
         _ = prompt.token_ids  # raises for an inexact one
         raise InexactError(Reason.UNSUPPORTED_ENGINE_SETTING, self.why)
 
-    extra_keys = of
+    extra_keys = content_keys = of
 
 
 @lru_cache(maxsize=1024)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable
 from dataclasses import replace
@@ -14,11 +15,14 @@ import numpy as np
 from mmroute.engines.events import (
     AllBlocksCleared,
     BlockRemoved,
+    BlockStored,
     Changes,
     EventBatch,
+    StoredHashes,
     decode_changes,
 )
 from mmroute.hashing import BlockHashes, PageHashes
+from mmroute.kv_events.contents import keys_of_event
 from mmroute.kv_events.groups import GPU, Group, Held, enter_group, hash_size, reused_tokens
 from mmroute.kv_events.health import Health, WorkerHealth
 from mmroute.kv_events.holders import MAX_SLOTS, Blocks, Table, longest, new_table
@@ -82,9 +86,19 @@ class BlockIndex:
     by bit, as later batches are entered. Every method may be called from any thread: a lock is
     held while events are entered or a prefix is looked up, not while they are decoded. The batches
     of one rank must come in the order of their sequence numbers.
+
+    An index `by_content` knows blocks by keys of mmroute's own, made of the token IDs and extra
+    keys in the events: look prompts up by `Routing.content_keys`. The engine's hashes tell parents
+    and removed blocks only, so workers may hash by any algorithm, seed or version. Blocks of which
+    an event does not tell all that their hashes cover are not held. A block takes half as much
+    memory again.
+
+    Args:
+        by_content: whether blocks are known by what they hold, not by the engine's hashes.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, by_content: bool = False) -> None:
+        self._by_content = by_content
         self._lock = Lock()
         self._tables: dict[Residency, Table] = {}
         self._ranks = Ranks(self._tables)
@@ -122,7 +136,7 @@ class BlockIndex:
                 rank.topic = message.source.topic
                 rank.position = Position(message.sequence, changes.ts)
             self._health[worker].enter(changes.ts)
-            self._has_pages |= has_pages
+            self._has_pages |= has_pages and not self._by_content
             self._enter(rank, changes)
             self._ranks.sweep()
 
@@ -155,6 +169,7 @@ class BlockIndex:
         Args:
             hashes: the hashes of the prompt's blocks, in order: `Routing.block_hashes` or
                 `Routing.page_hashes`, their `event_ints`, or vLLM's in full or their low 64 bits.
+                `Routing.content_keys` for an index by content.
             medium: count only copies in this medium, such as ``GPU``; None for all.
 
         Returns:
@@ -292,7 +307,14 @@ class BlockIndex:
 
         A snapshot has 14 bytes for each block of each rank. The index is locked while it is made,
         some 40 ms for a million of them.
+
+        Raises:
+            ValueError: an index by content has none: it would need the engines' hashes as well.
         """
+        if self._by_content:
+            raise ValueError(
+                "an index by content has no snapshot; let it hear the workers' replays"
+            )
         with self._lock:
             ranks = tuple(
                 _SavedRank(*rank, known.slot, known.topic, known.position, known.groups)
@@ -349,6 +371,7 @@ class BlockIndex:
         return wanted
 
     def _enter(self, rank: Rank, changes: Changes | EventBatch) -> None:
+        late: list[tuple[Table, BlockStored | StoredHashes]] = []
         for event in changes.events:
             if isinstance(event, AllBlocksCleared):
                 self._ranks.move(rank)
@@ -358,13 +381,41 @@ class BlockIndex:
             residency = Residency(event.group_idx, event.medium, event.ownership)
             table = self._tables.get(residency)
             if isinstance(event, BlockRemoved):
-                if table is not None:
+                if table is not None and self._by_content:
+                    self._store_linked(rank, late)
+                    table.remove(rank.slot, table.keys_of(event.block_hashes))
+                elif table is not None:
                     table.remove(rank.slot, event.block_hashes)
                 continue
             if table is None:
                 table = self._tables[residency] = new_table()
-            table.store(rank.slot, event.block_hashes)
             enter_group(rank.groups, event)
+            if not self._by_content:
+                table.store(rank.slot, event.block_hashes)
+            elif keys := keys_of_event(event, self._hash_size(rank, event), self._keys_of):
+                table.link(rank.slot, event.block_hashes, keys)
+            else:
+                late.append((table, event))  # another group may tell of the same blocks
+        self._store_linked(rank, late)
+
+    def _store_linked(
+        self, rank: Rank, late: list[tuple[Table, BlockStored | StoredHashes]]
+    ) -> None:
+        """Store the blocks whose hashes another event has told the keys of."""
+        for table, event in late:
+            for block_hash in event.block_hashes:
+                if len(keys := self._keys_of((block_hash,))) == 1:
+                    table.link(rank.slot, (block_hash,), keys)
+        late.clear()
+
+    def _keys_of(self, hashes: tuple[bytes | int, ...]) -> tuple[int, ...]:
+        found = (key for table in self._tables.values() for key in table.keys_of(hashes))
+        return tuple(dict.fromkeys(found))
+
+    @staticmethod
+    def _hash_size(rank: Rank, event: BlockStored | StoredHashes) -> int:
+        """The tokens under one key of an event, whose size is a multiple of it."""
+        return math.gcd(hash_size(rank.groups.values()) or 0, event.block_size) or 1
 
     def _interrupt(self, worker: str, message: Lost | Restarted) -> None:
         with self._lock:

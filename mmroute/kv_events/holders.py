@@ -43,6 +43,15 @@ class Table(Protocol):
     def remove(self, slot: int, hashes: tuple[bytes | int, ...], /) -> None:
         """Take a copy of each block from a slot. It is no error if the slot does not hold one."""
 
+    def link(self, slot: int, hashes: tuple[bytes | int, ...], keys: tuple[int, ...], /) -> None:
+        """Store keys, and note for which of them each of an engine's hashes stands."""
+
+    def keys_of(self, hashes: tuple[bytes | int, ...], /) -> tuple[int, ...]:
+        """The keys for which hashes stand; none of one that is not linked to a key in the table.
+
+        A hash that cannot be told from another one has the keys of both.
+        """
+
     def sweep(self, cursor: int, slots: bytes, most: int, /) -> int:
         """Take all blocks from some slots, a part of the table at a time."""
 
@@ -62,6 +71,7 @@ class PythonTable:
     def __init__(self) -> None:
         self.masks: dict[int, int] = {}
         self._more: dict[tuple[int, int], int] = {}  # copies beyond the first
+        self._links: dict[int, int] = {}
 
     def store(self, slot: int, hashes: tuple[bytes | int, ...]) -> None:
         bit = 1 << _checked(slot)
@@ -81,6 +91,16 @@ class PythonTable:
                 self.masks[low] = left
             else:
                 self.masks.pop(low, None)
+
+    def link(self, slot: int, hashes: tuple[bytes | int, ...], keys: tuple[int, ...]) -> None:
+        self.store(slot, keys)
+        if len(self._links) > 2 * len(self.masks):
+            self._links = {low: key for low, key in self._links.items() if key in self.masks}
+        self._links.update(zip(map(low_bits, hashes), keys, strict=True))
+
+    def keys_of(self, hashes: tuple[bytes | int, ...]) -> tuple[int, ...]:
+        found = (self._links.get(low_bits(each), -1) for each in hashes)
+        return tuple(key for key in found if key in self.masks)
 
     def sweep(self, cursor: int, slots: bytes, most: int) -> int:
         live = ~_mask(slots)

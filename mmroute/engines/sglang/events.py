@@ -10,13 +10,17 @@ from typing import Annotated, ClassVar, Final, TypeAlias
 import msgspec
 
 from mmroute.engines.events import (
+    NO_KEYS,
     AllBlocksCleared,
     BlockRemoved,
     BlockStored,
     Changes,
+    Contents,
     EventBatch,
     StoredHashes,
 )
+from mmroute.hashing.chain import unpack_ids
+from mmroute.hashing.content import encode
 
 _PageHash: TypeAlias = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 
@@ -81,6 +85,21 @@ class _PagesStoredHashes(StoredHashes, frozen=True, tag="BlockStored", gc=False)
     block_hashes: tuple[_PageHash, ...]
     medium: str | None = None
     lora_name: str = ""
+    parent_block_hash: _PageHash | None = None
+    cache_salt: str | None = None
+
+    def contents(self) -> Contents | None:
+        """See `StoredHashes`. The salt is a key of a prompt's first page, as it is vLLM's."""
+        if self.lora_id is not None and not self.lora_name:
+            return None
+        ids, ahead = unpack_ids(self.token_ids), []
+        if ids.ndim > 1:  # pairs: each token and the next
+            last, ids = ids[self.block_size - 1 :: self.block_size, 1:], ids[:, 0]
+            ahead = [*map(encode, last.tolist())]
+        keys = [NO_KEYS] * len(self.block_hashes)
+        if self.cache_salt and self.parent_block_hash is None:
+            keys[0] = encode((self.cache_salt,))
+        return Contents.of(ids, keys, self.lora_name or None, ahead)
 
 
 class PageChanges(Changes, frozen=True, array_like=True, gc=False):

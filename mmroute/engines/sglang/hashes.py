@@ -97,7 +97,29 @@ class SglangHashes:
             Reason.UNSUPPORTED_ENGINE_SETTING, "SGLang's hashes of pages have no extra keys"
         )
 
+    def content_keys(self, prompt: HashedPrompt, block_size: int | None) -> tuple[int, ...]:
+        """See `Hashes`. The salt is a key of the first page, as it is vLLM's."""
+        from mmroute.engines.events import NO_KEYS, Contents  # msgspec
+        from mmroute.hashing.content import encode
+
+        size, padded = self._size(block_size), self._padded(prompt)
+        count = (len(padded) - self.bigrams) // size
+        keys = [NO_KEYS] * count
+        if prompt.cache_salt and count:
+            keys[0] = encode((prompt.cache_salt,))
+        ends = padded[size : count * size + 1 : size, None] if self.bigrams else ()
+        ahead = [encode(end.tolist()) for end in ends]
+        return Contents.of(padded[: count * size], keys, None, ahead).keys(size)
+
     def of(self, prompt: HashedPrompt, *, block_size: int | None, **_how: object) -> PageHashes:
+        size, padded = self._size(block_size), self._padded(prompt)
+        if not self.bigrams:
+            return hash_pages(padded, page_size=size, cache_salt=prompt.cache_salt)
+        pairs = np.repeat(padded, 2)[1:-1]  # a, b, b, c, c, d: each with the one after it
+        pages = hash_pages(pairs, page_size=2 * size, cache_salt=prompt.cache_salt)
+        return PageHashes(pages.hashes, size)
+
+    def _size(self, block_size: int | None) -> int:
         size = self.settings.block_size if block_size is None else block_size
         if size is None:
             raise InexactError(
@@ -105,6 +127,11 @@ class SglangHashes:
                 "the engine chooses the size of its pages by its attention backend; give the "
                 "worker's (its --page-size, or block_size of its BlockStored events)",
             )
+        check_block_size(size)
+        return size
+
+    def _padded(self, prompt: HashedPrompt) -> npt.NDArray[Any]:
+        """The token IDs with pad values."""
         if prompt.lora is not None:
             raise InexactError(
                 Reason.UNSUPPORTED_FIELD,
@@ -120,13 +147,7 @@ class SglangHashes:
                 "others with --mm-preprocess-cache-size-mb) give the file of each image, such as a "
                 "data URL",
             )
-        padded = wide_pad_value_ids(ids, prompt.placed_hashes()) if prompt.identities else ids
-        if not self.bigrams:
-            return hash_pages(padded, page_size=size, cache_salt=prompt.cache_salt)
-        check_block_size(size)
-        pairs = np.repeat(padded, 2)[1:-1]  # a, b, b, c, c, d: each with the one after it
-        pages = hash_pages(pairs, page_size=2 * size, cache_salt=prompt.cache_salt)
-        return PageHashes(pages.hashes, size)
+        return wide_pad_value_ids(ids, prompt.placed_hashes()) if prompt.identities else ids
 
     def item_hash(self, identity: str) -> ImageHash:
         """See `Hashes`: identities are hexadecimal numbers."""

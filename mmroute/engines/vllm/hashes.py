@@ -11,6 +11,9 @@ from mmroute.engines.vllm.speculation import Target, hash_lookahead
 from mmroute.errors import ModelError, RandomSeedError, RandomSeedWarning, Reason
 from mmroute.hashing import (
     BlockHashes,
+    EventKeys,
+    ExtraKeys,
+    event_extra_keys,
     extra_keys,
     hash_blocks,
     image_hash,
@@ -91,6 +94,25 @@ class VllmHashes:
     ) -> tuple[tuple[Any, ...] | None, ...]:
         size = self.settings.size(block_size)
         return tuple(self._keys(prompt, prompt.token_ids, size))
+
+    def content_keys(self, prompt: HashedPrompt, block_size: int | None) -> tuple[int, ...]:
+        from mmroute.engines.events import Contents  # msgspec
+        from mmroute.hashing.content import encode
+
+        size, ids = self.settings.size(block_size), prompt.token_ids
+        keys, ahead = self._keys(prompt, ids, size), list[bytes]()
+        tokens = ids[: len(keys) * size]
+        lora_name = None if prompt.lora is None else prompt.lora.name
+        if self.lookahead:
+            ends = range(size, len(tokens) + 1, size)
+            ahead = [encode(ids[end : end + self.lookahead].tolist()) for end in ends]
+        elif isinstance(keys, ExtraKeys) and not keys.runs and not keys.others:
+            return Contents(tokens, {}, None).keys(size)  # takes a third of the time
+        return Contents.of(tokens, map(encode, self.event_keys(keys)), lora_name, ahead).keys(size)
+
+    def event_keys(self, keys: Sequence[Any]) -> Sequence[EventKeys]:
+        """The extra keys of blocks as the version's events have them."""
+        return (event_extra_keys(keys) or ()) if self.keys is extra_keys else keys
 
     def _keys(self, prompt: HashedPrompt, token_ids: TokenIds, size: int) -> Sequence[Any]:
         check_block_size(size)

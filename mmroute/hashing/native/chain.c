@@ -332,10 +332,103 @@ done:
     return result;
 }
 
+PyDoc_STRVAR(unpack_ids_doc,
+"unpack_ids(array, /)\n"
+"--\n\n"
+"The numbers of an array of msgpack, 32 bits each, in the machine's order of bytes; None if it is\n"
+"anything else.\n");
+
+static PyObject *unpack_ids(PyObject *module, PyObject *args) {
+    (void)module;
+    Py_buffer array;
+    PyObject *result = NULL;
+    if (!PyArg_ParseTuple(args, "y*:unpack_ids", &array)) return NULL;
+    /* Eight bytes can be read at every number, so no branch depends on its width. */
+    unsigned char *copy = PyMem_Calloc((size_t)array.len + sizeof(uint64_t), 1), *at = copy;
+    if (!copy) {
+        PyBuffer_Release(&array);
+        return PyErr_NoMemory();
+    }
+    memcpy(copy, array.buf, (size_t)array.len);
+    const unsigned char *end = copy + array.len;
+    Py_ssize_t count = -1;
+    if (*at >> 4 == 9) count = *at++ & 15;
+    else if (*at == 0xdc) count = at[1] << 8 | at[2], at += 3;
+    else if (*at == 0xdd)
+        count = (Py_ssize_t)at[1] << 24 | at[2] << 16 | at[3] << 8 | at[4], at += 5;
+    if (count >= 0 && count <= end - at) { /* a number has a byte at least */
+        result = PyBytes_FromStringAndSize(NULL, count * (Py_ssize_t)sizeof(uint32_t));
+        char *to = result ? PyBytes_AsString(result) : NULL;
+        for (; to && count && at < end; count--, to += sizeof(uint32_t)) {
+            if (*at >= 0x80 && (*at < 0xcc || *at > 0xce)) break;
+            const int width = (*at >= 0xcc) << ((*at - 0xcc) & 3);
+            uint64_t all = 0;
+            for (size_t i = 0; i < sizeof all; i++) all = all << 8 | at[i];
+            const uint32_t number = all >> (56 - 8 * width) & 0xffffffff >> (32 - 8 * (width + !width));
+            memcpy(to, &number, sizeof number);
+            at += 1 + width;
+        }
+    }
+    if (result && (count || at != end)) Py_CLEAR(result);
+    PyMem_Free(copy);
+    PyBuffer_Release(&array);
+    return result || PyErr_Occurred() ? result : Py_NewRef(Py_None);
+}
+
+PyDoc_STRVAR(content_keys_doc,
+"content_keys(token_ids, size, extra, parent, /)\n"
+"--\n\n"
+"The keys of blocks of `size` bytes; see `mmroute.hashing.content`.\n\n"
+"Args:\n"
+"    token_ids: whole blocks.\n"
+"    size: the number of bytes in a block.\n"
+"    extra: the digests of blocks with extra keys, by the block's number.\n"
+"    parent: the key of the block before; None if there is none.\n");
+
+static PyObject *content_keys(PyObject *module, PyObject *args) {
+    (void)module;
+    Py_buffer ids;
+    Py_ssize_t size;
+    PyObject *extra, *parent, *result = NULL;
+    if (!PyArg_ParseTuple(args, "y*nO!O", &ids, &size, &PyDict_Type, &extra, &parent)) return NULL;
+    uint64_t key = parent == Py_None ? 0 : PyLong_AsUnsignedLongLong(parent);
+    if (PyErr_Occurred()) goto done;
+    if (size < 1 || ids.len % size) {
+        PyErr_SetString(PyExc_ValueError, "these arguments do not describe blocks");
+        goto done;
+    }
+    const int has_extra = PyDict_Size(extra) > 0;
+    result = PyTuple_New(ids.len / size);
+    for (Py_ssize_t i = 0; result && i < ids.len / size; i++) {
+        unsigned char both[2 * sizeof key];
+        uint64_t word = XXH3_64bits_withSeed((const char *)ids.buf + i * size, (size_t)size, 0);
+        PyObject *number = has_extra ? PyLong_FromSsize_t(i) : NULL;
+        PyObject *digest = number ? PyDict_GetItemWithError(extra, number) : NULL;
+        Py_XDECREF(number);
+        if (digest) {
+            const uint64_t other = PyLong_AsUnsignedLongLong(digest);
+            put_little_endian(put_little_endian(both, word, sizeof word), other, sizeof other);
+            word = XXH3_64bits_withSeed(both, sizeof both, 0);
+        }
+        if (i || parent != Py_None) {
+            put_little_endian(put_little_endian(both, key, sizeof key), word, sizeof word);
+            word = XXH3_64bits_withSeed(both, sizeof both, 0);
+        }
+        key = word;
+        PyObject *made = PyErr_Occurred() ? NULL : PyLong_FromUnsignedLongLong(key);
+        if (!made || PyTuple_SetItem(result, i, made)) Py_CLEAR(result);
+    }
+done:
+    PyBuffer_Release(&ids);
+    return result;
+}
+
 static PyMethodDef methods[] = {
+    {"content_keys", content_keys, METH_VARARGS, content_keys_doc},
     {"hash_chain", hash_chain, METH_VARARGS, hash_chain_doc},
     {"hash_words", hash_words, METH_VARARGS, hash_words_doc},
     {"link_words", link_words, METH_VARARGS, link_words_doc},
+    {"unpack_ids", unpack_ids, METH_VARARGS, unpack_ids_doc},
     {NULL, NULL, 0, NULL},
 };
 

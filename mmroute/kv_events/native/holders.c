@@ -95,6 +95,57 @@ static PyObject *table_remove(table *self, PyObject *args) {
     return change_all(self, args, remove_copy);
 }
 
+static PyObject *table_link(table *self, PyObject *args) {
+    int slot;
+    PyObject *hashes, *linked;
+    Py_ssize_t count, more = 0;
+    if (!PyArg_ParseTuple(args, "iO!O!:link", &slot, &PyTuple_Type, &hashes, &PyTuple_Type,
+                          &linked) || !is_slot(slot))
+        return NULL;
+    uint64_t *from = keys_of(hashes, &count), *to = from ? keys_of(linked, &more) : NULL;
+    int failed = to && !self->linked && !(self->linked = PyMem_Calloc(SHARDS, sizeof(links)));
+    if (more < count) count = more;
+    for (Py_ssize_t first = 0; to && !failed && first < count; first += CHUNK) {
+        const Py_ssize_t size = count - first < CHUNK ? count - first : CHUNK;
+        uint64_t mixes[CHUNK];
+        for (Py_ssize_t i = 0; i < size; i++) {
+            const uint64_t hash = from[first + i] = mixed(from[first + i]);
+            mixes[i] = mixed(to[first + i]);
+            const shard *s = shard_of(self, mixes[i]);
+            prefetch(s->entries + home(s, mixes[i]));
+            prefetch(place_of(self->linked + (hash >> (64 - SHARD_BITS)), hash));
+        }
+        for (Py_ssize_t i = 0; i < size; i++) {
+            failed |= add_copy(self, slot, mixes[i], to[first + i]);
+            failed |= add_link(self, from[first + i], number_of(mixes[i]));
+        }
+    }
+    PyMem_Free(from);
+    PyMem_Free(to);
+    if (!to) return NULL;
+    return failed ? PyErr_NoMemory() : Py_NewRef(Py_None);
+}
+
+static PyObject *table_keys_of(table *self, PyObject *hashes) {
+    Py_ssize_t count;
+    PyObject *result = PyList_New(0);
+    uint64_t *from = result && PyTuple_Check(hashes) ? keys_of(hashes, &count) : NULL;
+    for (Py_ssize_t i = 0; from && i < count; i++) {
+        uint64_t found[MOST_KEYS];
+        for (int n = keys_of_hash(self, mixed(from[i]), found); result && n--;) {
+            PyObject *key = PyLong_FromUnsignedLongLong(found[n]);
+            if (!key || PyList_Append(result, key)) Py_CLEAR(result);
+            Py_XDECREF(key);
+        }
+    }
+    if (!from) Py_CLEAR(result);
+    if (!from && !PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "hashes must be a tuple");
+    PyMem_Free(from);
+    PyObject *tuple = result ? PyList_AsTuple(result) : NULL;
+    Py_XDECREF(result);
+    return tuple;
+}
+
 static PyObject *table_sweep(table *self, PyObject *args) {
     int cursor;
     Py_ssize_t most;
@@ -222,6 +273,8 @@ static PyObject *table_sizeof(table *self, PyObject *unused) {
     size_t bytes = sizeof *self + self->row_bytes + (size_t)self->num_more * sizeof(shard);
     for (int n = 0; n < SHARDS; n++) bytes += self->shards[n].capacity * sizeof(entry);
     for (int n = 0; n < self->num_more; n++) bytes += self->more[n].capacity * sizeof(entry);
+    for (int n = 0; self->linked && n < SHARDS; n++)
+        bytes += sizeof(links) + self->linked[n].capacity * sizeof(uint64_t);
     return PyLong_FromSize_t(bytes);
 }
 
@@ -241,6 +294,8 @@ static void table_dealloc(table *self) {
 static PyMethodDef table_methods[] = {
     {"store", (PyCFunction)table_store, METH_VARARGS, NULL},
     {"remove", (PyCFunction)table_remove, METH_VARARGS, NULL},
+    {"link", (PyCFunction)table_link, METH_VARARGS, NULL},
+    {"keys_of", (PyCFunction)table_keys_of, METH_O, NULL},
     {"sweep", (PyCFunction)table_sweep, METH_VARARGS, NULL},
     {"dump", (PyCFunction)table_dump, METH_VARARGS, NULL},
     {"load", (PyCFunction)table_load, METH_VARARGS, NULL},

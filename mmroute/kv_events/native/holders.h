@@ -40,6 +40,11 @@ typedef struct {
 } shard;
 
 typedef struct {
+    uint64_t *pairs;
+    uint32_t capacity, used;
+} links;
+
+typedef struct {
     uint64_t words[WORDS];
 } slot_set;
 
@@ -48,6 +53,7 @@ typedef struct {
     shard shards[SHARDS];
     shard *more; /* by slot: how many copies of a block it has beyond the first */
     int num_more;
+    links *linked; /* the keys for which an engine's hashes stand; NULL without any */
     uint64_t row_bytes;
 } table;
 
@@ -302,6 +308,95 @@ static int sweep_shard(table *self, shard *s, const slot_set *gone) {
     return -failed;
 }
 
+/* --- an engine's hashes, each linked to a key ------------------------------------------------ */
+
+/* A link has 8 bytes: half of the hash's bits, and the number of the key: its shard, and the bits
+ * that give its place there. With the shard of the link that is 44 bits of the hash. Where two
+ * links or keys cannot be told apart, both are found: what is removed by mistake is credited to
+ * nobody. A link whose key nobody holds is dropped when its shard is full. */
+
+enum { NUMBER_BITS = 32 - SHARD_BITS, MOST_KEYS = 8 };
+
+static inline uint32_t number_of(uint64_t hash) {
+    return (uint32_t)(hash >> (64 - SHARD_BITS) << NUMBER_BITS) |
+           (uint32_t)hash >> SHARD_BITS;
+}
+
+/* The keys that have a number and are in the table, behind `count` others. */
+static int keys_with(const table *self, uint32_t number, uint64_t *keys, int count) {
+    const shard *s = self->shards + (number >> NUMBER_BITS);
+    if (!s->used) return count;
+    const uint32_t first = home(s, (uint64_t)number << SHARD_BITS & 0xffffffff);
+    uint32_t at = first; /* or the next one: the lowest bits are not known */
+    for (int step = 0; step < 2 || s->entries[at].value; step++) {
+        const entry *e = s->entries + at;
+        if (e->value && number_of(mixed(e->key)) == number && count < MOST_KEYS)
+            keys[count++] = e->key;
+        at = at + 1 == s->capacity ? 0 : at + 1;
+        if (at == first) break;
+    }
+    return count;
+}
+
+static inline uint64_t *place_of(const links *l, uint64_t hash) {
+    return l->pairs + ((hash & 0xffffffff) * l->capacity >> 32);
+}
+
+static int keys_of_hash(const table *self, uint64_t hash, uint64_t *keys) {
+    const links *l = self->linked ? self->linked + (hash >> (64 - SHARD_BITS)) : NULL;
+    if (!l || !l->used) return 0;
+    int count = 0;
+    uint32_t at = (uint32_t)(place_of(l, hash) - l->pairs);
+    for (; l->pairs[at]; at = at + 1 == l->capacity ? 0 : at + 1)
+        if (l->pairs[at] >> 32 == (hash & 0xffffffff))
+            count = keys_with(self, (uint32_t)l->pairs[at], keys, count);
+    return count;
+}
+
+static void put_link(links *l, uint64_t pair) {
+    uint32_t at = (uint32_t)(place_of(l, pair >> 32) - l->pairs);
+    for (; l->pairs[at]; at = at + 1 == l->capacity ? 0 : at + 1)
+        if (l->pairs[at] == pair) return;
+    l->pairs[at] = pair;
+    l->used++;
+}
+
+/* Makes a shard of links anew: larger, or without those whose keys are gone where they may be
+ * many, as a shard of keys has about as many. */
+static int renew_links(const table *self, links *l) {
+    uint64_t keys[MOST_KEYS];
+    uint32_t alive = 0;
+    const uint32_t usual = self->shards[l - self->linked].used;
+    const int look = l->used > usual + usual / 4;
+    for (uint32_t i = 0; i < l->capacity; i++) {
+        if (look && l->pairs[i] && !keys_with(self, (uint32_t)l->pairs[i], keys, 0))
+            l->pairs[i] = 0;
+        alive += l->pairs[i] != 0;
+    }
+    const uint32_t capacity = alive + alive / 2 + SMALLEST;
+    links renewed = {PyMem_Calloc(capacity, sizeof(uint64_t)), capacity, 0};
+    if (!renewed.pairs) return -1;
+    for (uint32_t i = 0; i < l->capacity; i++)
+        if (l->pairs[i]) put_link(&renewed, l->pairs[i]);
+    PyMem_Free(l->pairs);
+    *l = renewed;
+    return 0;
+}
+
+static int add_link(table *self, uint64_t hash, uint32_t number) {
+    links *l = self->linked + (hash >> (64 - SHARD_BITS));
+    if (l->used >= l->capacity / 8 * 7 && renew_links(self, l)) return -1;
+    const uint64_t pair = (hash & 0xffffffff) << 32 | number;
+    put_link(l, pair ? pair : 1);
+    return 0;
+}
+
+static void clear_links(table *self) {
+    for (int n = 0; self->linked && n < SHARDS; n++) PyMem_Free(self->linked[n].pairs);
+    PyMem_Free(self->linked);
+    self->linked = NULL;
+}
+
 static void clear(table *self) {
     for (int n = 0; n < SHARDS; n++) {
         for (uint32_t i = 0; i < self->shards[n].capacity; i++)
@@ -313,6 +408,7 @@ static void clear(table *self) {
     PyMem_Free(self->more);
     self->more = NULL;
     self->num_more = 0;
+    clear_links(self);
 }
 
 #endif

@@ -52,6 +52,35 @@ def records(table: Any) -> list[tuple[int, int, int]]:
 
 
 @settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(SLOTS), st.lists(hashes, max_size=70)), max_size=20))
+def test_links_are_those_of_python(extension: ModuleType, changes: list[Any]) -> None:
+    compiled, python = extension.Table(), PythonTable()
+    for number, (slot, blocks) in enumerate(changes):
+        for table in (compiled, python):
+            known = tuple(blocks)
+            if number % 3:
+                table.link(slot, known, tuple(low_bits(block) ^ 2**63 - 1 for block in known))
+            else:
+                table.remove(slot, table.keys_of(known))
+        assert records(compiled) == records(python)
+        for block in blocks:
+            assert compiled.keys_of((block,)) == python.keys_of((block,))
+
+
+def test_links_of_keys_that_are_gone_take_no_memory_for_ever(extension: ModuleType) -> None:
+    table, draw = extension.Table(), random.Random(0)
+    sizes = []
+    for _ in range(60):
+        blocks = tuple(draw.getrandbits(64) for _ in range(20_000))
+        keys = tuple(draw.getrandbits(64) for _ in range(20_000))
+        table.link(1, blocks, keys)
+        table.remove(1, table.keys_of(blocks))
+        assert table.num_blocks() == 0
+        sizes.append(sys.getsizeof(table))
+    assert max(sizes[30:]) <= max(sizes[:30])
+
+
+@settings(max_examples=100, deadline=None)
 @given(steps, st.lists(hashes, max_size=80).map(tuple))
 def test_answers_as_python_does(
     extension: ModuleType, changes: list[tuple[str, int, int, tuple[Any, ...]]], prompt: Any

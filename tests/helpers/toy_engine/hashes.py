@@ -28,6 +28,8 @@ class ToyHashes:
     def extra_keys(self, *_prompt: object) -> NoReturn:
         raise InexactError(Reason.UNSUPPORTED_ENGINE_SETTING, "the toy's pages have no extra keys")
 
+    content_keys = extra_keys
+
     def of(self, prompt: HashedPrompt, *, block_size: int | None, **_how: object) -> PageHashes:
         page_size = self.settings.size(block_size)
         check_block_size(page_size)
