@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
+import ssl
 from collections.abc import Iterator
 from typing import Final
 
@@ -20,6 +21,7 @@ from mmroute.server.settings import ServerSettings
 
 pytestmark = pytest.mark.process
 
+TLS: Final = ssl.create_default_context()  # httpx reads certificates for each client else
 LONG: Final = json.dumps({"prompt": "a b " * 100_000}).encode()
 HEAD: Final = f"POST {TOKENIZE} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n".encode()
 
@@ -50,9 +52,13 @@ def connected(port: int) -> socket.socket:
     return socket.create_connection(("127.0.0.1", port), timeout=60)
 
 
+def get(port: int, path: str) -> httpx.Response:
+    return httpx.get(f"http://127.0.0.1:{port}{path}", verify=TLS)
+
+
 def healthy(port: int) -> bool:
     try:
-        return httpx.get(f"http://127.0.0.1:{port}/health").status_code == httpx.codes.OK
+        return get(port, "/health").status_code == httpx.codes.OK
     except httpx.TransportError:
         return False
 
@@ -109,7 +115,7 @@ def reading_nothing(port: int) -> Iterator[socket.socket]:
 
 def sample(port: int, name: str) -> float:
     """A metric of a running server."""
-    page = httpx.get(f"http://127.0.0.1:{port}/metrics").text
+    page = get(port, "/metrics").text
     return float(next(line for line in page.splitlines() if line.startswith(f"{name} ")).split()[1])
 
 
@@ -166,6 +172,6 @@ def test_probes_are_answered_beside_connections_that_stay(patient_port: int, sen
         for _ in range(100):
             stack.enter_context(connected(patient_port)).sendall(sent)
         assert healthy(patient_port)
-        assert httpx.get(f"http://127.0.0.1:{patient_port}/livez").status_code == httpx.codes.OK
+        assert get(patient_port, "/livez").status_code == httpx.codes.OK
         assert sample(patient_port, "mmroute_connections") >= 12
     until(lambda: sample(patient_port, "mmroute_connections") <= 1)

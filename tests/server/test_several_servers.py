@@ -42,6 +42,13 @@ def pair(
         yield f"http://127.0.0.1:{shared}", clients, [server for server, _ in servers]
 
 
+def ask_all(url: str) -> None:
+    """Each request over a connection of its own."""
+    with httpx.Client(base_url=url, headers={"connection": "close"}) as client:
+        for _ in range(ASKED):
+            assert client.post(CHAT, json={"messages": HI}).status_code == httpx.codes.OK
+
+
 def answered(client: httpx.Client) -> float:
     name = f'mmroute_request_duration_seconds_count{{route="{CHAT}",status="200"}} '
     lines = client.get("/metrics").text.splitlines()
@@ -52,8 +59,7 @@ def test_they_share_connections_and_nothing_else(
     pair: tuple[str, list[httpx.Client], list[subprocess.Popen[bytes]]],
 ) -> None:
     url, clients, servers = pair
-    for _ in range(ASKED):  # each over a connection of its own
-        assert httpx.post(f"{url}{CHAT}", json={"messages": HI}).status_code == httpx.codes.OK
+    ask_all(url)
     counts = [answered(client) for client in clients]
     assert sum(counts) == ASKED
     assert min(counts) > 0
@@ -63,5 +69,4 @@ def test_they_share_connections_and_nothing_else(
     assert clients[1].get("/admin/models/more", headers=ADMIN).status_code == httpx.codes.NOT_FOUND
     servers[0].send_signal(signal.SIGTERM)
     assert servers[0].wait(60) == 0
-    for _ in range(ASKED):
-        assert httpx.post(f"{url}{CHAT}", json={"messages": HI}).status_code == httpx.codes.OK
+    ask_all(url)

@@ -107,7 +107,7 @@ def outcome(message: dict[str, Any]) -> object:
         return error.reason
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(messages | calling)
 def test_what_is_accepted_at_once_is_what_the_types_make_of_it(message: dict[str, Any]) -> None:
     quick = outcome(message)

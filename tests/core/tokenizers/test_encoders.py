@@ -127,7 +127,7 @@ def test_every_encoder_gives_the_ids_of_the_reference(
     models = [normalizer(name), loaded(name, "fastokens"), loaded(name, "tokenizers")]
     decoder = tokenizer_of(models[0]).backend.get_added_tokens_decoder()
     tokens = [token.content for token in decoder.values()]
-    for text in islice(hostile_texts(random.Random(2026), tokens), 20):
+    for text in islice(hostile_texts(random.Random(2026), tokens), 12):
         for special in (False, True):
             right = reference_ids(models[0], text, special=special)
             for model in models:
@@ -141,7 +141,7 @@ def test_every_encoder_gives_the_ids_of_the_reference(
 AT_ONCE = FastPaths(at_once=True)
 
 
-@pytest.mark.parametrize("name", SMALL_MODELS)
+@pytest.mark.parametrize("name", [MODEL, "small-gemma-3", "small-pixtral-hf"])
 def test_fastokens_is_loaded_once_with_all_added_tokens(
     name: str, small_model: Callable[[str], Path], fake: FakeFastokens
 ) -> None:
