@@ -149,7 +149,8 @@ class Dynamo:
 
 def tokens(hashes: Sequence[bytes]) -> list[int]:
     """Sixteen token IDs for each hash, of one to three bytes in msgpack."""
-    return np.frombuffer(b"".join(hashes), "<u2").tolist()
+    ids: list[int] = np.frombuffer(b"".join(hashes), "<u2").tolist()
+    return ids
 
 
 def payload(kind: str, hashes: Sequence[bytes]) -> bytes:
