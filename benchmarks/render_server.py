@@ -14,7 +14,7 @@ from pathlib import Path
 
 import httpcore
 
-from mmroute.lab.engines.vllm.process import free_port
+from mmroute.lab.engines.process import free_port
 
 _STARTS_WITHIN = 300.0  # seconds
 _STOPS_WITHIN = 15.0

@@ -34,7 +34,7 @@ from engine import ENGINE_VERSION
 from servers import running
 from vector_files import requests_of, runs, take_no_arguments, write_lines
 
-from mmroute.lab.engines.vllm.process import free_port
+from mmroute.lab.engines.process import free_port
 
 FOLDER: Final = generate_rust.FOLDER / "media"
 CONTEXT: Final = 8192

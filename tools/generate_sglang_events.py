@@ -15,6 +15,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator
 from importlib.metadata import version
+from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,6 +25,7 @@ from generate_sglang import VERSION
 from vector_files import VECTORS, take_no_arguments, write_lines
 
 PAGE_SIZE = 4
+_ADAPTER = ("sql", "adapters/sql")  # its name and its path
 _PAD = 1 << 61  # a pad value of an image
 # Without an extra key: events do not tell pages of one key from those of another.
 _PROMPTS: dict[str, dict[str, Any]] = {
@@ -45,6 +47,7 @@ def main() -> None:
         *_structs(),
         *_stream("pages", eagle=False),
         *_stream("pairs", eagle=True),
+        *_namespaces(),
     ]  # fmt: skip
     write_lines(VECTORS / "kv_events" / "sglang.jsonl", lines)
 
@@ -107,6 +110,27 @@ def _stream(stream: str, *, eagle: bool) -> Iterator[dict[str, Any]]:
         yield step(f"evicted leaf {number}")
     cache.reset()
     yield step("cleared")
+
+
+def _namespaces() -> Iterator[dict[str, Any]]:
+    """The pages of one prompt, by the format of events, salt and adapter."""
+    from sglang.srt.disaggregation.kv_events import KVEventBatch
+    from sglang.srt.lora.lora_registry import LoRARef
+    from sglang.srt.mem_cache.events import KVCacheEventRecorder, KvEventLoraNames
+
+    for dynamo, salt, adapter in product((False, True), (None, "tenant"), (None, _ADAPTER)):
+        names, key = KvEventLoraNames(), None
+        if adapter is not None:
+            key = LoRARef.deterministic_id(*adapter)
+            names.register(SimpleNamespace(lora_id=key, extra_key=key), adapter[0])
+        cache = _cache(eagle=False)
+        cache.kv_events = KVCacheEventRecorder(
+            enabled=True, page_size=PAGE_SIZE, dynamo_format=dynamo, lora_names=names
+        )
+        _insert(cache, {"token_ids": list(range(12)), "cache_salt": salt, "extra_key": key})
+        namespace = {"dynamo": dynamo, "cache_salt": salt, "adapter": adapter}
+        batch = KVEventBatch(TIME, cache.take_events(), 0)
+        yield {"id": f"namespace: {namespace}", "namespace": namespace, **_encoded(batch)}
 
 
 def _cache(eagle: bool) -> Any:

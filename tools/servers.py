@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import httpx
 
-from mmroute.lab.engines.vllm.process import free_port
+from mmroute.lab.engines.process import free_port
 
 _STARTS_WITHIN: Final = 300.0  # seconds
 _STOPS_WITHIN: Final = 30.0

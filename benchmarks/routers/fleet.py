@@ -22,8 +22,8 @@ from mmroute import Normalizer, from_openai
 from mmroute.engines.vllm.serve_command import parse_command
 from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.kv_events import BlockIndex, Subscriber, WorkerRank
+from mmroute.lab.engines.process import free_port
 from mmroute.lab.engines.vllm.environment import NEWEST, engine_environment
-from mmroute.lab.engines.vllm.process import free_port
 from mmroute.lab.engines.vllm.start import start_engine
 from mmroute.net.remote import Remote
 from mmroute.net.transport import Transport

@@ -22,8 +22,8 @@ from traffic import Asked
 from mmroute import from_openai
 from mmroute.answering.routing import Routing
 from mmroute.errors import InexactError
-from mmroute.lab.engines.vllm.environment import cache_directory
-from mmroute.lab.engines.vllm.process import free_port
+from mmroute.lab.engines.environment import cache_directory
+from mmroute.lab.engines.process import free_port
 from mmroute.net.remote import Remote
 from mmroute.net.transport import Transport
 

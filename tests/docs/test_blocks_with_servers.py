@@ -19,7 +19,7 @@ from paths import ROOT
 from server_helpers import at_socket, process, wait_until_healthy
 
 from mmroute.kv_events import WorkerRank
-from mmroute.lab.engines.vllm.process import free_port
+from mmroute.lab.engines.process import free_port
 from mmroute.server.bundle.server import create_server
 
 pytestmark = pytest.mark.process

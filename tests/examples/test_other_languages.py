@@ -21,7 +21,7 @@ from paths import ROOT, VECTORS
 from server_helpers import process, wait_until_healthy
 from waiting import until
 
-from mmroute.lab.engines.vllm.process import free_port
+from mmroute.lab.engines.process import free_port
 from mmroute.model_directory import EMBEDDED_MODEL
 
 pytestmark = pytest.mark.process

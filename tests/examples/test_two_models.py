@@ -16,7 +16,7 @@ import pytest
 from server_helpers import process, wait_until_healthy
 from two_models import router
 
-from mmroute.lab.engines.vllm.process import free_port
+from mmroute.lab.engines.process import free_port
 
 pytestmark = pytest.mark.process
 

@@ -17,7 +17,7 @@ import httpx
 from starlette.testclient import TestClient
 from waiting import until
 
-from mmroute.lab.engines.vllm.process import free_port
+from mmroute.lab.engines.process import free_port
 from mmroute.server.app import create_app
 from mmroute.server.front.listening import ConnectionLimits, Listen, open_sockets
 from mmroute.server.loading import ModelSource

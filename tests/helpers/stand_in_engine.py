@@ -134,7 +134,7 @@ def main() -> None:
         print("(Worker pid=9) ERROR 11-23 15:28:36 [b.py:2]            ^^^^^^^^^^^^^^^^^^^")
         print("(Worker pid=9) ERROR 11-23 15:28:36 [b.py:2] AssertionError")
         sys.exit("RuntimeError: Engine core initialization failed. See root cause above.")
-    engine = StandIn(sys.argv[4:])
+    engine = StandIn(sys.argv[5:])
     Path(os.environ.get("STAND_IN_PID", os.devnull)).write_text(str(os.getpid()), encoding="utf-8")
     server = ScriptedServer(engine.port)
     card = {"id": engine.model, "root": engine.model, "parent": None, "max_model_len": 4096}

@@ -21,7 +21,7 @@ from waiting import until
 from mmroute.cli import main
 from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.kv_events import BlockStored, EventBatch
-from mmroute.lab.engines.vllm.process import free_port
+from mmroute.lab.engines.process import free_port
 from mmroute.server import ModelSource
 
 pytestmark = pytest.mark.process

@@ -11,7 +11,7 @@ from scripted_server import ScriptedServer
 from server_helpers import metric, process, serving
 from waiting import until
 
-from mmroute.lab.engines.vllm.process import free_port
+from mmroute.lab.engines.process import free_port
 from mmroute.model_directory import EMBEDDED_MODEL
 from mmroute.server.loading import ModelSource
 from mmroute.server.settings import InexactPolicy, ServerSettings

@@ -16,7 +16,7 @@ import pytest
 from server_helpers import running
 from waiting import until
 
-from mmroute.lab.engines.vllm.process import free_port
+from mmroute.lab.engines.process import free_port
 from mmroute.server.front.listening import Listen, open_sockets
 from mmroute.server.models import Models
 from mmroute.server.run import Server

@@ -13,7 +13,7 @@ import pytest
 from chat_requests import CHAT, HI
 from server_helpers import process, wait_until_healthy
 
-from mmroute.lab.engines.vllm.process import free_port
+from mmroute.lab.engines.process import free_port
 
 pytestmark = pytest.mark.process
 

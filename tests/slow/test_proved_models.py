@@ -14,12 +14,8 @@ from typing import Final
 import pytest
 from paths import real_models
 
-from mmroute.lab.engines.vllm.environment import (
-    NEWEST,
-    PACKAGE,
-    cache_directory,
-    engine_environment,
-)
+from mmroute.lab.engines.environment import cache_directory
+from mmroute.lab.engines.vllm.environment import NEWEST, PACKAGE, engine_environment
 
 pytestmark = pytest.mark.process
 

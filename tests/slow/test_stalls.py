@@ -23,7 +23,7 @@ from media_files import chunk, png_url
 from processor import at_present
 from server_helpers import wait_until_healthy
 
-from mmroute.lab.engines.vllm.process import free_port
+from mmroute.lab.engines.process import free_port
 
 BYTES: Final = 1_000_000
 LONGEST: Final = 0.050  # seconds of a free processor

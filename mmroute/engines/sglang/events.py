@@ -34,6 +34,7 @@ class _PagesStored(msgspec.Struct, frozen=True, tag="BlockStored", gc=False):
     block_size: int
     lora_id: int | None
     medium: str | None = None
+    cache_salt: str | None = None
     lora_name: str = ""
     session_id: str | None = None
 
@@ -42,6 +43,8 @@ class _PagesStored(msgspec.Struct, frozen=True, tag="BlockStored", gc=False):
         pairs = [token for token in self.token_ids if not isinstance(token, int)]
         if numbers and pairs:
             raise ValueError("token_ids has numbers and pairs")
+        is_salted = self.cache_salt is not None and self.parent_block_hash is None
+        later = (None,) * (len(self.block_hashes) - 1)
         ends = pairs[self.block_size - 1 :: self.block_size] if pairs else ()
         return BlockStored(
             block_hashes=self.block_hashes,
@@ -51,6 +54,8 @@ class _PagesStored(msgspec.Struct, frozen=True, tag="BlockStored", gc=False):
             lora_id=self.lora_id,
             medium=self.medium,
             lora_name=self.lora_name or None,
+            # As vLLM tells it: of the first block alone.
+            extra_keys=((self.cache_salt,), *later) if is_salted else None,
             session_id=self.session_id,
             lookahead_token_ids=tuple((token,) for _, token in ends) or None,
         )

@@ -1,20 +1,22 @@
 """The hashes of SGLang, which cover pages of token IDs with pad values.
 
 Source: SGLang ``srt/mem_cache/utils.py`` (`compute_node_event_hash_values`, `hash_str_to_int64`),
-``radix_cache.py``, ``srt/managers/schedule_batch.py``. They hold for requests without an adapter
-and ``extra_key``.
+``radix_cache.py``, ``events.py``, ``srt/disaggregation/kv_events.py`` (`namespaced_block_hash`),
+``srt/lora/lora_registry.py`` (`deterministic_id`), ``srt/managers/schedule_batch.py``. They hold
+for requests without ``extra_key``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
+from uuid import NAMESPACE_URL, uuid5
 
 import numpy as np
 
-from mmroute.errors import InexactError, Reason
+from mmroute.errors import InexactError, Reason, quoted
 from mmroute.hashing import ImageHash, PageHashes, chain
 from mmroute.hashing.extra_keys import check_block_size
 from mmroute.hashing.hashes import HashedPrompt, HashSettings
@@ -31,6 +33,7 @@ _WIDE_TAG: Final = b"sglang-mm-wide-pad-v1"
 _WIDE_MASK: Final = (1 << 62) - 1
 _WORD_BYTES: Final = 8
 _WIDEST: Final = 0xFFFFFFFF
+_NAMESPACE_TAG: Final = b"sglang-kv-event-namespace-v1"
 
 
 def hash_pages(
@@ -58,6 +61,23 @@ def hash_pages(
         rest = np.ascontiguousarray(pages[alone:], np.uint32).reshape(-1)
         hashes += chain.hash_pages(rest, page_size, parent)
     return PageHashes(tuple(hashes), page_size)
+
+
+def namespace_seed(adapter: str | None, cache_salt: str | None) -> bytes:
+    """What numbers of events cover beside pages; empty for nothing."""
+    if adapter is None and cache_salt is None:
+        return b""
+    parts = [b"\0" if part is None else _framed(part.encode()) for part in (adapter, cache_salt)]
+    return sha256(_NAMESPACE_TAG + b"".join(parts)).digest()
+
+
+def namespaced(hashes: tuple[bytes, ...], seed: bytes) -> tuple[bytes, ...]:
+    """The hashes whose numbers events have; those of pages where the seed is empty."""
+    return tuple(sha256(seed + page[:_WORD_BYTES]).digest() for page in hashes) if seed else hashes
+
+
+def _framed(text: bytes) -> bytes:
+    return b"\1" + len(text).to_bytes(_WORD_BYTES, "little") + text
 
 
 def wide_pad_values(image_hash: int) -> tuple[int, ...]:
@@ -88,6 +108,9 @@ class SglangHashes:
 
     settings: HashSettings = _DEFAULTS  # the values on which the hashes depend beside the request
     bigrams: bool = False  # whether pages are of pairs of tokens, each with the one after it
+    dynamo: bool = False  # whether events are in Dynamo's format, whose numbers cover salts again
+    # The path of each adapter of the command line, by its name.
+    loras: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     of_kind: ClassVar = PageHashes
 
@@ -102,7 +125,12 @@ class SglangHashes:
         from mmroute.engines.events import NO_KEYS, Contents  # msgspec
         from mmroute.hashing.content import encode
 
-        size, padded = self._size(block_size), self._padded(prompt)
+        if prompt.lora is not None:
+            raise InexactError(
+                Reason.UNSUPPORTED_FIELD,
+                "lora: contents of pages of LoRA adapters are not compared for SGLang",
+            )
+        size, padded = self._size(block_size), self.event_token_ids(prompt)
         count = (len(padded) - self.bigrams) // size
         keys = [NO_KEYS] * count
         if prompt.cache_salt and count:
@@ -112,12 +140,29 @@ class SglangHashes:
         return Contents.of(padded[: count * size], keys, None, ahead).keys(size)
 
     def of(self, prompt: HashedPrompt, *, block_size: int | None, **_how: object) -> PageHashes:
-        size, padded = self._size(block_size), self._padded(prompt)
-        if not self.bigrams:
-            return hash_pages(padded, page_size=size, cache_salt=prompt.cache_salt)
-        pairs = np.repeat(padded, 2)[1:-1]  # a, b, b, c, c, d: each with the one after it
-        pages = hash_pages(pairs, page_size=2 * size, cache_salt=prompt.cache_salt)
-        return PageHashes(pages.hashes, size)
+        size, adapter = self._size(block_size), self._adapter(prompt)
+        padded, salt = self.event_token_ids(prompt), prompt.cache_salt
+        if self.bigrams:
+            pairs = np.repeat(padded, 2)[1:-1]  # a, b, b, c, c, d: each with the one after it
+            pages = hash_pages(pairs, page_size=2 * size, cache_salt=salt)
+        else:
+            pages = hash_pages(padded, page_size=size, cache_salt=salt)
+        namespace = namespace_seed(adapter, (salt or None) if self.dynamo else None)
+        return PageHashes(namespaced(pages.hashes, namespace), size)
+
+    def event_token_ids(self, prompt: HashedPrompt) -> npt.NDArray[Any]:
+        """The expanded prompt as events have it: with numbers in the place of features."""
+        ids = prompt.token_ids
+        if None in prompt.identities:
+            raise InexactError(
+                Reason.IMAGE_IDENTITY_UNKNOWN,
+                "SGLang hashes the decoded pictures of this model unless /generate gets mm_hashes: "
+                "give an entry for each image, and send the same. Its chat route ignores them, and "
+                "the uuid of a part. For models whose pictures it names by their files (Qwen3-VL; "
+                "others with --mm-preprocess-cache-size-mb) give the file of each image, such as a "
+                "data URL",
+            )
+        return wide_pad_value_ids(ids, prompt.placed_hashes()) if prompt.identities else ids
 
     def _size(self, block_size: int | None) -> int:
         size = self.settings.block_size if block_size is None else block_size
@@ -130,24 +175,18 @@ class SglangHashes:
         check_block_size(size)
         return size
 
-    def _padded(self, prompt: HashedPrompt) -> npt.NDArray[Any]:
-        """The token IDs with pad values."""
-        if prompt.lora is not None:
+    def _adapter(self, prompt: HashedPrompt) -> str | None:
+        """The name by which the cache knows an adapter of the command line; None for none."""
+        if prompt.lora is None:
+            return None
+        name = prompt.lora.name
+        if name not in self.loras:
             raise InexactError(
                 Reason.UNSUPPORTED_FIELD,
-                "lora: the page hashes of requests to a LoRA adapter are not covered for SGLang",
+                f"lora: {quoted(name)} is no adapter of --lora-paths; SGLang names one that is "
+                "loaded later by a number drawn at random, which its page hashes cover",
             )
-        ids = prompt.token_ids
-        if None in prompt.identities:
-            raise InexactError(
-                Reason.IMAGE_IDENTITY_UNKNOWN,
-                "SGLang hashes the decoded pictures of this model unless /generate gets mm_hashes: "
-                "give an entry for each image, and send the same. Its chat route ignores them, and "
-                "the uuid of a part. For models whose pictures it names by their files (Qwen3-VL; "
-                "others with --mm-preprocess-cache-size-mb) give the file of each image, such as a "
-                "data URL",
-            )
-        return wide_pad_value_ids(ids, prompt.placed_hashes()) if prompt.identities else ids
+        return uuid5(NAMESPACE_URL, f"{name}\0{self.loras[name]}").hex
 
     def item_hash(self, identity: str) -> ImageHash:
         """See `Hashes`: identities are hexadecimal numbers."""

@@ -129,7 +129,7 @@ class SglangEngine:
                 "later requests"
             )
             return RefusedHashes(replace(known, keeps_blocks=False), why)
-        return SglangHashes(known, settings.bigrams)
+        return SglangHashes(known, settings.bigrams, settings.dynamo_events, settings.loras)
 
     def load_chat(self, source: ChatSource[SglangSettings]) -> Chat:
         from mmroute.engines.sglang.chat import load_chat  # jinja2

@@ -32,6 +32,7 @@ _IPC: Final = "SGLANG_USE_CUDA_IPC_TRANSPORT"
 _OFF: Final = ("", "0", "false", "n", "no")
 _BIGRAMS: Final = frozenset({"EAGLE", "EAGLE3", "NEXTN", "FROZEN_KV_MTP"})
 _ENCODERS: Final = frozenset({"deepseekv32", "deepseekv4", "deepseekv41", "kimi_k3"})
+_FORMATS: Final = ("default", "dynamo")
 _PER_PROCESS: Final = 1 << 20
 
 # Options under which prompts, identities or pages follow rules that are not covered, each with the
@@ -86,6 +87,7 @@ class SglangSettings(EngineSettings):
         reasoning_parser: as the option.
         radix_cache: whether it keeps pages for later requests.
         bigrams: whether its pages are of pairs of tokens, for speculative decoding.
+        dynamo_events: whether its events are in Dynamo's format.
         chat_template: the template that replaces the model's own: its text, or the path of a file.
         chat_template_kwargs: the variables of templates that requests do not set.
         enable_multimodal: whether pictures are switched on, for families that have them off.
@@ -112,6 +114,7 @@ class SglangSettings(EngineSettings):
     reasoning_parser: str | None = None
     radix_cache: bool = True
     bigrams: bool = False
+    dynamo_events: bool = False
     chat_template: str | None = None
     chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict, hash=False)
     enable_multimodal: bool = False
@@ -221,8 +224,9 @@ def _found(options: dict[str, Any], environment: Mapping[str, str]) -> dict[str,
             f"--tool-call-parser {parser}: it replaces the chat template, which is not covered"
         )
     events = _object("kv_events_config", options.get("kv_events_config"))
-    if events.get("format", "default") != "default":
-        raise _unsupported("--kv-events-config: another format of events is not covered")
+    form = events.get("format", "default")
+    if form not in _FORMATS:
+        raise wrong(f"--kv-events-config: format must be default or dynamo, found {quoted(form)}")
     overrides = _object("json_model_override_args", options.get("json_model_override_args"))
     if others := sorted(overrides.keys() - {"rope_scaling", "rope_parameters", "rope_theta"}):
         raise _unsupported(f"--json-model-override-args ({', '.join(others)}) is not covered")
@@ -247,6 +251,7 @@ def _found(options: dict[str, Any], environment: Mapping[str, str]) -> dict[str,
         "reasoning_parser": options.get("reasoning_parser"),
         "radix_cache": not off and not (decodes and not keeps),
         "bigrams": algorithm in _BIGRAMS,
+        "dynamo_events": form == "dynamo",
         "chat_template": template,
         "chat_template_kwargs": _object(
             "default_chat_template_kwargs", options.get("default_chat_template_kwargs")

@@ -25,13 +25,12 @@ from mmroute.lab.cli.validate import (
     print_report,
     resolved,
 )
-from mmroute.lab.engines import PROVERS, Prover
+from mmroute.lab.engines import PROVERS, Prover, judge_of
+from mmroute.lab.engines.starting import Started
 from mmroute.lab.parity.cases import Case, Served, UndecidedError
 from mmroute.lab.parity.oracles.common import OracleError
 from mmroute.lab.parity.report import Report
 from mmroute.lab.parity.suite import proof_cases
-from mmroute.net.remote import Remote
-from mmroute.net.transport import Transport
 
 _UNHEARD: Final = (
     "The engine announced no block, so only token IDs were compared: no prompt fills a block, or "
@@ -80,7 +79,7 @@ def add_prove(commands: Commands) -> None:
         "--python",
         metavar="PATH",
         type=Path,
-        help="the Python of an environment that has vLLM, also for a GPU",
+        help="the Python of an environment that has the engine, also for a GPU",
     )
     cases_argument(prove)
     prove.add_argument(
@@ -136,18 +135,18 @@ def _proved(
     with contextlib.ExitStack() as at_end, engine:
         if arguments.log is not None:
             at_end.callback(shutil.copy, engine.log, arguments.log)
-        say(f"starts vLLM {version}")
+        say(f"starts {prover.LABEL} {version}")
         took = engine.wait(arguments.wait, lambda seconds: show_progress(f"{seconds:.0f} s"))
         show_progress("")
         say(f"it is ready after {took:.0f} s")
         report = _compared(arguments, prover, started)
         if engine.ended:
             notes.append(f"The engine ended by itself. {engine.log_end()}")
-    oracle = f"vLLM {version}, running"
+    oracle = f"{prover.LABEL} {version}, running"
     return print_report(arguments, replace(report, oracle=oracle, notes=(*notes, *report.notes)))
 
 
-def _compared(arguments: argparse.Namespace, prover: Prover, started: Any) -> Report:
+def _compared(arguments: argparse.Namespace, prover: Prover, started: Started) -> Report:
     """The report of what a running engine answers and announces."""
     from mmroute.lab.parity.events.live import announced_by  # pyzmq, an extra
     from mmroute.lab.parity.oracles.http import HttpOracle  # loads httpcore
@@ -161,16 +160,19 @@ def _compared(arguments: argparse.Namespace, prover: Prover, started: Any) -> Re
         try:
             return oracle.generate(case)
         except UndecidedError:
-            if time.monotonic() - began >= arguments.wait:
+            late = time.monotonic() - began >= arguments.wait
+            if late and not judge.LOSES_REQUESTS:
                 unanswered.append(case.id)
             raise
 
     arguments.backend = adopted_backend(oracle.running, arguments.backend)
     arguments.accept_version = find_engine(arguments.backend).release.version  # this proves it
-    arguments.engine_args = arguments.router_args or _adopted(prover, started.command, engine.url)
+    arguments.engine_args = arguments.router_args or prover.adopted(started)
     model = resolved(arguments)
+    judge = judge_of(model)
     cases = itertools.takewhile(
-        lambda _: not (engine.ended or unanswered), own_cases(arguments, model, proof_cases)
+        lambda _: not (engine.ended or unanswered),
+        (c for c in own_cases(arguments, model, proof_cases) if c.id not in judge.FATAL_CASES),
     )
     report = compared(
         arguments,
@@ -192,13 +194,3 @@ def _compared(arguments: argparse.Namespace, prover: Prover, started: Any) -> Re
     if report.parity is False and not arguments.router_args:
         notes.append(_SAME_SETTINGS.format(family=model.family.family))
     return replace(report, notes=tuple(notes), finished=finished)
-
-
-def _adopted(prover: Prover, command: Any, url: str) -> str:
-    """The engine's command line, with the block size that it chose."""
-    from mmroute.engines.vllm.reported import ask_options
-
-    with contextlib.closing(Transport(Remote(url, timeout=10.0))) as transport:
-        reported = prover.parse_command(ask_options(transport).line)
-    line: str = replace(command, options={**command.options, **reported.options}).line
-    return line

@@ -14,14 +14,15 @@ from typing import Final
 from mmroute.cli.arguments import EVENT_ENDPOINTS, Commands, add_command, output_file
 from mmroute.cli.engine_options import load_normalizer, model_arguments
 from mmroute.cli.output import failed, say, with_progress
+from mmroute.engine import EngineSettings
 from mmroute.engines.running import RunningEngine
-from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.errors import BlockSizeWarning, MmrouteError, ModelIdWarning, RandomSeedWarning, Reason
 from mmroute.health.self_check import check_model
+from mmroute.lab.engines import judge_of
 from mmroute.lab.parity.cases import Case
 from mmroute.lab.parity.causes import proposal
 from mmroute.lab.parity.comparison import Finding, Verdict, compare, compare_again
-from mmroute.lab.parity.events.chains import told_by_events
+from mmroute.lab.parity.events.chains import Chains
 from mmroute.lab.parity.events.comparison import Announced, compare_announced, compare_watched
 from mmroute.lab.parity.events.recordings import read_recording, recorded
 from mmroute.lab.parity.oracles import find_oracle
@@ -187,7 +188,13 @@ def _compared(arguments: argparse.Namespace) -> int:
         f"{oracle.name} {oracle.version}".strip(),
         tuple(compared),
         oracle.running,
-        proposal(normalizer.model, compared, again, running=oracle.running),
+        proposal(
+            normalizer.model,
+            compared,
+            again,
+            judge_of(normalizer.model).changes,
+            running=oracle.running,
+        ),
         _uncompared(compared),
     )
     if arguments.write_vectors is not None:
@@ -230,7 +237,9 @@ def _watched(arguments: argparse.Namespace, model: ResolvedModel, name: str) -> 
     batches = watched(arguments.events, arguments.seconds)
     again = partial(compare_watched, batches=batches)
     findings = tuple(again(model))
-    proposed = proposal(model, findings, again, told=told_by_events(model, batches))
+    judge = judge_of(model)
+    told = judge.told_by_events(model, Chains().enter(batches))
+    proposed = proposal(model, findings, again, judge.changes, told=told)
     return Report(model, name, findings, None, proposed, (_WATCHED,))
 
 
@@ -260,13 +269,14 @@ def compared(
         say(f"interrupted after {len(kept)} requests: the report is about these")
     batches = [batch for one in kept for batch in one.batches]
     again = partial(compare_announced, all_announced=kept, alone=alone)
-    told = told_by_events(model, batches)
+    judge = judge_of(model)
+    told = judge.told_by_events(model, Chains().enter(batches))
     return Report(
         model,
         name,
         tuple(findings),
         running,
-        proposal(model, findings, again, running=running, told=told),
+        proposal(model, findings, again, judge.changes, running=running, told=told),
         (unheard,) if unheard and not batches else (),
     )
 
@@ -323,5 +333,5 @@ def own_cases(
 
 def resolved(arguments: argparse.Namespace) -> ResolvedModel:
     """The model with the settings of the arguments."""
-    settings = VllmSettings.from_args(arguments.engine_args or "", config=arguments.engine_config)
+    settings = EngineSettings.from_args(arguments.engine_args or "", config=arguments.engine_config)
     return load_normalizer(arguments, settings).model

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -12,8 +13,8 @@ import pytest
 from comparison import read_vectors
 from small_models import SMALL_MODELS, write_model
 
-from mmroute import EventsError, Normalizer
-from mmroute.engines.sglang.hashes import hash_pages
+from mmroute import EventsError, InexactError, Normalizer
+from mmroute.engines.sglang.hashes import SglangHashes, hash_pages
 from mmroute.hashing import PageHashes
 from mmroute.kv_events import (
     BlockIndex,
@@ -26,6 +27,7 @@ from mmroute.kv_events import (
     holders,
 )
 from mmroute.kv_events.streams import Streams
+from mmroute.requests.request import Lora
 
 META, VECTORS = read_vectors(paths.VECTORS / "kv_events" / "sglang.jsonl")
 STREAMS = sorted({case["stream"] for case in VECTORS if "stream" in case})
@@ -75,12 +77,44 @@ def test_decodes_what_sglang_encodes(case: Json) -> None:
         assert type(found).__name__ == sent["type"]
         if isinstance(found, BlockStored):
             assert tokens_of(found) == sent.pop("token_ids")
-            assert (found.extra_keys, found.group_idx, found.ownership) == (None, None, None)
+            assert (found.group_idx, found.ownership) == (None, None)
+            as_vllm = "lora_name" in sent and min(sent["block_hashes"]) >= 0  # which tells no salt
+            first = sent["parent_block_hash"] is None and not as_vllm
+            assert salts_of(found) == (sent.get("cache_salt") if first else None)
         if isinstance(found, BlockStored | BlockRemoved):
             assert list(found.block_hashes) == sent["block_hashes"]
             assert found.medium == sent.get("medium")
         for name in ("parent_block_hash", "block_size", "lora_id", "lora_name", "session_id"):
             assert getattr(found, name, None) == sent.get(name)
+
+
+def salts_of(event: BlockStored) -> Any:
+    """The salt that an event tells as vLLM does, of the first page alone; None for none."""
+    (first, *later) = event.extra_keys or (None,)
+    assert not any(later)
+    return first and first[0]
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in VECTORS if "namespace" in case], ids=lambda case: case["id"]
+)
+def test_numbers_cover_adapters_and_in_dynamos_format_salts(case: Json) -> None:
+    name, path = case["namespace"]["adapter"] or ("", "")
+    hashing = SglangHashes(dynamo=case["namespace"]["dynamo"], loras={name: path})
+    prompt: Any = SimpleNamespace(
+        token_ids=np.arange(12),
+        identities=(),
+        lora=Lora(name, path) if name else None,
+        cache_salt=case["namespace"]["cache_salt"],
+    )
+    (stored,) = case["expect"][1]
+    assert hashing.of(prompt, block_size=4).event_ints() == stored["block_hashes"]
+
+
+def test_an_adapter_that_the_line_does_not_name_has_no_page_hashes() -> None:
+    prompt: Any = SimpleNamespace(lora=Lora("sql", "adapters/sql"))
+    with pytest.raises(InexactError, match="--lora-paths"):
+        SglangHashes().of(prompt, block_size=4)
 
 
 def tokens_of(event: BlockStored) -> list[Any]:

@@ -20,6 +20,8 @@ from mmroute.engines.running import Evidence, RunningEngine, running_engine
 from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.engines.vllm_rust.settings import RustSettings
 from mmroute.kv_events import BlockStored, EventBatch
+from mmroute.lab.engines.vllm.changes import changes
+from mmroute.lab.engines.vllm.rehashing import told_by_events
 from mmroute.lab.parity.cases import Case, Outcome, Served
 from mmroute.lab.parity.causes import proposal
 from mmroute.lab.parity.comparison import (
@@ -30,7 +32,7 @@ from mmroute.lab.parity.comparison import (
     identities_of,
     our_outcome,
 )
-from mmroute.lab.parity.events.chains import told_by_events
+from mmroute.lab.parity.events.chains import Chains
 from mmroute.lab.parity.events.comparison import Announced, compare_announced, compare_watched
 from mmroute.lab.parity.media_cases import media_cases
 from mmroute.model.resolve import resolve_model
@@ -48,8 +50,8 @@ def proposed(
 ) -> str:
     """The proposal for the events of an engine."""
     again = partial(compare_announced, all_announced=announced)
-    told = told_by_events(model, [batch for one in announced for batch in one.batches])
-    return proposal(model, list(again(model)), again, running=running, told=told)
+    told = told_by_events(model, Chains().enter([b for one in announced for b in one.batches]))
+    return proposal(model, list(again(model)), again, changes, running=running, told=told)
 
 
 def settings_in(sentence: str) -> str:
@@ -214,7 +216,8 @@ def test_watching_tells_how_blocks_are_hashed(small_model: Callable[[str], Path]
     again = partial(compare_watched, batches=batches)
     found = list(again(model))
     assert [finding.verdict for finding in found] == [Verdict.SILENT] * 4
-    sentence = proposal(model, found, again, told=told_by_events(model, batches))
+    told = told_by_events(model, Chains().enter(batches))
+    sentence = proposal(model, found, again, changes, told=told)
     assert settings_in(sentence) == "PYTHONHASHSEED=42 --prefix-caching-hash-algo xxhash"
     right = under(small_model(MODEL), f"PYTHONHASHSEED=42 vllm serve {MODEL} "
                   "--prefix-caching-hash-algo xxhash")  # fmt: skip
@@ -236,7 +239,7 @@ def of_oracle(
 ) -> tuple[list[Finding], str]:
     findings = list(compare(model, oracle, cases))
     again = partial(compare_again, findings=findings)
-    return findings, settings_in(proposal(model, findings, again, running=running))
+    return findings, settings_in(proposal(model, findings, again, changes, running=running))
 
 
 @pytest.mark.parametrize("told", ["Some/Name", ""])

@@ -10,9 +10,9 @@ import pytest
 
 from mmroute.engines.vllm.serve_command import parse_command
 from mmroute.engines.vllm.settings import VllmSettings
-from mmroute.lab.engines.vllm import launcher
+from mmroute.lab.engines import launcher
+from mmroute.lab.engines.process import Engine
 from mmroute.lab.engines.vllm.environment import installed_version
-from mmroute.lab.engines.vllm.process import Engine
 from mmroute.lab.engines.vllm.start import engine_command, machine_options
 from mmroute.lab.parity.oracles.common import OracleError
 from mmroute.model_directory import find_model
@@ -35,7 +35,7 @@ def test_names_of_the_served_model_are_put_aside() -> None:
 def test_what_decides_answers_is_kept_and_the_machine_is_put_aside() -> None:
     found = engine_command(parse_command(LINE), "org/model", Path("/copy"))
     assert found.put_aside == ("--tensor-parallel-size", "2", "--gpu-memory-utilization", "0.9")
-    assert found.model == "org/model"
+    assert found.program[-1] == "org/model"
     assert found.options["enable-scale-out"] is True  # without it the render routes are refused
     settings = VllmSettings.from_args(found.line)
     assert (settings.block_size, settings.hash_seed, settings.max_model_len) == (64, "0", 8000)
@@ -55,7 +55,7 @@ def test_a_block_size_is_one_that_a_cpu_takes(given: str, size: int) -> None:
 @pytest.mark.parametrize("model", ["/models/qwen", "../qwen", "~/qwen"])
 def test_a_model_string_that_is_no_path_below_is_replaced_and_said(model: str) -> None:
     found = engine_command(parse_command(f"vllm serve {model}"), model, Path("/copy"))
-    assert found.model == "/copy"
+    assert found.program[-1] == "/copy"
     assert model in found.changed[0]
 
 
@@ -104,8 +104,9 @@ def _vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.process
 @pytest.mark.usefixtures("_vllm")
 def test_the_engine_ends_with_the_program_that_started_it() -> None:
+    own = str(Path(launcher.__file__).parent / "vllm" / "launcher.py")
     with subprocess.Popen(
-        [sys.executable, str(launcher.__file__), "plainly", "serve", "m", "--port", "1"],
+        [sys.executable, launcher.__file__, own, "plainly", "serve", "m", "--port", "1"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,
@@ -122,7 +123,9 @@ def test_an_engine_that_is_not_ready_in_time_is_named_and_ended(tmp_path: Path) 
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\nexec sleep 600\n", encoding="utf-8")
     python.chmod(0o755)
-    engine = Engine(python, [], environment={}, directory=tmp_path, port=1, quickly=False)
+    engine = Engine(
+        python, Path("own.py"), [], environment={}, directory=tmp_path, port=1, quickly=False
+    )
     waited: list[float] = []
     with engine, pytest.raises(OracleError, match=r"within 1 s"):
         engine.wait(1.0, waited.append)

@@ -13,7 +13,7 @@ from small_models import SMALL_MODELS
 
 from mmroute import Normalizer
 from mmroute.errors import ModelError
-from mmroute.lab.engines.vllm.shrinking import shrink, shrunk_config, shrunk_params
+from mmroute.lab.engines.shrinking import shrink, shrunk_config, shrunk_params
 from mmroute.lab.parity.comparison import our_outcome
 from mmroute.lab.parity.suite import built_in_cases
 from mmroute.model.resolve import resolve_model

@@ -19,9 +19,10 @@ from mmroute.answering.pipeline import answer
 from mmroute.engines.running import running_engine
 from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.kv_events import BlockStored, EventBatch, decode_events
+from mmroute.lab.engines.vllm.rehashing import told_by_events
 from mmroute.lab.parity.cases import Case, Served
 from mmroute.lab.parity.comparison import Finding, Verdict, our_outcome
-from mmroute.lab.parity.events.chains import told_by_events
+from mmroute.lab.parity.events.chains import Chains
 from mmroute.lab.parity.events.comparison import Announced, compare_announced
 from mmroute.lab.parity.events.recordings import read_recording, recorded
 from mmroute.model.resolve import resolve_model
@@ -180,7 +181,7 @@ def test_a_hybrid_model_without_its_block_size_is_named(model: ResolvedModel) ->
     wrong = other_seed(model, block_size=32, chosen_by_engine=True)
     (finding,) = found(wrong, sent)
     assert finding.verdict is Verdict.SILENT
-    told = [str(change) for change in told_by_events(wrong, sent.batches)]
+    told = [str(change) for change in told_by_events(wrong, Chains().enter(sent.batches))]
     assert told == [f"--prefix-match-unit {SIZE}", "PYTHONHASHSEED=0"]
 
 

@@ -1,22 +1,29 @@
-"""Starts an engine on a shrunken copy of a model, by the user's line as far as a CPU runs it."""
+"""Starts vLLM on a shrunken copy of a model, by the user's line as far as a CPU runs it."""
 
 from __future__ import annotations
 
+import contextlib
 import json
-import shlex
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
-from mmroute.engines.vllm.serve_command import ServeCommand, Value
-from mmroute.lab.engines.vllm.environment import cache_directory
-from mmroute.lab.engines.vllm.process import Engine, free_port
-from mmroute.lab.engines.vllm.shrinking import shrink
-from mmroute.model_directory import TOKENIZER_FILES, ModelFiles, find_model
+from mmroute.engines.vllm.reported import ask_options
+from mmroute.engines.vllm.serve_command import ServeCommand, Value, parse_command
+from mmroute.lab.engines.environment import cache_directory
+from mmroute.lab.engines.process import Engine, free_port
+from mmroute.lab.engines.starting import Command, Started, aside, kept_string, shrunken_copy
+from mmroute.model_directory import ModelFiles
+from mmroute.net.remote import Remote
+from mmroute.net.transport import Transport
 
-_PROCESSOR_FILES: Final = ("preprocessor_config.json", "video_preprocessor_config.json",
-                           "generation_config.json", "*.py")  # fmt: skip
+_LAUNCHER: Final = Path(__file__).with_name("launcher.py")
+_ENVIRONMENT: Final = {
+    "VLLM_CPU_KVCACHE_SPACE": "1",  # gigabytes
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_NO_USAGE_STATS": "1",
+}
 # Options that decide what is answered, refused or cached. All others are of the machine, of the
 # network or of logs; of LoRA, drafters and connectors, whose weights do not fit a shrunken model.
 _KEPT: Final = frozenset((
@@ -40,16 +47,6 @@ _BATCHED_TOKENS: Final = "8192"  # vLLM's default depends on the machine
 _LINEAR: Final = '"linear_attention"'
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
-    """An engine that was started, and may not answer yet."""
-
-    engine: Engine  # its process, a context manager that ends it
-    command: EngineCommand  # the command line with which it was started
-    events: str  # the endpoint of its KV events
-    notes: tuple[str, ...]  # sentences about the differences from the user's command line
-
-
 def start_engine(
     model: str,
     given: ServeCommand,
@@ -61,90 +58,57 @@ def start_engine(
     events: str = "",
     say: Callable[[str], None],
 ) -> Started:
-    """Start an engine on a shrunken copy of a model."""
-    patterns = (*TOKENIZER_FILES, *_PROCESSOR_FILES)
-    files = find_model(model, revision=revision, patterns=patterns)
+    """See `mmroute.lab.engines.Prover`."""
     string = given.model or model
-    copy = directory / (string if keeps_string(string) else "model")
-    shrink(files, patterns, copy)
+    files, copy = shrunken_copy(model, string, directory, revision)
     port, events = free_port(), events or f"ipc://{directory}/events"
     command = engine_command(given, string, copy)
-    notes = [*command.changed]
-    if command.put_aside:
-        aside = " ".join(command.put_aside)
-        notes.insert(
-            0,
-            "Put aside, as they concern the machine, the network or weights, which are this "
-            f"command's own: {aside}",
-        )
-    for note in notes:
+    for note in command.notes:
         say(note)
-    command = replace(command, options=command.options | machine_options(port, events, files))
+    command = replace(command, options={**command.options, **machine_options(port, events, files)})
     engine = Engine(
         python,
-        command.arguments,
-        environment={"VLLM_CACHE_ROOT": str(cache_directory() / "vllm"), **command.environment},
+        _LAUNCHER,
+        ["serve", command.program[-1], *command.arguments],
+        environment={
+            **_ENVIRONMENT,
+            "VLLM_CACHE_ROOT": str(cache_directory() / "vllm"),
+            **command.environment,
+        },
         directory=directory,
         port=port,
         quickly=quickly,
     )
-    return Started(engine, command, events, tuple(notes))
+    return Started(engine, command, events, command.notes)
 
 
-@dataclass(frozen=True, slots=True)
-class EngineCommand:
-    """The command line with which the engine is started."""
-
-    model: str  # the engine's model string
-    options: dict[str, Value]  # the options behind it, by their long names
-    environment: Mapping[str, str]  # the variables in front
-    # The user's options and variables that are left out, as they were written.
-    put_aside: tuple[str, ...]
-    # Sentences about the values that replace the user's, each with the reason.
-    changed: tuple[str, ...]
-
-    @property
-    def arguments(self) -> list[str]:
-        """The arguments of ``vllm serve``."""
-        return [self.model, *(w for pair in self.options.items() for w in _written(*pair))]
-
-    @property
-    def line(self) -> str:
-        """The command line as one text, for `EngineSettings.from_args`."""
-        assignments = [f"{name}={value}" for name, value in self.environment.items()]
-        return shlex.join([*assignments, "vllm", "serve", *self.arguments])
+def adopted(started: Started) -> str:
+    """See `mmroute.lab.engines.Prover`. It chose the size of blocks."""
+    command = started.command
+    with contextlib.closing(Transport(Remote(started.engine.url, timeout=10.0))) as transport:
+        reported = parse_command(ask_options(transport).line)
+    return replace(command, options={**command.options, **reported.options}).line
 
 
-def engine_command(given: ServeCommand, model: str, copy: Path) -> EngineCommand:
+def engine_command(given: ServeCommand, model: str, copy: Path) -> Command:
     """The command line of an engine for a shrunken copy."""
     options = {
         n: v for n, v in given.options.items() if n in _KEPT and (n, v) != ("tokenizer", model)
     }
-    aside = [w for n, v in given.options.items() if n not in _KEPT for w in _written(n, v)]
-    changed = []
-    if not keeps_string(model):
-        changed.append(
-            f"The engine's model string is {copy}, as {model} is no path below a directory of its "
-            "own. Both sides use it."
-        )
-        model = str(copy)
+    left_out = aside(given.options, _KEPT)
+    model, changed = kept_string(model, copy)
     template = options.get("chat-template")
     if isinstance(template, str) and Path(template).is_file():
         options["chat-template"] = str(Path(template).resolve())
     size = options.get("block-size")
     if not (isinstance(size, str) and size.isdecimal() and int(size) % _BLOCK_SIZE == 0):
         if size is not None:
-            changed.append(f"--block-size {size} is {_BLOCK_SIZE}: a CPU takes multiples of that.")
+            note = f"--block-size {size} is {_BLOCK_SIZE}: a CPU takes multiples of that."
+            changed = (*changed, note)
         options["block-size"] = str(_BLOCK_SIZE)
     options.setdefault("max-num-batched-tokens", _BATCHED_TOKENS)
     environment = {n: v for n, v in given.environment.items() if n != "HF_HUB_OFFLINE"}
-    return EngineCommand(model, options, environment, tuple(aside), tuple(changed))
-
-
-def keeps_string(model: str) -> bool:
-    """Whether a directory can be found by this model string below another one."""
-    path = PurePosixPath(model)
-    return not path.is_absolute() and not {"..", "~"} & set(path.parts)
+    return Command(("vllm", "serve", model), options, environment, left_out, changed)
 
 
 def machine_options(port: int, events: str, files: ModelFiles) -> dict[str, Value]:
@@ -164,14 +128,3 @@ def machine_options(port: int, events: str, files: ModelFiles) -> dict[str, Valu
         "kv-events-config": json.dumps(published),
         **({} if has_config else mistral),
     }
-
-
-def _written(name: str, value: Value) -> list[str]:
-    match value:
-        case True:
-            return [f"--{name}"]
-        case False:
-            return [f"--no-{name}"]
-        case str():
-            return [f"--{name}", value]
-    return [f"--{name}", *value]

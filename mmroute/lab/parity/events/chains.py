@@ -1,32 +1,22 @@
-"""The blocks that an engine announced, joined to prompts, and their hashes computed again."""
+"""The blocks that an engine announced, joined to prompts."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import islice, product
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mmroute.answering.routing import Routing
-from mmroute.engines.vllm.hashes import VllmHashes
-from mmroute.engines.vllm.versions import ERAS
-from mmroute.errors import EventsError, InexactError, Reason, quoted
-from mmroute.hashing import Algorithm, BlockKeys, EventKeys, ExtraKey, event_extra_keys, extra_keys
-from mmroute.hashing.hashes import Hashes
+from mmroute.errors import EventsError, Reason, quoted
+from mmroute.hashing import EventKeys
 from mmroute.kv_events import BlockStored, EventBatch
 from mmroute.kv_events.groups import GPU
 from mmroute.kv_events.holders import low_bits
-from mmroute.lab.parity.causes import Change
-from mmroute.model.resolved import ResolvedModel
-from mmroute.token_ids import TokenIds
 
-# Values of PYTHONHASHSEED that operators use.
-_SEEDS: Final = (None, *map(str, range(2000)), "1234", "12345", "31337", "123456", "random")
-_MAX_SEARCHED: Final = 8  # prompts whose first hash is looked for
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,7 +24,7 @@ class Chain:
     """The announced blocks of a prompt, from its first block on."""
 
     block_size: int  # the number of tokens in a block
-    token_ids: TokenIds  # the token IDs of all blocks, shape (n,), uint32
+    token_ids: npt.NDArray[Any]  # the IDs of all blocks as events have them, shape (n,)
     hashes: tuple[int, ...]  # the low 64 bits of each block's hash
     # The extra keys of each block; None if the engine's events do not have them.
     keys: tuple[EventKeys, ...] | None
@@ -119,7 +109,7 @@ class Chains:
         told = any(block.has_keys for block in blocks)
         return Chain(
             len(blocks[0].token_ids),
-            np.array([i for block in blocks for i in block.token_ids], np.uint32),
+            np.array([i for block in blocks for i in block.token_ids], np.int64),
             tuple(reversed(hashes)),
             tuple(block.keys for block in blocks) if told else None,
             blocks[0].lora_name,
@@ -150,111 +140,4 @@ def event_keys(keys: tuple[object, ...] | None) -> EventKeys:
                     "an extra key of a block must be a text, or the identity of an item and its "
                     f"offset, found {quoted(key)}",
                 )
-    return tuple(found) or None
-
-
-def tagged(hashing: Hashes) -> bool:
-    """Whether extra keys have tags; those of an engine that is not known are taken to have."""
-    return not isinstance(hashing, VllmHashes) or hashing.keys is extra_keys
-
-
-def predicted_keys(routing: Routing, block_size: int) -> Sequence[EventKeys]:
-    """The extra keys of each full block, as events have them."""
-    hashed = routing.extra_keys(block_size=block_size)
-    return (event_extra_keys(hashed) or ()) if tagged(routing.hashing) else hashed
-
-
-def rehashed(model: ResolvedModel, chain: Chain) -> list[int] | None:
-    """The hashes of a chain's tokens and keys; None if they depend on what is not known."""
-    paths = getattr(model.settings, "loras", {})
-    if chain.lora_name is not None and chain.lora_name not in paths:
-        return None
-    known = model.hashing.settings
-    if not isinstance(model.hashing, VllmHashes):
-        return None
-    return _hashes(
-        model.hashing,
-        chain,
-        algorithm=known.algorithm,
-        seed=known.seed,
-        lora_path=paths.get(chain.lora_name, ""),
-    )
-
-
-def told_by_events(model: ResolvedModel, batches: Iterable[EventBatch]) -> list[Change]:
-    """The settings of hashes, where those that the events tell are not the model's."""
-    chains = Chains().enter(batches)
-    known = model.hashing.settings
-    if not chains or not isinstance(model.hashing, VllmHashes):
-        return []
-    changes = []
-    ((size, _),) = Counter(chain.block_size for chain in chains).most_common(1)
-    if size != known.block_size:
-        option = "--prefix-match-unit" if known.chosen_by_engine else "--block-size"
-        field = "hash_block_size" if known.chosen_by_engine else "block_size"
-        changes.append(Change(option, size, {field: size}))
-    alone = (chain for chain in chains if chain.lora_name is None)
-    found = next((how for c in islice(alone, _MAX_SEARCHED) if (how := _hashed_with(c, known))), ())
-    for algorithm, seed in found and [found]:
-        if algorithm != known.algorithm:
-            changed = {"hash_algorithm": algorithm}
-            changes.append(Change("--prefix-caching-hash-algo", algorithm, changed))
-        if seed != known.seed:
-            changes.append(Change("PYTHONHASHSEED", seed, {"hash_seed": seed}))
-    return changes
-
-
-def _hashed_with(chain: Chain, known: Any) -> tuple[str, str | None] | None:
-    """The algorithm and the seed that give the hash of a chain's first block."""
-    seeds = dict.fromkeys((known.seed, *_SEEDS))
-    algorithms = dict.fromkeys((known.algorithm, *map(str, Algorithm)))
-    eras = (ERAS[0].hashes, ERAS[-1].hashes)  # with tags in the extra keys, and without
-    for seed, algorithm, hashing in product(seeds, algorithms, eras):
-        found = _hashes(hashing, chain, count=1, algorithm=algorithm, seed=seed)
-        if found == [chain.hashes[0]]:
-            return algorithm, seed
-    return None
-
-
-def _hashes(
-    hashing: VllmHashes,
-    chain: Chain,
-    *,
-    algorithm: str,
-    seed: str | None,
-    count: int | None = None,
-    lora_path: str = "",
-) -> list[int] | None:
-    count = len(chain.hashes) if count is None else count
-    ahead = len(chain.ahead)
-    ids = np.append(chain.token_ids, np.array(chain.ahead, np.uint32))
-    keys: Sequence[Any] = (chain.keys or (None,) * count)[:count]
-    if tagged(hashing):
-        keys = [_tagged(key, chain, lora_path, at) for at, key in enumerate(keys)]
-    elif ahead:  # before lookahead tokens were covered
-        return None
-    try:
-        hashes = hashing.hash(
-            ids[: count * chain.block_size + ahead],
-            keys,
-            algorithm=algorithm,
-            block_size=chain.block_size,
-            seed=seed,
-            **({"lookahead": ahead} if ahead else {}),
-        )
-    except (InexactError, ValueError):  # for example an algorithm whose seed is drawn at random
-        return None
-    return hashes.event_ints()
-
-
-def _tagged(keys: EventKeys, chain: Chain, lora_path: str, at: int) -> BlockKeys:
-    """The keys as they are hashed, with the tags and the adapter's path that events leave out."""
-    found: list[ExtraKey] = []
-    for number, key in enumerate(keys or ()):
-        if isinstance(key, tuple):
-            found.append(("mm", *key))
-        elif number == 0 and key == chain.lora_name:
-            found.append(("lora", key, lora_path))
-        elif at == 0:
-            found.append(("cache_salt", key))
     return tuple(found) or None

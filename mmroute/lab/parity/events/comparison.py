@@ -10,14 +10,14 @@ import numpy as np
 
 from mmroute.answering.pipeline import answer
 from mmroute.answering.routing import Routing
-from mmroute.engines.vllm.hashes import VllmHashes
 from mmroute.errors import InexactError, Reason
-from mmroute.hashing import num_hashed
 from mmroute.kv_events import EventBatch
+from mmroute.kv_events.holders import low_bits
+from mmroute.lab.engines import judge_of
 from mmroute.lab.parity.cases import Case, Outcome, Served, UndecidedError
 from mmroute.lab.parity.comparison import Finding, Verdict, judged, other_ids, outcome_of
 from mmroute.lab.parity.differences import first_difference
-from mmroute.lab.parity.events.chains import Chain, Chains, predicted_keys, rehashed
+from mmroute.lab.parity.events.chains import Chain, Chains
 from mmroute.lab.parity.events.stored import EngineCache
 from mmroute.lab.parity.oracles.pictures import with_pictures
 from mmroute.model.resolved import ResolvedModel
@@ -27,15 +27,6 @@ from mmroute.requests.request import Request
 _NOTHING_TOLD: Final = (
     "none of its blocks was announced: it has no full block, or all were cached; send a longer "
     "prompt"
-)
-_OTHER_HASHES: Final = (
-    "The blocks have the same tokens and keys, and other hashes: the engine has another hash "
-    "algorithm, PYTHONHASHSEED, path of an adapter, or version. Without PYTHONHASHSEED, xxhash and "
-    "vLLM before 0.29 draw a seed at random."
-)
-_UNKNOWN_ADAPTER: Final = (
-    "its hashes depend on a seed that is drawn at random, or on the path of an adapter, which "
-    "--lora-modules in --engine-args tells"
 )
 
 
@@ -48,6 +39,7 @@ class Announced:
     # The data of the prompt in the engine's response.
     served: Served = field(default_factory=Served)
     unsent: str = ""  # why the request was not sent, or not answered; empty if it was
+    payloads: tuple[bytes, ...] = ()  # the same events as they were sent, for a recording
 
 
 def compare_announced(
@@ -59,16 +51,17 @@ def compare_announced(
 
 def compare_watched(model: ResolvedModel, batches: Iterable[EventBatch]) -> Iterator[Finding]:
     """Compare how announced prompts are hashed; their requests are not known."""
+    judge = judge_of(model)
     for number, chain in enumerate(Chains().enter(batches), start=1):
         case = Case(f"prompt-{number}", "watched", {"prompt_token_ids": chain.token_ids.tolist()})
         outcome, size = Outcome(chain.token_ids), model.hashing.settings.block_size
-        hashes = rehashed(model, chain)
+        hashes = judge.rehashed(model, chain)
         if chain.block_size != size:
             yield Finding(case, outcome, outcome, Verdict.SILENT, _other_size(chain, size))
         elif hashes is None:
-            yield _undecided(case, outcome, _UNKNOWN_ADAPTER)
+            yield _undecided(case, outcome, judge.UNKNOWN_HASHES)
         elif hashes != list(chain.hashes):
-            yield Finding(case, outcome, outcome, Verdict.SILENT, _OTHER_HASHES)
+            yield Finding(case, outcome, outcome, Verdict.SILENT, judge.OTHER_HASHES)
         else:
             yield Finding(case, outcome, outcome, Verdict.EQUAL)
 
@@ -77,7 +70,8 @@ class _Comparison:
     def __init__(self, model: ResolvedModel, *, alone: bool) -> None:
         self._model = model
         self._alone = alone
-        self._cache = EngineCache()
+        self._judge = judge_of(model)
+        self._cache = EngineCache(model, self._judge)
         self._chains = Chains()
 
     def finding(self, one: Announced) -> Finding:
@@ -92,7 +86,7 @@ class _Comparison:
                 return _undecided(one.case, ours, one.unsent)
             if one.served.refusal is not None:
                 return judged(one.case, ours, Outcome(refusal=one.served.refusal))
-            chain = _of_request(new, routing) or self._known(routing)
+            chain = self._of_request(new, routing) or self._known(routing)
             told = one.served.token_ids
             if told is None and chain is None:
                 return _undecided(one.case, ours, _NOTHING_TOLD)
@@ -111,6 +105,8 @@ class _Comparison:
         """The finding for a request that both sides answer."""
         verdict = Verdict.SILENT
         try:
+            if routing.hashing.of_kind is None or None in routing.identities:
+                return self._by_tokens(one, routing, chain)
             wrong = self._difference(one, routing, chain, reused)
         except InexactError as error:
             if error.reason is not Reason.BLOCK_SIZE_UNKNOWN or chain is None:
@@ -119,7 +115,7 @@ class _Comparison:
         told = one.served.token_ids is not None
         ours = theirs = routing.token_ids
         if not told and chain is not None:
-            ours, theirs = ours[: len(chain.token_ids)], chain.token_ids
+            ours, theirs = self._judge.event_ids(routing)[: len(chain.token_ids)], chain.token_ids
         if wrong:
             return Finding(one.case, Outcome(ours), Outcome(theirs), verdict, wrong)
         if self._cache.announced(routing):
@@ -134,11 +130,11 @@ class _Comparison:
         """What differs in the blocks of a request; empty if nothing does."""
         problem = self._cache.problem(routing, one.batches, alone=self._alone)
         if problem:
-            what = _of_chain(routing, chain) if chain else ""
+            what = self._of_chain(routing, chain) if chain else ""
             return what or f"The blocks that the engine stored are not those predicted: {problem}."
-        if chain is not None and _is_of(chain, routing) and not self._cache.announced(routing):
+        if chain is not None and self._is_of(chain, routing) and not self._cache.announced(routing):
             what = "The engine stored blocks of this prompt, and mmroute predicts none of them."
-            return _of_chain(routing, chain) or what
+            return self._of_chain(routing, chain) or what
         cached = one.served.cached_tokens
         if reused is not None and cached is not None and reused != cached:
             return (
@@ -146,39 +142,69 @@ class _Comparison:
             )
         return ""
 
+    def _by_tokens(self, one: Announced, routing: Routing, chain: Chain | None) -> Finding:
+        """The finding where no hashes are predicted: the IDs are the same, where they are told."""
+        ours = theirs = Outcome(routing.token_ids)
+        if chain is None:
+            if one.served.token_ids is None:
+                return _undecided(one.case, ours, _NOTHING_TOLD)
+            return Finding(one.case, ours, theirs, Verdict.NO_BLOCK, _NOTHING_TOLD)
+        wrong = self._judge.unpredicted(self._model, routing, chain)
+        return Finding(one.case, ours, theirs, Verdict.SILENT if wrong else Verdict.EQUAL, wrong)
+
     def _known(self, routing: Routing) -> Chain | None:
         """The blocks of a request that the engine had cached before."""
         try:
-            return self._chains.with_hashes(routing.block_hashes().event_ints())
+            return self._chains.with_hashes(routing.hashes().event_ints())
         except (InexactError, ValueError):
             return None
 
+    def _of_chain(self, routing: Routing, chain: Chain) -> str:
+        """What differs in announced blocks: their size, tokens, extra keys or hashes."""
+        size, judge = chain.block_size, self._judge
+        if size != routing.hashing.settings.block_size:
+            return _other_size(chain, routing.hashing.settings.block_size)
+        ids = judge.event_ids(routing)
+        length = min(len(chain.token_ids), len(ids) // size * size)
+        if not np.array_equal(ids[:length], chain.token_ids[:length]):
+            ranges = [(placed.offset, placed.length) for placed in routing.placeholders]
+            return other_ids(ids, chain.token_ids, ranges, whole=False)
+        predicted = judge.event_keys(routing, size) if chain.keys else ()
+        for block, (expected, keys) in enumerate(zip(predicted, chain.keys or (), strict=False)):
+            if keys != expected:
+                return f"Block {block} has the extra keys {keys}, and mmroute predicts {expected}."
+        covered = judge.lookahead(routing)
+        if len(chain.ahead) != covered:
+            return (
+                f"The hashes cover {len(chain.ahead)} tokens behind their block (speculative "
+                f"decoding), and were taken to cover {covered}: give {judge.SPECULATION}."
+            )
+        try:
+            hashes = routing.hashes().event_ints()
+        except ValueError as error:  # of an algorithm whose seed is not known
+            return str(error)
+        same = list(map(low_bits, hashes[: len(chain.hashes)])) == list(chain.hashes)
+        return "" if same else judge.OTHER_HASHES
 
-def _of_chain(routing: Routing, chain: Chain) -> str:
-    """What differs in announced blocks: their size, tokens, extra keys or hashes."""
-    size = chain.block_size
-    if size != routing.hashing.settings.block_size:
-        return _other_size(chain, routing.hashing.settings.block_size)
-    length = min(len(chain.token_ids), num_hashed(len(routing.token_ids), size, 0) * size)
-    ours, theirs = routing.token_ids[:length], chain.token_ids[:length]
-    if not np.array_equal(ours, theirs):
-        ranges = [(placed.offset, placed.length) for placed in routing.placeholders]
-        return other_ids(routing.token_ids, chain.token_ids, ranges, whole=False)
-    predicted = predicted_keys(routing, size)
-    for block, (expected, keys) in enumerate(zip(predicted, chain.keys or (), strict=False)):
-        if keys != expected:
-            return f"Block {block} has the extra keys {keys}, and mmroute predicts {expected}."
-    covered = routing.hashing.lookahead if isinstance(routing.hashing, VllmHashes) else 0
-    if len(chain.ahead) != covered:
-        return (
-            f"The hashes cover {len(chain.ahead)} tokens behind their block (speculative "
-            f"decoding), and were taken to cover {covered}: give --speculative-config."
-        )
-    try:
-        hashes = routing.block_hashes().event_ints()
-    except ValueError as error:  # of an algorithm whose seed is not known
-        return str(error)
-    return "" if hashes[: len(chain.hashes)] == list(chain.hashes) else _OTHER_HASHES
+    def _is_of(self, chain: Chain, routing: Routing) -> bool:
+        """Whether an announced prompt is this one: its tokens, and its salt where that is told."""
+        salted = chain.keys is not None and routing.cache_salt is not None
+        if salted and routing.cache_salt not in chain.salts:
+            return False
+        ids = self._judge.event_ids(routing)
+        length = min(len(chain.token_ids), len(ids))
+        return np.array_equal(chain.token_ids[:length], ids[:length])
+
+    def _of_request(self, chains: Sequence[Chain], routing: Routing) -> Chain | None:
+        """The announced prompt that has most in common with ours, as others may be announced."""
+        if not routing.exact:
+            return next(iter(chains), None)
+        ids = self._judge.event_ids(routing)
+
+        def alike(chain: Chain) -> tuple[bool, int]:
+            return routing.cache_salt in chain.salts, first_difference(ids, chain.token_ids)
+
+        return max(chains, key=alike, default=None)
 
 
 def _other_size(chain: Chain, known: int | None) -> str:
@@ -195,24 +221,3 @@ def _request(case: Case) -> Request:
 
 def _undecided(case: Case, ours: Outcome, why: str) -> Finding:
     return Finding(case, ours, None, Verdict.UNDECIDED, note=why)
-
-
-def _is_of(chain: Chain, routing: Routing) -> bool:
-    """Whether an announced prompt is this one: its tokens are, and its salt where that is told."""
-    salted = chain.keys is not None and routing.cache_salt is not None
-    if salted and routing.cache_salt not in chain.salts:
-        return False
-    length = min(len(chain.token_ids), len(routing.token_ids))
-    return np.array_equal(chain.token_ids[:length], routing.token_ids[:length])
-
-
-def _of_request(chains: Sequence[Chain], routing: Routing) -> Chain | None:
-    """The announced prompt that has most in common with ours, as others may be announced, too."""
-    if not routing.exact:
-        return next(iter(chains), None)
-
-    def alike(chain: Chain) -> tuple[bool, int]:
-        common = first_difference(routing.token_ids, chain.token_ids)
-        return routing.cache_salt in chain.salts, common
-
-    return max(chains, key=alike, default=None)

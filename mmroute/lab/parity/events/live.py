@@ -24,7 +24,7 @@ _UNHEARD: Final = 3  # requests after which an engine without any event is not w
 def watched(endpoint: str, seconds: float) -> list[EventBatch]:
     """The events that an engine sends in so many seconds, caused by requests of others."""
     with Subscriber(endpoint) as subscriber:
-        return _received(subscriber, seconds)
+        return [message.batch for message in _received(subscriber, seconds)]
 
 
 def announced_by(
@@ -45,16 +45,18 @@ def announced_by(
             except UndecidedError as error:
                 yield Announced(sent, unsent=str(error))
                 continue
-            batches: list[EventBatch] = []
+            messages: list[Received] = []
             if served.refusal is None:
                 expected.begin(served)
                 end = time.monotonic() + _LATEST
                 while more := _received(subscriber, expected.patience(), least=1):
-                    expected.enter(more)
-                    batches += more
+                    expected.enter(message.batch for message in more)
+                    messages += more
                     if time.monotonic() > end:
                         break
-            yield Announced(sent, tuple(batches), served)
+            payloads = tuple(message.payload for message in messages)
+            batches = tuple(message.batch for message in messages)
+            yield Announced(sent, batches, served, payloads=payloads)
 
 
 @dataclass(slots=True)
@@ -93,12 +95,12 @@ def _salted(case: Case) -> Case:
     return replace(case, request={**case.request, "cache_salt": salt})
 
 
-def _received(subscriber: Subscriber, seconds: float, least: float = math.inf) -> list[EventBatch]:
+def _received(subscriber: Subscriber, seconds: float, least: float = math.inf) -> list[Received]:
     """The batches that arrive within so many seconds, or until there are `least`."""
-    end, found = time.monotonic() + seconds, []
+    end, found = time.monotonic() + seconds, list[Received]()
     while True:
         left = max(0.0, end - time.monotonic())
         messages = subscriber.receive(left)
-        found += [message.batch for message in messages if isinstance(message, Received)]
+        found += [message for message in messages if isinstance(message, Received)]
         if len(found) >= least or not left:
             return found

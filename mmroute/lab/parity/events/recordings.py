@@ -72,7 +72,8 @@ def read_recording(path: Path) -> tuple[RunningEngine | None, list[Announced]]:
         except EventsError as error:
             raise OracleError(f"{where}: {error}", Reason.MALFORMED_FILE) from error
         case = Case(read.id, "recorded", read.request)
-        found.append(Announced(case, batches, read.served(), read.unsent))
+        payloads = tuple(read.events)
+        found.append(Announced(case, batches, read.served(), read.unsent, payloads))
     return running, found
 
 
@@ -89,7 +90,7 @@ def recorded(
             line = _Line(
                 one.case.id,
                 dict(one.case.request),
-                [msgspec.msgpack.encode(batch) for batch in one.batches],
+                list(one.payloads),
                 one.unsent,
                 one.served.refusal,
                 None if ids is None else ids.tolist(),

@@ -13,12 +13,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-import numpy as np
-
 from mmroute.engine import PYTHON
 from mmroute.engines.running import ServedModel, ask_engine, served_models
 from mmroute.errors import InexactError
 from mmroute.geometry import EmbedRuns
+from mmroute.lab.engines import judge_named
 from mmroute.lab.parity.cases import Case, Outcome, Range, Served, UndecidedError, merged_runs
 from mmroute.lab.parity.oracles.common import (
     OracleError,
@@ -34,13 +33,12 @@ from mmroute.net.transport import Reply, Transport
 _TOKENIZE: Final = "/tokenize"
 _RENDER: Final = "/v1/chat/completions/render"
 _RENDER_PROMPT: Final = "/v1/completions/render"
-_ANSWER_CHAT: Final = "/v1/chat/completions"
-_ANSWER_PROMPT: Final = "/v1/completions"
 _CHAT_FIELDS: Final = (
     "add_special_tokens", "add_generation_prompt", "continue_final_message",
     "chat_template_kwargs", "tools", "mm_processor_kwargs", "media_io_kwargs",
 )  # fmt: skip
-_RENDER_FIELDS: Final = ("reasoning_effort", "documents")  # which vLLM's /tokenize ignores
+RENDER_FIELDS: Final = ("reasoning_effort", "documents")
+"""Fields of chats that vLLM's ``/tokenize`` ignores."""
 _OK: Final = 200
 _REFUSALS: Final = (400, 422)
 # The statuses of a route that does not exist or is switched off.
@@ -91,41 +89,30 @@ class HttpOracle:
             case "messages" if renders_alone and has_media(request["messages"]):
                 raise UndecidedError("vllm-rs render takes no media: start it with an engine")
             case "messages" if renders_alone:
-                return self._rendered_alone(_RENDER, _chat_body(request))
+                return self._rendered_alone(_RENDER, chat_body(request))
             case "prompt" if renders_alone:
-                return self._rendered_alone(_RENDER_PROMPT, _prompt_body(request, "prompt"))
+                return self._rendered_alone(_RENDER_PROMPT, prompt_body(request, "prompt"))
             case "messages":
                 return self._chat(request)
             case "prompt":
-                return self._tokenize(_prompt_body(request, "prompt"))
+                return self._tokenize(prompt_body(request, "prompt"))
         raise UndecidedError("vLLM's routes hand token IDs back without the engine's checks")
 
     def generate(self, case: Case) -> Served:
         """Request one token from the engine."""
-        request = case.request
-        match prompt_field(request):
-            case "messages":
-                path, body = _ANSWER_CHAT, _chat_body(request)
-            case name:
-                path, body = _ANSWER_PROMPT, _prompt_body(request, name)
-        if body.get("tools"):
-            body["tool_choice"] = "none"  # no tool parser is asked for
-        name = (request.get("lora") or {}).get("lora_name", self.model)
-        body |= {"max_tokens": 1, "model": name, "return_token_ids": True}
-        body |= given(request, "cache_salt", *_RENDER_FIELDS)
-        if request.get("reads_cache") is False:
-            body["prompt_logprobs"] = 0
+        judge = judge_named(self.running.engine)
+        path, body = judge.generation(case.request, self.model)
         reply = self._post(path, body)
         if reply.status != _OK:
             return Served(self._not_ok(path, reply).refusal)
         with self._reading(path):
-            return _served(reply.body)
+            return judge.served(reply.body)
 
     def _chat(self, request: Mapping[str, Any]) -> Outcome:
-        body = _chat_body(request) | given(request, *_RENDER_FIELDS)
+        body = chat_body(request) | given(request, *RENDER_FIELDS)
         if not body.get("chat_template_kwargs"):  # a Mistral tokenizer's server refuses even {}
             body.pop("chat_template_kwargs", None)
-        rendered_only = [name for name in _RENDER_FIELDS if name in body]
+        rendered_only = [name for name in RENDER_FIELDS if name in body]
         if not has_media(body["messages"]) and not rendered_only:
             return self._tokenize(body)
         if self._renders:
@@ -146,7 +133,7 @@ class HttpOracle:
             return self._not_ok(path, reply)
         rendered = reply.body[0] if isinstance(reply.body, list) and reply.body else reply.body
         with self._reading(path):
-            return answered(_ids(rendered["token_ids"]), ())
+            return answered(token_ids_of(rendered["token_ids"]), ())
 
     def _rendered(self, reply: Reply) -> Outcome:
         if reply.status != _OK:
@@ -162,7 +149,7 @@ class HttpOracle:
             named = [placed[where][0] for where in ranges]
             identities = None if None in named else tuple(map(str, named))
             runs = [placed[where][1] for where in ranges]
-            found = answered(_ids(reply.body["token_ids"]), ranges, runs)
+            found = answered(token_ids_of(reply.body["token_ids"]), ranges, runs)
             return replace(found, identities=identities)
 
     def _tokenize(self, body: dict[str, Any], *, images: bool = False) -> Outcome:
@@ -170,7 +157,7 @@ class HttpOracle:
         if reply.status != _OK:
             return self._not_ok(_TOKENIZE, reply)
         with self._reading(_TOKENIZE):
-            ids, limit = _ids(reply.body["tokens"]), reply.body.get("max_model_len")
+            ids, limit = token_ids_of(reply.body["tokens"]), reply.body.get("max_model_len")
             found = answered(ids, None if images else ())
         # This route does not make the engine's later checks.
         if not ids:
@@ -223,26 +210,14 @@ class HttpOracle:
             raise UndecidedError(str(error)) from error
 
 
-def _served(answer: Any) -> Served:
-    """A response of either route; completions have the prompt's token IDs in their choices."""
-    holders = (answer, *(answer.get("choices") or ()))
-    ids = next(filter(None, (holder.get("prompt_token_ids") for holder in holders)), None)
-    usage = answer.get("usage") or {}
-    details = usage.get("prompt_tokens_details") or {}
-    return Served(
-        None,
-        None if ids is None else np.array(_ids(ids), np.uint32),
-        usage.get("prompt_tokens"),
-        details.get("cached_tokens"),
-    )
-
-
-def _chat_body(request: Mapping[str, Any]) -> dict[str, Any]:
+def chat_body(request: Mapping[str, Any]) -> dict[str, Any]:
+    """The body of vLLM's routes for chats."""
     messages = with_pictures(request["messages"], request.get("images"))
     return {"messages": messages, **given(request, *_CHAT_FIELDS)}
 
 
-def _prompt_body(request: Mapping[str, Any], name: str) -> dict[str, Any]:
+def prompt_body(request: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The body of vLLM's routes for prompts."""
     if request.get("images"):
         raise UndecidedError("vLLM's completion routes take no images")
     return {"prompt": request[name], "add_special_tokens": request.get("add_special_tokens", False)}
@@ -254,7 +229,8 @@ def _features(place: Mapping[str, Any]) -> EmbedRuns | None:
     return None if told is None else merged_runs((bool(embed), 1) for embed in told)
 
 
-def _ids(found: Any) -> list[int]:
+def token_ids_of(found: Any) -> list[int]:
+    """Token IDs of an answer, which must be integers."""
     if not isinstance(found, list) or any(type(token_id) is not int for token_id in found):
         raise TypeError("token IDs must be a list of integers")
     return found

@@ -22,11 +22,8 @@ from mmroute.net.transport import Transport
 
 _LAUNCHER: Final = Path(__file__).with_name("launcher.py")
 _ENVIRONMENT: Final[Mapping[str, str]] = {
-    "VLLM_CPU_KVCACHE_SPACE": "1",  # gigabytes
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "OMP_NUM_THREADS": "1",  # a process with more threads cannot be forked
     "HF_HUB_OFFLINE": "1",
-    "VLLM_NO_USAGE_STATS": "1",
     "DO_NOT_TRACK": "1",
 }
 # Settings of mmroute's own process that would be the engine's.
@@ -49,11 +46,12 @@ def free_port() -> int:
 
 
 class Engine:
-    """A running ``vllm serve``; leave the ``with`` statement to end it."""
+    """A running engine; leave the ``with`` statement to end it."""
 
     def __init__(
         self,
         python: Path,
+        launcher: Path,
         arguments: list[str],
         *,
         environment: Mapping[str, str],
@@ -64,11 +62,13 @@ class Engine:
         self.url: Final = f"http://127.0.0.1:{port}"
         self.log: Final = directory / "engine.log"
         inherited = {n: v for n, v in os.environ.items() if n not in _NOT_INHERITED}
+        # Programs of the environment may be called by name, such as ninja.
+        inherited["PATH"] = os.pathsep.join([str(python.parent), os.environ.get("PATH", "")])
         how = "quickly" if quickly else "plainly"
         self._began = time.monotonic()
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(  # noqa: S603 - the user asks for it
-                [python, _LAUNCHER, how, "serve", *arguments],
+                [python, _LAUNCHER, launcher, how, *arguments],
                 stdin=subprocess.PIPE,  # the launcher ends the engine when this closes
                 stdout=log,
                 stderr=log,
