@@ -125,19 +125,15 @@ class SglangHashes:
         from mmroute.engines.events import NO_KEYS, Contents  # msgspec
         from mmroute.hashing.content import encode
 
-        if prompt.lora is not None:
-            raise InexactError(
-                Reason.UNSUPPORTED_FIELD,
-                "lora: contents of pages of LoRA adapters are not compared for SGLang",
-            )
         size, padded = self._size(block_size), self.event_token_ids(prompt)
+        lora_name = None if prompt.lora is None else prompt.lora.name
         count = (len(padded) - self.bigrams) // size
         keys = [NO_KEYS] * count
         if prompt.cache_salt and count:
             keys[0] = encode((prompt.cache_salt,))
         ends = padded[size : count * size + 1 : size, None] if self.bigrams else ()
         ahead = [encode(end.tolist()) for end in ends]
-        return Contents.of(padded[: count * size], keys, None, ahead).keys(size)
+        return Contents.of(padded[: count * size], keys, lora_name, ahead).keys(size)
 
     def of(self, prompt: HashedPrompt, *, block_size: int | None, **_how: object) -> PageHashes:
         size, adapter = self._size(block_size), self._adapter(prompt)

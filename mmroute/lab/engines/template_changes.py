@@ -23,7 +23,7 @@ def template_changes(model: ResolvedModel, kwargs: Mapping[str, Any]) -> Iterato
         yield merged("--default-chat-template-kwargs", "chat_template_kwargs", kwargs, switch)
 
 
-def merged(option: str, field: str, known: Mapping[str, Any], changed: Mapping[str, Any]) -> Change:
+def merged(option: str, field: str, known: Mapping[Any, Any], changed: Mapping[Any, Any]) -> Change:
     """An option whose value is an object, with the keys that the settings already have."""
     value = {**known, **changed}
     return Change(option, json.dumps(value), {field: value})

@@ -75,8 +75,8 @@ def _context(tokens: int) -> Change:
 def _of_refusal(settings: SglangSettings, finding: Finding) -> Iterator[Change]:
     """The limits that a refusal names, or the engine's answer to what mmroute refuses."""
     if finding.verdict is Verdict.UNNEEDED:
-        for modality, count in finding.case.num_items.items():
-            if count > settings.max_items.get(Modality(modality), count):
+        for modality, most in settings.max_items.items():
+            if (count := finding.case.num_items[modality]) > most:
                 yield _limit(settings, modality, count)
     refusal = (finding.theirs and finding.theirs.refusal) or ""
     if finding.verdict is not Verdict.SILENT or not refusal:
@@ -84,11 +84,9 @@ def _of_refusal(settings: SglangSettings, finding: Finding) -> Iterator[Change]:
     if context := _CONTEXT.search(refusal):
         yield _context(int(context[1]))
     elif (found := _LIMIT.search(refusal)) and found[1].lower() in set(Modality):
-        yield _limit(settings, found[1].lower(), int(found[2]))
+        yield _limit(settings, Modality(found[1].lower()), int(found[2]))
 
 
-def _limit(settings: SglangSettings, modality: str, count: int) -> Change:
-    known = {str(name): most for name, most in settings.max_items.items()}
-    found = merged("--limit-mm-data-per-request", "", known, {modality: count})
-    limits = {**settings.max_items, Modality(modality): count}
-    return Change(found.name, found.value, {"max_items": limits})
+def _limit(settings: SglangSettings, modality: Modality, count: int) -> Change:
+    limits = {modality: count}
+    return merged("--limit-mm-data-per-request", "max_items", settings.max_items, limits)
