@@ -204,8 +204,12 @@ class Engine:
     def _answer(
         self, case: Mapping[str, Any], read: Callable[..., dict[str, Any]]
     ) -> dict[str, Any]:
+        from mmroute.lab.parity.cases import UndecidedError
+
         try:
             return read(*self._engine.enter(case))
+        except (ImportError, UndecidedError):  # of this environment, or of the oracle
+            raise
         except Exception as error:
             message = f"{type(error).__name__}: {error}".replace(str(self.directory), "MODEL")
             message = re.sub(r" at 0x[0-9A-Fa-f]+", "", message)

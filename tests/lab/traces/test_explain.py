@@ -17,7 +17,7 @@ from paths import ROOT
 from PIL import Image
 from small_models import SMALL_MODELS, write_model
 
-from mmroute import Normalizer
+from mmroute import ImageSize, Normalizer, VideoSize
 from mmroute.cli import main
 from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.lab.traces.changes import Cause, changes
@@ -328,3 +328,30 @@ def test_every_field_in_which_requests_differ_is_a_change(name: str) -> None:
     other: dict[str, Any] = {name: "x"}
     second = Request()._replace(**other)
     assert [change.restored for change in changes(Request(), second)] == [Request()]
+
+
+HI = {"role": "user", "content": "Hi"}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "cause"),
+    [
+        ({"prompt": "a bridge"}, {"prompt": "a tower"}, Cause.PROMPT),
+        ({"prompt": "Hi"}, {"messages": [HI]}, Cause.PROMPT),
+        ({"images": [ImageSize(8, 9)]}, {"images": [ImageSize(9, 8)]}, Cause.ITEM_REPLACED),
+        ({"images": [ImageSize(8, 9)]}, {"images": [ImageSize(8, 9, "a")]}, Cause.ITEM_UUID),
+        (
+            {"videos": [VideoSize(8, 8, 2, 1.0)] * 2},
+            {"videos": [VideoSize(8, 8, 2, 1.0), VideoSize(8, 8, 3, 1.0)]},
+            Cause.ITEM_REPLACED,
+        ),
+        ({"messages": [HI]}, {"messages": [{**HI, "role": "tool"}]}, Cause.MESSAGE_EDITED),
+        ({"messages": [HI]}, {"messages": [{**HI, "name": "Ann"}]}, Cause.MESSAGE_EDITED),
+        ({"messages": [HI]}, {"messages": ["Hi"]}, Cause.MESSAGE_EDITED),
+    ],
+)
+def test_what_differs_is_restored(
+    first: dict[str, Any], second: dict[str, Any], cause: Cause
+) -> None:
+    one, other = Request(**first), Request(**second)
+    assert [(change.cause, change.restored) for change in changes(one, other)] == [(cause, one)]
