@@ -20,8 +20,10 @@ import logging
 import os
 import tempfile
 from array import array
+from collections.abc import Coroutine, Mapping
 from importlib.metadata import version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from vector_files import VECTORS, requests_of, runs, write_lines
@@ -35,7 +37,7 @@ PAGE_SIZE = 16
 class Engine:
     """One model. Only one can be made in a process."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, options: Mapping[str, Any] = MappingProxyType({})) -> None:
         import sglang
         from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
         from sglang.srt.managers.tokenizer_manager import TokenizerManager
@@ -49,7 +51,7 @@ class Engine:
         arguments = ServerArgs(
             model_path=str(directory), device="cpu", mm_processor_worker_num=1,
             enable_multimodal=True, mamba_radix_cache_strategy="no_buffer",
-            disable_overlap_schedule=True,
+            disable_overlap_schedule=True, **options,
         )  # fmt: skip
         publish(arguments, role="tokenizer")
         manager = TokenizerManager.__new__(TokenizerManager)  # without its sockets
@@ -66,8 +68,8 @@ class Engine:
         manager._create_tokenized_object = lambda _o, _text, ids, _e, media, *_: (ids, media)
         templates = TemplateManager()
         templates.initialize_templates(manager, str(directory))
-        self._manager = manager
-        self._chat = OpenAIServingChat(manager, templates)
+        self.manager = manager
+        self.chats = OpenAIServingChat(manager, templates)
         self._loop = asyncio.SelectorEventLoop()
         asyncio.set_event_loop(self._loop)
 
@@ -79,8 +81,7 @@ class Engine:
         try:
             request = self._internal(case, urls)
             request.normalize_batch_and_arguments()
-            asked = asyncio.wait_for(self._manager._tokenize_one_request(request), 60)
-            ids, media = self._loop.run_until_complete(asked)
+            ids, media = self.run(self.manager._tokenize_one_request(request))
         except Exception as error:
             return {"refused": f"{type(error).__name__}: {error}".partition("\n")[0][:160]}
         ids = padded = list(map(int, ids))
@@ -94,6 +95,10 @@ class Engine:
         hashes = self._event_hashes(array("q", padded), case.get("cache_salt"))
         return {"token_ids": ids, "features": features, "event_hashes": hashes}
 
+    def run(self, asked: Coroutine[Any, Any, Any]) -> Any:
+        """The result of what is asked, which must come in a minute."""
+        return self._loop.run_until_complete(asyncio.wait_for(asked, 60))
+
     def _internal(self, case: dict[str, Any], urls: list[str]) -> Any:
         from sglang.srt.entrypoints.openai.protocol import ChatCompletionRequest
         from sglang.srt.managers.io_struct import GenerateReqInput
@@ -105,9 +110,9 @@ class Engine:
                      "cache_salt", "continue_final_message")  # fmt: skip
             body = {name: case[name] for name in names if name in case}
             chat = ChatCompletionRequest(model="m", messages=messages, max_tokens=1, **body)
-            if refused := self._chat._validate_request(chat):
+            if refused := self.chats._validate_request(chat):
                 raise ValueError(refused)
-            request, _ = self._chat._convert_to_internal_request(chat)
+            request, _ = self.chats._convert_to_internal_request(chat)
         else:
             request = GenerateReqInput(
                 text=case.get("prompt"),
@@ -125,10 +130,10 @@ class Engine:
         import transformers
         from sglang.srt.model_loader.utils import get_model_architecture
 
-        model_class, _ = get_model_architecture(self._manager.model_config)
+        model_class, _ = get_model_architecture(self.manager.model_config)
         model = model_class.__new__(model_class)
         torch.nn.Module.__init__(model)
-        config = copy.deepcopy(self._manager.model_config.hf_config)
+        config = copy.deepcopy(self.manager.model_config.hf_config)
         object.__setattr__(model, "config", config)
         if hasattr(model_class, "_get_sgl_model_cls"):  # Pixtral's tower decides how
             vision = model._get_sgl_model_cls(config.vision_config, transformers.AutoModel)

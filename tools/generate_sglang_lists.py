@@ -15,7 +15,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-OUT: Final = Path(__file__).parents[1] / "mmroute/engines/sglang"
+_ROOT: Final = Path(__file__).parents[1] / "mmroute"
+OUT: Final = _ROOT / "engines/sglang"
+_OF_SERVER: Final = _ROOT / "server/engines/sglang"
 _NUMBERS: Final = {"int", "float", "human_readable_int"}
 _OF_CONVERSATION: Final = (
     "name", "system_template", "system_message", "roles", "sep", "sep2", "stop_str", "image_token",
@@ -28,11 +30,14 @@ _GUESSED: Final = (
     "vicuna_v1.1",
 )  # fmt: skip
 
+_WITHOUT_MARKS: Final = {"response_template"}  # thoughts are a field of their own there
+
 
 def main() -> None:
     """Write each file with a line for each entry."""
     from sglang.srt.models.registry import ModelRegistry
     from sglang.srt.parser.conversation import chat_templates
+    from sglang.srt.parser.reasoning_parser import ReasoningParser
     from sglang.srt.server_args import ServerArgs
 
     parser = argparse.ArgumentParser(add_help=False)
@@ -40,13 +45,23 @@ def main() -> None:
     _write("launch_options", map(_option, parser._actions))
     _write("architectures", sorted(ModelRegistry.get_supported_archs()))
     _write("conversations", (_conversation(chat_templates[name]) for name in _GUESSED))
+    parsers = sorted(ReasoningParser.DetectorMap.keys() - _WITHOUT_MARKS)
+    _write("reasoning_marks", map(_marks, parsers), _OF_SERVER)
 
 
-def _write(name: str, entries: Iterable[Any]) -> None:
+def _marks(name: str) -> dict[str, str]:
+    from sglang.srt.parser.reasoning_parser import ReasoningParser
+
+    detector = ReasoningParser(name).detector
+    begin = detector.think_start_token + detector.think_start_self_label
+    return {"parser": name, "begin": begin, "end": detector.think_end_token}
+
+
+def _write(name: str, entries: Iterable[Any], out: Path = OUT) -> None:
     read = json.dumps(f"SGLang {importlib.metadata.version('sglang')}")
     lines = ",\n".join(json.dumps(entry, ensure_ascii=False) for entry in entries)
     text = f'{{"read": {read}, "entries": [\n{lines}\n]}}\n'
-    (OUT / f"{name}.json").write_text(text, encoding="utf-8")
+    (out / f"{name}.json").write_text(text, encoding="utf-8")
 
 
 def _option(action: argparse.Action) -> dict[str, Any]:

@@ -79,9 +79,9 @@ def test_a_chat_becomes_a_body_for_generate(client: TestClient) -> None:
     assert without.status_code == 422
 
 
-@pytest.mark.parametrize("path", ["/tokenize", "/v1/responses/render"])
-def test_what_sglang_has_itself_is_not_here(client: TestClient, path: str) -> None:
-    assert client.post(path, json={"prompt": "a"}).status_code == 404
+def test_a_route_of_another_engine_is_not_here(client: TestClient) -> None:
+    body = {"model": "m", "choices": []}
+    assert client.post("/v1/chat/completions/derender", json=body).status_code == 404
 
 
 def test_refused_bodies_are_the_clients_fault(client: TestClient) -> None:
@@ -95,3 +95,23 @@ def test_a_line_of_sglang_starts_a_server(tmp_path: Path) -> None:
     options = ("--engine-args", LINE, "--check-config")
     with process(str(model), *options, log=tmp_path / "log") as server:
         assert server.wait(60) == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/messages/render", {"max_tokens": 5, "messages": [{"role": "user", "content": "Hi"}]}),
+        ("/v1/responses/render", {"input": "Hi"}),
+    ],
+)
+def test_other_apis_are_rendered_as_chats(
+    client: TestClient, normalizer: Normalizer, path: str, body: dict[str, Any]
+) -> None:
+    routing = normalizer.normalize(messages=[{"role": "user", "content": "Hi"}])
+    answer = client.post(path, json={"model": "m", **body})
+    assert answer.json()["token_ids"] == routing.token_ids.tolist()
+    assert client.post(path, json={"model": "other", **body}).status_code == 404
+    counts = path.replace("messages/render", "messages/count_tokens")
+    counts = counts.replace("responses/render", "responses/input_tokens")
+    counted = client.post(counts, json={"model": "m", **body}).json()
+    assert counted["input_tokens"] == len(routing.token_ids)

@@ -28,7 +28,7 @@ from mmroute.engine import ChatSource
 from mmroute.engines.judging import judged
 from mmroute.engines.sglang.conversation import ConversationChat, guessed_template
 from mmroute.engines.sglang.encoding import PromptEncoder
-from mmroute.engines.sglang.message_schema import EFFORT
+from mmroute.engines.sglang.message_schema import EFFORT, HANDED_ON
 from mmroute.engines.sglang.messages import parse_messages, split_last, template_tools
 from mmroute.engines.sglang.served import always_adds_bos, is_multimodal
 from mmroute.engines.sglang.settings import SglangSettings
@@ -171,7 +171,8 @@ class SglangChat(Chat):
         ids = self.encoder.encode(self._rendered(messages, request))
         if continued:
             ids = np.concatenate([ids, self.encoder.continued(continued)])
-        return self.encoder.handed_on(ids, with_items=bool(items))
+        how = request.api_fields.get(HANDED_ON)
+        return self.encoder.handed_on(ids, with_items=bool(items), how=how)
 
     def _rendered(self, messages: list[dict[str, Any]], request: Request) -> str:
         if self.template is None:

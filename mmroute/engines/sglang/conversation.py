@@ -18,6 +18,7 @@ import msgspec
 from mmroute.chat.cache import ChatCache
 from mmroute.chat.renderer import Chat, ParsedChat
 from mmroute.engines.sglang.encoding import PromptEncoder
+from mmroute.engines.sglang.message_schema import HANDED_ON, NOT
 from mmroute.engines.sglang.messages import parse_messages, template_tools
 from mmroute.errors import invalid
 from mmroute.requests.items import Items
@@ -131,6 +132,8 @@ class ConversationChat(Chat):
             text = _without_end(self.template, _prompt(self.template, system, turns))
         else:
             text = _prompt(self.template, system, [*turns, (self.template.roles[1], "")])
+        if request.api_fields.get(HANDED_ON) == NOT and self.encoder.multimodal:
+            return self.encoder.encode(text)
         if not self.encoder.multimodal:
             return self.encoder.encode(text, add_special_tokens=True)
         return self.encoder.prompt(text, with_items=bool(items))

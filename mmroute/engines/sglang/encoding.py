@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mmroute.engines.sglang.message_schema import AS_TEXT, NOT
 from mmroute.errors import invalid
 from mmroute.token_ids import TokenIds
 from mmroute.tokenizers import Tokenizer
@@ -35,10 +36,11 @@ class PromptEncoder:
         bos = self.tokenizer.template_tokens.get("bos_token")
         return bool(with_items and bos and text.startswith(bos) and not self.always_adds_bos)
 
-    def handed_on(self, ids: TokenIds, *, with_items: bool) -> TokenIds:
-        """The token IDs of a rendered chat, as the engine holds them in the end."""
+    def handed_on(self, ids: TokenIds, *, with_items: bool, how: object = None) -> TokenIds:
+        """The token IDs of a rendered chat, as the engine holds them; `how` is as `HANDED_ON`."""
         added = self.encode("", add_special_tokens=True)
-        if not self.multimodal or (not with_items and not len(added)):
+        kept = not with_items and not len(added) and how != AS_TEXT
+        if not self.multimodal or kept or how == NOT:
             return ids
         text = self.tokenizer.decode(ids.tolist())
         if with_items and self.placed_in_text:

@@ -15,6 +15,16 @@ from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter, model_valid
 
 from mmroute.errors import InexactError, Reason, invalid, quoted
 
+UNCHECKED: Final = "unchecked_tools"
+"""The field of a request, of mmroute's own, whose tools need not have a JSON Schema."""
+HANDED_ON: Final = "handed_on"
+"""The field of a request, of mmroute's own, that says how its rendered chat is handed on.
+
+It is `AS_TEXT` where a model with items always gets the text, and `NOT` where the token IDs of the
+rendered chat are asked for.
+"""
+AS_TEXT: Final = "text"
+NOT: Final = "not"
 _INT64: Final = 1 << 63
 _UINT64: Final = 1 << 64
 

@@ -20,6 +20,7 @@ from mmroute.engines.sglang.message_schema import (
     EFFORT,
     TOOL_CHOICE,
     TOOLS,
+    UNCHECKED,
     Tool,
     ToolChoice,
     arguments_of,
@@ -58,6 +59,10 @@ def template_tools(request: Request) -> list[dict[str, Any]] | None:
     if choice is not None:
         choice = judged(TOOL_CHOICE.validate_python, choice, "tool_choice")
     known = () if tools is None else judged(TOOLS.validate_python, tools, "tools")
+    if UNCHECKED not in request.api_fields:
+        for tool in known:
+            if tool.function.parameters is not None:
+                check_schema(tool.function.parameters)
     shown = [_shown(tool, sent) for tool, sent in zip(known, cast("Any", tools or ()), strict=True)]
     if isinstance(choice, ToolChoice):
         named = choice.function.name
@@ -73,9 +78,6 @@ def template_tools(request: Request) -> list[dict[str, Any]] | None:
 
 
 def _shown(tool: Tool, sent: Mapping[str, Any]) -> dict[str, Any]:
-    schema = tool.function.parameters
-    if schema is not None:
-        check_schema(schema)
     fields = dict(vars(tool.function))
     if fields["defer_loading"] is None:
         fields["defer_loading"] = tool.defer_loading

@@ -47,7 +47,8 @@ if TYPE_CHECKING:
 _DEFAULTS: Final = SglangSettings()
 _NO_LIMIT: Final = 1 << 62
 _NO_MEDIA: Final[Mapping[str, Any]] = {"image": None, "video": None, "audio": None}
-_RESERVED: Final = 6  # tokens of a context that no prompt may take, `max_req_input_len`
+RESERVED: Final = 6
+"""Tokens of a context that no prompt may take, by `max_req_input_len`."""
 _NOTHING: Final[Mapping[str, Any]] = {}
 # Those of a request whose values nothing else checks.
 _CHECKED: Final = (
@@ -100,8 +101,8 @@ class SglangEngine:
         from mmroute.model.context_length import longest_context
 
         configured = self.settings.context_length
-        own = max(longest_context(files, family, positions).default - _RESERVED, 1)
-        return Context(own, None if configured is None else max(configured - _RESERVED, 1))
+        own = max(longest_context(files, family, positions).default - RESERVED, 1)
+        return Context(own, None if configured is None else max(configured - RESERVED, 1))
 
     def hashes_of(
         self,

@@ -85,6 +85,7 @@ class SglangSettings(EngineSettings):
             decides.
         attention_backend: the backend of its attention; None where the GPU decides.
         reasoning_parser: as the option.
+        tool_call_parser: as the option.
         radix_cache: whether it keeps pages for later requests.
         bigrams: whether its pages are of pairs of tokens, for speculative decoding.
         dynamo_events: whether its events are in Dynamo's format.
@@ -112,6 +113,7 @@ class SglangSettings(EngineSettings):
     page_size: int | None = None
     attention_backend: str | None = None
     reasoning_parser: str | None = None
+    tool_call_parser: str | None = None
     radix_cache: bool = True
     bigrams: bool = False
     dynamo_events: bool = False
@@ -145,6 +147,7 @@ class SglangSettings(EngineSettings):
             type(self)(),
             model=self.model,  # its text decides the chat template
             reasoning_parser=self.reasoning_parser,
+            tool_call_parser=self.tool_call_parser,
             chat_template=self.chat_template,
             chat_template_kwargs=self.chat_template_kwargs,
             enable_multimodal=self.enable_multimodal,
@@ -249,6 +252,7 @@ def _found(options: dict[str, Any], environment: Mapping[str, str]) -> dict[str,
         "page_size": page_size_of(options),
         "attention_backend": options.get("attention_backend"),
         "reasoning_parser": options.get("reasoning_parser"),
+        "tool_call_parser": parser,
         "radix_cache": not off and not (decodes and not keeps),
         "bigrams": algorithm in _BIGRAMS,
         "dynamo_events": form == "dynamo",

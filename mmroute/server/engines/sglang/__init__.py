@@ -1,1 +1,34 @@
-"""Routes for SGLang, which has no render server of its own."""
+"""The routes for SGLang: what they answer, without HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from mmroute.server.api import ApiOptions, Call, Reply, read
+from mmroute.server.api_errors import ApiError
+from mmroute.server.engines.sglang.model import SglangModel
+from mmroute.server.engines.sglang.routes import API, ROUTES
+
+__all__ = ["ROUTES", "ApiError", "ApiOptions", "Reply", "SglangModel", "answer_body"]
+
+_DEFAULTS: Final = ApiOptions()
+
+
+def answer_body(
+    model: SglangModel, path: str, body: Mapping[str, Any], options: ApiOptions = _DEFAULTS
+) -> Reply:
+    """The answer of a route to a client's body, as ``mmroute serve`` gives it.
+
+    Args:
+        model: the model to ask.
+        path: the route: one of `ROUTES`, such as ``/v1/messages/render``.
+        body: the JSON that a client sent. It is not changed.
+        options: the options that the operator set.
+
+    Raises:
+        ApiError: the engine refuses the request, or it has no exact answer.
+        KeyError: there is no such route.
+    """
+    schema = API.schema(path, model.model.engine.release.backend, model.model.settings)
+    return ROUTES[path].answer_to(read(schema, body), Call(model, options))

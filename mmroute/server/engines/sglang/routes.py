@@ -1,58 +1,54 @@
-"""The prompts of SGLang's chats and completions, and the bodies to forward to it.
+"""The routes for SGLang: prompts, counts of tokens, and the bodies to forward to it.
 
-SGLang has no such routes. Their bodies are those of its own API, and their answers have the form of
-vLLM's render server as far as a router reads it.
+SGLang has no routes that render. Their bodies are those of its own API, and their answers have the
+form of vLLM's render server as far as a router reads it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+from pydantic import BaseModel
 
 from mmroute.answering.routing import Routing
 from mmroute.engine import EngineSettings
-from mmroute.engines.sglang.bodies import parse_body
+from mmroute.engines.judging import judged
+from mmroute.engines.sglang.bodies import EXTRA_KEY, parse_body
+from mmroute.engines.sglang.conversation import ConversationChat
 from mmroute.engines.sglang.forwarding import sglang_generate
-from mmroute.errors import InexactError
-from mmroute.hashing.hashes import HashSettings
-from mmroute.model.resolved import ResolvedModel
+from mmroute.engines.sglang.message_schema import AS_TEXT, HANDED_ON, UNCHECKED, check_values
+from mmroute.errors import InexactError, Reason, invalid, json_type
 from mmroute.normalizer import Normalizer
 from mmroute.placement import PlaceholderRange
 from mmroute.requests.request import Request
 from mmroute.server.api import Call, Cost, Reply, Route, exact
 from mmroute.server.api_errors import bad_request
 from mmroute.server.cost import cost_of
+from mmroute.server.engines.sglang import messages, responses
+from mmroute.server.engines.sglang.messages_schema import CountedMessages, Messages
+from mmroute.server.engines.sglang.model import SglangModel
+from mmroute.server.engines.sglang.responses import Responses
+from mmroute.server.engines.sglang.tokenization import (
+    Detokenize,
+    Tokenize,
+    detokenize,
+    rendered_ids,
+    tokenize,
+)
+
+T = TypeVar("T")
 
 _CHAT: Final = "/v1/chat/completions/render"
 
 
 @dataclass(frozen=True, slots=True)
-class SglangModel:
-    """A model that can answer. See `mmroute.server.api.ServedModel`."""
-
-    name: str
-    normalizer: Normalizer
-
-    @property
-    def tokenizer_info(self) -> Mapping[str, Any]:
-        return {}  # SGLang has no such route
-
-    @property
-    def model(self) -> ResolvedModel:
-        return self.normalizer.model
-
-    def with_hash_settings(self, settings: HashSettings) -> SglangModel:
-        hashing = replace(self.model.hashing, settings=settings)
-        model = replace(self.model, hashing=hashing)
-        return replace(self, normalizer=replace(self.normalizer, model=model))
-
-
-class Body(NamedTuple):
-    """A client's body, and the request that it is."""
+class Body(Generic[T]):
+    """A client's body, and what was read from it."""
 
     sent: Mapping[str, Any]
-    request: Request
+    read: T
 
     @property
     def model(self) -> str | None:
@@ -61,16 +57,77 @@ class Body(NamedTuple):
         return name.partition(":")[0] if isinstance(name, str) else None
 
 
-class _Bodies:
-    """The schema of every route."""
+class _Schema(NamedTuple):
+    """The schema of a route."""
 
-    def request(self, body: Any) -> Body:
-        return Body(body, parse_body(body))
+    reader: Callable[[Any], Any]
+
+    def request(self, body: Any) -> Body[Any]:
+        return Body(body, self.reader(body))
 
 
-def render(body: Body, call: Call[SglangModel]) -> Reply:
+def _reader(schema: type[BaseModel]) -> Callable[[Any], Any]:
+    def read(body: Any) -> Any:
+        if not isinstance(body, Mapping):
+            raise invalid(f"the body must be an object, found {json_type(body)}")
+        check_values("body", body)
+        return judged(schema.model_validate, body, "body")
+
+    return read
+
+
+def render(body: Body[Request], call: Call[SglangModel]) -> Reply:
     """The prompt of a chat or a completion, with the hashes that a query asks for."""
-    routing = exact(call.model.normalizer.answer(body.request), call.options)
+    return _rendered(body, body.read, call)
+
+
+def render_messages(body: Body[Messages], call: Call[SglangModel]) -> Reply:
+    """The prompt of a request of the Anthropic Messages API."""
+    chat = messages.chat_of(body.read, call.model.rules)
+    messages.check_output(body.read, chat)
+    return _rendered(body, parse_body(chat), call)
+
+
+def count_messages(body: Body[CountedMessages], call: Call[SglangModel]) -> Reply:
+    """The number of tokens of a request of that API, as it is before images are expanded."""
+    chat = call.model.model.chat
+    if isinstance(chat, ConversationChat) and chat.encoder.multimodal:
+        raise InexactError(
+            Reason.UNSUPPORTED_FIELD, "the engine counts no tokens for the template of this model"
+        )
+    request = parse_body(messages.chat_of(body.read, call.model.rules))
+    ids = rendered_ids(call.model, _unchecked(request))
+    return Reply({"input_tokens": len(ids)}, [Routing(_token_ids=ids)])
+
+
+def render_responses(body: Body[Responses], call: Call[SglangModel]) -> Reply:
+    """The prompt of a request of the OpenAI Responses API."""
+    fields = {
+        name: value
+        for name, value in responses.chat_of(body.read, call.model.rules).items()
+        if value is not None
+    }
+    kept = {"tool_choice": fields.pop("tool_choice"), HANDED_ON: AS_TEXT}
+    if body.read.extra_key is not None:
+        kept[EXTRA_KEY] = body.read.extra_key
+    request = Request(**fields, cache_salt=body.read.cache_salt, api_fields=kept)
+    return _rendered(body, _unchecked(request), call)
+
+
+def count_responses(body: Body[Responses], call: Call[SglangModel]) -> Reply:
+    """The number of tokens of a request of that API. SGLang has no such route."""
+    reply = render_responses(body, call._replace(blocks=None, tokens_only=True))
+    count = len(reply.body["token_ids"])
+    return Reply({"object": "response.input_tokens", "input_tokens": count}, reply.routings)
+
+
+def _unchecked(request: Request) -> Request:
+    """A request whose tools need not have a JSON Schema."""
+    return request._replace(api_fields={**request.api_fields, UNCHECKED: True})
+
+
+def _rendered(body: Body[Any], request: Request, call: Call[SglangModel]) -> Reply:
+    routing = exact(call.model.normalizer.answer(request), call.options)
     hashes = {} if call.blocks is None else call.blocks.of(routing)
     answer: dict[str, Any] = {"token_ids": routing.token_ids, "features": _features(routing)}
     if not call.tokens_only:
@@ -80,9 +137,9 @@ def render(body: Body, call: Call[SglangModel]) -> Reply:
     return Reply({**answer, **hashes}, [routing])
 
 
-def forward(body: Body, call: Call[SglangModel]) -> Reply:
+def forward(body: Body[Request], call: Call[SglangModel]) -> Reply:
     """The body for ``/generate`` of a chat, whose `mm_hashes` name its images."""
-    request = body.request._replace(mm_hashes=body.sent.get("mm_hashes") or ())
+    request = body.read._replace(mm_hashes=body.sent.get("mm_hashes") or ())
     routing = exact(call.model.normalizer.answer(request), call.options)
     sampling = body.sent.get("sampling_params")
     if not isinstance(sampling, dict | None):
@@ -121,24 +178,46 @@ class SglangApi:
     own: Mapping[str, str]
     first_requests: Mapping[str, Any]
 
-    def schema(self, _path: str, _backend: str, _settings: EngineSettings) -> _Bodies:
-        return _Bodies()
+    def schema(self, path: str, _backend: str, _settings: EngineSettings) -> _Schema:
+        known = self.routes[path].request
+        return _Schema(parse_body if known is _ANY else _reader(known))
 
     def cost(self, path: str, body: object, size: int) -> Cost:
         return cost_of(path, body, size)
 
     def load(self, normalizer: Normalizer, name: str) -> SglangModel:
-        return SglangModel(name or normalizer.model.model_id, normalizer)
+        return SglangModel.of(normalizer, name)
 
 
 _ANY: Final = dict[str, Any]
-_ROUTES: Final = {
+ROUTES: Final[Mapping[str, Route]] = {
     _CHAT: Route("The prompt of a chat", _ANY, render),
     "/v1/completions/render": Route("The prompt of a completion", _ANY, render),
     "/v1/chat/completions/forward": Route("The body to forward to an engine", _ANY, forward),
+    "/v1/messages/render": Route(
+        "The prompt of a request of the Anthropic Messages API", Messages, render_messages
+    ),
+    "/v1/responses/render": Route(
+        "The prompt of a request of the OpenAI Responses API", Responses, render_responses
+    ),
+    "/v1/messages/count_tokens": Route(
+        "The tokens of a request of the Anthropic Messages API", CountedMessages, count_messages
+    ),
+    "/v1/responses/input_tokens": Route(
+        "The tokens of a request of the OpenAI Responses API", Responses, count_responses
+    ),
+    "/tokenize": Route(
+        "Token IDs of a text or a chat", Tokenize, lambda body, call: tokenize(body.read, call)
+    ),
+    "/detokenize": Route(
+        "The text of token IDs", Detokenize, lambda body, call: detokenize(body.read, call)
+    ),
 }
+_OWN: Final = tuple(
+    path for path in ROUTES if path.endswith(("/render", "/forward", "/input_tokens"))
+)
 API: Final = SglangApi(
-    _ROUTES,
-    dict.fromkeys(_ROUTES, ""),
+    ROUTES,
+    dict.fromkeys(_OWN, ""),
     {_CHAT: {"messages": [{"role": "user", "content": "a b"}]}},
 )
