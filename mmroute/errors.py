@@ -124,6 +124,8 @@ class Reason(StrEnum):
     REMOTE_INEXPRESSIBLE = "remote_inexpressible"
     """The request cannot be sent to a server: it has an image without its file or beside a prompt,
     or more than this server accepts."""
+    ENGINE_DIFFERS = "engine_differs"
+    """The worker announced other prompts than those that were predicted (`Watch`)."""
     UNPROVED_VERSION = "unproved_version"
     """The engine says a version that nobody compared, and it was not accepted."""
 

@@ -10,9 +10,11 @@ from mmroute.engines.events import (
     decode_events,
 )
 from mmroute.kv_events.block_index import BlockIndex, Residency
+from mmroute.kv_events.differences import Watched
 from mmroute.kv_events.health import Health, SubscriberState, WorkerHealth
 from mmroute.kv_events.ranks import WorkerRank
 from mmroute.kv_events.streams import Lost, Position, Received, Restarted, Source
+from mmroute.kv_events.watch import Outcome, State, Watch, WatchedState
 from mmroute.lazy import lazily
 
 if TYPE_CHECKING:
@@ -20,8 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AllBlocksCleared", "BlockIndex", "BlockRemoved", "BlockStored", "EventBatch", "Health", "Lost",
-    "Position", "Received", "Residency", "Restarted", "Source", "Subscriber",
-    "SubscriberState", "WorkerHealth", "WorkerRank", "decode_events",
+    "Outcome", "Position", "Received", "Residency", "Restarted", "Source", "State", "Subscriber",
+    "SubscriberState", "Watch", "Watched", "WatchedState", "WorkerHealth", "WorkerRank",
+    "decode_events",
 ]  # fmt: skip
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterable
 from dataclasses import replace
@@ -15,14 +14,12 @@ import numpy as np
 from mmroute.engines.events import (
     AllBlocksCleared,
     BlockRemoved,
-    BlockStored,
     Changes,
     EventBatch,
-    StoredHashes,
     decode_changes,
 )
 from mmroute.hashing import BlockHashes, PageHashes
-from mmroute.kv_events.contents import keys_of_event
+from mmroute.kv_events.contents import ByContent, Listener
 from mmroute.kv_events.groups import GPU, Group, Held, enter_group, hash_size, reused_tokens
 from mmroute.kv_events.health import Health, WorkerHealth
 from mmroute.kv_events.holders import MAX_SLOTS, Blocks, Table, longest, new_table
@@ -98,9 +95,9 @@ class BlockIndex:
     """
 
     def __init__(self, *, by_content: bool = False) -> None:
-        self._by_content = by_content
         self._lock = Lock()
         self._tables: dict[Residency, Table] = {}
+        self._contents = ByContent(self._tables) if by_content else None
         self._ranks = Ranks(self._tables)
         self._health: dict[str, WorkerHealth] = {}
         self._has_pages = False
@@ -136,9 +133,21 @@ class BlockIndex:
                 rank.topic = message.source.topic
                 rank.position = Position(message.sequence, changes.ts)
             self._health[worker].enter(changes.ts)
-            self._has_pages |= has_pages and not self._by_content
-            self._enter(rank, changes)
+            self._has_pages |= has_pages and self._contents is None
+            self._enter(worker, rank, changes)
             self._ranks.sweep()
+
+    def tell(self, listener: Listener) -> None:
+        """Tell a `Watch` of what workers announce. Raises ValueError if this is not by content."""
+        if self._contents is None:
+            raise ValueError("a watch needs an index by content: BlockIndex(by_content=True)")
+        self._contents.listener = listener
+
+    def holds(self, worker: str, key: int) -> bool:
+        """Whether a rank of a worker holds the block of a key."""
+        with self._lock:
+            slots = packed(self._ranks[rank].slot for rank in self._ranks.of_worker(worker))
+            return any(longest(tuple(self._tables.values()), (key,), slots))
 
     def heard(self, worker: str) -> None:
         """Note a sign of life that is no batch, such as the end of a replay."""
@@ -311,7 +320,7 @@ class BlockIndex:
         Raises:
             ValueError: an index by content has none: it would need the engines' hashes as well.
         """
-        if self._by_content:
+        if self._contents is not None:
             raise ValueError(
                 "an index by content has no snapshot; let it hear the workers' replays"
             )
@@ -370,8 +379,8 @@ class BlockIndex:
             )
         return wanted
 
-    def _enter(self, rank: Rank, changes: Changes | EventBatch) -> None:
-        late: list[tuple[Table, BlockStored | StoredHashes]] = []
+    def _enter(self, worker: str, rank: Rank, changes: Changes | EventBatch) -> None:
+        contents = self._contents
         for event in changes.events:
             if isinstance(event, AllBlocksCleared):
                 self._ranks.move(rank)
@@ -381,45 +390,28 @@ class BlockIndex:
             residency = Residency(event.group_idx, event.medium, event.ownership)
             table = self._tables.get(residency)
             if isinstance(event, BlockRemoved):
-                if table is not None and self._by_content:
-                    self._store_linked(rank, late)
-                    table.remove(rank.slot, table.keys_of(event.block_hashes))
+                if table is not None and contents is not None:
+                    contents.remove(rank.slot, table, event.block_hashes)
                 elif table is not None:
                     table.remove(rank.slot, event.block_hashes)
                 continue
             if table is None:
                 table = self._tables[residency] = new_table()
             enter_group(rank.groups, event)
-            if not self._by_content:
-                table.store(rank.slot, event.block_hashes)
-            elif keys := keys_of_event(event, self._hash_size(rank, event), self._keys_of):
-                table.link(rank.slot, event.block_hashes, keys)
+            if contents is not None:
+                contents.store(worker, rank, table, event)
             else:
-                late.append((table, event))  # another group may tell of the same blocks
-        self._store_linked(rank, late)
-
-    def _store_linked(
-        self, rank: Rank, late: list[tuple[Table, BlockStored | StoredHashes]]
-    ) -> None:
-        """Store the blocks whose hashes another event has told the keys of."""
-        for table, event in late:
-            for block_hash in event.block_hashes:
-                if len(keys := self._keys_of((block_hash,))) == 1:
-                    table.link(rank.slot, (block_hash,), keys)
-        late.clear()
-
-    def _keys_of(self, hashes: tuple[bytes | int, ...]) -> tuple[int, ...]:
-        found = (key for table in self._tables.values() for key in table.keys_of(hashes))
-        return tuple(dict.fromkeys(found))
-
-    @staticmethod
-    def _hash_size(rank: Rank, event: BlockStored | StoredHashes) -> int:
-        """The tokens under one key of an event, whose size is a multiple of it."""
-        return math.gcd(hash_size(rank.groups.values()) or 0, event.block_size) or 1
+                table.store(rank.slot, event.block_hashes)
+        if contents is not None:
+            contents.finish(rank.slot)
 
     def _interrupt(self, worker: str, message: Lost | Restarted) -> None:
         with self._lock:
             self._health.setdefault(worker, WorkerHealth()).interrupt(message)
+            if self._contents is not None and self._contents.listener is not None:
+                self._contents.listener.interrupted(
+                    worker, restarted=isinstance(message, Restarted)
+                )
             for rank in self._ranks.of_worker(worker):
                 self._ranks.move(self._ranks[rank])
                 self._ranks[rank].position = None
