@@ -112,7 +112,7 @@ def _refused(error: Exception) -> dict[str, Any]:
 
 def main() -> None:
     """Write the file of one model."""
-    from sglang_cases import files_of
+    from sglang_files import files_of
     from small_models import fingerprint, write_model
 
     parser = argparse.ArgumentParser(description=__doc__)

@@ -174,7 +174,6 @@ def test_a_value_with_which_the_engine_does_not_start_is_refused(value: str) -> 
         ("sglang serve m --is-embedding", "--is-embedding"),
         ('sglang serve m --mm-process-config \'{"image": {"max_pixels": 9}}\'', "--mm-process"),
         ("SGLANG_MM_SKIP_COMPUTE_HASH=1 sglang serve m", "SGLANG_MM_SKIP_COMPUTE_HASH"),
-        ('sglang serve m --kv-events-config \'{"format": "dynamo"}\'', "--kv-events-config"),
     ],
 )
 def test_what_is_not_covered_of_sglang_is_refused_by_name(line: str, named: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 from paths import VECTORS
-from sglang_cases import files_of
+from sglang_files import files_of
 from small_models import fingerprint, write_model
 
 from mmroute import EngineSettings, InexactError, Normalizer, from_openai

@@ -16,6 +16,7 @@ from mmroute.engines.sglang.bodies import parse_body
 from mmroute.engines.sglang.chat import SglangChat
 from mmroute.engines.sglang.message_schema import HANDED_ON, NOT
 from mmroute.errors import InexactError, Reason, invalid
+from mmroute.requests.checks import check_request
 from mmroute.requests.request import Request
 from mmroute.server.api import Call, Reply
 from mmroute.server.engines.sglang.model import SglangModel
@@ -51,7 +52,7 @@ class Detokenize(BaseModel):
 def rendered_ids(model: SglangModel, request: Request) -> TokenIds:
     """The token IDs of a chat as it is rendered, with one placeholder for each image."""
     asked = request._replace(api_fields={**request.api_fields, HANDED_ON: NOT})
-    asked.check()
+    check_request(asked)
     chat = model.model.chat
     model.model.engine.accept(asked, chat)
     return cast("TokenIds", chat.render(chat.read(asked), {}, asked))
