@@ -90,7 +90,7 @@ def _number(effort: str | float) -> float:
 
 def _adapter(scalars: _Scalars) -> str | None:
     """The adapter of ``"model": "base:adapter"``, or of `lora_path`."""
-    _, _, named = scalars.model.rpartition(":")
+    _, _, named = scalars.model.partition(":")
     return named.strip() or scalars.lora_path or None
 
 

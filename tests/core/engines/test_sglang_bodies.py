@@ -79,6 +79,14 @@ def test_what_no_event_shows_has_no_page_hashes(
     assert refused.value.reason is reason
 
 
+@pytest.mark.parametrize(
+    ("model", "adapter"), [("qwen", None), ("qwen:sql", "sql"), ("qwen: sql:v2 ", "sql:v2")]
+)
+def test_an_adapter_stands_behind_the_first_colon(model: str, adapter: str | None) -> None:
+    found = from_openai({"messages": HI, "model": model}, backend="sglang").lora
+    assert (found and found.name) == adapter
+
+
 def test_log_probabilities_of_a_prompt_are_not_read_from_the_cache() -> None:
     body = {"prompt": "Hello", "echo": True, "logprobs": 1}
     assert not from_openai(body, backend="sglang").reads_cache
