@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import replace
 from threading import Lock
-from typing import Annotated, Final, Literal, NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 import msgspec
 import numpy as np
@@ -20,10 +20,11 @@ from mmroute.engines.events import (
 )
 from mmroute.hashing import BlockHashes, PageHashes
 from mmroute.kv_events.contents import ByContent, Listener
-from mmroute.kv_events.groups import GPU, Group, Held, enter_group, hash_size, reused_tokens
+from mmroute.kv_events.groups import GPU, Held, enter_group, hash_size, reused_tokens
 from mmroute.kv_events.health import Health, WorkerHealth
-from mmroute.kv_events.holders import MAX_SLOTS, Blocks, Table, longest, new_table
+from mmroute.kv_events.holders import Blocks, Table, longest, new_table
 from mmroute.kv_events.ranks import Rank, Ranks, WorkerRank, packed
+from mmroute.kv_events.snapshots import SavedRank, Snapshot
 from mmroute.kv_events.streams import Lost, Message, Position, Received, Restarted, Source
 
 _NUMBER_BITS: Final = 64
@@ -38,22 +39,6 @@ class Residency(NamedTuple):
     group_idx: int | None
     medium: str | None
     ownership: str | None
-
-
-class _SavedRank(msgspec.Struct, frozen=True, array_like=True):
-    worker: str
-    data_parallel_rank: int
-    slot: Annotated[int, msgspec.Meta(ge=0, lt=MAX_SLOTS)]
-    topic: str | None
-    position: tuple[int, float] | None
-    groups: dict[int | None, Group] = {}
-
-
-class _Snapshot(msgspec.Struct, frozen=True, array_like=True):
-    kind: Literal["mmroute index 1"]
-    ranks: tuple[_SavedRank, ...]
-    tables: tuple[tuple[int | None, str | None, str | None, bytes], ...]
-    has_pages: bool = False
 
 
 class BlockIndex:
@@ -160,6 +145,7 @@ class BlockIndex:
             for rank in self._ranks.of_worker(worker):
                 self._ranks.remove(rank)
             self._health.pop(worker, None)
+            self._tell_interrupt(worker, restarted=True)
 
     def expire(self, seconds: float) -> list[str]:
         """Forget the workers that sent nothing for `seconds`, and return their names."""
@@ -326,12 +312,12 @@ class BlockIndex:
             )
         with self._lock:
             ranks = tuple(
-                _SavedRank(*rank, known.slot, known.topic, known.position, known.groups)
+                SavedRank(*rank, known.slot, known.topic, known.position, known.groups)
                 for rank, known in self._ranks.items()
             )
             slots = self._ranks.packed()
             tables = tuple((*r, table.dump(slots)) for r, table in self._tables.items())
-            saved = _Snapshot("mmroute index 1", ranks, tables, self._has_pages)
+            saved = Snapshot("mmroute index 1", ranks, tables, self._has_pages)
         return msgspec.msgpack.encode(saved)
 
     @classmethod
@@ -346,7 +332,7 @@ class BlockIndex:
         """
         index = cls()
         try:
-            saved = msgspec.msgpack.decode(snapshot, type=_Snapshot)
+            saved = msgspec.msgpack.decode(snapshot, type=Snapshot)
             index._has_pages = saved.has_pages
             index._ranks.take({each.slot for each in saved.ranks})
             for each in saved.ranks:
@@ -417,6 +403,10 @@ class BlockIndex:
                 self._ranks[rank].position = None
                 if isinstance(message, Restarted):  # the new process may have other options
                     self._ranks[rank].groups = {}
+
+    def _tell_interrupt(self, worker: str, *, restarted: bool) -> None:
+        if self._contents is not None and self._contents.listener is not None:
+            self._contents.listener.interrupted(worker, restarted=restarted)
 
     def _rank(self, rank: WorkerRank, slot: int | None = None) -> Rank:
         known = self._ranks.get(rank)

@@ -219,9 +219,9 @@ class Watch:
             cached_tokens: the engine's own number of them; None if the request failed.
         """
         with self._lock:
-            known = self._workers[worker]
-            one = known.waiting.get(number or 0)
-            if one is None:
+            known = self._workers.get(worker)
+            one = known.waiting.get(number or 0) if known else None
+            if known is None or one is None:
                 return
             if cached_tokens is None:
                 self._forget(known, number or 0)
@@ -318,6 +318,8 @@ class Watch:
     def _forget(known: _Worker, number: int) -> None:
         one = known.waiting.pop(number)
         known.by_last[one.keys[-1]].remove(number)
+        if not known.by_last[one.keys[-1]]:
+            del known.by_last[one.keys[-1]]
 
     def _enter(
         self, of: Watched, outcome: Outcome, one: Sent | None = None, difference: str = ""
