@@ -44,6 +44,7 @@ _MODULES: Final = {
     "trace": "lab.cli.trace",
     "encode": "text.cli.texts",
     "decode": "text.cli.texts",
+    "watch": "lab.cli.watch",
     "docs": "cli.docs",
 }
 """Command -> the module that has it. Those of the other houses are known by these names alone."""

@@ -1,4 +1,4 @@
-"""Learns from the engines' KV events how many tokens are under one hash."""
+"""Learns from the engines' KV events how many tokens are under one hash, and what is announced."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ import logging
 import threading
 from typing import Final
 
-from mmroute.engines.events import StoredHashes
-from mmroute.kv_events import BlockStored, Received, Subscriber
-from mmroute.kv_events.groups import Group, enter_group, hash_size
+from mmroute.kv_events import Subscriber
 from mmroute.server.api_errors import ApiError
 from mmroute.server.entry import Entry
 from mmroute.server.models import Models
@@ -41,23 +39,15 @@ def _hear(models: Models, entry: Entry, endpoint: str, ending: threading.Event) 
     """Tell the model the number of tokens under one hash, whenever the events tell another."""
     entry.publishers = 0
     size: int | None = None
-    groups: dict[int | None, Group] = {}
+    trust = entry.trust
     try:
         with Subscriber(endpoint) as subscriber:
-            while not ending.is_set():
-                messages = subscriber.receive(_TICK)
+            while trust is not None and not ending.is_set():
+                told = trust.enter(subscriber.receive(_TICK))
                 entry.publishers = subscriber.state().connected
-                for message in messages:
-                    if not isinstance(message, Received):
-                        groups.clear()  # the next events may be of a process with other options
-                        continue
-                    for event in message.changes.events:
-                        if isinstance(event, BlockStored | StoredHashes):
-                            enter_group(groups, event)
-                    told = hash_size(groups.values())
-                    if told is not None and told != size:
-                        size = told
-                        _enter(models, entry.source.names[0], size)
+                if told is not None and told != size:
+                    size = told
+                    _enter(models, entry.source.names[0], size)
     except Exception:  # noqa: BLE001 - a thread; without events requests for hashes are refused
         entry.publishers = 0
         _LOG.exception("no KV events", extra={"fields": {"endpoint": endpoint}})

@@ -15,15 +15,25 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from mmroute.answering.hash_forms import BlockForm, HashForm
 from mmroute.answering.stages import Stage
-from mmroute.errors import RandomSeedError, Reason, quoted
+from mmroute.errors import InexactError, RandomSeedError, Reason, quoted
 from mmroute.hashing import Algorithm, none_hash
 from mmroute.requests.items import Modality
-from mmroute.server.api import Call, Cost, Reply, Route, default_api, own_routes, read
+from mmroute.server.api import (
+    Call,
+    Cost,
+    Reply,
+    Route,
+    ServedModel,
+    default_api,
+    own_routes,
+    read,
+)
 from mmroute.server.api_errors import (
     USUALLY_REFUSED,
     ApiError,
     bad_request,
     invalid_body,
+    of_inexact,
     require,
 )
 from mmroute.server.bodies import (
@@ -239,7 +249,19 @@ class Endpoints:
             if error.reason is not None:
                 error.model = model.name
             raise
+        self._compare(model, reply)
         return Answered(model.name, reply, watch.spent() if timed else {})
+
+    def _compare(self, model: ServedModel, reply: Reply) -> None:
+        """Compare an answer with what the engine will announce. Raises `engine_differs`."""
+        trust = self._models.entry(model.name).trust
+        if trust is not None and reply.routings and reply.inexact is None:
+            try:
+                trust.answered(reply, model.model.engine.release.version)
+            except InexactError as differs:
+                error = of_inexact(differs)
+                error.model = model.name
+                raise error from None
 
     def _pool_for(self, cost: Cost, blocks: BlockForm | None) -> ThreadPoolExecutor | None:
         """The pool of threads that answers a request; None for the event loop."""

@@ -12,6 +12,7 @@ from mmroute.engine import engine_under
 from mmroute.errors import MmrouteError, ModelError
 from mmroute.server.api import APIS, Api, Schema, ServedModel, default_api, find_api
 from mmroute.server.loading import ModelSource
+from mmroute.server.trust import Trust
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -38,6 +39,7 @@ class Entry:
             None before the first event.
         publishers: the number of publishers of KV events that are connected; None for a model
             without events.
+        trust: the watch on what the engine announces; None for a model without events.
     """
 
     def __init__(self, source: ModelSource) -> None:
@@ -48,6 +50,9 @@ class Entry:
         self.replacement: Entry | None = None
         self.told_block_size: int | None = None
         self.publishers: int | None = None
+        self.trust: Trust | None = None
+        if source.events is not None:
+            self.trust = Trust(source.events, source.names[0], acts=source.distrusts)
         self.api: Api = _api_of(source)
 
     @property

@@ -43,6 +43,7 @@ class ModelSource:
         events: the address of the KV events of an engine of this model, which tell the number of
             tokens under one hash; None if nobody listens to them.
         accept_version: as for `Normalizer.from_pretrained`.
+        distrusts: whether requests are inexact once the events differ from the predictions.
     """
 
     model: str
@@ -53,6 +54,7 @@ class ModelSource:
     engine_settings: EngineSettings = field(default_factory=lambda: find_engine(DEFAULT).settings)
     events: str | None = None
     accept_version: str | None = None
+    distrusts: bool = False
 
     @property
     def workers(self) -> Sequence[str]:

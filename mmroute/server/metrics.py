@@ -25,6 +25,7 @@ from prometheus_client.registry import Collector
 from mmroute.answering.stages import Stage
 from mmroute.engines.running import RunningEngine
 from mmroute.health.tested_versions import version_of
+from mmroute.kv_events import Outcome, State
 from mmroute.requests.items import Modality
 from mmroute.reuse.fast_paths import CacheStats
 from mmroute.server.models import Models
@@ -179,6 +180,17 @@ class _OfModels(Collector):
             "Publishers of KV events that are connected, of a model with --events",
             labels=["model"],
         )
+        watched = ["model", "worker", "version"]
+        predictions = CounterMetricFamily(
+            "mmroute_predictions",
+            "Requests by what their engine announced of them, of models with --events",
+            labels=[*watched, "outcome"],
+        )
+        states = GaugeMetricFamily(
+            "mmroute_prediction_state",
+            "1 for what is known of the predictions for an engine: proved, unproved or differs",
+            labels=[*watched, "state"],
+        )
         reuse: list[tuple[str, str, CacheStats | None]] = [
             ("", "images", self._models.files.stats())
         ]
@@ -186,6 +198,12 @@ class _OfModels(Collector):
             name, loaded = entry.source.names[0], entry.loaded
             if entry.publishers is not None:
                 publishers.add_metric([name], entry.publishers)
+            for watch, known in entry.trust.states().items() if entry.trust else ():
+                whose = [name, watch.worker, watch.version]
+                for outcome in Outcome:
+                    predictions.add_metric([*whose, outcome], known.counts[outcome])
+                for state in State:
+                    states.add_metric([*whose, state], state is known.state)
             if entry.told_block_size is not None:
                 matches_given = entry.block_size_matches is not False
                 matches.add_metric([name, str(entry.told_block_size)], matches_given)
@@ -200,4 +218,4 @@ class _OfModels(Collector):
                 hits.add_metric([model, of], counted.hits)
                 misses.add_metric([model, of], counted.misses)
                 kept.add_metric([model, of], counted.kept_bytes)
-        yield from (info, matches, publishers, hits, misses, kept)
+        yield from (info, matches, publishers, predictions, states, hits, misses, kept)

@@ -134,6 +134,7 @@ class Models:
             current = self.entry(name)
             self._check_free(source, current)
             current.replacement = Entry(source)
+            current.replacement.trust = current.trust
             self._begin(current.replacement)
         return current
 

@@ -45,7 +45,14 @@ def pages(
         ready = entries[0].loaded is not None if name else models.ready
         statuses = {entry.source.names[0]: entry.status.value for entry in entries}
         status = 200 if ready and not is_draining() else 503
-        return json_response({"draining": is_draining(), "models": statuses}, status)
+        watched = [
+            {"worker": of.worker, "model": of.model, "version": of.version, "state": known.state,
+             "difference": known.difference, "requests": known.counts}
+            for entry in entries if entry.trust is not None
+            for of, known in entry.trust.states().items()
+        ]  # fmt: skip
+        said = {"draining": is_draining(), "models": statuses, "predictions": watched}
+        return json_response(said, status)
 
     # Making it takes as long as answering a hundred small requests.
     document = functools.cache(lambda: json_response(openapi(settings, found)))

@@ -119,7 +119,7 @@ def _sources(arguments: argparse.Namespace) -> list[ModelSource]:
             raise ValueError(f"--events must be tcp://HOST:PORT or ipc://PATH, found {events}")
         source = ModelSource(
             model, names, model_id, arguments.revision, backend, settings, events,
-            arguments.accept_version,
+            arguments.accept_version, arguments.act_on_differences,
         )  # fmt: skip
         sources.append(source)
     named = {name for source in sources for name in source.names}

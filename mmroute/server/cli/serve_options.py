@@ -74,7 +74,12 @@ def _model_options(parser: argparse.ArgumentParser) -> None:
         "--events", metavar="[NAME=]ENDPOINT", action="append", default=[],
         help="the KV events of one of these engines, tcp://HOST:PORT (needs pip install "
         "'.[events]'): the first of them tells the block size, where --engine-args and "
-        "--engine do not",
+        "--engine do not, and all of them are compared with the answers",
+    )  # fmt: skip
+    parser.add_argument(
+        "--act-on-differences", action="store_true",
+        help="answer engine_differs while the events of --events contradict the answers (default: "
+        "only tell of it, in the log, /metrics and /readyz)",
     )  # fmt: skip
     parser.add_argument("--engine-api-key", metavar="KEY", help="the API key of these engines")
     encoder_argument(parser)
