@@ -1,4 +1,4 @@
-"""A whole router in asyncio: it sends each chat to the worker where it costs least.
+r"""A whole router in asyncio: it sends each chat to the worker where it costs least.
 
     python examples/router.py MODEL "PYTHONHASHSEED=0 vllm serve MODEL --block-size 16" \
       http://w0:8000,tcp://w0:5557,tcp://w0:5558 http://w1:8000,tcp://w1:5557,tcp://w1:5558
@@ -10,6 +10,7 @@ workers publish events (`--kv-events-config`) and count cached tokens
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import random
@@ -89,10 +90,14 @@ class Router:
 
 async def main() -> None:
     """Route the chats of standard input."""
-    model, engine, *workers = sys.argv[1:]
-    settings = VllmSettings.from_args(engine)
-    normalizer = mmroute.Normalizer.from_pretrained(model, engine_settings=settings)
-    router = Router(normalizer, settings.block_size or 16, workers)
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("model")
+    parser.add_argument("engine", help="its command line")
+    parser.add_argument("worker", nargs="+", help="URL,EVENTS,REPLAYS")
+    given = parser.parse_args()
+    settings = VllmSettings.from_args(given.engine)
+    normalizer = mmroute.Normalizer.from_pretrained(given.model, engine_settings=settings)
+    router = Router(normalizer, settings.block_size or 16, given.worker)
     following = asyncio.gather(*map(router.follow, router.subscribers))
     while line := await asyncio.to_thread(sys.stdin.readline):
         print(*await router.answer(json.loads(line)), dict(router.tokens), dict(router.inexact))

@@ -269,6 +269,7 @@ class Routing:
 
         The form of the keys depends on the engine's version: `mmroute.hashing.ExtraKey` since vLLM
         0.31, `mmroute.hashing.EventKeys` since 0.19, and before that an image's identity alone.
+        Events carry them without tags: `mmroute.hashing.event_extra_keys` gives that form.
 
         Raises:
             InexactError: as for `block_hashes`.

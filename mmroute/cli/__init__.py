@@ -22,6 +22,7 @@ from mmroute.errors import (
     MmrouteError,
     ModelIdWarning,
     RandomSeedWarning,
+    Reason,
     nearest,
 )
 
@@ -131,11 +132,21 @@ def _run(arguments: argparse.Namespace) -> int:
     except BrokenPipeError:
         raise
     except (MmrouteError, MissingExtraError, OSError) as error:
-        return failed(arguments, error, getattr(arguments, "exit_of_failure", EXIT_FAILURE))
+        failure = getattr(arguments, "exit_of_failure", EXIT_FAILURE)
+        return failed(arguments, error, EXIT_USAGE if _is_usage(arguments, error) else failure)
     except UnicodeEncodeError as error:
         hint = "set PYTHONIOENCODING=utf-8 if it is stdout that cannot take it"
         return failed(arguments, f"{error}; {hint}", EXIT_FAILURE)
     return status
+
+
+def _is_usage(arguments: argparse.Namespace, error: Exception) -> bool:
+    """Whether an option is wrong: one of mmroute's, or one of the engine's command line."""
+    reason = error.reason if isinstance(error, MmrouteError) else None
+    is_asked = bool(getattr(arguments, "engine", None))  # then the version may be a server's
+    return reason == Reason.INVALID_ENGINE_SETTING or (
+        reason == Reason.UNKNOWN_BACKEND and not is_asked
+    )
 
 
 def _parser(command: str | None = None) -> argparse.ArgumentParser:

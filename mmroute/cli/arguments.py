@@ -58,7 +58,7 @@ def require_extra(extra: str, *modules: str) -> None:
         raise MissingExtraError(f"{listed} not installed", extra)
 
 
-def encoder_argument(parser: argparse.ArgumentParser) -> None:
+def encoder_argument(parser: argparse._ActionsContainer) -> None:
     """Add the option that chooses the encoder of text."""
     parser.add_argument(
         "--encoder",

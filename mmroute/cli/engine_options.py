@@ -31,44 +31,45 @@ def engine_arguments(
     parser: argparse.ArgumentParser, *, several: bool = False, asks: bool = True
 ) -> None:
     """Add the options for the model's engine and its settings."""
+    engine = parser.add_argument_group("the engine that is matched")
     backends = "; repeatable: each line is answered for every one, by its name" if several else ""
-    parser.add_argument(
+    engine.add_argument(
         "--backend",
         action="append" if several else "store",
         default=None if several else DEFAULT,
         help=f"engine to match, such as vllm==0.28 (default: {DEFAULT}){backends}",
     )
-    accept_version_argument(parser)
-    parser.add_argument(
+    accept_version_argument(engine)
+    engine.add_argument(
         "--model-id",
         metavar="NAME",
         help="the engine's model string, which its image identities cover (default: that of "
         "--engine-args, else MODEL)",
     )
-    parser.add_argument("--revision", help="hub branch, tag or commit")
-    parser.add_argument(
+    engine.add_argument("--revision", help="hub branch, tag or commit")
+    engine.add_argument(
         "--engine-args",
         metavar="ARGS",
         default="",
         help="the engine's own command line or a part of it, in one argument, such as "
         "'vllm serve NAME --max-num-batched-tokens 8192'; variables in front of it count",
     )
-    parser.add_argument(
+    engine.add_argument(
         "--engine-config",
         metavar="FILE",
         help="the engine's configuration file (vllm serve --config); --engine-args take precedence",
     )
     if not asks:
         return
-    parser.add_argument(
+    engine.add_argument(
         "--engine",
         metavar="URL",
         help="ask this engine for its options, and adopt them; --engine-args take precedence",
     )
-    parser.add_argument("--api-key", help="the API key of the engine that is asked")
+    engine.add_argument("--api-key", help="the API key of the engine that is asked")
 
 
-def accept_version_argument(parser: argparse.ArgumentParser) -> None:
+def accept_version_argument(parser: argparse._ActionsContainer) -> None:
     """Add the option that accepts an engine's version which nobody compared."""
     parser.add_argument(
         "--accept-version",
@@ -141,7 +142,16 @@ def ask_running(
 
 def engine_settings(arguments: argparse.Namespace) -> EngineSettings:
     """The engine's settings, from the arguments."""
-    settings = EngineSettings.from_args(arguments.engine_args, config=arguments.engine_config)
+    line = arguments.engine_args
+    try:
+        settings = EngineSettings.from_args(line, config=arguments.engine_config)
+    except ModelError as error:
+        named = arguments.backend if isinstance(arguments.backend, str) else DEFAULT
+        own = type(find_engine(named).settings)
+        if own is type(find_engine(DEFAULT).settings) or own.is_started_by(line):
+            raise
+        hint = f"; begin the line with the command that starts {named}"
+        raise ModelError(error.reason, f"{error}{hint}") from error
     if settings.without_effect:
         listed = ", ".join(settings.without_effect)
         say(f"without effect on token IDs and hashes: {listed}")

@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 
 from mmroute.cli.arguments import Commands, add_command
 from mmroute.cli.engine_options import load_normalizer, model_arguments
-from mmroute.cli.output import print_table
+from mmroute.cli.output import print_table, print_text
 from mmroute.engines.vllm.architectures import Refusal, register
 from mmroute.engines.vllm.serve_settings import OPTIONS
 from mmroute.engines.vllm_rust.families import SERVED
@@ -127,9 +127,7 @@ def _resolve(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(head | {"values": values}, ensure_ascii=False, default=str))
         return 0
-    for name, value in head.items():
-        if value is not None:
-            print(f"{name:12} {value}")
+    print_table([(name, value) for name, value in head.items() if value is not None])
     print()
     rows = [("VALUE", "IS", "FROM")]
     for origin in origins:
@@ -181,14 +179,16 @@ def _families(arguments: argparse.Namespace) -> int:
         ]
         print(json.dumps(listed, ensure_ascii=False))
         return 0
-    rows = [("FAMILY", "EXACT FOR TEXT AND", "MODELS", "CHECKED ON", "FROM")]
+    rows = [("FAMILY", "EXACT FOR TEXT AND", "MODELS", "CHECKED ON")]
     for spec in specs:
         checked = ", ".join(f"{engine} {' '.join(v)}" for engine, v in spec.checked.items())
         items = ", ".join(spec.media) or "-"
-        rows.append((spec.family, items, spec.title, checked, spec.package))
+        rows.append((_named(spec), items, spec.title, checked))
     print_table(rows)
     images = ", ".join(spec.family for spec in specs if spec.family in SERVED)
-    print(f"\nBehind {VLLM_RUST.release.label}: texts of these families, and images of {images}.")
+    print()
+    rust = VLLM_RUST.release.label
+    print_text(f"Behind {rust}: texts of these families, and images of {images}.")
     return 0
 
 
@@ -199,17 +199,20 @@ def _architectures(*, as_json: bool) -> int:
         return 0
     rows = [("ARCHITECTURE", "STATE", "FAMILY", "CHECKED ON, OR WHY REFUSED")]
     for one in listed:
-        families = ", ".join(
-            spec.family if spec.package == OWN_PACKAGE else f"{spec.family} ({spec.package})"
-            for spec in one.families
-        )
+        families = ", ".join(map(_named, one.families))
         why = one.checked if one.refusal is None else one.refusal.why
         state = " ".join([one.state, *one.modalities])
         rows.append((one.name, state, families or "-", why))
     print_table(rows)
     for refusal in register().refused.values():
-        print(f"\nIf {refusal.why}: {refusal.remedy}.")
+        print()
+        print_text(f"If {refusal.why}: {refusal.remedy}.")
     return 0
+
+
+def _named(spec: FamilySpec) -> str:
+    """A family, with the package that brings it."""
+    return spec.family if spec.package == OWN_PACKAGE else f"{spec.family} ({spec.package})"
 
 
 def _as_json(one: Architecture) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
 from typing import Final, TypeVar
 
 from mmroute.errors import MmrouteError
@@ -16,7 +17,7 @@ from mmroute.errors import MmrouteError
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
 _PROGRESS_EVERY: Final = 0.5  # seconds
-_NARROWEST_COLUMN: Final = 20
+_NARROWEST_COLUMN: Final = 12
 _T = TypeVar("_T")
 
 
@@ -63,15 +64,27 @@ def failed(arguments: argparse.Namespace, error: object, status: int = EXIT_USAG
 
 
 def print_table(rows: Sequence[tuple[str, ...]]) -> None:
-    """Print rows in columns, the heading first; a terminal wraps the last column."""
+    """Print rows in columns, the heading first; for a terminal long cells are wrapped."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    before = sum(widths[:-1]) + 2 * (len(widths) - 1)
-    terminal = shutil.get_terminal_size((sys.maxsize, 0)).columns
-    room = max(terminal - before, _NARROWEST_COLUMN)
+    room = _terminal() - 2 * (len(widths) - 1)
+    while sum(widths) > room and max(widths) > _NARROWEST_COLUMN:
+        widths[widths.index(max(widths))] -= 1
     for row in rows:
-        fits = len(row[-1]) <= room
-        first, *further = [row[-1]] if fits else textwrap.wrap(row[-1], room)
-        cells = (cell.ljust(width) for cell, width in zip(row[:-1], widths[:-1], strict=True))
-        print("  ".join((*cells, first)).rstrip())
-        for line in further:
-            print(" " * before + line)
+        cells = [_wrap(cell, width) for cell, width in zip(row, widths, strict=True)]
+        for line in zip_longest(*cells, fillvalue=""):
+            padded = (part.ljust(width) for part, width in zip(line, widths, strict=True))
+            print("  ".join(padded).rstrip())
+
+
+def print_text(text: str) -> None:
+    """Print a paragraph, which is wrapped for a terminal."""
+    print("\n".join(_wrap(text, _terminal())))
+
+
+def _terminal() -> int:
+    """The columns of the terminal, or no end of them."""
+    return shutil.get_terminal_size((sys.maxsize, 0)).columns
+
+
+def _wrap(text: str, width: int) -> list[str]:
+    return [text] if len(text) <= width else textwrap.wrap(text, width, break_on_hyphens=False)

@@ -228,7 +228,7 @@ def _request_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="exit status 3 where a line has no exact answer",
     )
-    link_arguments(parser)
+    link_arguments(parser.add_argument_group("links"))
 
 
 def _blocks(arguments: argparse.Namespace) -> int:

@@ -24,6 +24,7 @@ from packaging.utils import canonicalize_name
 from paths import ROOT
 
 from mmroute.cli import _parser
+from mmroute.cli.docs import _sections
 from mmroute.health import self_check
 from mmroute.model_directory import EMBEDDED_MODEL
 
@@ -56,6 +57,7 @@ BLOCK: Final = re.compile(
 )
 SHELL: Final = re.compile(r"```sh\n(?P<text>.*?)```(\n\n```text\n(?P<shown>.*?)```)?", re.DOTALL)
 CALL: Final = re.compile(r"(^|/|\| )mmroute (?!\()")
+ANCHOR: Final = re.compile(r"\]\((?!https?:)([^)#]*\.md)?#([^)]+)\)")
 LINK: Final = re.compile(r"\]\((?!https?:)(?P<path>[^)#]+)")
 
 
@@ -122,6 +124,19 @@ def test_commands_run(
 def test_links_lead_to_files(page: Path) -> None:
     links = [found["path"] for found in LINK.finditer(page.read_text(encoding="utf-8"))]
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", [*PAGES, *NOTES], ids=page_name)
+def test_links_lead_to_sections(page: Path) -> None:
+    """`mmroute docs PAGE#SECTION` shows each."""
+    links = ANCHOR.findall(page.read_text(encoding="utf-8"))
+    targets = [((page.parent / path if path else page), anchor) for path, anchor in links]
+    missing = [
+        (path, anchor)
+        for path, anchor in targets
+        if anchor not in dict(_sections(path.read_text(encoding="utf-8")))
+    ]
+    assert missing == []
 
 
 def test_answers_in_the_readme() -> None:

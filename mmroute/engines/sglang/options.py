@@ -125,7 +125,7 @@ class _Parser(argparse.ArgumentParser):
         if message.startswith("unrecognized arguments") and names:
             known = [name for action in self._actions for name in action.option_strings]
             hint = did_you_mean(names[0], known)
-        raise wrong(f"SGLang 0.5.23 refuses the command line: {message}.{hint}")
+        raise wrong(f"SGLang 0.5.23 refuses the command line: {message}{hint}")
 
 
 @cache

@@ -45,9 +45,12 @@ def _model_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--served-model-name", metavar="NAME", nargs="+", default=[], help="names of the one MODEL"
     )
-    parser.add_argument("--backend", default=DEFAULT, help="engine to match (default: %(default)s)")
-    accept_version_argument(parser)
-    parser.add_argument(
+    engines = parser.add_argument_group("the engines that are matched")
+    engines.add_argument(
+        "--backend", default=DEFAULT, help="engine to match (default: %(default)s)"
+    )
+    accept_version_argument(engines)
+    engines.add_argument(
         "--model-id",
         metavar="[NAME=]ID",
         action="append",
@@ -55,22 +58,22 @@ def _model_options(parser: argparse.ArgumentParser) -> None:
         help="the engine's model string, which image identities cover; of the model served as "
         "NAME, or of the one MODEL (default: that of --engine-args, else MODEL)",
     )
-    parser.add_argument("--revision", help="hub branch, tag or commit of the one MODEL")
-    parser.add_argument(
+    engines.add_argument("--revision", help="hub branch, tag or commit of the one MODEL")
+    engines.add_argument(
         "--engine-args", metavar="[NAME=]ARGS", action="append", default=[],
         help="the command line of the engine that is matched, or a part of it, in one argument, "
         "such as 'vllm serve ID --max-num-batched-tokens 8192'; of the model served as NAME, or of "
         "the one MODEL",
     )  # fmt: skip
-    parser.add_argument(
+    engines.add_argument(
         "--engine-config", metavar="[NAME=]FILE", action="append", default=[],
         help="the engine's configuration file (vllm serve --config); --engine-args take precedence",
     )  # fmt: skip
-    parser.add_argument(
+    engines.add_argument(
         "--engine", metavar="[NAME=]URL", action="append", default=[],
         help="ask this engine for its options, and adopt them; --engine-args take precedence",
     )  # fmt: skip
-    parser.add_argument(
+    engines.add_argument(
         "--events", metavar="[NAME=]ENDPOINT", action="append", default=[],
         help="the KV events of one of these engines, tcp://HOST:PORT (needs pip install "
         "'.[events]'): the first of them tells the block size, where --engine-args and "
@@ -81,14 +84,15 @@ def _model_options(parser: argparse.ArgumentParser) -> None:
         help="answer engine_differs while the events of --events contradict the answers (default: "
         "only tell of it, in the log, /metrics and /readyz)",
     )  # fmt: skip
-    parser.add_argument("--engine-api-key", metavar="KEY", help="the API key of these engines")
-    encoder_argument(parser)
+    engines.add_argument("--engine-api-key", metavar="KEY", help="the API key of these engines")
+    caches = parser.add_argument_group("encoder and caches")
+    encoder_argument(caches)
     for of, whose in (("text", "encoded prompts"), ("hash", "block hashes"), ("chat", "chats")):
-        parser.add_argument(
+        caches.add_argument(
             f"--{of}-cache-mib", metavar="N", type=int, default=64,
             help=f"MiB of each model's cache of {whose}; 0: no cache (default: %(default)s)",
         )  # fmt: skip
-    parser.add_argument(
+    caches.add_argument(
         "--image-cache-mib", metavar="N", type=int, default=64,
         help="MiB of the cache of images in data URLs, for all models (default: %(default)s)",
     )  # fmt: skip

@@ -129,6 +129,12 @@ def test_families_lists_what_was_checked(capsys: pytest.CaptureFixture[str]) -> 
     ("arguments", "status", "words"),
     [
         (["tokns"], 2, "Did you mean 'tokens'?"),
+        (
+            ["resolve", EMBEDDED_MODEL, "--engine-args", "vllm serve --blok-size 3"],
+            2,
+            "--block-size",
+        ),
+        (["docs", "reasons#for-one-requst"], 2, "did you mean 'for-one-request'?"),
         (["tokens", EMBEDDED_MODEL, "--inpt", "x"], 2, "tokens: error: unrecognized arguments"),
         (["doctor", "x", "--vectrs=y"], 2, "Did you mean '--vectors'?"),
         (["blocks", EMBEDDED_MODEL, "x.jsonl"], 2, "Did you mean '--input x.jsonl'?"),
@@ -138,7 +144,7 @@ def test_families_lists_what_was_checked(capsys: pytest.CaptureFixture[str]) -> 
         (["tokens", EMBEDDED_MODEL, "--input", "/nowhere/x.jsonl"], 2, "/nowhere/x.jsonl"),
         (["docs", "reason"], 2, "did you mean 'reasons'?"),
         (["resolve", "/nowhere/model"], 1, "model_not_found"),
-        (["tokens", EMBEDDED_MODEL, "--backend", "vlm"], 1, "Did you mean 'vllm'?"),
+        (["tokens", EMBEDDED_MODEL, "--backend", "vlm"], 2, "Did you mean 'vllm'?"),
     ],
 )
 def test_mistakes_are_told(arguments: list[str], status: int, words: str) -> None:
@@ -164,6 +170,23 @@ def test_the_pages_come_along() -> None:
     assert listed["reasons"] == "Reasons"
     shown = run("docs", "reasons").stdout
     assert shown == (ROOT / "docs" / "reasons.md").read_text(encoding="utf-8")
+
+
+def test_a_section_of_a_page() -> None:
+    shown = run("docs", "reasons#for-one-request").stdout
+    page = (ROOT / "docs" / "reasons.md").read_text(encoding="utf-8")
+    assert shown.startswith("## For one request\n")
+    assert page.partition(shown)[2].startswith("## Elsewhere")
+
+
+@pytest.mark.parametrize(
+    "command", [["families"], ["families", "--all"], ["resolve", EMBEDDED_MODEL]]
+)
+def test_tables_fit_a_terminal(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = run(*command).stdout.splitlines()
+    assert len(lines) > 20
+    assert max(map(len, lines)) <= 80
 
 
 def test_input_that_is_not_utf8_is_told(tmp_path: Path) -> None:

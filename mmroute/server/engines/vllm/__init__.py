@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+import numpy as np
+
 from mmroute.server.api import ApiOptions, Reply, read
 from mmroute.server.api_errors import ApiError
 from mmroute.server.engines.vllm.model import Call, LoadedModel
@@ -26,6 +28,9 @@ def answer_body(
         body: the JSON that a client sent. It is not changed.
         options: the options that the operator set.
 
+    Returns:
+        The reply. Its body has no arrays, so `json` writes it.
+
     Raises:
         ApiError: the engine refuses the request, or it has no exact answer.
         KeyError: there is no such route.
@@ -42,4 +47,14 @@ def answer_body(
     route, engine = ROUTES[path], model.model.engine
     schema = API.schema(path, engine.release.backend, model.model.settings)
     copied = {**body} if isinstance(body, Mapping) else body
-    return route.answer_to(read(schema, copied), Call(model, options))
+    reply = route.answer_to(read(schema, copied), Call(model, options))
+    return reply._replace(body=_plain(reply.body))
+
+
+def _plain(value: Any) -> Any:
+    """A value of which `json` writes all, with lists in the place of arrays."""
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    return value.tolist() if isinstance(value, np.ndarray) else value
