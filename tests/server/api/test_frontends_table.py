@@ -1,4 +1,4 @@
-"""The table of `docs/versions.md`: what vLLM's two frontends make of one request.
+"""The table of `tests/core/conformance/RUST.md`: what vLLM's two frontends make of one request.
 
 Both columns are answers for a small model, decoded. The vectors of each frontend prove them.
 """
@@ -17,7 +17,7 @@ from mmroute import Normalizer
 from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.engines.vllm_rust.settings import RustSettings
 
-PAGE = (ROOT / "docs" / "versions.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "tests" / "core" / "conformance" / "RUST.md").read_text(encoding="utf-8")
 HI = [{"role": "user", "content": "Hi"}]
 PARTS = [{"type": "text", "text": "One."}, {"type": "text", "text": "Two."}]
 LOOP = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
