@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import struct
-import sys
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, BinaryIO, Final, TypeAlias
@@ -32,9 +30,6 @@ _BMP_CORE_SIZE: Final = 12
 _BMP_COLOURS: Final = 46
 _BMP_PALETTE_BITS: Final = 8
 _TIFF_PIECES: Final = ((273, 279), (324, 325))  # tags of offsets and sizes: of strips, of tiles
-_PIECES: Final = frozenset({273, 324})
-_BIG_TIFF: Final = (b"+\0", b"\0+")
-_MAX_TAGS: Final = 1 << 16
 _TIFF_BITS_PER_SAMPLE: Final = 258
 _TIFF_PLANAR_CONFIGURATION: Final = 284
 _TIFF_SEPARATE_PLANES: Final = 2
@@ -181,24 +176,6 @@ def _is_row_readable(mode: str, raw_mode: str, bits: int) -> bool:
     except ValueError:
         return False
     return True
-
-
-def num_pieces(file: BinaryIO) -> int:
-    """The strips or tiles of a TIFF file, of which Pillow makes a list; 0 of other files."""
-    file.seek(0)
-    head = file.read(16)
-    order = {b"II": "<", b"MM": ">"}.get(head[:2])
-    if order is None or len(head) < 16:  # noqa: PLR2004
-        return 0
-    is_big = head[2:4] in _BIG_TIFF
-    (at,) = struct.unpack_from(order + ("Q" if is_big else "I"), head, 8 if is_big else 4)
-    file.seek(min(at, sys.maxsize))
-    count = file.read(8 if is_big else 2)
-    row = struct.Struct(order + ("HHQQ" if is_big else "HHII"))
-    tags = min(int.from_bytes(count, "little" if order == "<" else "big"), _MAX_TAGS)
-    rows = file.read(tags * row.size)
-    whole = rows[: len(rows) // row.size * row.size]
-    return max((n for tag, _, n, _ in row.iter_unpack(whole) if tag in _PIECES), default=0)
 
 
 def _avif(file: BinaryIO, _image: _Opened, size: int) -> bool:

@@ -14,8 +14,7 @@ from typing import Any, BinaryIO, Final
 from PIL import ExifTags, Image, UnidentifiedImageError
 
 from mmroute.errors import InexactError, Reason
-from mmroute.images.completeness import is_complete, is_complete_jpeg, is_decodable, num_pieces
-from mmroute.images.parts import most_parts
+from mmroute.images.completeness import is_complete, is_complete_jpeg, is_decodable
 from mmroute.images.plain_headers import PLAIN_BYTES, plain_jpeg, plain_png, plain_webp
 from mmroute.images.png_chunks import (
     CHUNK_HEADER_SIZE,
@@ -26,6 +25,7 @@ from mmroute.images.png_chunks import (
     read_chunks,
     with_late_chunks,
 )
+from mmroute.images.tiff_tags import RAW_PROFILE, exif_of, has_few_values
 
 # The answer says what is wrong with a broken file, so Pillow's warnings are not needed. A client
 # could fill the log with them, and where warnings are errors they would change the answer.
@@ -43,8 +43,8 @@ _TRANSPOSED: Final = frozenset({5, 6, 7, 8})
 _ALPHA_MODES: Final = frozenset({"RGBA", "LA", "PA"})
 # Pillow's entries for a PNG file that a text chunk of the same name overwrites.
 _NO_TEXT: Final = ("bbox", "interlace", "transparency")
-_MOST_EXIF: Final = {"exif": _MAX_EXIF, "Raw profile type exif": 3 * _MAX_EXIF}  # hexadecimal
-_ORIENTATION_KEYS: Final = ("exif", "Raw profile type exif", "XML:com.adobe.xmp", "xmp")
+_MOST_EXIF: Final = {"exif": _MAX_EXIF, RAW_PROFILE: 3 * _MAX_EXIF}  # hexadecimal
+_ORIENTATION_KEYS: Final = ("exif", RAW_PROFILE, "XML:com.adobe.xmp", "xmp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def _read(file: BinaryIO) -> ImageHeader:
         chunks = read_chunks(file, start, size, num_bits=bits, animated=animated)
     described = image if chunks is None else _with_late_chunks(file, image, chunks)
     transparent = image.mode in _ALPHA_MODES or "transparency" in described.info
-    turned = _is_turned(described)
+    turned = _is_turned(described, size)
     if chunks is None:
         complete_picture = is_complete(file, image, size)
     else:
@@ -156,8 +156,8 @@ class _FewReads:
 
 def _open(file: BinaryIO, size: int) -> Image.Image:
     """Open a picture; the caller closes the file."""
-    if num_pieces(file) > most_parts(size):
-        raise _unreadable("its picture has more pieces than any encoder writes")
+    if not has_few_values(file, size):
+        raise _unreadable("it has longer lists of numbers than any encoder writes")
     _check_few_texts(file)
     file.seek(0)
     # If the beginning of a JPEG file holds its header, Pillow reads it like the whole file. So
@@ -175,7 +175,7 @@ def _check_few_texts(file: BinaryIO) -> None:
         raise _unreadable("it has more compressed notes than any encoder writes")
 
 
-def _is_turned(image: Image.Image) -> bool:
+def _is_turned(image: Image.Image, size: int) -> bool:
     """Whether Pillow 13.0's `ImageOps.exif_transpose` turns the picture, and does not fail."""
     if ExifTags.Base.Orientation in getattr(image, "tag_v2", ()):
         return False  # for such a TIFF file Pillow's size is already the size as shown
@@ -183,13 +183,18 @@ def _is_turned(image: Image.Image) -> bool:
         return False
     if any(len(image.info.get(key, "")) > most for key, most in _MOST_EXIF.items()):
         raise _unreadable("its EXIF data are longer than those of any camera")
+    few = True
     with contextlib.suppress(Exception):  # the engine ignores errors in the orientation
+        few = has_few_values(exif_of(image.info), size)
+    if not few:
+        raise _unreadable("its EXIF data have longer lists of numbers than those of any camera")
+    with contextlib.suppress(Exception):
         # Pillow's own getexif of PNG files decodes the picture first.
         exif = Image.Image.getexif(image)
         if exif.get(ExifTags.Base.Orientation, 1) not in _TRANSPOSED:
             return False
         del exif[ExifTags.Base.Orientation]
-        if "exif" in image.info or "Raw profile type exif" in image.info:
+        if "exif" in image.info or RAW_PROFILE in image.info:
             exif.tobytes()  # exif_transpose fails if it cannot write the EXIF data again
         return True
     return False

@@ -26,9 +26,10 @@ _NAME: Final = re.compile(rb"[A-Za-z0-9_]{4}")
 _PICTURE: Final = frozenset({b"IDAT", b"DDAT", b"fdAT"})
 _AT_ONCE: Final = 1 << 16
 _MAX_CHUNKS: Final = 100_000  # no encoder makes more
-_MOST_TEXTS: Final = 4  # compressed ones, each of which may inflate to a megabyte
+_MOST_TEXTS: Final = 5  # compressed ones and profiles, each of which may inflate to a megabyte
 _MAX_INFLATED: Final = 8 << 20, 16  # bytes, and bytes for each of a file
 _MAX_RATIO: Final = 1032  # the most bytes that one deflated byte gives: 258 for two bits
+_COMPRESSED: Final = frozenset({b"zTXt", b"iCCP"})
 # Chunks that must not stand after the picture. At a malformed one there the engine stops reading.
 _MISPLACED: Final = frozenset({
     b"IHDR", b"PLTE", b"acTL", b"cHRM", b"fcTL", b"gAMA", b"iCCP", b"pHYs", b"sRGB",
@@ -109,7 +110,7 @@ def bits_of_picture(file: BinaryIO) -> int:
 
 
 def has_few_texts(file: BinaryIO, most: int) -> bool:
-    """Whether so few compressed notes stand before a PNG file's picture that they inflate fast.
+    """Whether so little is compressed before a PNG file's picture that it inflates fast.
 
     At most so many chunks are looked at. A file of another format has none.
     """
@@ -121,7 +122,7 @@ def has_few_texts(file: BinaryIO, most: int) -> bool:
     for _ in range(most):
         file.seek(at)
         length, name = _HEADER.unpack(file.read(_HEADER.size).ljust(_HEADER.size, b"\0"))
-        texts += name == b"zTXt" or (
+        texts += name in _COMPRESSED or (
             name == b"iTXt" and file.read(_MAX_KEY).partition(b"\0")[2][:1] == b"\1"
         )
         if name in _PICTURE or not _NAME.fullmatch(name):

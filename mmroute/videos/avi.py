@@ -9,6 +9,7 @@ import io
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import BinaryIO, Final
 
 import numpy as np
@@ -30,7 +31,8 @@ _PICTURE: Final = struct.Struct("<4xii4x4s")  # width, height, codec
 _ENTRY: Final = struct.Struct("<4sI8x")  # of the index: chunk and flags
 _SOUGHT: Final = 16, 15  # OpenCV seeks to the last key frame so many frames before the end
 _KEY: Final = 0x10
-_MAX_HEADER: Final = 1 << 20
+_MAX_HEADER: Final = 1 << 16
+_MAX_PARTS: Final = 1000  # at the top level
 _MAX_INDEX: Final = 1 << 26
 _MAX_BETWEEN: Final = 2000  # OpenCV looks at 4,096 packets for the next frame
 _PACKET: Final = 1024  # bytes of sound that make at least one packet
@@ -71,7 +73,9 @@ def read_avi(file: BinaryIO, size: int) -> VideoSize:
     declared = int.from_bytes(head[4:8], "little") + _CHUNK.size
     if head[8:] != b"AVI " or declared < size:
         raise not_predictable("a RIFF file that is no AVI, or has more than one part")
-    parts = list(_chunks(file, len(head), declared))
+    parts = list(islice(_chunks(file, len(head), declared), _MAX_PARTS + 1))
+    if len(parts) > _MAX_PARTS:
+        raise not_predictable(f"more than {_MAX_PARTS} chunks at the top level")
     stream = _video_stream(_read(file, _only(parts, b"hdrl"), _MAX_HEADER))
     if size < declared:
         return _read_cut(file, parts[-1], stream, size)
@@ -108,7 +112,9 @@ def _read_cut(
     name, start, end = last
     if name != b"movi" or end <= size:
         raise not_predictable("it is cut within its header or its index")
-    chunks = list(_chunks(file, start, end))
+    chunks = list(islice(_chunks(file, start, end), most_parts(size) // 2 + 1))
+    if len(chunks) > most_parts(size) // 2:
+        raise not_predictable(f"it is cut, and has more than {most_parts(size) // 2} chunks")
     cut = chunks.pop() if chunks and chunks[-1][2] > size else None
     total, places = _frames(chunks, stream)
     if len(places) < total and not _begins_at_once(chunks, stream):

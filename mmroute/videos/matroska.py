@@ -52,7 +52,7 @@ _BLOCK_DURATION: Final = 0x9B
 _ATTACHMENTS: Final = 0x1941A469
 _OF_SEGMENTS: Final = frozenset({_INFO, _TRACKS, _ATTACHMENTS})  # that are read
 _FEW: Final = 2  # from which an element is not the only one
-_MAX_CHILDREN: Final = 1000
+_MAX_CHILDREN: Final = 100  # of the tracks, and of each track
 
 _CODECS: Final = frozenset(
     {b"V_VP8", b"V_VP9", b"V_MPEG4/ISO/AVC", b"V_MPEGH/ISO/HEVC", b"V_MJPEG", b"V_MPEG4/ISO/ASP"}

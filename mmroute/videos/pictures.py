@@ -120,11 +120,17 @@ def read_still(data: bytes) -> VideoSize:
 
 
 _LIST_FPS: Final = 1.0
+_FEW_FRAMES: Final = 300  # that are read of a list, and one more for so many characters
+_FRAME: Final = 2000
 
 
 def read_frame_list(text: str, most: int) -> tuple[VideoSize, bytes]:
     """The size of the video that the engine reads from a list of frames, and the list as bytes."""
-    frames = text.split(",") if most < 0 else text.split(",", most)[:most]
+    count = text.count(",") + 1
+    most = count if most < 0 else min(most, count)
+    if most > (few := _FEW_FRAMES + len(text) // _FRAME):
+        raise not_predictable(f"more than {few} frames in a list of {len(text)} characters")
+    frames = text.split(",", most)[:most]
     sizes = set()
     for frame in frames:
         try:

@@ -56,6 +56,20 @@ def notes(kind: bytes, head: bytes, *, count: int) -> list[tuple[bytes, bytes]]:
     return [(kind, b"k%d" % number + head + text) for number in range(count)]
 
 
+def tiff_of(tag: int, kind: int, count: int) -> bytes:
+    """A grey picture of 40x30 with so many numbers of four or eight bytes in one of its tags."""
+    numbers = {256: 40, 257: 30, 258: 8, 259: 1, 262: 1, 273: 8, 277: 1, 278: 30, 279: 1200}
+    tags = {name: (name, 4, 1, number) for name, number in numbers.items()}
+    tags[tag] = (tag, kind, count, 14 + 12 * len({*tags, tag}))
+    return tiff(*sorted(tags.values()), behind=b"\1\2\3\4" * 2 * count)
+
+
+def jpeg_turned(exif: bytes) -> bytes:
+    parts = SEGMENTS.parts(picture("JPEG"))
+    parts.insert(1, [b"\xff\xe1", b"Exif\0\0" + exif])
+    return SEGMENTS.written(parts)
+
+
 RATIONALS = tiff((0x112, 3, 1, 6), (1000, 5, 25_000, 38), behind=b"\1" * 200_000)
 WITHOUT_END = PNG.written([
     *PNG.parts(b"\x89PNG\r\n\x1a\n"),
@@ -68,6 +82,21 @@ COSTLY = {
     "notes": png(*notes(b"zTXt", b"\0\0", count=30)),
     "notes behind": png(*notes(b"zTXt", b"\0\0", count=30), behind=True),
     "international notes": png(*notes(b"iTXt", b"\0\1\0\0\0", count=30)),
+    "profiles": png(*[(b"iCCP", b"p\0\0" + zlib.compress(bytes(1_000_000), 9))] * 30),
+    "fractions that are summed": tiff_of(258, 5, 4000),
+    "fractions of each sample": tiff_of(339, 10, 50_000),
+    "resolutions": tiff_of(282, 5, 50_000),
+    "numbers of each sample": tiff_of(339, 4, 100_000),
+    "turned, with fractions": jpeg_turned(
+        tiff((0x112, 3, 1, 6), (1000, 5, 7000, 38), behind=b"\1" * 56_000)
+    ),
+    "turned, with fractions elsewhere": jpeg_turned(
+        tiff(
+            (0x112, 3, 1, 6),
+            (0x8769, 4, 1, 38),
+            behind=b"\1\0" + struct.pack("<HHII", 1000, 5, 7000, 56) + b"\1" * 56_004,
+        )
+    ),
     "rationals": png((b"eXIf", RATIONALS)),
     "markers": picture("JPEG", progressive=True)[:-2] + b"\xff\1" * 90_000 + b"\xff\xd9",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 import struct
 import tracemalloc
@@ -17,7 +18,7 @@ from mmroute import InexactError, Reason, read_video
 
 FILES = media_files("videos")
 PACKET = 188
-INFO, CLUSTER = 0x1549A966, 0x1F43B675
+INFO, TRACKS, CLUSTER = 0x1549A966, 0x1654AE6B, 0x1F43B675
 
 
 def of_kind(*beginnings: str) -> list[bytes]:
@@ -47,6 +48,20 @@ def webm(within: int, *parts: Any) -> bytes:
     return ELEMENTS.written(tree)
 
 
+def riff(within: bytes, part: Any, *, count: int, behind: int = 0) -> bytes:
+    """An AVI file with a part so many times within one of its lists, and a long last part."""
+    tree = CHUNKS.parts(FILES["avi"].data)
+    places = [content for content in lists_of(tree) if content[0] == [None, within]]
+    places[0][-1:-1] = [part] * count
+    tree[0][1].append([b"JUNK", bytes(behind)])
+    return CHUNKS.written(tree)
+
+
+def lists_of(tree: Any) -> list[Any]:
+    inner = [content for _, content in tree if isinstance(content, list)]
+    return inner + [found for content in inner for found in lists_of(content)]
+
+
 def transport_stream(payload: bytes) -> bytes:
     """The tables and the first frame of a stream, which the payload makes longer."""
     data = FILES["mpegts"].data
@@ -70,6 +85,9 @@ COSTLY = {
     "voids": webm(INFO, *[[0xEC, b""]] * 60_000),
     "voids in a group": webm(CLUSTER, *[[0xA0, [[0xEC, b""]] * 20 + [[0xA1, bytes(5)]]]] * 4000),
     "blocks": webm(CLUSTER, *[[0xA3, b"\x81\0\0\x80\x10"]] * 30_000),
+    "tracks of voids": webm(TRACKS, *[[0xAE, [[0x83, b"\2"], *[[0xEC, b""]] * 950]]] * 200),
+    "streams": riff(b"hdrl", [b"LIST", [[None, b"strl"], *[[b"JUNK", b""]] * 1250]], count=20),
+    "chunks at the top level": riff(b"AVI ", [b"JUNK", b""], count=49_000, behind=1_700_000),
     "chunks": FILES["avi"].data[:4]
     + struct.pack("<I", len(FILES["avi"].data) - 8 + 8 * 120_000)
     + FILES["avi"].data[8:]
@@ -81,6 +99,15 @@ COSTLY = {
 @pytest.mark.parametrize("name", COSTLY)
 def test_a_file_costs_little_for_its_size(name: str) -> None:
     check_cost(read_video, COSTLY[name])
+
+
+def test_more_frames_of_a_list_than_are_read_fast_are_refused() -> None:
+    frame = base64.b64encode(FILES["gif-still"].data).decode()
+    frames = "data:video/jpeg;base64," + ",".join([frame] * 300)
+    assert read_video(frames, max_frames=-1).size.num_frames == 300
+    assert read_video(frames + "," * 100_000, max_frames=300).size.num_frames == 300
+    with pytest.raises(InexactError, match=r"more than 3\d\d frames"):
+        read_video(frames + "," * 100_000, max_frames=-1)
 
 
 @pytest.mark.parametrize("count", [0, 40_001, 40_000_000, 2**32 - 1])
