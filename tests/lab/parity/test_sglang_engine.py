@@ -159,6 +159,8 @@ def test_a_running_engine_announces_what_is_predicted(
         ("processor", "--page-size 16", "--image-processor-backend pil"),
         ("old processor", "--page-size 16", "--disable-fast-image-processor"),
         ("arguments of processors", "--page-size 16", "--mm-process-config '{\"image\": {}}'"),
+        ("defaults", "--page-size 64 --disable-fast-image-processor",
+         "--page-size 16, take --disable-fast-image-processor out of the line; with these 7 of 7"),
         ("dynamo", "--page-size 16", "--kv-events-config '{\"format\": \"dynamo\"}'"),
         ("features", "--page-size 16 --mm-preprocess-cache-size-mb 64",
          "take --mm-preprocess-cache-size-mb out of the line"),

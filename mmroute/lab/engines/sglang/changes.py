@@ -16,15 +16,17 @@ from mmroute.requests.items import Modality
 
 _DEFAULTS: Final = SglangSettings()
 _CACHE_MB: Final = 256
-_TAKEN_OUT: Final = (
-    "chat_template", "chat_template_kwargs", "enable_multimodal", "disable_fast_image_processor",
-    "feature_transport", "image_processor_backend", "mm_process_config", "preprocess_cache_mb",
-    "revision",
-)  # fmt: skip
-_OPTIONS: Final = {
-    "chat_template_kwargs": "--default-chat-template-kwargs",
-    "feature_transport": "--mm-feature-transport",
-    "preprocess_cache_mb": "--mm-preprocess-cache-size-mb",
+# Options that may be given here and not be the engine's, with the settings that they change.
+_TAKEN_OUT: Final = {
+    "--chat-template": ("chat_template",),
+    "--default-chat-template-kwargs": ("chat_template_kwargs",),
+    "--disable-fast-image-processor": ("disable_fast_image_processor", "image_processor_backend"),
+    "--enable-multimodal": ("enable_multimodal",),
+    "--image-processor-backend": ("image_processor_backend",),
+    "--mm-feature-transport": ("feature_transport",),
+    "--mm-preprocess-cache-size-mb": ("preprocess_cache_mb",),
+    "--mm-process-config": ("mm_process_config",),
+    "--revision": ("revision",),
 }
 # Source: SGLang 0.5.23 ``srt/managers/tokenizer_manager.py``.
 _CONTEXT: Final = re.compile(r"model's (?:maximum )?context length \(?(?:of )?(\d+) tokens")
@@ -42,11 +44,9 @@ def changes(
         yield _context(running.max_model_len)
     for finding in findings:
         yield from _of_refusal(settings, finding)
-    for field in _TAKEN_OUT:
-        default = getattr(_DEFAULTS, field)
-        if getattr(settings, field) != default:
-            name = _OPTIONS.get(field, f"--{field.replace('_', '-')}")
-            yield Change(name, None, {field: default})
+    for option, fields in _TAKEN_OUT.items():
+        if getattr(settings, fields[0]) != getattr(_DEFAULTS, fields[0]):
+            yield Change(option, None, {field: getattr(_DEFAULTS, field) for field in fields})
     yield Change("--enable-multimodal", "", {"enable_multimodal": True})
     yield from _of_pictures()
     yield from template_changes(model, settings.chat_template_kwargs)
