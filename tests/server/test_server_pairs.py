@@ -31,7 +31,8 @@ MODELS: Final = sorted(path.stem for path in SERVER.glob("*.jsonl"))
 
 MOSTLY: Final = 0.9
 WITH_ALL_DIFFERENCES: Final = "small-llava-1.5"  # its template takes tools
-# Name -> vLLM's status and the one here: the differences of docs/server-reference.md and SERVER.md of the vectors.
+# Name -> vLLM's status and the one here: the differences that docs/server-reference.md and the
+# vectors' SERVER.md list.
 DELIBERATE: Final = {
     f"{CHAT} warm-up without types": (400, 200),
     f"{CHAT} tools, auto": (400, 200),
