@@ -20,21 +20,20 @@ from typing import (
     runtime_checkable,
 )
 
+from mmroute.chat import Chat
 from mmroute.errors import ModelError, Reason, nearest
-from mmroute.requests.items import Modality
+from mmroute.geometry import Geometry, Overrides
+from mmroute.geometry.frame_sampling import Frames
+from mmroute.hashing.hashes import Hashes
+from mmroute.requests.items import Identity, IdentityForm, Item, Items, Modality
+from mmroute.requests.request import Request
+from mmroute.reuse.fast_paths import FastPaths
 
 if TYPE_CHECKING:
-    from mmroute.chat import Chat
     from mmroute.families.spec import FamilySpec
-    from mmroute.geometry import Geometry, Overrides
-    from mmroute.geometry.frame_sampling import Frames
-    from mmroute.hashing.hashes import Hashes
     from mmroute.model_directory import JsonValue, ModelFiles
     from mmroute.net.transport import Transport
     from mmroute.plugins import Registry
-    from mmroute.requests.items import Identity, IdentityForm, Item, Items
-    from mmroute.requests.request import Request
-    from mmroute.reuse.fast_paths import FastPaths
     from mmroute.tokenizers import Tokenizer
 
 SettingsT = TypeVar("SettingsT")

@@ -7,6 +7,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Final
 
 from mmroute.geometry import Geometry, Overrides
+from mmroute.placement import PlaceholderRange
 from mmroute.requests.items import (
     Identity,
     IdentityFlag,
@@ -17,11 +18,10 @@ from mmroute.requests.items import (
     Modality,
     VideoFile,
 )
+from mmroute.requests.request import Request
 
 if TYPE_CHECKING:
     from mmroute.model.resolved import ResolvedModel
-    from mmroute.placement import PlaceholderRange
-    from mmroute.requests.request import Request
 
 _NO_FLAGS: Final[Mapping[str, bool]] = {}
 

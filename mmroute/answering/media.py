@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import urlsplit
 
 from mmroute.answering.local_files import LocalFiles, is_file_link
+from mmroute.chat import ParsedChat
 from mmroute.chat.conversation import MediaPart
+from mmroute.engine import Limits
 from mmroute.errors import InexactError, Reason, invalid, quoted
-from mmroute.images.data_url import is_data_url
+from mmroute.geometry import Geometry
+from mmroute.images.data_url import KnownFiles, is_data_url
 from mmroute.images.reading import read_image
+from mmroute.net.links import ImageLinks
 from mmroute.requests.items import (
     AudioLength,
     ImageFile,
@@ -22,16 +26,11 @@ from mmroute.requests.items import (
     VideoFile,
     VideoSize,
 )
+from mmroute.requests.request import Request
 
 if TYPE_CHECKING:
-    from mmroute.chat import ParsedChat
-    from mmroute.engine import Limits
-    from mmroute.geometry import Geometry
-    from mmroute.images.data_url import KnownFiles
     from mmroute.model.resolved import MediaRules, ResolvedModel
     from mmroute.net.fetching import LinkFetcher
-    from mmroute.net.links import ImageLinks
-    from mmroute.requests.request import Request
 
 ItemT = TypeVar("ItemT", bound=Item)
 _LEVELS: Final = range(256)

@@ -18,9 +18,10 @@ from mmroute.errors import (
     invalid,
     item_refused,
 )
-from mmroute.geometry import Overrides
+from mmroute.geometry import Geometry, Overrides
 from mmroute.hashing.hashes import HashCache, Hashes, RefusedHashes
 from mmroute.images.data_url import KnownFiles
+from mmroute.net.links import ImageLinks
 from mmroute.placement import Expansion, Insertion
 from mmroute.requests.checks import check_json, check_request
 from mmroute.requests.items import AudioLength, ImageFile, ImageSize, Items, Modality, VideoSize
@@ -31,9 +32,7 @@ from mmroute.token_ids import TokenIds
 if TYPE_CHECKING:
     from mmroute.chat.cache import ChatCache
     from mmroute.engine import Release
-    from mmroute.geometry import Geometry
     from mmroute.model.resolved import ResolvedModel
-    from mmroute.net.links import ImageLinks
 
 
 class Caches(NamedTuple):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from mmroute.answering.stages import Stage
-from mmroute.chat import Continued
+from mmroute.answering.stages import Stage, Stopwatch
+from mmroute.chat import Continued, ParsedChat, Rendered
 from mmroute.errors import InexactError, Reason, invalid, json_type, quoted
 from mmroute.requests.checks import integers
 from mmroute.requests.items import Items
@@ -13,8 +13,6 @@ from mmroute.requests.request import Request
 from mmroute.token_ids import TokenIds, as_token_ids
 
 if TYPE_CHECKING:
-    from mmroute.answering.stages import Stopwatch
-    from mmroute.chat import ParsedChat, Rendered
     from mmroute.model.resolved import ResolvedModel
 
 _LONG_TEXT: Final = 1 << 20  # characters of a text that is worth a look before it is encoded

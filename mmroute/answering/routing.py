@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from mmroute.errors import InexactError, NoTokenIdsError, Reason
-from mmroute.geometry import ModelContext
+from mmroute.geometry import Geometry, ModelContext
 from mmroute.geometry.metadata import ItemMetadata
 from mmroute.hashing import (
     BlockHashes,
@@ -24,9 +24,6 @@ from mmroute.placement import PlaceholderRange
 from mmroute.requests.items import Identity, IdentitySource, Modality
 from mmroute.requests.request import Lora
 from mmroute.token_ids import TokenIds
-
-if TYPE_CHECKING:
-    from mmroute.geometry import Geometry
 
 
 class PlacedItem(NamedTuple):

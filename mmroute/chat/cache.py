@@ -9,19 +9,17 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache, partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard
+from typing import Any, Final, NamedTuple, TypeGuard
 
 import numpy as np
 
 from mmroute.chat.conversation import Continued, MediaPart, Part
 from mmroute.chat.probe_chats import proved
 from mmroute.chat.resumable import Place, ResumableTemplate, State
+from mmroute.chat.template import ChatTemplate
+from mmroute.requests.items import Modality
 from mmroute.reuse.prefix_cache import RecentCache
-
-if TYPE_CHECKING:
-    from mmroute.chat.template import ChatTemplate
-    from mmroute.requests.items import Modality
-    from mmroute.token_ids import TokenIds
+from mmroute.token_ids import TokenIds
 
 try:
     from mmroute.chat.native import _messages

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from mmroute.chat.resumable import ResumableTemplate
+from mmroute.chat.template import ChatTemplate
 from mmroute.errors import InexactError, Reason
-
-if TYPE_CHECKING:
-    from mmroute.chat.template import ChatTemplate
 
 _LOG: Final = logging.getLogger(__name__)
 _ROLES: Final = {"s": "system", "u": "user", "a": "assistant", "t": "tool"}

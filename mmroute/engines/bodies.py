@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mmroute.engine import find_engine
-
-if TYPE_CHECKING:
-    from mmroute.requests.request import Request
+from mmroute.requests.request import Request
 
 
 def from_openai(body: Mapping[str, Any], *, backend: str = "vllm") -> Request:

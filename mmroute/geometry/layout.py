@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
-if TYPE_CHECKING:
-    from mmroute.geometry.grid import Count
-    from mmroute.geometry.replacement import ModelContext, Replacement
-
+from mmroute.geometry.grid import Count
+from mmroute.geometry.replacement import ModelContext, Replacement
 
 Words: TypeAlias = tuple[int, ...]
 """Token IDs of words, which were encoded when the model was loaded."""

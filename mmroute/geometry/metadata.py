@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Typ
 import numpy as np
 
 from mmroute.errors import InexactError, Reason
+from mmroute.geometry.grid import Count
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from mmroute.geometry.grid import Count
 
 FieldValue: TypeAlias = "npt.NDArray[Any] | list[Any] | int"
 """An array in the place of a tensor, with its dtype and shape; a list of them; or plain numbers."""

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Protocol
+from typing import Any, ClassVar, Final, NoReturn, Protocol
 
 import numpy as np
 
@@ -16,14 +16,11 @@ from mmroute.hashing.digests import PageHashes
 from mmroute.hashing.extra_keys import ExtraKeys, HashedItem
 from mmroute.hashing.pad_values import ImageHash, image_hash
 from mmroute.hashing.vllm import BlockHashes
+from mmroute.placement import PlaceholderRange
+from mmroute.requests.items import Identity
+from mmroute.requests.request import Lora
 from mmroute.reuse.prefix_cache import PrefixCache
 from mmroute.token_ids import TokenIds
-
-if TYPE_CHECKING:
-    from mmroute.placement import PlaceholderRange
-    from mmroute.requests.items import Identity
-    from mmroute.requests.request import Lora
-    from mmroute.token_ids import TokenIds
 
 _MIN_TOKENS: Final = 8192
 _BYTES_PER_HASH: Final = 96  # a Python object of its own

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import pybase64
 
 from mmroute.errors import InexactError, Reason, invalid, quoted
+from mmroute.requests.items import ImageFile
 from mmroute.reuse.prefix_cache import RecentCache
-
-if TYPE_CHECKING:
-    from mmroute.requests.items import ImageFile
 
 _MIN_CACHED_CHARS: Final = 1 << 12  # a shorter file takes no time to decode
 _LONGEST_HEAD: Final = 128

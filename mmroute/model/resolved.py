@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from mmroute.geometry import ModelContext, Overrides
+from mmroute.chat import Chat
+from mmroute.engine import Engine, EngineSettings
+from mmroute.families.spec import FamilySpec
+from mmroute.geometry import Geometry, ModelContext, Overrides
+from mmroute.hashing.hashes import Hashes
+from mmroute.model_directory import JsonValue
+from mmroute.placement import Placement
 from mmroute.requests.items import IdentityFlag, IdentityForm, Modality
 from mmroute.token_ids import TokenIds
-
-if TYPE_CHECKING:
-    from mmroute.chat import Chat
-    from mmroute.engine import Engine, EngineSettings
-    from mmroute.families.spec import FamilySpec
-    from mmroute.geometry import Geometry
-    from mmroute.hashing.hashes import Hashes
-    from mmroute.model_directory import JsonValue
-    from mmroute.placement import Placement
-    from mmroute.tokenizers import Tokenizer
+from mmroute.tokenizers import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from mmroute.errors import ModelError, Reason, needs_extra
-
-if TYPE_CHECKING:
-    from mmroute.families.spec import FamilySpec
-    from mmroute.model_directory import JsonValue, ModelFiles
-    from mmroute.reuse.fast_paths import FastPaths
-    from mmroute.tokenizers import Tokenizer
+from mmroute.families.spec import FamilySpec
+from mmroute.model_directory import JsonValue, ModelFiles
+from mmroute.reuse.fast_paths import FastPaths
+from mmroute.tokenizers import Tokenizer
 
 
 def load_tokenizer(

@@ -17,6 +17,7 @@ from mmroute.engines.vllm.hf_chat import HfChat
 from mmroute.engines.vllm.inkling_chat import InklingChat, marks_of
 from mmroute.engines.vllm.kimi_k3_chat import KimiK3Chat
 from mmroute.engines.vllm.messages import VllmChat
+from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.engines.vllm.templates import chat_templates, keeps_template
 from mmroute.errors import (
     InexactError,
@@ -27,6 +28,7 @@ from mmroute.errors import (
     install_command,
     needs_extra,
 )
+from mmroute.families.spec import FamilySpec
 from mmroute.geometry import ModelContext
 from mmroute.plugins import installed, load
 from mmroute.requests.items import AudioLength, ImageSize, Items, Modality
@@ -34,8 +36,6 @@ from mmroute.requests.request import Request
 from mmroute.token_ids import TokenIds
 
 if TYPE_CHECKING:
-    from mmroute.engines.vllm.settings import VllmSettings
-    from mmroute.families.spec import FamilySpec
     from mmroute.tokenizers.formats.mistral_chat import MistralChatEncoder
 
 _TEMPLATES: Final = importlib.resources.files(__package__) / "chat_templates"

@@ -10,16 +10,14 @@ Source: vLLM ``renderers/params.py``, ``renderers/online_renderer.py`` (`render_
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from mmroute.chat import Chat
+from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.errors import InexactError, Reason, invalid
 from mmroute.families.overlays import overlaid
 from mmroute.requests.items import Modality
 from mmroute.requests.request import NO_KWARGS, ClientRequest, Request
-
-if TYPE_CHECKING:
-    from mmroute.chat import Chat
-    from mmroute.engines.vllm.settings import VllmSettings
 
 _SCOPES: Final = ("text_kwargs", "images_kwargs", "videos_kwargs", "audio_kwargs")
 _UNSET: Final = (None, "auto")

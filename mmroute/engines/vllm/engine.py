@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from mmroute.chat import Chat
 from mmroute.engine import (
     ChatSource,
     Context,
@@ -23,16 +24,13 @@ from mmroute.engines.vllm.defaults import processor_kwargs, with_defaults
 from mmroute.engines.vllm.hashes import VllmHashes
 from mmroute.engines.vllm.overrides import of_items
 from mmroute.engines.vllm.settings import VllmSettings
+from mmroute.families.spec import FamilySpec
+from mmroute.hashing.hashes import Hashes
 from mmroute.model.tokenizer import load_tokenizer
+from mmroute.model_directory import ModelFiles
 from mmroute.requests.checks import check_cache_salt
 from mmroute.requests.items import Modality
 from mmroute.requests.request import Request
-
-if TYPE_CHECKING:
-    from mmroute.chat import Chat
-    from mmroute.families.spec import FamilySpec
-    from mmroute.hashing.hashes import Hashes
-    from mmroute.model_directory import ModelFiles
 
 _DEFAULTS = VllmSettings()
 _INTERLEAVED = "--interleave-mm-strings: chats with items of such an engine are not covered"

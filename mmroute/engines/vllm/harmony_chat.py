@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from openai_harmony import Message
 
+from mmroute.chat.cache import ChatCache
 from mmroute.chat.renderer import ParsedChat
 from mmroute.engines.vllm import harmony
 from mmroute.engines.vllm.message_schema import check_chat, schema_skips_parts
@@ -21,9 +22,6 @@ from mmroute.errors import InexactError, invalid, quoted
 from mmroute.requests.items import Items
 from mmroute.requests.request import Request
 from mmroute.token_ids import TokenIds
-
-if TYPE_CHECKING:
-    from mmroute.chat.cache import ChatCache
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
+from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.engines.vllm.speculation import Target, hash_lookahead
 from mmroute.errors import ModelError, RandomSeedError, RandomSeedWarning, Reason
 from mmroute.hashing import (
@@ -23,9 +24,6 @@ from mmroute.hashing import (
 from mmroute.hashing.extra_keys import check_block_size
 from mmroute.hashing.hashes import HashCache, HashedPrompt, Hashes, HashSettings, RefusedHashes
 from mmroute.token_ids import TokenIds
-
-if TYPE_CHECKING:
-    from mmroute.engines.vllm.settings import VllmSettings
 
 _DEFAULTS: Final = HashSettings(block_size=16, block_size_guessed=True)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from mmroute.chat import template_parameters
+from mmroute.chat.cache import ChatCache, ChatPrefix
 from mmroute.chat.conversation import Rendered
 from mmroute.chat.renderer import Chat, ParsedChat
 from mmroute.chat.template import ChatTemplate
@@ -18,9 +19,6 @@ from mmroute.engines.vllm.tools import normalize_tools
 from mmroute.errors import InexactError, Reason, invalid, quoted
 from mmroute.requests.items import Items, Modality
 from mmroute.requests.request import Request
-
-if TYPE_CHECKING:
-    from mmroute.chat.cache import ChatCache, ChatPrefix
 
 _UNSET: Final = (None, "auto")
 # They make the engine fail, or do what no server allows by default. Its function takes tools from

@@ -9,13 +9,14 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from blake3 import blake3
 
 from mmroute.errors import InexactError, Reason, invalid, quoted
 from mmroute.geometry import Overrides
+from mmroute.geometry.frame_sampling import Frames
 from mmroute.requests.checks import check_text
 from mmroute.requests.items import (
     Identity,
@@ -28,9 +29,6 @@ from mmroute.requests.items import (
     Modality,
     VideoFile,
 )
-
-if TYPE_CHECKING:
-    from mmroute.geometry.frame_sampling import Frames
 
 _CHUNK: Final = "vision_chunk"  # the engine's modality of images and of pieces of videos
 _LENGTH_BYTES: Final = 8

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
+from mmroute.chat.cache import ChatCache, ChatPrefix
 from mmroute.chat.conversation import MediaPart, Part, TextPart, ToolReference
 from mmroute.chat.renderer import Chat, ParsedChat
 from mmroute.engines.vllm.message_schema import (
@@ -23,9 +24,6 @@ from mmroute.errors import InexactError, Reason, invalid, json_type, quoted
 from mmroute.requests.checks import checked_uuid
 from mmroute.requests.items import Modality
 from mmroute.requests.request import Request
-
-if TYPE_CHECKING:
-    from mmroute.chat.cache import ChatCache, ChatPrefix
 
 TEXT_FIELD: Final[Mapping[str, str]] = {
     "text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal",

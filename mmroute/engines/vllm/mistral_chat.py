@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from mmroute.chat.cache import ChatCache
 from mmroute.chat.renderer import ParsedChat
 from mmroute.chat.template_parameters import TRANSFORMERS_MISTRAL, VLLM_MISTRAL
 from mmroute.engines.vllm.messages import VllmChat, to_conversation
@@ -19,9 +20,6 @@ from mmroute.requests.items import AudioLength, ImageFile, ImageSize, Item, Item
 from mmroute.requests.request import Request
 from mmroute.token_ids import TokenIds
 from mmroute.tokenizers.formats.mistral_chat import MistralChatEncoder
-
-if TYPE_CHECKING:
-    from mmroute.chat.cache import ChatCache
 
 _LINK_KEYS: Final[Mapping[str, frozenset[str]]] = {
     "image": frozenset({"url", "detail"}),

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from mmroute.engines.shell_words import wrong
+from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.errors import ModelError, Reason, did_you_mean, quoted
 from mmroute.model_directory import ModelFiles, find_model
-
-if TYPE_CHECKING:
-    from mmroute.engines.vllm.settings import VllmSettings
 
 Target: TypeAlias = Callable[[], ModelFiles]
 """Finds the files of the model that the engine serves."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from mmroute.chat import Chat
 from mmroute.engine import ChatSource
 from mmroute.engines.vllm.chats import RefusedChat, harmony_refusal
 from mmroute.engines.vllm.inkling_chat import marks_of
+from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.engines.vllm_rust.deepseek_chat import DEEPSEEK_MODES, RustDeepSeekChat
 from mmroute.engines.vllm_rust.inkling_chat import RustInklingChat
 from mmroute.engines.vllm_rust.kimi_k3_chat import RustKimiK3Chat
@@ -23,9 +24,6 @@ from mmroute.engines.vllm_rust.template_chat import RustChat
 from mmroute.engines.vllm_rust.template_files import template_source
 from mmroute.engines.vllm_rust.tokenizer import ordinary_encoder
 from mmroute.errors import InexactError, ModelError
-
-if TYPE_CHECKING:
-    from mmroute.engines.vllm.settings import VllmSettings
 
 _MODES: Final = {"gpt_oss": "harmony", "inkling_mm_model": "inkling"}
 """Model type -> the renderer; that of other types has the name of the type, if there is one."""

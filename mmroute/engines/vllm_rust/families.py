@@ -14,14 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from mmroute.model_directory import FieldRef
-
-if TYPE_CHECKING:
-    from mmroute.families.media import MediaSpec
-    from mmroute.families.spec import FamilySpec
-    from mmroute.model_directory import ModelFiles
+from mmroute.families.media import MediaSpec
+from mmroute.families.spec import FamilySpec
+from mmroute.model_directory import FieldRef, ModelFiles
 
 _ENGINE: Final = "vllm-rust"
 """The engine of the tables in family specs."""

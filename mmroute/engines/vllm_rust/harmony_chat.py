@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from openai_harmony import Message as HarmonyMessage
 
+from mmroute.chat.cache import ChatCache
 from mmroute.chat.renderer import Chat, ParsedChat
 from mmroute.engines.vllm import harmony
 from mmroute.engines.vllm_rust.messages import Message, messages_of, parsed, read_messages
@@ -22,9 +23,6 @@ from mmroute.errors import InexactError, Reason, invalid, quoted
 from mmroute.requests.items import Items
 from mmroute.requests.request import Request
 from mmroute.token_ids import TokenIds
-
-if TYPE_CHECKING:
-    from mmroute.chat.cache import ChatCache
 
 _DEFAULT_EFFORT: Final = "medium"
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from mmroute.chat.cache import ChatCache
 from mmroute.chat.renderer import Chat, ParsedChat
 from mmroute.engines.vllm_rust.messages import parsed, read_messages
 from mmroute.engines.vllm_rust.options import check_options
 from mmroute.engines.vllm_rust.parsers import Parsers
 from mmroute.requests.request import Request
-
-if TYPE_CHECKING:
-    from mmroute.chat.cache import ChatCache
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from mmroute.chat import Chat
 from mmroute.engine import ChatSource, nearest_era
 from mmroute.engines.vllm import versions
 from mmroute.engines.vllm.configured import configured_chat, unsupported
@@ -21,15 +22,12 @@ from mmroute.engines.vllm_rust.families import as_served
 from mmroute.engines.vllm_rust.image_files import file_identity
 from mmroute.engines.vllm_rust.settings import RustSettings
 from mmroute.errors import InexactError, ModelError, Reason
+from mmroute.families.spec import FamilySpec
+from mmroute.model_directory import JsonValue, ModelFiles
 from mmroute.requests.checks import check_cache_salt
 from mmroute.requests.request import Request
-
-if TYPE_CHECKING:
-    from mmroute.chat import Chat
-    from mmroute.families.spec import FamilySpec
-    from mmroute.model_directory import JsonValue, ModelFiles
-    from mmroute.reuse.fast_paths import FastPaths
-    from mmroute.tokenizers import Tokenizer
+from mmroute.reuse.fast_paths import FastPaths
+from mmroute.tokenizers import Tokenizer
 
 _DEFAULTS: Final = RustSettings()
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from mmroute.chat.cache import ChatCache
 from mmroute.chat.renderer import Chat, ParsedChat
 from mmroute.engines.vllm_rust.json_values import read_json
 from mmroute.engines.vllm_rust.messages import images_of, read_messages
@@ -26,9 +27,6 @@ from mmroute.engines.vllm_rust.template_files import as_read
 from mmroute.errors import InexactError, Reason
 from mmroute.requests.items import Items
 from mmroute.requests.request import Request
-
-if TYPE_CHECKING:
-    from mmroute.chat.cache import ChatCache
 
 
 @dataclass(frozen=True, slots=True)
