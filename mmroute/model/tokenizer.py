@@ -7,8 +7,10 @@ from collections.abc import Callable
 from mmroute.errors import ModelError, Reason, needs_extra
 from mmroute.families.spec import FamilySpec
 from mmroute.model_directory import JsonValue, ModelFiles
-from mmroute.reuse.fast_paths import FastPaths
+from mmroute.reuse.fast_paths import EncoderChoice, FastPaths
 from mmroute.tokenizers import Tokenizer
+from mmroute.tokenizers.engine_classes import FILE
+from mmroute.tokenizers.formats.tokenizer_json import built_class, load_hf_model
 
 
 def load_tokenizer(
@@ -18,10 +20,6 @@ def load_tokenizer(
     note: Callable[[str, JsonValue, str], None],
 ) -> Tokenizer:
     """See `mmroute.engine.Chats`."""
-    from mmroute.reuse.fast_paths import EncoderChoice
-    from mmroute.tokenizers.engine_classes import FILE
-    from mmroute.tokenizers.formats.tokenizer_json import built_class, load_hf_model
-
     spec = family.tokenizer
     if not spec.has_chat_encoder:
         tokenizer = load_hf_model(files, spec.pipelines, fast_paths, spec.added(files))

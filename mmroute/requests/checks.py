@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import operator
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -81,8 +82,6 @@ def check_json(request: Request) -> None:
     It is called only after reading the request raised an error, because it takes as long as
     writing the request.
     """
-    import json  # rarely needed
-
     for name in _JSON_FIELDS:
         try:
             json.dumps(getattr(request, name))

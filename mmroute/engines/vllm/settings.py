@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from mmroute.engine import AdoptedLine, EngineSettings, find_engine
+from mmroute.engines.shell_words import wrong
 from mmroute.errors import ModelError, Reason, quoted
 from mmroute.requests.items import Modality
 
@@ -193,7 +194,6 @@ class VllmSettings(EngineSettings):
     @classmethod
     def read(cls, arguments: str, config: str | None) -> VllmSettings:
         """The settings of a ``vllm serve`` command line, of the class of its frontend."""
-        from mmroute.engines.shell_words import wrong
         from mmroute.engines.vllm.serve_settings import read_settings  # rarely needed
 
         found = read_settings(arguments, config=config)
