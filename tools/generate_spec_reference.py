@@ -24,8 +24,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from mmroute.families.conditions import Condition
-from mmroute.families.lookup import Lookup, TokenLookup
+from mmroute.families.lookup import Condition, Lookup, TokenLookup
 from mmroute.families.media import MediaSpec
 from mmroute.families.processors import ProcessorSpec
 from mmroute.families.spec import ChatSpec, FamilySpec, KvPageSpec, TokenizerSpec

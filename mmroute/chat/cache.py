@@ -14,8 +14,7 @@ from typing import Any, Final, NamedTuple, TypeGuard
 import numpy as np
 
 from mmroute.chat.conversation import Continued, MediaPart, Part
-from mmroute.chat.probe_chats import proved
-from mmroute.chat.resumable import Place, ResumableTemplate, State
+from mmroute.chat.resumable import Place, ResumableTemplate, State, proved
 from mmroute.chat.template import ChatTemplate
 from mmroute.requests.items import Modality
 from mmroute.reuse.prefix_cache import RecentCache

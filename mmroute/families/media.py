@@ -17,8 +17,7 @@ from pydantic import (
 )
 
 from mmroute.errors import did_you_mean
-from mmroute.families.conditions import Conditions
-from mmroute.families.lookup import Ref, Strict, Value
+from mmroute.families.lookup import Conditions, Ref, Strict, Value
 from mmroute.geometry.arguments import Argument
 from mmroute.geometry.metadata import FIELD_TYPES, OF_GRIDS, VALUES, FieldRule
 from mmroute.geometry.registry import GRIDS, LAYOUTS

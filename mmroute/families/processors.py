@@ -10,8 +10,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 from pydantic import BeforeValidator, Field, ValidationError
 
 from mmroute.errors import SpecError, did_you_mean, problem
-from mmroute.families.conditions import by_field
-from mmroute.families.lookup import Strict
+from mmroute.families.lookup import Strict, by_field
 from mmroute.families.overlays import overlaid
 from mmroute.families.sources import spec_folders, toml_files
 from mmroute.model_directory import FieldRef, JsonValue, ModelFiles

@@ -45,7 +45,7 @@ _GRIDS: Final[Mapping[str, str]] = {
     "strided_audio": "strided_audio:StridedAudio",
     "thumbnail_tiles": "thumbnail_tiles:ThumbnailTiles",
     "token_budget": "token_budget:TokenBudget",
-    "two_pass_tiles": "two_pass_tiles:TwoPassTiles",
+    "two_pass_tiles": "closest_tiles:TwoPassTiles",
     "unpadded_tiles": "hd_transform:UnpaddedTiles",
     "upscaled_patches": "upscaled_patches:UpscaledPatches",
     "view_and_crops": "view_and_crops:ViewAndCrops",

@@ -18,8 +18,14 @@ import tokenizers
 from mmroute.errors import ModelError, Reason, quoted
 from mmroute.reuse.fast_paths import EncoderChoice, EncoderStats, FastPaths
 from mmroute.token_ids import TokenIds
-from mmroute.tokenizers.caching_encoder import CachingEncoder, boundary_tokens, may_be_cut
-from mmroute.tokenizers.encoders import Encoder, FastEncoder, ReferenceEncoder
+from mmroute.tokenizers.encoders import (
+    CachingEncoder,
+    Encoder,
+    FastEncoder,
+    ReferenceEncoder,
+    boundary_tokens,
+    may_be_cut,
+)
 from mmroute.tokenizers.probe_texts import probe_texts
 
 T = TypeVar("T")

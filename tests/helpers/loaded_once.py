@@ -19,9 +19,8 @@ from mmroute import cli
 from mmroute.chat.template import ChatTemplate
 from mmroute.model_directory import EMBEDDED_MODEL, JsonValue, ModelFiles, find_model
 from mmroute.tokenizers import encoder_choice
-from mmroute.tokenizers.caching_encoder import may_be_cut
 from mmroute.tokenizers.encoder_choice import Ahead
-from mmroute.tokenizers.encoders import Encoder, FastEncoder, ReferenceEncoder
+from mmroute.tokenizers.encoders import Encoder, FastEncoder, ReferenceEncoder, may_be_cut
 from mmroute.tokenizers.formats import mistral
 from mmroute.tokenizers.formats.mistral import MistralTokenizer
 from mmroute.tokenizers.formats.mistral_chat import Tekken

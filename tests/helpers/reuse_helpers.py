@@ -17,8 +17,7 @@ from tokenizers import AddedToken, models
 from mmroute import Normalizer
 from mmroute.reuse import prefix_cache
 from mmroute.token_ids import TokenIds
-from mmroute.tokenizers.caching_encoder import CachingEncoder, boundary_tokens
-from mmroute.tokenizers.encoders import ReferenceEncoder
+from mmroute.tokenizers.encoders import CachingEncoder, ReferenceEncoder, boundary_tokens
 from mmroute.tokenizers.formats.hf_tokenizer import HfTokenizer
 
 # Two pipelines that add to the start of a piece, one that does not, one with tokens that strip.

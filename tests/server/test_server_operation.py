@@ -19,7 +19,7 @@ from waiting import until
 
 from mmroute import ModelError, Normalizer, Reason
 from mmroute.chat import cache
-from mmroute.chat.probe_chats import proved
+from mmroute.chat.resumable import proved
 from mmroute.server import ModelSource, ServerSettings, create_app
 from mmroute.server.engines.vllm import LoadedModel
 from mmroute.server.logs import JsonLines

@@ -1,17 +1,19 @@
-"""InternVL: the grid of square tiles whose aspect ratio is closest to the image's.
+"""InternVL and H2OVL: the grid of square tiles whose aspect ratio is closest to the image's.
 
-Sources: vLLM ``transformers_utils/processors/internvl.py`` and ``nemotron_vl.py``; transformers
+Sources: vLLM ``transformers_utils/processors/internvl.py``, ``nemotron_vl.py`` and ``h2ovl.py``,
+``model_executor/models/h2ovl.py``; transformers
 ``models/got_ocr2/image_processing_got_ocr2.py`` (`get_optimal_tiled_canvas`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
 from mmroute.geometry.grid import CachePlan, Count, OneByOne
+from mmroute.geometry.replacement import ModelContext
 from mmroute.requests.items import ImageSize
 
 _ENOUGH: Final = 0.6
@@ -113,3 +115,34 @@ def grids(min_tiles: int, max_tiles: int) -> tuple[tuple[int, int], ...]:
     ]
     found.sort(key=lambda grid: (max(*grid, min_tiles), grid))
     return tuple(sorted(set(found), key=lambda grid: grid[0] * grid[1]))
+
+
+_FEWEST_OF_SECOND: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class TwoPassTiles(ClosestTiles):
+    """Counts the tiles of two grids for an image alone, and of the closest one for others."""
+
+    twice: bool = True
+
+    def largest_item(self, _: CachePlan) -> list[ImageSize]:
+        """One of all grids, also of those with one tile more than the most."""
+        least, most = (self.min_tiles, self.max_tiles) if self.cropped else (1, 1)
+        return self._of_tiles(least, most + (self.thumbnail and most != 1))
+
+    def counts(self, items: Sequence[ImageSize], _: ModelContext) -> Iterable[Count]:
+        return map(self._counted_twice if self.twice and len(items) == 1 else self.count, items)
+
+    def _counted_twice(self, image: ImageSize) -> Count:
+        most = self.max_tiles if self.cropped else 1
+        columns, rows = closest_of(image, grids(1, most), self.tile_size)
+        others = [
+            grid
+            for grid in grids(_FEWEST_OF_SECOND, most)
+            if columns % grid[0] != 0 and rows % grid[1] != 0
+        ]
+        wide, high = closest_of(image, others, self.tile_size)
+        tiles = sum(count + (count != 1) for count in (columns * rows, wide * high)) - 1
+        side = self.tile_size // self.patch_size
+        return Count(1, tiles, int(side**2 * self.downsample_ratio**2))

@@ -12,7 +12,7 @@ import numpy as np
 
 from mmroute.answering.pipeline import answer
 from mmroute.errors import InexactError, Reason
-from mmroute.health.probes import written_image
+from mmroute.health.self_check import written_image
 from mmroute.lab.parity.cases import Case
 from mmroute.model.resolved import ResolvedModel
 from mmroute.requests.items import ImageSize, Modality

@@ -15,8 +15,7 @@ from mmroute import FastPaths, ImageSize, Normalizer
 from mmroute.chat import cache
 from mmroute.chat.cache import ChatCache
 from mmroute.chat.conversation import Continued
-from mmroute.chat.probe_chats import proved
-from mmroute.chat.resumable import ResumableTemplate
+from mmroute.chat.resumable import ResumableTemplate, proved
 from mmroute.engines.vllm.hf_chat import HfChat
 from mmroute.engines.vllm.templates import compile_template
 from mmroute.errors import InexactError, Reason

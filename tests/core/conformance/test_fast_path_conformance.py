@@ -21,7 +21,7 @@ from test_conformance import OWN_VECTORS, vector_name
 
 from mmroute import Normalizer
 from mmroute.chat import cache as chat_cache
-from mmroute.chat.probe_chats import proved
+from mmroute.chat.resumable import proved
 from mmroute.errors import ModelError, Reason
 from mmroute.hashing import hashes as hash_cache
 from mmroute.images import data_url as known_files

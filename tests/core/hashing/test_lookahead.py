@@ -13,8 +13,8 @@ from comparison import read_lines
 from paths import VECTORS
 
 from mmroute import ImageSize, InexactError, ModelError, Normalizer, Reason
+from mmroute.engines.vllm.hashes import hash_lookahead
 from mmroute.engines.vllm.settings import VllmSettings
-from mmroute.engines.vllm.speculation import hash_lookahead
 from mmroute.hashing import (
     Algorithm,
     HashedItem,

@@ -25,8 +25,7 @@ from tokenizers import AddedToken, models, normalizers, pre_tokenizers
 
 from mmroute.reuse.fast_paths import EncoderStats
 from mmroute.token_ids import TokenIds
-from mmroute.tokenizers.caching_encoder import may_be_cut
-from mmroute.tokenizers.encoders import ReferenceEncoder
+from mmroute.tokenizers.encoders import ReferenceEncoder, may_be_cut
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -27,9 +27,8 @@ from tokenizers import AddedToken
 
 from mmroute import Normalizer
 from mmroute.reuse.fast_paths import CacheStats, FastPaths
-from mmroute.tokenizers.caching_encoder import CachingEncoder
 from mmroute.tokenizers.encoder_choice import PendingEncoder
-from mmroute.tokenizers.encoders import FastEncoder, ReferenceEncoder
+from mmroute.tokenizers.encoders import CachingEncoder, FastEncoder, ReferenceEncoder
 
 ROOM: Final = 6000  # bytes, for less than ten of the texts below
 
