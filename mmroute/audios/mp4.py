@@ -29,6 +29,7 @@ _LONGER_ENTRY: Final = {0: 0, 1: 16}  # bytes that come to it, by the version of
 _STREAM, _DECODER, _CONFIGURATION = 3, 4, 5  # tags of descriptors
 _AAC: Final = 0x40
 _LOW_COMPLEXITY: Final = 2
+_CHANNELS: Final = range(1, 7)
 _REPLICATION: Final = 5  # the band replication that doubles the rate
 _EXTENSION: Final = 0x2B7
 _LOWEST_CERTAIN_RATE: Final = 24_001  # below, a stream may double its rate without telling so
@@ -141,7 +142,7 @@ def _aac(configuration: bytes) -> _Aac:
     """Rate and channels of AAC that is certain to keep its rate."""
     bits = "".join(f"{byte:08b}" for byte in configuration)
     kind, rate_index, channels = int(bits[:5], 2), int(bits[5:9], 2), int(bits[9:13], 2)
-    if kind != _LOW_COMPLEXITY or rate_index >= len(AAC_RATES) or not 0 < channels < 7:  # noqa: PLR2004
+    if kind != _LOW_COMPLEXITY or rate_index >= len(AAC_RATES) or channels not in _CHANNELS:
         raise not_predictable(f"AAC of kind {kind}, with {channels} channels")
     if bits[13:16] != "000":  # frames of 960 samples, a core, an extension
         raise not_predictable("AAC with frames of another length")

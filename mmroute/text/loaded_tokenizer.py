@@ -11,9 +11,9 @@ import numpy as np
 
 from mmroute.chat.template import ChatTemplate
 from mmroute.chat.template_files import check_one_template, default_template
-from mmroute.fingerprint import fingerprint
 from mmroute.model_directory import ModelFiles
 from mmroute.text.codec import Loaded
+from mmroute.text.fingerprint import fingerprint
 from mmroute.token_ids import TokenIds
 from mmroute.tokenizers import Codec
 
@@ -75,7 +75,7 @@ class LoadedTokenizer:
     def fingerprint(self) -> str | None:
         """A hash of `files`, the same on every machine; None where there are none.
 
-        See `mmroute.fingerprint`. The files are read each time.
+        See `mmroute.text.fingerprint`. The files are read each time.
         """
         return fingerprint(self.files) if self.files else None
 

@@ -19,7 +19,7 @@ from small_vocabularies import write_ranks
 
 import mmroute
 from mmroute import ModelError, Normalizer, Reason, load_tokenizer
-from mmroute.fingerprint import fingerprint
+from mmroute.text.fingerprint import fingerprint
 
 
 def test_a_tokenizer_of_ones_own() -> None:

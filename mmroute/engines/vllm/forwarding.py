@@ -364,6 +364,6 @@ def _with_parts(
 ) -> dict[str, Any]:
     """`changed_parts` of a request that the routing answers."""
     _check_salt(routing, request)
-    routing.token_ids  # noqa: B018 - raises if the routing is inexact
+    _ = routing.token_ids  # raises if the routing is inexact
     media_parts(routing, request, parse_chat)
     return changed_parts(request, change)

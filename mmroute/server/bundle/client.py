@@ -18,9 +18,9 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
 from mmroute.errors import Reason, quoted
-from mmroute.fingerprint import fingerprint
 from mmroute.server.bundle.files import BundleError, refused
 from mmroute.server.bundle.unpack import unpack
+from mmroute.text.fingerprint import fingerprint
 
 METHODS: Final[Mapping[str, str]] = {
     service: f"/{service}/GetTokenizer"

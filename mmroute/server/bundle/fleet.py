@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from mmroute.errors import ModelError, Reason
-from mmroute.fingerprint import sha256_of
 from mmroute.server.bundle.client import Bundle, fetch_bundle, grpc_address
+from mmroute.text.fingerprint import sha256_of
 
 _MAX_CALLS: Final = 8  # at a time, so that dead workers are not waited for one by one
 

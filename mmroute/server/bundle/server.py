@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import grpc
 
-from mmroute.fingerprint import sha256_of
 from mmroute.server.bundle.client import METHODS, ZipChunk
+from mmroute.text.fingerprint import sha256_of
 
 _CHUNK: Final = 64 << 10  # bytes, as in the engines' servers
 _MAX_STREAMS: Final = 16  # at once; each occupies a thread, and further ones are refused

@@ -11,8 +11,8 @@ from typing import Final
 
 from mmroute.cli.arguments import Commands, add_command, port, require_extra
 from mmroute.cli.output import failed
-from mmroute.fingerprint import fingerprint
 from mmroute.model_directory import find_model
+from mmroute.text.fingerprint import fingerprint
 
 _NEEDED: Final = ("grpc", "google.protobuf")
 _SERVE_EPILOG = """\

@@ -108,7 +108,7 @@ Here are the functions available in JSONSchema format:
 <functions>
 {schemas}
 </functions>
-"""  # noqa: E501 - the model reads these lines as they are
+"""
 
 V4_PREAMBLE: Final = """## Tools
 
@@ -135,4 +135,4 @@ Otherwise, output directly after </think> with tool calls or final response.
 {schemas}
 
 You MUST strictly follow the above defined tool name and parameter schemas to invoke tool calls.
-"""  # noqa: E501 - the model reads these lines as they are
+"""
