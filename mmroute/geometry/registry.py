@@ -25,7 +25,7 @@ _GRIDS: Final[Mapping[str, str]] = {
     "frame_pairs": "frame_groups:FramePairs",
     "hd_transform": "hd_transform:HdTransform",
     "long_edge_tiles": "long_edge_tiles:LongEdgeTiles",
-    "mel_frames": "mel_frames:MelFrames",
+    "mel_frames": "strided_audio:MelFrames",
     "minimax_resize": "minimax_resize:MiniMaxResize",
     "minimax_video": "minimax_resize:MiniMaxVideo",
     "navit": "navit:Navit",

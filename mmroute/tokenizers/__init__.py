@@ -10,7 +10,7 @@ from mmroute.token_ids import TokenIds
 
 if TYPE_CHECKING:
     from mmroute.tokenizers.fewest_tokens import FewestTokens
-    from mmroute.tokenizers.formats.mistral_chat import MistralChatEncoder
+    from mmroute.tokenizers.formats.mistral import MistralChatEncoder
 
 __all__ = ["Codec", "Tokenizer"]
 

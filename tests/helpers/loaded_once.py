@@ -22,8 +22,7 @@ from mmroute.tokenizers import encoder_choice
 from mmroute.tokenizers.encoder_choice import Ahead
 from mmroute.tokenizers.encoders import Encoder, FastEncoder, ReferenceEncoder, may_be_cut
 from mmroute.tokenizers.formats import mistral
-from mmroute.tokenizers.formats.mistral import MistralTokenizer
-from mmroute.tokenizers.formats.mistral_chat import Tekken
+from mmroute.tokenizers.formats.mistral import MistralTokenizer, Tekken
 
 
 @pytest.fixture(scope="session", autouse=True)

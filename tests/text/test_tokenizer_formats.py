@@ -22,7 +22,7 @@ from small_vocabularies import SPECIALS, byte_level, write_ranks, write_vocab_an
 
 from mmroute import ModelError, Normalizer, Reason, load_tokenizer
 from mmroute.model_directory import EMBEDDED_MODEL, find_model
-from mmroute.tokenizers.formats.mistral_chat import load_chat_tokenizer
+from mmroute.tokenizers.formats.mistral import load_chat_tokenizer
 
 # tokenizer.json, vocab.json with merges.txt
 

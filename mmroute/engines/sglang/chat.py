@@ -42,7 +42,7 @@ from mmroute.requests.request import Request
 from mmroute.token_ids import TokenIds
 
 if TYPE_CHECKING:
-    from mmroute.tokenizers.formats.mistral_chat import MistralChatEncoder
+    from mmroute.tokenizers.formats.mistral import MistralChatEncoder
 
 _HUB_NAME: Final = re.compile(r"[\w.-]+/[\w.-]+")
 _HUNYUAN: Final = "hunyuan"

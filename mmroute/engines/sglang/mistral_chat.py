@@ -24,7 +24,7 @@ from mmroute.errors import InexactError, Reason, invalid
 from mmroute.requests.items import Items
 from mmroute.requests.request import Request
 from mmroute.token_ids import TokenIds
-from mmroute.tokenizers.formats.mistral_chat import MistralChatEncoder
+from mmroute.tokenizers.formats.mistral import MistralChatEncoder
 
 # Others change nothing.
 _PARAMETERS: Final = TRANSFORMERS_MISTRAL | ChatCompletionRequest.model_fields.keys()

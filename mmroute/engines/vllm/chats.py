@@ -36,7 +36,7 @@ from mmroute.requests.request import Request
 from mmroute.token_ids import TokenIds
 
 if TYPE_CHECKING:
-    from mmroute.tokenizers.formats.mistral_chat import MistralChatEncoder
+    from mmroute.tokenizers.formats.mistral import MistralChatEncoder
 
 _TEMPLATES: Final = importlib.resources.files(__package__) / "chat_templates"
 ENTRY_POINTS: Final = "mmroute.chats"

@@ -128,7 +128,7 @@ class VllmEngine:
         return configured_chat(load_chat(source), self.settings, source.files.name)
 
     def read_body(self, body: Mapping[str, Any]) -> Request:
-        from mmroute.engines.vllm.bodies.parsing import parse_body  # pydantic
+        from mmroute.engines.vllm.bodies.schemas import parse_body  # pydantic
 
         return parse_body(body, self.release.backend)
 

@@ -19,7 +19,7 @@ from mmroute.errors import InexactError, Reason, invalid, quoted
 from mmroute.requests.items import AudioLength, ImageFile, ImageSize, Item, Items, Modality
 from mmroute.requests.request import Request
 from mmroute.token_ids import TokenIds
-from mmroute.tokenizers.formats.mistral_chat import MistralChatEncoder
+from mmroute.tokenizers.formats.mistral import MistralChatEncoder
 
 _LINK_KEYS: Final[Mapping[str, frozenset[str]]] = {
     "image": frozenset({"url", "detail"}),

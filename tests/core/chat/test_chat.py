@@ -19,7 +19,7 @@ from mmroute.errors import InexactError
 from mmroute.model_directory import EMBEDDED_MODEL, find_model
 from mmroute.requests.items import Modality
 from mmroute.requests.request import Request
-from mmroute.tokenizers.formats.mistral_chat import MistralChatEncoder
+from mmroute.tokenizers.formats.mistral import MistralChatEncoder
 
 LOOP = "{% for m in messages %}{{ m.content }}{% endfor %}"
 NESTED = "{% for m in MESSAGES %}{% for p in PARTS %}{{ p }}{% endfor %}{% endfor %}"

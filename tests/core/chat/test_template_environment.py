@@ -18,8 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mmroute import Normalizer
-from mmroute.chat.addresses import FILTER, NotReproducibleError, guarded
-from mmroute.chat.template import _Environment
+from mmroute.chat.template import FILTER, NotReproducibleError, _Environment, guarded
 from mmroute.engines.vllm.message_schema import _is_plain
 from mmroute.engines.vllm.messages import parse_chat, to_conversation
 from mmroute.errors import InexactError

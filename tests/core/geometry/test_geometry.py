@@ -18,11 +18,11 @@ from mmroute.geometry.grid import AnyGrid, max_embeds
 from mmroute.geometry.grids.closest_tiles import ClosestTiles
 from mmroute.geometry.grids.fixed_frames import FixedFrames
 from mmroute.geometry.grids.frame_groups import FramePairs, ResizedVideo
-from mmroute.geometry.grids.mel_frames import MelFrames
 from mmroute.geometry.grids.minimax_resize import MiniMaxVideo
 from mmroute.geometry.grids.padded_audio import PaddedAudio
 from mmroute.geometry.grids.shared_budget import SharedBudget
 from mmroute.geometry.grids.smart_resize import SmartResize
+from mmroute.geometry.grids.strided_audio import MelFrames
 from mmroute.geometry.layout import Around
 from mmroute.geometry.layouts.tile_text import SizedText, Tiles, TileText
 from mmroute.requests.items import Modality, VideoSize

@@ -27,7 +27,7 @@ from mmroute.engines.vllm.forwarding import mm_metadata
 from mmroute.engines.vllm.settings import VllmSettings
 from mmroute.families.matching import known_families
 from mmroute.families.spec import FamilySpec
-from mmroute.geometry.grids.mel_frames import MelFrames
+from mmroute.geometry.grids.strided_audio import MelFrames
 from mmroute.requests.lines import request_of
 
 VECTORS: Final = sorted((paths.VECTORS / "metadata").glob("*.jsonl"))

@@ -23,7 +23,7 @@ from mmroute import FastPaths, Normalizer, Reason
 from mmroute.model_directory import EMBEDDED_MODEL
 from mmroute.reuse.fast_paths import REFERENCE_ONLY
 from mmroute.tokenizers.fewest_tokens import FewestTokens
-from mmroute.tokenizers.formats.mistral_chat import KnownTexts, MistralChatEncoder, Tekken
+from mmroute.tokenizers.formats.mistral import KnownTexts, MistralChatEncoder, Tekken
 
 # Marks that compose, and characters and tokens of every kind.
 PIECES = [

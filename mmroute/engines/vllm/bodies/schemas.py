@@ -10,16 +10,18 @@ import tomllib
 from collections.abc import Mapping
 from functools import cache
 from importlib import resources
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias, cast
 
 from pydantic import Field, Strict, StrictBool, StrictStr, create_model
 
 from mmroute.engine import DEFAULT, find_engine
 from mmroute.engines.vllm.bodies.chat_completion import ChatCompletionRequest
 from mmroute.engines.vllm.bodies.completion import CompletionRequest
+from mmroute.engines.vllm.bodies.errors import unsupported_field
 from mmroute.engines.vllm.bodies.fields import MAX_INT64
 from mmroute.engines.vllm.bodies.validation import Schema
 from mmroute.errors import ModelError, Reason
+from mmroute.requests.request import Request
 
 _Id: TypeAlias = Annotated[int, Strict(), Field(ge=0, le=2**32 - 1)]
 _SHARED: Final[Mapping[str, Any]] = {
@@ -123,3 +125,42 @@ def schema_of(path: str, release: Release, strict: bool = False, kind: Any = Non
     if changed:
         kind = create_model(kind.__name__, __base__=kind, **changed)
     return Schema(kind, unknown, refused, lenient)
+
+
+_COMPLETION: Final = frozenset({"prompt", "prompt_embeds"})
+
+
+def parse_body(body: Mapping[str, Any], backend: str) -> Request:
+    """See `mmroute.engine.Chats.read_body`, for the fields that a release knows."""
+    found = read(body, backend)
+    if isinstance(found, ChatCompletionRequest):
+        return _of_chat(found)
+    prompts = found.prompts()
+    if len(prompts) > 1:
+        raise unsupported_field(
+            f"prompt: there are {len(prompts)}, and a request has one; parse a body for each",
+        )
+    request = found.to_request(prompts[0])
+    return request._replace(truncate_prompt_tokens=found.truncate_prompt_tokens)
+
+
+def read(body: Mapping[str, Any], backend: str) -> ChatCompletionRequest | CompletionRequest:
+    """Check the fields of a body of ``/v1/chat/completions`` or ``/v1/completions``."""
+    given = body if isinstance(body, Mapping) else {}
+    is_completion = "messages" not in given and not _COMPLETION.isdisjoint(given)
+    path = "/v1/completions/render" if is_completion else "/v1/chat/completions/render"
+    request = schema_of(path, release_of(backend)).request(_copied(body))
+    return cast("ChatCompletionRequest | CompletionRequest", request)
+
+
+def _copied(body: object) -> object:
+    return {**body} if isinstance(body, Mapping) else body
+
+
+def _of_chat(chat: ChatCompletionRequest) -> Request:
+    if not chat.echo and (chat.kv_transfer_params or {}).get("prompt_token_ids") is not None:
+        raise unsupported_field(
+            "kv_transfer_params.prompt_token_ids: the engine may take them in place of the "
+            "messages; give them as prompt_token_ids",
+        )
+    return chat.to_request()._replace(truncate_prompt_tokens=chat.truncate_prompt_tokens)
