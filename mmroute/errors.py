@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import reprlib
+import sys
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import Any
@@ -330,7 +331,10 @@ def nearest(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | No
     """The known name that is most similar; None if no ratio of similarity reaches `cutoff`."""
     import difflib  # only to word an error
 
-    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)), None)
+    # The ratio is twice what both share, of the characters of both. A client's name may be long.
+    most = 2 / cutoff - 1 if cutoff else sys.maxsize
+    known = [one for one in known if len(name) <= most * len(one)]
+    return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=cutoff)), None)
 
 
 def problem(error: Any) -> str:

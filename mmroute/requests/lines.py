@@ -19,6 +19,7 @@ _LORA_KEYS = frozenset({"lora_name", "lora_path"})
 # An unknown field whose name is so similar to a known one must be a mistake.
 _MISTYPED = 0.85
 _MISTYPED_IN_ITEMS = 0.8
+_MAX_UNKNOWN = 1000  # names; each is compared with those that are known
 # The function that makes an item of each kind, and the fields that it takes.
 _ITEM_FIELDS: Final[Mapping[str, tuple[Callable[..., Item], tuple[str, ...]]]] = {
     "images": (image_size, ("width", "height", "uuid")),
@@ -31,10 +32,15 @@ def _checked_items(name: str, values: object) -> list[Item]:
     if not isinstance(values, list):
         raise invalid(f"{name} must be a list of objects, found {quoted(values)}")
     make, fields = _ITEM_FIELDS[name]
+    left = _MAX_UNKNOWN
     for index, value in enumerate(values):
         if not isinstance(value, Mapping):
             raise invalid(f"{name}[{index}] must be an object, found {quoted(value)}")
-        for unknown in value.keys() - set(fields):
+        others = value.keys() - set(fields)
+        left -= len(others)
+        if left < 0:
+            raise invalid(f"{name} have more than {_MAX_UNKNOWN} fields that are not read")
+        for unknown in others:
             if hint := did_you_mean(unknown, fields, cutoff=_MISTYPED_IN_ITEMS):
                 raise invalid(f"{name}[{index}] has no field {quoted(unknown)}{hint}")
     return [make(*map(value.get, fields)) for value in values]
@@ -85,10 +91,14 @@ def request_of(value: Mapping[str, Any]) -> Request:
         raise invalid(
             f'{", ".join(misplaced)}: an adapter goes into "lora", which has its name and path'
         )
-    for name in value.keys() - {"id", *Request._fields}:
+    others = value.keys() - {"id", *Request._fields}
+    if len(others) > _MAX_UNKNOWN:
+        raise invalid(f"the line has more than {_MAX_UNKNOWN} fields that no request has")
+    for name in others:
         # With the same letters it is a field whose letters were swapped: skip_special_tokens, which
         # is none, is more similar to add_special_tokens than loar is to lora.
-        swapped = [field for field in Request._fields if sorted(field) == sorted(name)]
+        same = [field for field in Request._fields if len(field) == len(name)]
+        swapped = [field for field in same if sorted(field) == sorted(name)]
         known, cutoff = (swapped, 0.0) if swapped else (Request._fields, _MISTYPED)
         if hint := did_you_mean(name, known, cutoff=cutoff):
             raise invalid(f"there is no field {quoted(name)}{hint}")
