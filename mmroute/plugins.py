@@ -17,12 +17,14 @@ OF_ENGINES: Final[Mapping[str, Mapping[str, str]]] = {
         "vllm": "mmroute.engines.vllm.versions:find_version",
         "vllm-rust": "mmroute.engines.vllm_rust.profile:find_version",
     },
+    "mmroute.grids": {"kept_images": "mmroute.engines.sglang.kept_images:KeptImages"},
     "mmroute.placements": {
         "all_at_first": "mmroute.engines.sglang.exact_targets:AllAtFirst",
         "exact_in_text": "mmroute.engines.sglang.exact_targets:ExactInText",
         "exact_pads": "mmroute.engines.sglang.exact_targets:ExactPads",
         "exact_rows": "mmroute.engines.sglang.exact_targets:ExactRows",
         "exact_targets": "mmroute.engines.sglang.exact_targets:ExactTargets",
+        "kept_placeholders": "mmroute.engines.sglang.kept_images:KeptPlaceholders",
         "targets_alone": "mmroute.engines.vllm_rust.targets_alone:TargetsAlone",
     },
 }

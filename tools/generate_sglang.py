@@ -88,10 +88,13 @@ class Engine:
         features = []
         if media is not None:
             inputs = MultimodalInputs.from_processor_output(media)
-            features = [[list(run) for run in item.offsets] for item in inputs.mm_items]
+            features = [[list(run) for run in item.offsets or ()] for item in inputs.mm_items]
             padded = inputs.padded_input_ids
             if padded is None:
-                padded = duplicate_pad_mm_input_ids(array("q", ids), inputs, self._pad)
+                try:
+                    padded = duplicate_pad_mm_input_ids(array("q", ids), inputs, self._pad)
+                except ZeroDivisionError as error:  # LLaVA's resolutions without a tile
+                    return {"refused": f"{type(error).__name__}: {error}"}
         hashes = self._event_hashes(array("q", padded), case.get("cache_salt"))
         return {"token_ids": ids, "features": features, "event_hashes": hashes}
 
@@ -141,6 +144,12 @@ class Engine:
             torch.nn.Module.__init__(tower)
             object.__setattr__(tower, "config", config.vision_config)
             model.vision_tower = tower
+            model.image_size = config.vision_config.image_size  # as LLaVA's constructor does
+            model.patch_size = config.vision_config.patch_size
+            model.image_feature_len = (model.image_size // model.patch_size) ** 2
+            config.image_aspect_ratio = "anyres"
+            sides = (96, 224, 384, 512, 768, 1024)
+            model.image_grid_pinpoints = [[side, side] for side in sides]
         pad = getattr(model, "pad_input_ids", lambda unpadded, _: unpadded)
         return pad(ids, inputs)
 

@@ -81,7 +81,7 @@ def prepare(
 ) -> Prepared:
     """The first half of the way: everything before items are placed."""
     if model.engine.release.unproved:
-        raise _unproved(model.engine.release)
+        raise unproved(model.engine.release)
     request = with_adapter(model, request)
     check_request(request)
     request = model.engine.accept(request, model.chat)
@@ -104,7 +104,8 @@ def prepare(
     return Prepared(request, ids, items, geometries, sizes, insertions)
 
 
-def _unproved(release: Release) -> InexactError:
+def unproved(release: Release) -> InexactError:
+    """The refusal of a version that nobody compared."""
     return InexactError(
         Reason.UNPROVED_VERSION,
         f"nobody compared {release.name} {release.version}; its answers would be those of the "

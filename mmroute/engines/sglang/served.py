@@ -27,6 +27,7 @@ _VL2: Final = "DeepseekVLV2ForCausalLM"  # SGLang's class has another name
 _OWN_PROCESSORS: Final = frozenset({
     "DeepseekOCRForCausalLM", "Step3VLForConditionalGeneration", _VL2,
 })  # fmt: skip
+_LLAVA: Final = "LlavaForConditionalGeneration"  # likewise, if its vision model is CLIP
 # Their items are switched on by --enable-multimodal.
 _WITHOUT_ITEMS: Final = frozenset({
     "Gemma3ForConditionalGeneration", "InklingForConditionalGeneration",
@@ -63,7 +64,10 @@ def is_native(files: ModelFiles) -> bool:
 
 def always_adds_bos(files: ModelFiles) -> bool:
     """Whether a prompt with items gets BOS in front, be it there or not."""
-    return not is_native(files) or bool(set(_architectures(files)) & _OWN_PROCESSORS)
+    named = set(_architectures(files))
+    vision = files.object(_CONFIG).get("vision_config")
+    of_clip = isinstance(vision, dict) and vision.get("model_type") == "clip_vision_model"
+    return not is_native(files) or bool(named & _OWN_PROCESSORS) or (_LLAVA in named and of_clip)
 
 
 def is_multimodal(family: FamilySpec, files: ModelFiles, settings: SglangSettings) -> bool:
