@@ -3,67 +3,50 @@
     python examples/mixed_fleet.py MODEL
 
 MODEL is of a family that is covered for SGLang, such as Qwen/Qwen2.5-VL-3B-Instruct. Each kind of
-worker gives other hashes to the same prompt. The router computes a prompt once, asks for the
-hashes of every kind, and looks for each worker under its own.
+worker gives other hashes to the same prompt, and has blocks of another size. The router asks for
+the hashes of every kind, and looks for each worker in one index under its own. What workers hold is
+compared in tokens.
 """
 
 from __future__ import annotations
 
 import argparse
 import io
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from PIL import Image
 
 import mmroute
-from mmroute.hashing import image_hash
+from mmroute.hashing import BlockHashes, PageHashes, image_hash
+from mmroute.kv_events import BlockIndex, BlockStored, EventBatch, WorkerRank
+from mmroute.kv_events.holders import Blocks
+from mmroute.kv_events.policy import Prompt, WorkerState, pick
 
-PAGE_SIZE = 16
-SEED = "0"  # PYTHONHASHSEED of every worker: vLLM 0.28 draws one at random otherwise
-WORTH_FOLLOWING = 0.5
-
-Hashes = Sequence[bytes]
-
-
-@dataclass
-class Worker:
-    """An inference engine, reduced to its prefix cache.
-
-    Attributes:
-        name: under which the router knows it.
-        kind: its engine and version.
-        blocks: the hashes of what it holds.
-    """
-
-    name: str
-    kind: str
-    blocks: set[bytes] = field(default_factory=set)
-
-    def held(self, prompt: Hashes) -> int:
-        """How many blocks from the beginning it holds."""
-        missing = (i for i, block in enumerate(prompt) if block not in self.blocks)
-        return next(missing, len(prompt))
+SIZES = {"vllm==0.33": 16, "vllm==0.28": 32, "sglang": 64}  # tokens in a block, by kind of worker
+SEED = "0"  # PYTHONHASHSEED of every worker of vLLM: 0.28 draws one at random otherwise
 
 
-def hashes_of_kinds(routings: Sequence[mmroute.Routing]) -> Mapping[str, Hashes]:
-    """What each kind of worker publishes for one request."""
-    new, older, sglang = routings
-    return {
-        "vllm==0.33": new.block_hashes(seed=SEED),
-        "vllm==0.28": older.block_hashes(seed=SEED),
-        "sglang": sglang.page_hashes(PAGE_SIZE),
-    }
+@dataclass(frozen=True)
+class Asked:
+    """A request as one kind of worker has it."""
+
+    prompt: Prompt
+    hashes: BlockHashes | PageHashes
 
 
-def pick(workers: Sequence[Worker], hashes: Mapping[str, Hashes]) -> Worker:
-    """The worker that holds most of a prompt; the emptiest, if none holds enough of it."""
-    best = max(workers, key=lambda worker: worker.held(hashes[worker.kind]))
-    prompt = hashes[best.kind]
-    if best.held(prompt) >= WORTH_FOLLOWING * len(prompt):
-        return best
-    return min(workers, key=lambda worker: len(worker.blocks))
+def asked_of_kinds(routings: Sequence[mmroute.Routing]) -> Mapping[str, Asked]:
+    """One request as each kind of worker has it."""
+    asked = {}
+    for (kind, size), routing in zip(SIZES.items(), routings, strict=True):
+        pages = kind == "sglang"
+        hashes = (
+            routing.page_hashes(size) if pages else routing.block_hashes(block_size=size, seed=SEED)
+        )
+        asked[kind] = Asked(Prompt.of(routing, size), hashes)
+    return asked
 
 
 def question(color: int, text: str) -> dict[str, Any]:
@@ -80,22 +63,37 @@ def question(color: int, text: str) -> dict[str, Any]:
 
 
 def run(model: str) -> list[tuple[str, int, int]]:
-    """For each request: its worker, and how many of its blocks that one held of how many."""
+    """For each request: its worker, and how many tokens of it that one held of how many."""
     normalizer = mmroute.Normalizer.from_pretrained(model, backend="vllm==0.33")
     others = normalizer.matching("vllm==0.28"), normalizer.matching("sglang")
-    workers = [
-        Worker("new-0", "vllm==0.33"), Worker("old-0", "vllm==0.28"), Worker("sglang-0", "sglang"),
-    ]  # fmt: skip
-    report = []
-    for text in ("Describe what you see.", "Which colour is it?"):
+    workers = {"new-0": "vllm==0.33", "old-0": "vllm==0.28", "sglang-0": "sglang"}
+    index, sent = BlockIndex(), dict.fromkeys(workers, 0)
+    report: list[tuple[str, int, int]] = []
+    for text in ("Describe what you see. " * 20, "Which colour is it? " * 20):
         for color in (10, 130, 250):
-            routings = normalizer.normalize_with(*others, **question(color, text))
-            hashes = hashes_of_kinds(routings)
-            worker = pick(workers, hashes)
-            own = hashes[worker.kind]
-            report.append((worker.name, worker.held(own), len(own)))
-            worker.blocks.update(own)
+            kinds = asked_of_kinds(normalizer.normalize_with(*others, **question(color, text)))
+            found = {kind: index.longest_prefixes(asked.hashes) for kind, asked in kinds.items()}
+            held = {
+                name: found[kind].get(WorkerRank(name, 0), Blocks(0))
+                for name, kind in workers.items()
+            }
+            states = {
+                name: WorkerState(held[name], held[name], sent[name], prompt=kinds[kind].prompt)
+                for name, kind in workers.items()
+            }
+            name = pick(kinds["vllm==0.33"].prompt, states).worker
+            asked = kinds[workers[name]]
+            report.append((name, held[name] * asked.prompt.block_size, asked.prompt.tokens))
+            sent[name] += 1
+            index.apply(name, stored(asked))
     return report
+
+
+def stored(asked: Asked) -> EventBatch:
+    """What a worker announces once it has computed a prompt."""
+    numbers = tuple(asked.hashes.event_ints())
+    event = BlockStored(numbers, None, (), asked.prompt.block_size, None, "GPU", None)
+    return EventBatch(time.time(), (event,))
 
 
 def main() -> None:
@@ -107,7 +105,7 @@ def main() -> None:
     except mmroute.ModelError as error:
         parser.error(str(error))
     for worker, held, total in report:
-        print(f"{worker:9} held {held:4} of {total} blocks")
+        print(f"{worker:9} held {held:4} of {total} tokens")
 
 
 if __name__ == "__main__":

@@ -98,6 +98,9 @@ class WorkerState(NamedTuple):
     requests: float = 0  # the number of requests that it is working on
     # The identities of items whose features are in its encoder cache.
     encoded: Container[Hashable] = ()
+    # The prompt as its engine has it, where workers differ in engine or block size; None for the
+    # prompt that all have.
+    prompt: Prompt | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +153,7 @@ def cost(prompt: Prompt, worker: WorkerState, weights: Weights = DEFAULT_WEIGHTS
     >>> cost(prompt, WorkerState(held=Blocks(60), at_hand=Blocks(50)))
     Cost(compute=40, fetch=32.0, encode=0.0, wait=0.0)
     """
+    prompt = worker.prompt or prompt
     most = _most_cached(prompt)
     held = min(worker.held, most)
     if held < weights.least_share * most:
@@ -180,7 +184,7 @@ def pick(
     """The worker at which a prompt costs least; among equals, the one with fewest requests.
 
     Args:
-        prompt: the prompt.
+        prompt: the prompt; see `WorkerState.prompt` for workers of several engines.
         workers: the state of each worker, by its name. Shuffle them if equals are to take turns.
         weights: the costs of each kind of work.
 
@@ -201,16 +205,18 @@ def pick(
     least = least_cost.total, workers[best].requests
     for name in names:
         state = workers[name]
-        # Most workers cannot win, which takes a third of the time of all their costs to see.
-        cached = min(state.held, most) * prompt.block_size
-        encode = _to_encode(prompt, state, cached) * weights.feature
-        at_least = prompt.tokens - cached + encode + state.requests * per_request
-        if (at_least, state.requests) >= least:
-            continue
+        if state.prompt is None:
+            # Most workers cannot win, which takes a third of the time of all their costs to see.
+            cached = min(state.held, most) * prompt.block_size
+            encode = _to_encode(prompt, state, cached) * weights.feature
+            at_least = prompt.tokens - cached + encode + state.requests * per_request
+            if (at_least, state.requests) >= least:
+                continue
         there = cost(prompt, state, weights)
         if (there.total, state.requests) < least:
             best, least_cost, least = name, there, (there.total, state.requests)
-    nothing = cost(prompt, WorkerState(requests=least[1]), weights)
+    without = WorkerState(requests=least[1], prompt=workers[best].prompt)
+    nothing = cost(prompt, without, weights)
     return Choice(best, least_cost, least_cost.total < nothing.total)
 
 

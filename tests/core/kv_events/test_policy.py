@@ -99,6 +99,20 @@ def test_a_worker_is_followed_until_its_requests_cost_more_than_its_cache_saves(
         assert (choice.worker, choice.follows) == (best, best == "holds")
 
 
+def test_credits_of_blocks_of_several_sizes_are_compared_in_tokens() -> None:
+    """As one engine of a mixed fleet has it, the prompt may have more tokens as well."""
+    pages = Prompt(Tokens(1001), Tokens(64), (PICTURE,))
+    workers = {"blocks": blocks(36), "pages": blocks(10)._replace(prompt=pages)}
+    chosen = pick(PROMPT, workers)
+    assert (chosen.worker, chosen.cost.compute) == ("pages", 1001 - 640)
+    assert chosen.follows
+    workers["blocks"] = blocks(41)
+    assert pick(PROMPT, workers).worker == "blocks"
+    empty = {"pages": WorkerState(prompt=pages)}
+    assert not pick(PROMPT, empty).follows
+    assert cost(PROMPT, empty["pages"]).compute == 1001
+
+
 def test_equal_costs_go_to_fewer_requests_and_then_to_the_first() -> None:
     free = Weights(request=0)
     assert (
