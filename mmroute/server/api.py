@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final, Generic, NamedTuple, Protocol, Self, TypeVar
 
+import numpy as np
+
 from mmroute.answering.hash_forms import BlockForm
 from mmroute.answering.routing import Routing
 from mmroute.engine import EngineSettings
@@ -177,6 +179,24 @@ def own_routes() -> frozenset[str]:
     every = (find_api(name) for name in APIS.entries)
     theirs = {path for api in every for path in api.routes if path not in api.own}
     return frozenset(routes().keys() - theirs)
+
+
+def answer_of(api: Api, model: ServedModel, path: str, body: object, options: ApiOptions) -> Reply:
+    """The answer of a route to a body that is not changed; `json` writes the body of the answer."""
+    known = model.model
+    schema = api.schema(path, known.engine.release.backend, known.settings)
+    copied = {**body} if isinstance(body, Mapping) else body
+    reply = api.routes[path].answer_to(read(schema, copied), Call(model, options))
+    return reply._replace(body=_plain(reply.body))
+
+
+def _plain(value: Any) -> Any:
+    """A value of which `json` writes all, with lists in the place of arrays."""
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    return value.tolist() if isinstance(value, np.ndarray) else value
 
 
 def default_api() -> Api:

@@ -60,8 +60,8 @@ def answered(model: SglangModel, route: str, body: Any) -> dict[str, Any]:
     except (ApiError, InexactError):
         return {}
     if route in RENDERED:
-        return {"token_ids": reply.body["token_ids"].tolist()}
-    answer: dict[str, Any] = json.loads(json.dumps(reply.body, default=lambda ids: ids.tolist()))
+        return {"token_ids": reply.body["token_ids"]}
+    answer: dict[str, Any] = json.loads(json.dumps(reply.body))
     return {"answer": answer}
 
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-import numpy as np
-
 from mmroute.lab.parity.cases import Served
 from mmroute.lab.parity.oracles.common import given, prompt_field
-from mmroute.lab.parity.oracles.http import token_ids_of
+from mmroute.lab.parity.oracles.http import told_by
 from mmroute.lab.parity.oracles.pictures import data_url, with_pictures
 
 _OF_CHATS: Final = (
@@ -45,16 +43,7 @@ def served(answer: Any) -> Served:
     if "meta_info" in answer:
         told = answer["meta_info"]
         return Served(None, None, told.get("prompt_tokens"), told.get("cached_tokens"))
-    holders = (answer, *(answer.get("choices") or ()))
-    ids = next(filter(None, (holder.get("prompt_token_ids") for holder in holders)), None)
-    usage = answer.get("usage") or {}
-    details = usage.get("prompt_tokens_details") or {}
-    return Served(
-        None,
-        None if ids is None else np.array(token_ids_of(ids), np.uint32),
-        usage.get("prompt_tokens"),
-        details.get("cached_tokens"),
-    )
+    return told_by(answer)
 
 
 def _with(**fields: object) -> dict[str, object]:

@@ -1,7 +1,7 @@
 """How vLLM is started on a shrunken copy of a model, asked and judged."""
 
 from mmroute.engines.vllm.serve_command import parse_command
-from mmroute.lab.engines.vllm.asking import generation, served
+from mmroute.lab.engines.vllm.asking import generation
 from mmroute.lab.engines.vllm.changes import changes
 from mmroute.lab.engines.vllm.environment import NEWEST, engine_environment, installed_version
 from mmroute.lab.engines.vllm.rehashing import (
@@ -17,6 +17,7 @@ from mmroute.lab.engines.vllm.rehashing import (
     unpredicted,
 )
 from mmroute.lab.engines.vllm.start import adopted, start_engine
+from mmroute.lab.parity.oracles.http import told_by as served
 
 FATAL_CASES = frozenset[str]()
 LOSES_REQUESTS = False

@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
-from mmroute.lab.parity.cases import Served
 from mmroute.lab.parity.oracles.common import given, prompt_field
 from mmroute.lab.parity.oracles.http import (
     RENDER_FIELDS,
     chat_body,
     prompt_body,
-    token_ids_of,
 )
 
 
@@ -32,17 +28,3 @@ def generation(request: Mapping[str, Any], model: str) -> tuple[str, dict[str, A
     if request.get("reads_cache") is False:
         body["prompt_logprobs"] = 0
     return path, body
-
-
-def served(answer: Any) -> Served:
-    """See `mmroute.lab.engines.Judge`. Completions have the prompt's token IDs in their choices."""
-    holders = (answer, *(answer.get("choices") or ()))
-    ids = next(filter(None, (holder.get("prompt_token_ids") for holder in holders)), None)
-    usage = answer.get("usage") or {}
-    details = usage.get("prompt_tokens_details") or {}
-    return Served(
-        None,
-        None if ids is None else np.array(token_ids_of(ids), np.uint32),
-        usage.get("prompt_tokens"),
-        details.get("cached_tokens"),
-    )

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+import numpy as np
+
 from mmroute.engine import PYTHON
 from mmroute.engines.running import ServedModel, ask_engine, served_models
 from mmroute.errors import InexactError
@@ -227,6 +229,20 @@ def _features(place: Mapping[str, Any]) -> EmbedRuns | None:
     """The positions that receive features; vLLM 0.33 does not say, `mmroute serve` does."""
     told = place.get("is_embed")
     return None if told is None else merged_runs((bool(embed), 1) for embed in told)
+
+
+def told_by(answer: Any) -> Served:
+    """What a generated answer tells of its prompt; completions have its IDs in their choices."""
+    holders = (answer, *(answer.get("choices") or ()))
+    ids = next(filter(None, (holder.get("prompt_token_ids") for holder in holders)), None)
+    usage = answer.get("usage") or {}
+    details = usage.get("prompt_tokens_details") or {}
+    return Served(
+        None,
+        None if ids is None else np.array(token_ids_of(ids), np.uint32),
+        usage.get("prompt_tokens"),
+        details.get("cached_tokens"),
+    )
 
 
 def token_ids_of(found: Any) -> list[int]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from mmroute.server.api import ApiOptions, Call, Reply, read
+from mmroute.server.api import ApiOptions, Reply, answer_of, find_api
 from mmroute.server.api_errors import ApiError
 from mmroute.server.engines.sglang.model import SglangModel
-from mmroute.server.engines.sglang.routes import API, ROUTES
+from mmroute.server.engines.sglang.routes import ROUTES
 
 __all__ = ["ROUTES", "ApiError", "ApiOptions", "Reply", "SglangModel", "answer_body"]
 
@@ -26,9 +26,11 @@ def answer_body(
         body: the JSON that a client sent. It is not changed.
         options: the options that the operator set.
 
+    Returns:
+        The reply. Its body has no arrays, so `json` writes it.
+
     Raises:
         ApiError: the engine refuses the request, or it has no exact answer.
         KeyError: there is no such route.
     """
-    schema = API.schema(path, model.model.engine.release.backend, model.model.settings)
-    return ROUTES[path].answer_to(read(schema, body), Call(model, options))
+    return answer_of(find_api("sglang"), model, path, body, options)

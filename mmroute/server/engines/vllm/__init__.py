@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-import numpy as np
-
-from mmroute.server.api import ApiOptions, Reply, read
+from mmroute.server.api import ApiOptions, Reply, answer_of, find_api
 from mmroute.server.api_errors import ApiError
-from mmroute.server.engines.vllm.model import Call, LoadedModel
-from mmroute.server.engines.vllm.routes import API, ROUTES
+from mmroute.server.engines.vllm.model import LoadedModel
+from mmroute.server.engines.vllm.routes import ROUTES
 
 __all__ = ["ROUTES", "ApiError", "ApiOptions", "LoadedModel", "Reply", "answer_body"]
 
@@ -44,17 +42,4 @@ def answer_body(
     >>> answer_body(model, "/v1/responses/render", body).routings[0].token_ids.tolist()
     [1, 3, 37133, 4]
     """
-    route, engine = ROUTES[path], model.model.engine
-    schema = API.schema(path, engine.release.backend, model.model.settings)
-    copied = {**body} if isinstance(body, Mapping) else body
-    reply = route.answer_to(read(schema, copied), Call(model, options))
-    return reply._replace(body=_plain(reply.body))
-
-
-def _plain(value: Any) -> Any:
-    """A value of which `json` writes all, with lists in the place of arrays."""
-    if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_plain(each) for each in value]
-    return value.tolist() if isinstance(value, np.ndarray) else value
+    return answer_of(find_api("vllm"), model, path, body, options)
