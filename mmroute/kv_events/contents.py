@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from mmroute.engines.events import BlockHash, BlockStored, Contents, StoredHashes
-from mmroute.kv_events.groups import hash_size
+from mmroute.kv_events.groups import GPU, hash_size
 from mmroute.kv_events.holders import Table
 from mmroute.kv_events.ranks import Rank
 
@@ -84,7 +84,7 @@ class ByContent:
         if (parent is not None and before is None) or (scale > 1 and contents.extra):
             return False  # nothing tells which part of a larger block the extra keys are of
         keys = contents.keys(size // scale, before)[scale - 1 :: scale]
-        if self.listener is not None and scale == 1:
+        if self.listener is not None and scale == 1 and event.medium in (None, GPU):
             self.listener.stored(worker, event, contents, keys, before)
         table.link(rank.slot, event.block_hashes, keys)
         return True

@@ -87,9 +87,14 @@ class WatchedState:
     difference: str = ""
     counts: Counter[Outcome] = field(default_factory=Counter)
     # The last requests that were decided: whether it was equal, and whether it had items.
-    _recent: deque[tuple[bool, bool]] = field(default_factory=lambda: deque(maxlen=_RECENT))
-    _run: int = 0  # equal requests since the last one that was not
-    _of_items: bool = False  # whether the difference was one of a prompt with items
+    _recent: deque[tuple[bool, bool]] = field(
+        default_factory=lambda: deque(maxlen=_RECENT), repr=False
+    )
+    # Equal requests since the last one that was not.
+    _run: int = field(default=0, repr=False)
+    _of_items: bool = field(
+        default=False, repr=False
+    )  # whether the difference was one of a prompt with items
 
     def enter(self, outcome: Outcome, *, has_items: bool, difference: str = "") -> bool:
         """Count an outcome. Return whether the state is another one after it."""
@@ -272,6 +277,8 @@ class Watch:
                 is_equal = one.hash in (None, low_bits(block_hash))
                 outcome = Outcome.EQUAL if is_equal else Outcome.DIFFERENT
                 self._enter(one.of, outcome, one, "" if is_equal else OTHER_HASH)
+            if not predicted and keys[-1] in known.prompts:  # of another group
+                return
             # What is not predicted may be a prompt, its next part, or tokens that were generated.
             prompt: Announced | None = None
             if parent is not None and parent in known.prompts:
