@@ -28,6 +28,8 @@ SIGNATURE: Final = b"\x1a\x45\xdf\xa3"
 """The first bytes of a file."""
 
 _EBML: Final = 0x1A45DFA3
+# The versions that a reader must have, and the longest IDs and sizes: the most that FFmpeg reads.
+_VERSIONS: Final = {0x42F7: 1, 0x42F2: 4, 0x42F3: 8, 0x4285: 3}
 _SEGMENT: Final = 0x18538067
 _INFO: Final = 0x1549A966
 _TIME_SCALE: Final = 0x2AD7B1
@@ -91,7 +93,7 @@ def read_matroska(data: bytes) -> VideoSize:
     """The header of the one video track."""
     segment, content = _segment(data)
     information = _children(_only(segment, _INFO))
-    tracks = _children(_only(segment, _TRACKS))
+    tracks = [_children(track) for track in _children(_only(segment, _TRACKS)).get(_TRACK, [])]
     track = _video_track(tracks)
     if _ATTACHMENTS in segment:
         raise not_predictable("it has attachments, which may be pictures, that is, video tracks")
@@ -106,11 +108,14 @@ def read_matroska(data: bytes) -> VideoSize:
     if not 0 < scale <= _NANOSECONDS:
         raise not_predictable(f"a time unit of {scale} ns")
     number = _unsigned(track, _TRACK_NUMBER)
-    times = _times(content, number, codec == b"V_VP8")
+    numbers = {_unsigned(each, _TRACK_NUMBER) for each in tracks}
+    if len(numbers) < len(tracks):
+        raise not_predictable("several tracks of one number")
+    times = _times(content, number, numbers, codec == b"V_VP8")
     if _FRAME_DURATION in track:
         fps = _rate(track)
     elif codec in _WITHOUT_RATE:
-        fps = _estimated_rate(content, number, len(tracks[_TRACK]), scale)
+        fps = _estimated_rate(content, number, len(tracks), scale)
     else:
         raise not_predictable("its header does not tell the rate of its frames")
     total = len(times)
@@ -122,9 +127,8 @@ def read_matroska(data: bytes) -> VideoSize:
     return VideoSize(width, height, num_frames, fps, unreadable=max(num_frames - total, 0))
 
 
-def _video_track(tracks: _Elements) -> _Elements:
-    found = map(_children, tracks.get(_TRACK, []))
-    videos = [track for track in found if _unsigned(track, _TRACK_TYPE) == _VIDEO_TRACK]
+def _video_track(tracks: list[_Elements]) -> _Elements:
+    videos = [track for track in tracks if _unsigned(track, _TRACK_TYPE) == _VIDEO_TRACK]
     if len(videos) != 1:
         raise not_predictable(f"{len(videos)} video tracks")
     return videos[0]
@@ -178,9 +182,13 @@ def _claimed(information: _Elements, scale: int, fps: float) -> int:
 def _segment(data: bytes) -> tuple[_Elements, memoryview]:
     """The first elements of the segment, of each ID that is read; and its content."""
     view = memoryview(data)
-    name, _, at = _element(view, 0)
+    name, start, at = _element(view, 0)
     if name != _EBML:
         raise not_predictable("it does not begin with an EBML header")
+    header = _children(view[start:at])
+    for name, most in _VERSIONS.items():
+        if name in header and _unsigned(header, name) > most:
+            raise not_predictable("it needs a later version of its format than FFmpeg reads")
     name, start, end = _element(view, at, may_be_cut=True)
     if name != _SEGMENT or end < len(data):
         raise not_predictable("its segment does not end with the file")
@@ -207,13 +215,15 @@ def _flattened(segment: memoryview, *, skip_clusters: bool) -> Iterator[tuple[in
             yield name, segment[start:at]
 
 
-def _times(segment: memoryview, track: int, is_vp8: bool) -> list[int]:
+def _times(segment: memoryview, track: int, tracks: set[int], is_vp8: bool) -> list[int]:
     """The times at which the track's frames are shown, in the segment's units."""
     times: list[int] = []
     others = 0
     for time, flags, content in _blocks(segment):
         number = content[0] & 0x7F if content[0] & 0x80 else -1
         if number != track:
+            if number not in tracks:  # FFmpeg reads no further
+                raise not_predictable(f"a frame of track {number}, which it does not have")
             others += 1
             continue
         if others > _MAX_BETWEEN:

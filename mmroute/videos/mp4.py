@@ -13,6 +13,7 @@ from typing import BinaryIO, Final
 
 import numpy as np
 
+from mmroute.errors import InexactError
 from mmroute.requests.items import VideoSize
 from mmroute.videos.boxes import Box, Integers
 from mmroute.videos.end_of_file import frames_at_end, frames_wherever_sought
@@ -27,6 +28,7 @@ from mmroute.videos.layout import Layout, read_layout
 from mmroute.videos.parameter_sets import (
     CUT_WITHIN_A_FRAME,
     held_at_cut,
+    pictures_of,
     shows_cut_jpeg,
     shows_cut_mpeg4,
 )
@@ -345,7 +347,16 @@ def _size(descriptions: Box) -> tuple[int, int]:
     width, height = entry.unpack("HH", 24)
     if not width or not height:
         raise not_predictable(f"a size of {width}x{height}")
+    if _coded_sizes(entry) - {(width, height)}:
+        raise not_predictable(f"a size of {width}x{height}, and another in its parameter sets")
     return width, height
+
+
+def _coded_sizes(entry: Box) -> set[tuple[int, int]]:
+    try:
+        return {(pictures.width, pictures.height) for pictures in pictures_of(entry)}
+    except InexactError:  # a set that is not read
+        return set()
 
 
 def _check_interleaving(video: Box, others: list[Box]) -> None:

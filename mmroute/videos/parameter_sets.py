@@ -65,12 +65,17 @@ def held_at_cut(entry: Box, part: bytes) -> int | None:
             break
     else:
         raise not_predictable(CUT_WITHIN_A_FRAME)
+    found = pictures_of(entry)
+    return found.pop().held if len(found) == 1 else None
+
+
+def pictures_of(entry: Box) -> set[Pictures]:
+    """What the parameter sets in the description of H.264 or HEVC say."""
     boxes = entry.within(_ENTRY)
-    found = {
+    return {
         *(h264_pictures(unit) for box in boxes.get(b"avcC", ()) for unit in _avc_sets(box)),
         *(hevc_pictures(unit) for box in boxes.get(b"hvcC", ()) for unit in _hevc_sets(box)),
     }
-    return found.pop().held if len(found) == 1 else None
 
 
 def _avc_sets(box: Box) -> Iterator[bytes]:
