@@ -58,6 +58,8 @@ def read_ogg(file: BinaryIO, size: int) -> AudioLength:
     first = next(pages)
     file.seek(first.start)
     codec = _codec(file.read(first.end - first.start))
+    if first.position:
+        raise not_predictable("its positions do not begin at 0")
     last, has_sound = first, False
     for page in pages:
         if page.flags & _FIRST or page.serial != first.serial:

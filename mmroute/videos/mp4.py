@@ -76,6 +76,8 @@ def read_mp4(file: BinaryIO, size: int) -> VideoSize:
     if len(videos) != 1:
         raise not_predictable(f"{len(videos)} video tracks")
     others = [track for track in tracks if track is not videos[0]]
+    for other in others:  # FFmpeg opens no file with a track whose description is broken
+        other.only(b"mdia", b"minf", b"stbl", b"stsd").within(skip=8)
     header = _read_track(file, videos[0], others, layout)
     if layout.fragments:
         _check_few_packets(others, layout)

@@ -38,7 +38,7 @@ def read_edits(track: Box) -> list[Edit]:
     box = lists[0].only(b"elst")
     form, row = ("QqI", 20) if box.is_wide else ("IiI", 12)
     (count,) = box.unpack("I", 4)
-    if count > _MAX_EDITS:
+    if not 0 < count <= _MAX_EDITS:  # of an empty list FFmpeg shows no frame
         raise not_predictable(f"an edit list of {count} entries")
     edits = []
     for number in range(count):

@@ -103,7 +103,7 @@ def _png_chunk(name: bytes, content: bytes) -> bytes:
 def _segments(data: bytes) -> Parts:
     found: Parts = [[None, data[:2]]]
     at = 2
-    while data[at : at + 2] != b"\xff\xda":
+    while at < len(data) and data[at : at + 2] != b"\xff\xda":
         length = int.from_bytes(data[at + 2 : at + 4])
         found.append([data[at : at + 2], data[at + 4 : at + 2 + length]])
         at += 2 + length
@@ -142,11 +142,12 @@ SEGMENTS: Final = Form(_segments, lambda parts: _joined(parts, _segment))
 PAGES: Final = Form(_pages, lambda parts: _joined(parts, _box))
 
 
-def _places(parts: Parts) -> Iterator[tuple[Parts, int]]:
+def places(parts: Parts) -> Iterator[tuple[Parts, int]]:
+    """The lists of parts, and the index of each part in them."""
     for at, (_, content) in enumerate(parts):
         yield parts, at
         if not isinstance(content, bytes):
-            yield from _places(content)
+            yield from places(content)
 
 
 @st.composite
@@ -168,10 +169,10 @@ def hostile(draw: st.DrawFn, form: Form, files: list[bytes]) -> bytes:
     """A file with up to four changes of its structure."""
     parts = form.parts(draw(st.sampled_from(files)))
     for _ in range(draw(st.integers(1, 4))):
-        places = list(_places(parts))[:500]
-        if not places:
+        found = list(places(parts))[:500]
+        if not found:
             break
-        among, at = draw(st.sampled_from(places))
+        among, at = draw(st.sampled_from(found))
         name, content = among[at]
         change = draw(st.sampled_from(["number", "rows", "repeat", "nest", "empty", "cut", "drop"]))
         if change == "repeat":
