@@ -23,13 +23,13 @@ from mmroute.engines.sglang.messages import parse_messages, split_last, template
 from mmroute.errors import InexactError, Reason, invalid
 from mmroute.requests.items import Items
 from mmroute.requests.request import Request
-from mmroute.token_ids import TokenIds
-from mmroute.tokenizers.formats.mistral import MistralChatEncoder
+from mmroute.token_ids import TokenIds, as_token_ids
+from mmroute.tokenizers.formats.mistral import MistralChatEncoder, MistralTokenizer
 
 # Others change nothing.
 _PARAMETERS: Final = TRANSFORMERS_MISTRAL | ChatCompletionRequest.model_fields.keys()
 _IMAGE: Final = "[IMG]"
-# The only special tokens that are read in a text, and only beside images.
+# The only special tokens that are read in a text.
 _MARKERS: Final = re.compile(r"(\[IMG\]|\[IMG_BREAK\]|\[IMG_END\])")
 
 
@@ -74,16 +74,27 @@ class MistralCommonChat(Chat):
 
     def _as_text(self, ids: TokenIds) -> TokenIds:
         """The IDs of a prompt with images: its special tokens have become letters."""
-        tokenizer = self.encoder.tokenizer
-        parts = _MARKERS.split(tokenizer.decode(ids.tolist()))
-        return np.concatenate(
-            [
-                np.array([tokenizer.token_id(part)], np.uint32)
-                if _MARKERS.fullmatch(part)
-                else self.encoder.encode(part)
-                for part in parts
-            ]
-        )
+        return self.encoder.encode(self.encoder.tokenizer.decode(ids.tolist()))
+
+
+class MarkedTokenizer(MistralTokenizer):
+    """mistral-common's text encoder as SGLang has it, which reads marks of images in a text.
+
+    Source: SGLang 0.5.23 ``srt/utils/hf_transformers/mistral_utils.py``
+    (`_text_to_ids_with_pixtral_markers`).
+    """
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> TokenIds:
+        first, *others = _MARKERS.split(text)
+        ids = [super().encode(first, add_special_tokens=add_special_tokens)]
+        for part in others:
+            if not _MARKERS.fullmatch(part):
+                ids.append(super().encode(part, add_special_tokens=False))
+            elif part in self.special_tokens:
+                ids.append(as_token_ids([self.special_tokens[part]]))
+            else:
+                raise ValueError(f"{part} is no token of this vocabulary, and SGLang reads it")
+        return np.concatenate(ids)
 
 
 def _adapted(message: Mapping[str, Any]) -> dict[str, Any]:

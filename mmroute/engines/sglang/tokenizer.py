@@ -43,9 +43,11 @@ def load_tokenizer(
     """See `mmroute.engine.Chats`."""
     if files.has(TEKKEN):
         with needs_extra("mistral", "mistral_common", f"{files.name} has a {TEKKEN}. It"):
+            from mmroute.engines.sglang.mistral_chat import MarkedTokenizer
             from mmroute.tokenizers.formats.mistral import load_mistral_model
 
-        return load_mistral_model(files, fast_paths.text_cache_bytes)
+        loaded = load_mistral_model(files, fast_paths.text_cache_bytes)
+        return MarkedTokenizer(loaded.backend, loaded.chat_encoder)
     declared = str(files.object(_CONFIG).get("tokenizer_class"))
     name = declared.removesuffix("Fast")
     changed: dict[str, JsonValue] = {}
