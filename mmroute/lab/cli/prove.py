@@ -34,7 +34,8 @@ from mmroute.lab.parity.suite import proof_cases
 
 _UNHEARD: Final = (
     "The engine announced no block, so only token IDs were compared: no prompt fills a block, or "
-    "the engine does not cache prefixes. vLLM on a CPU does not for MLA models."
+    "the engine does not cache prefixes: vLLM on a CPU for MLA models, SGLang for models without a "
+    "class of its own."
 )
 _SAME_SETTINGS: Final = (
     "Both sides have the same settings, so no setting is the cause of a difference: mmroute's spec "

@@ -17,7 +17,7 @@ from mmroute.engines.sglang.settings import SglangSettings
 from mmroute.lab.engines import PROVERS
 from mmroute.lab.engines.sglang.asking import generation, served
 from mmroute.lab.engines.sglang.changes import changes
-from mmroute.lab.engines.sglang.start import engine_command, is_hybrid, machine_options
+from mmroute.lab.engines.sglang.start import engine_command, has_state, machine_options
 from mmroute.lab.parity.cases import Case, Outcome
 from mmroute.lab.parity.comparison import Finding, Verdict
 from mmroute.model.resolve import resolve_model
@@ -36,8 +36,8 @@ IMAGES = [{"width": 2, "height": 1}]
 Json = dict[str, Any]
 
 
-def command_of(line: str, *, hybrid: bool = False, model: str = "org/model") -> Any:
-    return engine_command(parse_command(line, None), model, Path("/copy"), hybrid=hybrid)
+def command_of(line: str, *, state: bool = False, model: str = "org/model") -> Any:
+    return engine_command(parse_command(line, None), model, Path("/copy"), has_state=state)
 
 
 def test_it_is_found_by_its_name() -> None:
@@ -66,7 +66,7 @@ def test_the_line_with_the_options_of_the_machine_is_one_that_sglang_takes() -> 
 
 @pytest.mark.parametrize(("given", "notes"), [("", 0), ("--page-size 64", 1)])
 def test_layers_with_a_state_take_pages_of_a_token(given: str, notes: int) -> None:
-    found = command_of(f"sglang serve {given}", hybrid=True)
+    found = command_of(f"sglang serve {given}", state=True)
     assert found.options["page-size"] == 1
     assert found.options["mamba-radix-cache-strategy"] == "no_buffer"
     assert len(found.changed) == notes
@@ -74,13 +74,13 @@ def test_layers_with_a_state_take_pages_of_a_token(given: str, notes: int) -> No
 
 def test_a_family_with_a_state_is_known_by_its_spec(tmp_path: Path) -> None:
     """A directory that no family fits is refused later, by name."""
-    for config, hybrid in (
+    for config, state in (
         ({"architectures": ["Qwen3NextForCausalLM"], "model_type": "qwen3_next"}, True),
         ({"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3"}, False),
         ({"architectures": ["None"]}, False),
     ):
         (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
-        assert is_hybrid(find_model(str(tmp_path))) is hybrid
+        assert has_state(find_model(str(tmp_path))) is state
 
 
 @pytest.mark.parametrize(

@@ -5,26 +5,33 @@ Source: SGLang 0.5.23 ``srt/server_args.py``; what starts on a CPU was found by 
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from mmroute.engine import PYTHON
 from mmroute.engines.sglang.options import LaunchCommand
 from mmroute.engines.sglang.profile import SGLANG
+from mmroute.engines.sglang.settings import SglangSettings
 from mmroute.errors import MmrouteError
 from mmroute.lab.engines.process import Engine, free_port
 from mmroute.lab.engines.starting import Command, Started, aside, kept_string, shrunken_copy
 from mmroute.model_directory import ModelFiles
+from mmroute.net.remote import Remote
+from mmroute.net.transport import Transport
 
 _LAUNCHER: Final = Path(__file__).with_name("launcher.py")
 _ENVIRONMENT: Final = {
+    "TRANSFORMERS_OFFLINE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+_ON_CPU: Final = {
     "SGLANG_USE_CPU_ENGINE": "1",
     "SGLANG_CPU_WORKERS": "1",
     "TORCHDYNAMO_DISABLE": "1",  # no compiler is asked for
-    "TRANSFORMERS_OFFLINE": "1",
-    "TOKENIZERS_PARALLELISM": "false",
 }
 # Options that decide what is answered, refused or cached. All others are of the machine, of the
 # network or of logs; of LoRA and drafters, whose weights do not fit a shrunken model; and of tiers
@@ -60,16 +67,19 @@ def start_engine(
     string = given.options.get("model_path") or model
     files, copy = shrunken_copy(model, string, directory, revision)
     port, events = free_port(), f"ipc://{directory}/events"
-    command = engine_command(given, string, copy, hybrid=is_hybrid(files))
+    # The user's own environment may have a GPU.
+    command = engine_command(given, string, copy, has_state=quickly and has_state(files))
     for note in command.notes:
         say(note)
     options = {**command.options, **machine_options(port, events, command.options)}
+    if quickly:
+        options |= {"device": "cpu", "attention-backend": "torch_native"}
     command = replace(command, options=options)
     engine = Engine(
         python,
         _LAUNCHER,
         command.arguments,
-        environment={**_ENVIRONMENT, **command.environment},
+        environment={**_ENVIRONMENT, **(_ON_CPU if quickly else {}), **command.environment},
         directory=directory,
         port=port,
         quickly=quickly,
@@ -78,11 +88,14 @@ def start_engine(
 
 
 def adopted(started: Started) -> str:
-    """See `mmroute.lab.engines.Prover`. It chose nothing: the size of its pages is given."""
-    return started.command.line
+    """See `mmroute.lab.engines.Prover`. A GPU may decide the size of pages."""
+    asked = {name: value for name, value in started.command.options.items() if name != "page-size"}
+    line = replace(started.command, options=asked).line
+    with contextlib.closing(Transport(Remote(started.engine.url, timeout=10.0))) as transport:
+        return SglangSettings.adopted(transport, PYTHON, line, None).line
 
 
-def is_hybrid(files: ModelFiles) -> bool:
+def has_state(files: ModelFiles) -> bool:
     """Whether some layers of a model have a state in place of keys and values."""
     try:
         _, family = SGLANG.match(files)
@@ -91,7 +104,7 @@ def is_hybrid(files: ModelFiles) -> bool:
     return family.hybrid
 
 
-def engine_command(given: LaunchCommand, model: str, copy: Path, *, hybrid: bool) -> Command:
+def engine_command(given: LaunchCommand, model: str, copy: Path, *, has_state: bool) -> Command:
     """The command line of an engine for a shrunken copy."""
     named = {name.replace("_", "-"): value for name, value in given.options.items()}
     options = {name: value for name, value in named.items() if name in _KEPT}
@@ -102,7 +115,7 @@ def engine_command(given: LaunchCommand, model: str, copy: Path, *, hybrid: bool
         options["chat-template"] = str(Path(template).resolve())
     options.setdefault("max-total-tokens", _POOL)
     options.setdefault("page-size", _PAGE_SIZE)
-    for name, value in _WITH_STATE.items() if hybrid else ():
+    for name, value in _WITH_STATE.items() if has_state else ():
         if named.get(name, value) != value:
             note = f"--{name} {named[name]} is {value}: on a CPU layers with a state take no other."
             changed = (*changed, note)
@@ -119,9 +132,7 @@ def machine_options(port: int, events: str, given: Mapping[str, Any]) -> dict[st
     return {
         "host": "127.0.0.1",
         "port": port,
-        "device": "cpu",
         "load-format": "dummy",
-        "attention-backend": "torch_native",
         "max-running-requests": 4,
         "skip-server-warmup": True,
         "disable-overlap-schedule": True,
