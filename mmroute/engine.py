@@ -21,7 +21,7 @@ from typing import (
 )
 
 from mmroute.chat import Chat
-from mmroute.errors import ModelError, Reason, nearest
+from mmroute.errors import ModelError, Reason, did_you_mean, nearest
 from mmroute.geometry import Geometry, Overrides
 from mmroute.geometry.frame_sampling import Frames
 from mmroute.hashing.hashes import Hashes
@@ -359,6 +359,34 @@ def find_engine(name: str) -> Engine:
         Reason.UNKNOWN_BACKEND,
         f"There is no backend profile {name!r}; there are: {', '.join(known)}.{hint}",
     )
+
+
+def era_of(title: str, version: str, eras: Sequence[EngineT]) -> EngineT:
+    """The era of a release such as ``0.28.0``, or of all releases of ``0.28`` if it is one.
+
+    `eras` are those of one engine, the newest first: the one for an empty text. A later release
+    that none names gets the nearest. Raises `ModelError`.
+    """
+    if not version:
+        return eras[0]
+    releases = {name: era for era in eras for name in era.release.proved | era.release.read}
+    series = [era for name, era in releases.items() if name.rpartition(".")[0] == version]
+    found = releases.get(version) or (series[0] if len(set(map(id, series))) == 1 else None)
+    if found is not None:
+        return replace(found, release=replace(found.release, version=version))
+    if not series and (nearest := nearest_era(version, eras)) is not None:
+        return nearest
+    known = sorted(releases, key=_numbers)
+    named = [f"{eras[0].release.name}=={name}" for name in known]
+    raise ModelError(
+        Reason.UNKNOWN_BACKEND,
+        f"{title} {version!r} is not known: there are the releases {known[0]} to {known[-1]}"
+        f"{did_you_mean(f'{eras[0].release.name}=={version}', named)}",
+    )
+
+
+def _numbers(release: str) -> tuple[int, ...]:
+    return tuple(map(int, release.split(".")))
 
 
 def nearest_era(version: str, eras: Iterable[EngineT]) -> EngineT | None:

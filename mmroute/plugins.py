@@ -13,7 +13,7 @@ from mmroute.errors import SpecError
 
 OF_ENGINES: Final[Mapping[str, Mapping[str, str]]] = {
     "mmroute.engines": {
-        "sglang": "mmroute.engines.sglang.profile:find_version",
+        "sglang": "mmroute.engines.sglang.versions:find_version",
         "vllm": "mmroute.engines.vllm.versions:find_version",
         "vllm-rust": "mmroute.engines.vllm_rust.profile:find_version",
     },

@@ -4,6 +4,10 @@ Run it where SGLang is installed (a CPU is enough), from the repository's root, 
 
     python tools/generate_sglang.py MODEL
 
+The newest version writes ``vectors/sglang/MODEL.jsonl``. An earlier one, which is installed or
+stands in front (`PYTHONPATH`) with the transformers that it requires, writes
+``vectors/sglang/VERSION/MODEL.jsonl``: the answers that differ from those of the version after it.
+
 Its chat route, tokenizer manager, processors, padding, prefix cache and events run as they are.
 What is missing is a scheduler in a process of its own, and the weights of the model, whose method
 that writes pad values is called on an object without any.
@@ -29,7 +33,7 @@ from typing import Any
 from vector_files import VECTORS, requests_of, runs, write_lines
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-VERSION = "0.5.23"
+VERSION = "0.5.23"  # the newest
 FOLDER = VECTORS / "sglang"
 PAGE_SIZE = 16
 
@@ -41,13 +45,14 @@ class Engine:
         import sglang
         from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
         from sglang.srt.managers.tokenizer_manager import TokenizerManager
+        from sglang.srt.multimodal.processors import base_processor
         from sglang.srt.parser.template_manager import TemplateManager
         from sglang.srt.runtime_context import get_lora, get_serving, publish
         from sglang.srt.server_args import ServerArgs
 
-        if sglang.__version__ != VERSION:
-            raise SystemExit(f"SGLang {VERSION} is wanted, found {sglang.__version__}")
         logging.disable(logging.WARNING)
+        if sglang.__version__ == "0.5.20":  # it takes any machine with its wheel for one with a GPU
+            base_processor._is_cpu = True
         arguments = ServerArgs(
             model_path=str(directory), device="cpu", mm_processor_worker_num=1,
             enable_multimodal=True, mamba_radix_cache_strategy="no_buffer",
@@ -75,7 +80,6 @@ class Engine:
 
     def answer(self, case: dict[str, Any], urls: list[str]) -> dict[str, Any]:
         """What the engine holds for a request whose images are these data URLs."""
-        from sglang.srt.managers.mm_utils import duplicate_pad_mm_input_ids
         from sglang.srt.managers.schedule_batch import MultimodalInputs
 
         try:
@@ -92,7 +96,7 @@ class Engine:
             padded = inputs.padded_input_ids
             if padded is None:
                 try:
-                    padded = duplicate_pad_mm_input_ids(array("q", ids), inputs, self._pad)
+                    padded = self._pad(array("q", ids), inputs)
                 except ZeroDivisionError as error:  # LLaVA's resolutions without a tile
                     return {"refused": f"{type(error).__name__}: {error}"}
         hashes = self._event_hashes(array("q", padded), case.get("cache_salt"))
@@ -129,21 +133,18 @@ class Engine:
         return request
 
     def _pad(self, ids: Any, inputs: Any) -> Any:
-        import torch
         import transformers
         from sglang.srt.model_loader.utils import get_model_architecture
+        from sglang.srt.models.llava import LlavaForConditionalGeneration
 
         model_class, _ = get_model_architecture(self.manager.model_config)
-        model = model_class.__new__(model_class)
-        torch.nn.Module.__init__(model)
+        if model_class.__module__.endswith(".mistral"):  # hands all on to this one
+            model_class = LlavaForConditionalGeneration
         config = copy.deepcopy(self.manager.model_config.hf_config)
-        object.__setattr__(model, "config", config)
+        model = _without_weights(model_class, config)
         if hasattr(model_class, "_get_sgl_model_cls"):  # Pixtral's tower decides how
             vision = model._get_sgl_model_cls(config.vision_config, transformers.AutoModel)
-            tower = vision.__new__(vision)
-            torch.nn.Module.__init__(tower)
-            object.__setattr__(tower, "config", config.vision_config)
-            model.vision_tower = tower
+            model.vision_tower = _without_weights(vision, config.vision_config)
             model.image_size = config.vision_config.image_size  # as LLaVA's constructor does
             model.patch_size = config.vision_config.patch_size
             model.image_feature_len = (model.image_size // model.patch_size) ** 2
@@ -166,6 +167,21 @@ class Engine:
         return [number for event in stored for number in event.block_hashes]
 
 
+def _without_weights(model_class: Any, config: Any) -> Any:
+    """An object of a class with what its method that writes pad values reads."""
+    import torch
+    from sglang.srt.managers import mm_utils
+
+    model = model_class.__new__(model_class)
+    torch.nn.Module.__init__(model)
+    object.__setattr__(model, "config", config)
+    # Before 0.5.23 some classes keep this.
+    pattern = getattr(mm_utils, "MultiModalityDataPaddingPatternMultimodalTokens", None)
+    if pattern is not None:
+        model.padding_pattern = model.input_padder = pattern()
+    return model
+
+
 def _with_urls(message: dict[str, Any], urls: Any) -> dict[str, Any]:
     if not isinstance(message["content"], list):
         return message
@@ -178,30 +194,44 @@ def _with_urls(message: dict[str, Any], urls: Any) -> dict[str, Any]:
 
 def main() -> None:
     """Write the file of one model."""
-    from sglang_files import files_of
-    from small_models import fingerprint, write_model
-
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", choices=[path.stem for path in FOLDER.glob("*.jsonl")])
-    model = parser.parse_args().model
-    files = files_of(model)
+    write(parser.parse_args().model)
+
+
+def write(model: str) -> None:
+    """Write the file of one model, by the version that is imported."""
+    from sglang_files import files_of, recorded
+    from small_models import fingerprint, write_model
+
+    running, files = version("sglang"), files_of(model)
+    meta = {
+        "kind": "meta", "model": model, "backend": "sglang", "backend_version": running,
+        "transformers": version("transformers"), "tokenizers": version("tokenizers"),
+        "fingerprint": fingerprint(files),
+    }  # fmt: skip
+    lines = []
     with tempfile.TemporaryDirectory() as directory:
         # SGLang takes some chat templates by the path of a model.
         engine = Engine(write_model(files, Path(directory) / model))
-        lines = [
-            {
-                "kind": "meta", "model": model, "backend": "sglang", "backend_version": VERSION,
-                "transformers": version("transformers"), "tokenizers": version("tokenizers"),
-                "fingerprint": fingerprint(files),
-            }
-        ]  # fmt: skip
         for case in requests_of(FOLDER / f"{model}.jsonl"):
             pictures = [_picture(image) for image in case.get("images", ())]
             answer = engine.answer(copy.deepcopy(case), pictures)  # SGLang changes what it is given
             if "token_ids" in answer:
                 answer = {"token_runs": runs(answer.pop("token_ids")), **answer}
             lines.append({**case, "expect": answer})
-    write_lines(FOLDER / f"{model}.jsonl", lines)
+    if running == VERSION:
+        write_lines(FOLDER / f"{model}.jsonl", [meta, *lines])
+        return
+    later = {case["id"]: case["expect"] for case in recorded(model, after=running)}
+    told = [line for line in lines if not _alike(line["expect"], later[line["id"]])]
+    lines = [{"id": line["id"], "expect": line["expect"]} for line in told]
+    write_lines(FOLDER / running / f"{model}.jsonl", [meta, *lines])
+
+
+def _alike(answer: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether two answers are the same, beside the words of a refusal."""
+    return answer == other or ("refused" in answer and "refused" in other)
 
 
 def _picture(numbers: dict[str, Any]) -> str:

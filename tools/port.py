@@ -1,6 +1,7 @@
 """What another release of the engine changes: from its wheel to a page, in one command.
 
     python tools/port.py --to 0.34.0 [--from 0.33.0] [--transformers 5.23.0] [--page FILE] [--write]
+    python tools/port.py --engine sglang --to 0.5.24 [--from 0.5.23] [--page FILE]
 
 Runs in an environment of the release before, without a GPU. It downloads the wheels of both
 releases with pip, and says which pins move, which watched files are changed, moved, gone or new
@@ -13,6 +14,9 @@ specs name.
 
 ``--write`` adds the release to `proved` of the newest profile where every replayed answer is the
 same, and else moves that profile into ``engines/vllm/versions.py``, as the skeleton of an era.
+
+The vectors of SGLang are not replayed here: ``tools/generate_sglang.py`` does it in an environment
+of the release, as `docs/new-version.md` says.
 """
 
 from __future__ import annotations
@@ -25,10 +29,11 @@ import re
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from generate_sglang_lists import architectures as sglang_architectures
 from ports import PACKAGES, ROOT, read_versions, recorded
 from vector_files import VECTORS
 
@@ -40,6 +45,7 @@ _MODELS: Final = "model_executor/models"
 _REGISTRY: Final = f"{_MODELS}/registry.py"
 _OPTION: Final = re.compile(r"""["'](--[a-z][a-z0-9-]+)["']""")
 _VARIABLE: Final = re.compile(r'^\s+"(VLLM_[A-Z0-9_]+)":', re.MULTILINE)
+_SGLANG_VARIABLE: Final = re.compile(r"^\s+(SGLANG_[A-Z0-9_]+)\s*=\s*Env", re.MULTILINE)
 _PIN: Final = re.compile(
     r"^Requires-Dist: ([\w.-]+)(?:\[[^]]*\])?[ (]*([^;)\n]*)\)?$", re.MULTILINE
 )
@@ -166,6 +172,20 @@ def names(package: Path) -> dict[str, set[str]]:
     }
 
 
+def sglang_names(package: Path) -> dict[str, set[str]]:
+    """The same of a release of SGLang, whose options are the fields of a class."""
+    arguments = (package / "srt" / "server_args.py").read_text(encoding="utf-8")
+    classes = (n for n in ast.parse(arguments).body if isinstance(n, ast.ClassDef))
+    (body,) = (node.body for node in classes if node.name == "ServerArgs")
+    fields = [ast.unparse(node.target) for node in body if isinstance(node, ast.AnnAssign)]
+    variables = (package / "srt" / "environ.py").read_text(encoding="utf-8")
+    return {
+        "architectures": set(sglang_architectures(package / "srt" / "models")),
+        "options": {f"--{name.replace('_', '-')}" for name in fields},
+        "variables": set(_SGLANG_VARIABLE.findall(variables)),
+    }
+
+
 def replayed(
     models: Iterable[str], new: Sequence[Path], old: Sequence[Path], further: list[str]
 ) -> dict[str, Any]:
@@ -247,15 +267,17 @@ def _summary(result: Mapping[str, Any]) -> str:
 
 def page(arguments: argparse.Namespace, cache: Path) -> tuple[str, bool]:
     """The page, and whether every replayed answer is the same."""
-    old, new = (unpacked("vllm", v, cache) for v in (arguments.old, arguments.to))
-    parts = [f"# vLLM {arguments.old} to {arguments.to}"]
+    upstream, named = _ENGINES[arguments.engine]
+    package = PACKAGES[upstream]
+    old, new = (unpacked(package, v, cache) for v in (arguments.old, arguments.to))
+    parts = [f"# {upstream} {arguments.old} to {arguments.to}"]
     before, after = pins(old), pins(new)
     moved = sorted(n for n in before.keys() | after.keys() if before.get(n) != after.get(n))
     cells = [(n, before.get(n, "absent"), after.get(n, "absent")) for n in moved]
     parts += _table("Pins that move", ("package", arguments.old, arguments.to), cells)
     head = ("file", "is", "followed by")
-    changes = list(file_changes("vLLM", old / "vllm", new / "vllm"))
-    parts += _table(f"Watched files of vLLM: {len(changes)}", head, changes)
+    changes = list(file_changes(upstream, old / package, new / package))
+    parts += _table(f"Watched files of {upstream}: {len(changes)}", head, changes)
     news, olds = [new], [old]
     if arguments.transformers:
         read = read_versions()["transformers"]
@@ -266,11 +288,13 @@ def page(arguments: argparse.Namespace, cache: Path) -> tuple[str, bool]:
         changes = list(file_changes("transformers", *(other / name for other in others)))
         title = f"Watched files of transformers {read} to {arguments.transformers}: {len(changes)}"
         parts += _table(title, head, changes)
-    had, has = names(old / "vllm"), names(new / "vllm")
+    had, has = named(old / package), named(new / package)
     for kind in had:
         rows = [(n, "new") for n in sorted(has[kind] - had[kind])]
         rows += [(n, "gone") for n in sorted(had[kind] - has[kind])]
         parts += _table(f"{kind.capitalize()}: {len(rows)}", ("name", "is"), rows)
+    if arguments.engine == "sglang":
+        return "\n".join([*parts, f"\n## What to do\n\n{_ASK_SGLANG}.\n"]), False
     further = ["--code", arguments.code] if arguments.code else []
     further += ["--params", arguments.params] if arguments.params else []
     results = replayed(arguments.models, news, olds, further)
@@ -296,6 +320,15 @@ _SKELETON: Final = (
     "give the release a profile: `--write` moves the newest one into `versions.py`, where what the "
     "release no longer does goes into its `replace`"
 )
+_ASK_SGLANG: Final = (
+    "run `tools/generate_sglang_lists.py`, `tools/generate_sglang.py` and "
+    "`tools/generate_sglang_events.py` where the release is installed; `docs/new-version.md` has "
+    "the steps"
+)
+_ENGINES: Final[Mapping[str, tuple[str, Callable[[Path], dict[str, set[str]]]]]] = {
+    "vllm": ("vLLM", names),
+    "sglang": ("SGLang", sglang_names),
+}
 
 
 def _table(title: str, head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
@@ -337,7 +370,8 @@ def main() -> None:
     every = sorted(p.stem for p in (*VECTORS.glob("*.jsonl"), *VECTORS.glob("families/*.jsonl")))
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--to", required=True, metavar="VERSION", help="the release to look at")
-    parser.add_argument("--from", dest="old", metavar="VERSION", default=read_versions()["vLLM"])
+    parser.add_argument("--engine", choices=_ENGINES, default="vllm", help="default: vllm")
+    parser.add_argument("--from", dest="old", metavar="VERSION", help="default: that was read")
     parser.add_argument("--transformers", metavar="VERSION", help="with this transformers, too")
     parser.add_argument("--models", nargs="*", default=every, help="the vectors to replay")
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "mmroute-port")
@@ -346,6 +380,9 @@ def main() -> None:
     parser.add_argument("--code", help="directory of processor code: a folder for each model")
     parser.add_argument("--params", help="params.json of pixtral-12b-2409")
     arguments = parser.parse_args()
+    arguments.old = arguments.old or read_versions()[_ENGINES[arguments.engine][0]]
+    if arguments.write and arguments.engine != "vllm":
+        parser.error("--write is for vllm; docs/new-version.md has the steps for sglang")
     arguments.cache.mkdir(parents=True, exist_ok=True)
     text, same = page(arguments, arguments.cache)
     if arguments.page is None:

@@ -30,6 +30,7 @@ PACKAGES: Final = {
     "vLLM": "vllm",
     "transformers": "transformers",
     "mistral-common": "mistral_common",
+    "SGLang": "sglang",
 }
 _SOURCES: Final = re.compile(r"[Ss]ources?: (.*?)(?:\n\s*\n|\Z)", re.DOTALL)
 _NAMED: Final = re.compile(

@@ -182,6 +182,9 @@ class Streams:
         """The messages that a part of a replay makes ready, in their order."""
         if not self.is_replaying or self._request is not None:
             return  # of a replay that is of no use any more
+        if len(frames) == _FRAMES - 1:  # SGLang before 0.5.22 leaves the topic out
+            topics = {source.topic for source in self._streams}
+            frames = [max(topics, default="").encode(), *frames]
         if frames[1:2] == [_END]:
             known = [stream for stream in self._streams.values() if stream.next]
             if known and known[0].is_replayed and not self._gives:

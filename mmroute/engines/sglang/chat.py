@@ -27,7 +27,7 @@ from mmroute.chat.template_parameters import TRANSFORMERS
 from mmroute.engine import ChatSource
 from mmroute.engines.judging import judged
 from mmroute.engines.sglang.conversation import ConversationChat, guessed_template
-from mmroute.engines.sglang.encoding import PromptEncoder
+from mmroute.engines.sglang.encoding import Kept, PromptEncoder
 from mmroute.engines.sglang.message_schema import EFFORT, HANDED_ON
 from mmroute.engines.sglang.messages import parse_messages, split_last, template_tools
 from mmroute.engines.sglang.served import always_adds_bos, is_multimodal
@@ -62,12 +62,13 @@ _REFUSED_KWARGS: Final = (
 _THINKING: Final = ("thinking", "enable_thinking")
 
 
-def load_chat(source: ChatSource[SglangSettings]) -> Chat:
-    """The chat renderer of one model."""
+def load_chat(source: ChatSource[SglangSettings], version: str, kept: Kept) -> Chat:
+    """The chat renderer of one model, for a version of SGLang."""
     files, tokenizer, settings = source.files, source.tokenizer, source.settings
     multimodal = is_multimodal(source.family, files, settings)
     in_text = getattr(PLACEMENTS.find(source.family.placement), "in_text", False)
-    encoder = PromptEncoder(tokenizer, multimodal, always_adds_bos(files), in_text)
+    adds_bos = always_adds_bos(files, version)
+    encoder = PromptEncoder(tokenizer, multimodal, adds_bos, in_text, kept)
     if files.has(TEKKEN):
         from mmroute.engines.sglang.mistral_chat import MistralCommonChat  # mistral-common
         from mmroute.tokenizers.formats.mistral import MistralTokenizer

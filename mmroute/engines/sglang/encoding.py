@@ -8,6 +8,7 @@ Source: SGLang 0.5.23 ``srt/entrypoints/openai/serving_chat.py``
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,6 +16,13 @@ from mmroute.engines.sglang.message_schema import AS_TEXT, NOT
 from mmroute.errors import invalid
 from mmroute.token_ids import TokenIds
 from mmroute.tokenizers import Tokenizer
+
+
+class Kept(NamedTuple):
+    """What a version keeps of a chat without items, in place of a text that it encodes again."""
+
+    ids: bool = True  # the token IDs, where no special tokens are added to a text
+    control_tokens: bool = True  # those that mistral-common encodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +34,7 @@ class PromptEncoder:
     always_adds_bos: bool  # whether a prompt with items gets BOS in front, be it there or not
     # Whether items take their places in the text, which is encoded once more after that.
     placed_in_text: bool
+    kept: Kept
 
     def prompt(self, text: str, *, with_items: bool) -> TokenIds:
         """The token IDs of a prompt that was handed on as text."""
@@ -39,7 +48,7 @@ class PromptEncoder:
     def handed_on(self, ids: TokenIds, *, with_items: bool, how: object = None) -> TokenIds:
         """The token IDs of a rendered chat, as the engine holds them; `how` is as `HANDED_ON`."""
         added = self.encode("", add_special_tokens=True)
-        kept = not with_items and not len(added) and how != AS_TEXT
+        kept = self.kept.ids and not with_items and not len(added) and how != AS_TEXT
         if not self.multimodal or kept or how == NOT:
             return ids
         text = self.tokenizer.decode(ids.tolist())

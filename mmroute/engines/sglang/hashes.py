@@ -8,7 +8,7 @@ for requests without ``extra_key``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
@@ -111,6 +111,11 @@ class SglangHashes:
     dynamo: bool = False  # whether events are in Dynamo's format, whose numbers cover salts again
     # The path of each adapter of the command line, by its name.
     loras: Mapping[str, str] = field(default_factory=dict, hash=False)
+    # The expanded prompt with pad values, by the number of each item.
+    pads: Callable[[TokenIds, Iterable[tuple[PlaceholderRange, int]]], npt.NDArray[Any]] = (
+        wide_pad_value_ids
+    )
+    shows_adapters: bool = True  # whether the numbers of events cover adapters
 
     of_kind: ClassVar = PageHashes
 
@@ -158,7 +163,7 @@ class SglangHashes:
                 "others with --mm-preprocess-cache-size-mb) give the file of each image, such as a "
                 "data URL",
             )
-        return wide_pad_value_ids(ids, prompt.placed_hashes()) if prompt.identities else ids
+        return self.pads(ids, prompt.placed_hashes()) if prompt.identities else ids
 
     def _size(self, block_size: int | None) -> int:
         size = self.settings.block_size if block_size is None else block_size
@@ -176,6 +181,11 @@ class SglangHashes:
         if prompt.lora is None:
             return None
         name = prompt.lora.name
+        if not self.shows_adapters:
+            raise InexactError(
+                Reason.UNSUPPORTED_FIELD,
+                "lora: before SGLang 0.5.23 events do not tell the pages of an adapter from others",
+            )
         if name not in self.loras:
             raise InexactError(
                 Reason.UNSUPPORTED_FIELD,

@@ -53,8 +53,11 @@ def hashes_files(files: ModelFiles, settings: SglangSettings) -> bool:
     return settings.caches_images and files.object("config.json").get("model_type") in _WITH_CACHE
 
 
-def processor_fingerprint(files: ModelFiles, settings: SglangSettings) -> str:
-    """What the server is, which every identity of a file covers; empty if it is not known."""
+def processor_fingerprint(files: ModelFiles, settings: SglangSettings, pinned: str) -> str:
+    """What the server is, which every identity of a file covers; empty if it is not known.
+
+    `pinned` is the version of transformers that this version of SGLang requires.
+    """
     name, _ = named_class(files)
     if not isinstance(name, str) or name not in _WRAPPED:
         return ""
@@ -71,7 +74,7 @@ def processor_fingerprint(files: ModelFiles, settings: SglangSettings) -> str:
         "wrapped_processor": None,
     }
     server = {
-        "transformers": settings.transformers,
+        "transformers": settings.transformers or pinned,
         "processor_class": _PROCESSOR,
         "model_type": config.get("model_type"),
         "architectures": config.get("architectures"),

@@ -65,7 +65,19 @@ class MistralCommonChat(Chat):
         ids = self._encoded(kept, template_tools(request))
         if continued:
             ids = np.concatenate([ids, self.encoder.continued(continued)])
-        return self._as_text(ids) if items else ids
+        if items:
+            return self._as_text(ids)
+        if self.encoder.kept.control_tokens:
+            return ids
+        if not self.encoder.multimodal:
+            raise InexactError(
+                Reason.UNSUPPORTED_FIELD,
+                "messages: SGLang before 0.5.21 makes letters of mistral-common's control tokens, "
+                "which is not covered for models that take no images",
+            )
+        return self.encoder.encode(
+            self.encoder.tokenizer.decode(ids.tolist()), add_special_tokens=True
+        )
 
     def _encoded(
         self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None

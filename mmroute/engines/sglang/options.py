@@ -7,18 +7,19 @@ Source: SGLang 0.5.23 ``srt/server_args.py`` (`prepare_server_args`), ``cli/serv
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from functools import cache
-from importlib import resources
 from typing import Any, Final, NamedTuple, NoReturn
 
+from mmroute.engines.sglang.lists import listed, read_versions
 from mmroute.engines.shell_words import COMMENT, UNEXPANDED, read_yaml, shell_words, wrong
 from mmroute.errors import ModelError, Reason, did_you_mean, malformed, quoted
 
-_OPTIONS: Final = "launch_options.json"
+_OPTIONS: Final = "launch_options"
 _ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _BEFORE: Final = re.compile(r"exec|env|export|nohup|sudo|uv|run|;|&&|-[mu]|(\S*/)?python[0-9.]*")
 _STARTS: Final = re.compile(r"(\S*/)?(sglang|smg)|sglang(_router)?\.\S+")
@@ -49,8 +50,21 @@ def starts_sglang(command: str) -> bool:
     return bool(_STARTS.fullmatch(command))
 
 
-def parse_command(arguments: str, config: str | None) -> LaunchCommand:
-    """Parse a command line, and a file of options below it. Raises `ModelError`."""
+def reading_version(arguments: str, config: str | None) -> str:
+    """The newest version of SGLang whose parser takes a command line, or else the newest."""
+    newest, *earlier = read_versions(_OPTIONS)
+    for version in (newest, *earlier):
+        with contextlib.suppress(ModelError):
+            parse_command(arguments, config, version)
+            return version
+    return newest
+
+
+def parse_command(arguments: str, config: str | None, version: str = "") -> LaunchCommand:
+    """Parse a command line as a version or the newest does, and a file of options below it.
+
+    Raises `ModelError`.
+    """
     environment, words = split_command(arguments)
     command, *rest = words or [_MODULE]
     by_serve = command.rpartition("/")[2] == "sglang" and rest[:1] == ["serve"]
@@ -69,7 +83,9 @@ def parse_command(arguments: str, config: str | None) -> LaunchCommand:
         at = rest.index("--config")
         config = rest[at + 1]
         rest = rest[:at] + rest[at + 2 :]
-    given = _parsed([*(_of_file(config) if config else ()), *rest])
+    parser = _parser(version or read_versions(_OPTIONS)[0])
+    words = [*(_of_file(config, parser) if config else ()), *rest]
+    given = vars(parser.parse_args(words))
     if not by_serve and "model_type" in given:
         raise wrong("--model-type is an option of `sglang serve` alone")
     return LaunchCommand(environment, given)
@@ -112,6 +128,8 @@ _TYPES: Final[Mapping[str, Callable[[str], Any]]] = {
 class _Parser(argparse.ArgumentParser):
     """Raises where argparse would end the process."""
 
+    version = ""  # of SGLang
+
     def flags(self) -> frozenset[str]:
         """The options without a value."""
         return frozenset(action.dest for action in self._actions if action.nargs == 0)
@@ -120,19 +138,19 @@ class _Parser(argparse.ArgumentParser):
         names = re.findall(r"--[\w-]+", message)
         for name in names:
             if name in _GONE:
-                raise wrong(f"{name}: SGLang 0.5.23 has no such option: {_GONE[name]}")
+                raise wrong(f"{name}: SGLang {self.version} has no such option: {_GONE[name]}")
         hint = ""
         if message.startswith("unrecognized arguments") and names:
             known = [name for action in self._actions for name in action.option_strings]
             hint = did_you_mean(names[0], known)
-        raise wrong(f"SGLang 0.5.23 refuses the command line: {message}{hint}")
+        raise wrong(f"SGLang {self.version} refuses the command line: {message}{hint}")
 
 
 @cache
-def _parser() -> _Parser:
+def _parser(version: str) -> _Parser:
     parser = _Parser(add_help=False, argument_default=argparse.SUPPRESS)
-    file = resources.files("mmroute.engines.sglang") / _OPTIONS
-    for option in json.loads(file.read_text(encoding="utf-8"))["entries"]:
+    parser.version = version
+    for option in listed(_OPTIONS, version):
         nargs = option.get("nargs")
         if nargs == 0:
             negated = any(name.startswith("--no-") for name in option["names"])
@@ -147,16 +165,12 @@ def _parser() -> _Parser:
     return parser
 
 
-def _parsed(words: Sequence[str]) -> dict[str, Any]:
-    return vars(_parser().parse_args(list(words)))
-
-
-def _of_file(config: str) -> Iterator[str]:
+def _of_file(config: str, parser: _Parser) -> Iterator[str]:
     """The words of a file of options."""
     content = read_yaml(config) or {}
     if not isinstance(content, Mapping):
         raise malformed(f"{config} must hold options by name, found {quoted(content)}")
-    flags = _parser().flags()
+    flags = parser.flags()
     for key, value in content.items():
         name = f"--{key}"
         if isinstance(value, bool) and str(key).replace("-", "_") in flags:

@@ -1,4 +1,4 @@
-"""SGLang 0.5.23, by the defaults of its server."""
+"""SGLang in one version, and the newest one by the defaults of its server."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from mmroute.engine import (
     Limits,
     Naming,
     Release,
-    nearest_era,
     not_covered,
     own_settings,
 )
 from mmroute.engines.sglang.bodies import EXTRA_KEY, parse_body
+from mmroute.engines.sglang.encoding import Kept, PromptEncoder
 from mmroute.engines.sglang.hashes import SglangHashes
 from mmroute.engines.sglang.identity import (
     hashes_files,
@@ -39,12 +39,13 @@ if TYPE_CHECKING:
     from mmroute.chat import Chat
     from mmroute.engines.sglang.chat import SglangChat
     from mmroute.engines.sglang.conversation import ConversationChat
-    from mmroute.engines.sglang.encoding import PromptEncoder
     from mmroute.families.spec import FamilySpec
     from mmroute.hashing.hashes import Hashes
     from mmroute.model_directory import ModelFiles
 
 _DEFAULTS: Final = SglangSettings()
+_HASHES: Final = SglangHashes()
+_ALL_KEPT: Final = Kept()
 _NO_LIMIT: Final = 1 << 62
 _NO_MEDIA: Final[Mapping[str, Any]] = {"image": None, "video": None, "audio": None}
 RESERVED: Final = 6
@@ -59,16 +60,27 @@ _CHECKED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class SglangEngine:
-    """See `mmroute.engine.Engine`."""
+    """See `mmroute.engine.Engine`. Another version is a `replace` of its neighbour."""
 
     release: Release
     limits: Limits
     naming: Naming
+    transformers: str  # the version of transformers that it requires
+    hashes: SglangHashes = _HASHES  # how it hashes pages
+    # A request with what the newest version must get, to do what this one does.
+    adapted: Callable[[Request], Request] = lambda request: request
+    kept: Kept = _ALL_KEPT
+    has_dynamo_events: bool = True  # whether it has Dynamo's format of events
     settings: SglangSettings = _DEFAULTS
     load_tokenizer = staticmethod(load_tokenizer)
 
     def under(self, settings: EngineSettings) -> SglangEngine:
-        own = own_settings(self, settings, SglangSettings)
+        own = own_settings(self, settings, SglangSettings).read_by(self.release.version)
+        if own.dynamo_events and not self.has_dynamo_events:
+            raise ModelError(
+                Reason.UNSUPPORTED_ENGINE_SETTING,
+                f"--kv-events-config: SGLang {self.release.version} has no format dynamo",
+            )
         limits = replace(
             _LIMITS,
             max_items={**_LIMITS.max_items, **own.max_items},
@@ -87,7 +99,8 @@ class SglangEngine:
     def settle(self, family: FamilySpec, files: ModelFiles, _model_string: str) -> FamilySpec:
         """See `Models`. Families that were not checked on this engine are refused."""
         family = family.for_engine(self.release.name, self.release.version)
-        if self.release.name not in family.checked or family.refused:
+        checked = self.release.proved.intersection(family.checked.get(self.release.name, ()))
+        if not checked or family.refused:
             why = family.refused or "it was not checked on it"
             raise not_covered(family, self.release.label, why)
         image = family.image
@@ -120,22 +133,28 @@ class SglangEngine:
         known = HashSettings(
             block_size=None if chosen else settings.page_size,
             chosen_by_engine=chosen,
-            model_id=processor_fingerprint(found, settings) if by_file else "",
+            model_id=processor_fingerprint(found, settings, self.transformers) if by_file else "",
             names_ignored_in=ignored | {self.release.name} if by_file else ignored,
             keeps_blocks=settings.radix_cache,
         )
-        if family.media and not is_native(found):
+        if family.media and not is_native(found, self.release.version):
             why = (
                 "SGLang serves this model by its Transformers backend, which keeps no pages for "
                 "later requests"
             )
             return RefusedHashes(replace(known, keeps_blocks=False), why)
-        return SglangHashes(known, settings.bigrams, settings.dynamo_events, settings.loras)
+        return replace(
+            self.hashes,
+            settings=known,
+            bigrams=settings.bigrams,
+            dynamo=settings.dynamo_events,
+            loras=settings.loras,
+        )
 
     def load_chat(self, source: ChatSource[SglangSettings]) -> Chat:
         from mmroute.engines.sglang.chat import load_chat  # jinja2
 
-        return load_chat(source)
+        return load_chat(source, self.release.version, self.kept)
 
     def read_body(self, body: Mapping[str, Any]) -> Request:
         return parse_body(body)
@@ -150,7 +169,7 @@ class SglangEngine:
         for name in _CHECKED:
             if value := getattr(request, name):
                 check_values(name, value)
-        return request
+        return self.adapted(request)
 
     def adds_special_tokens(self, chat: Chat, request: Request, with_items: bool) -> bool:
         encoder: PromptEncoder = cast("SglangChat | ConversationChat", chat).encoder
@@ -196,17 +215,5 @@ SGLANG: Final = SglangEngine(
     Naming(
         item_identity, of_request=request_identities, why_unhashed=_why_unhashed
     ),  # it keeps no items by their uuids
+    transformers="5.19.0",
 )
-
-
-def find_version(version: str) -> SglangEngine:
-    """The only version that is covered, also for later ones, which are not known."""
-    known = SGLANG.release
-    if version in ("", known.version):
-        return SGLANG
-    if (nearest := nearest_era(version, (SGLANG,))) is not None:
-        return nearest
-    raise ModelError(
-        Reason.UNKNOWN_BACKEND,
-        f"SGLang {version!r} is not known: there is {known.version}, as {known.backend!r}.",
-    )

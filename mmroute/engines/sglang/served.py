@@ -6,11 +6,10 @@ Source: SGLang 0.5.23 ``srt/configs/model_config.py`` (`mm_disabled_models`),
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from functools import cache
-from importlib import resources
 from typing import TYPE_CHECKING, Final
+
+from mmroute.engines.sglang.lists import listed
 
 if TYPE_CHECKING:
     from mmroute.engines.sglang.settings import SglangSettings
@@ -56,18 +55,20 @@ def as_read(files: ModelFiles) -> ModelFiles:
     return replace(files, _json={_CONFIG: config})
 
 
-def is_native(files: ModelFiles) -> bool:
-    """Whether SGLang has a class of its own for a model."""
+def is_native(files: ModelFiles, version: str) -> bool:
+    """Whether a version of SGLang has a class of its own for a model."""
     named = set(_architectures(files))
-    return bool(_native() & named) or _VL2 in named
+    own = (entry["name"] for entry in listed("architectures", version))
+    return _VL2 in named or not named.isdisjoint(own)
 
 
-def always_adds_bos(files: ModelFiles) -> bool:
+def always_adds_bos(files: ModelFiles, version: str) -> bool:
     """Whether a prompt with items gets BOS in front, be it there or not."""
     named = set(_architectures(files))
     vision = files.object(_CONFIG).get("vision_config")
     of_clip = isinstance(vision, dict) and vision.get("model_type") == "clip_vision_model"
-    return not is_native(files) or bool(named & _OWN_PROCESSORS) or (_LLAVA in named and of_clip)
+    own = bool(named & _OWN_PROCESSORS) or (_LLAVA in named and of_clip)
+    return own or not is_native(files, version)
 
 
 def is_multimodal(family: FamilySpec, files: ModelFiles, settings: SglangSettings) -> bool:
@@ -79,9 +80,3 @@ def is_multimodal(family: FamilySpec, files: ModelFiles, settings: SglangSetting
 def _architectures(files: ModelFiles) -> list[str]:
     found = files.object(_CONFIG).get("architectures")
     return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
-
-
-@cache
-def _native() -> frozenset[str]:
-    file = resources.files("mmroute.engines.sglang") / "architectures.json"
-    return frozenset(json.loads(file.read_text(encoding="utf-8"))["entries"])

@@ -20,8 +20,6 @@ from mmroute.requests.items import Modality
 if TYPE_CHECKING:
     from mmroute.net.transport import Transport
 
-TRANSFORMERS: Final = "5.19.0"
-"""The version of transformers that SGLang 0.5.23 pins."""
 RUST_REFUSED: Final = (
     "SGLANG_RUST_SERVER: SGLang's Rust server is not covered. It renders, tokenizes and counts "
     "images by other code than its Python server, which runs where the variable is not set, and "
@@ -96,7 +94,7 @@ class SglangSettings(EngineSettings):
         max_items: the most items in one prompt, by modality.
         media_domains: the hosts of links that it follows; empty for all.
         loras: the path of each adapter, by its name.
-        transformers: the version of transformers that it runs with.
+        transformers: the version of transformers that it runs with; empty for the required one.
         mm_process_config: the arguments of its processors, by modality.
         disable_fast_image_processor: as the option.
         image_processor_backend: as the option.
@@ -104,6 +102,8 @@ class SglangSettings(EngineSettings):
         preprocess_cache_mb: the size of its cache of processed pictures; None for none.
         tokenizer_workers: the number of processes among which that cache is divided.
         without_effect: the options on which nothing here depends.
+        line: the command line that was read, the file of options below it, and the version of
+            SGLang whose options it has; None if there is none.
     """
 
     engine: ClassVar[str] = "sglang"
@@ -124,7 +124,7 @@ class SglangSettings(EngineSettings):
     max_items: Mapping[Modality, int] = field(default_factory=dict, hash=False)
     media_domains: frozenset[str] = frozenset()
     loras: Mapping[str, str] = field(default_factory=dict, hash=False)
-    transformers: str = TRANSFORMERS
+    transformers: str = ""
     mm_process_config: Mapping[str, Any] = field(default_factory=dict, hash=False)
     disable_fast_image_processor: bool = False
     image_processor_backend: str = "auto"
@@ -132,6 +132,7 @@ class SglangSettings(EngineSettings):
     preprocess_cache_mb: int | None = None
     tokenizer_workers: int = 1
     without_effect: tuple[str, ...] = ()
+    line: tuple[str, str | None, str] | None = field(default=None, compare=False, repr=False)
 
     @property
     def model_string(self) -> str | None:
@@ -184,9 +185,22 @@ class SglangSettings(EngineSettings):
 
     @classmethod
     def read(cls, arguments: str, config: str | None) -> Self:
-        from mmroute.engines.sglang.options import parse_command  # rarely needed
+        """See `EngineSettings`. A line that only earlier versions take is read as theirs."""
+        from mmroute.engines.sglang.options import reading_version  # rarely needed
 
-        environment, options = parse_command(arguments, config)
+        return cls._read(arguments, config, reading_version(arguments, config))
+
+    def read_by(self, version: str) -> Self:
+        """The same command line as another version of SGLang reads it."""
+        if self.line is None or self.line[2] == version:
+            return self
+        return replace(self._read(*self.line[:2], version), transformers=self.transformers)
+
+    @classmethod
+    def _read(cls, arguments: str, config: str | None, version: str) -> Self:
+        from mmroute.engines.sglang.options import parse_command
+
+        environment, options = parse_command(arguments, config, version)
         if _is_on(environment, _RUST):
             raise _unsupported(RUST_REFUSED)
         for name in _READ & options.keys():
@@ -201,7 +215,8 @@ class SglangSettings(EngineSettings):
                 raise _unsupported(f"{_option(name)}: its effect is not covered for SGLang")
         found = _found(dict(options), environment)
         unread = sorted(_option(name) for name in options.keys() - _READ)
-        return cls(**found, without_effect=(*unread, *sorted(environment.keys() - cls.deciding())))
+        without = (*unread, *sorted(environment.keys() - cls.deciding()))
+        return cls(**found, without_effect=without, line=(arguments, config, version))
 
 
 def _is_on(environment: Mapping[str, str], name: str) -> bool:

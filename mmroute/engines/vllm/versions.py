@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from mmroute.engine import Naming, Release, nearest_era
+from mmroute.engine import Naming, Release, era_of
 from mmroute.engines.vllm.engine import VllmEngine
 from mmroute.engines.vllm.hashes import VllmHashes
 from mmroute.engines.vllm.identity import check_names
@@ -23,7 +23,6 @@ from mmroute.engines.vllm.older import (
     untagged_keys,
 )
 from mmroute.engines.vllm.profile import VLLM
-from mmroute.errors import ModelError, Reason, did_you_mean
 
 _HASH_AT_RANDOM: Final = partial(hash_older_blocks, random_root=True)
 
@@ -109,21 +108,5 @@ ERAS: Final = (VLLM, _V0_32, _V0_30, _V0_28, _V0_26, _V0_23, _V0_18, _V0_15)
 
 
 def find_version(version: str) -> VllmEngine:
-    """The era of a release such as ``0.28.0``, or of all releases of ``0.28``.
-
-    The newest for an empty text, and the nearest for a release that is not known.
-    """
-    if not version:
-        return VLLM
-    for era in ERAS:
-        releases = era.release.proved | era.release.read
-        if version in releases or version in {name.rpartition(".")[0] for name in releases}:
-            return replace(era, release=replace(era.release, version=version))
-    if (nearest := nearest_era(version, ERAS)) is not None:
-        return nearest
-    known = [f"vllm=={n}" for e in ERAS for n in sorted(e.release.proved | e.release.read)]
-    raise ModelError(
-        Reason.UNKNOWN_BACKEND,
-        f"vLLM {version!r} is not known: there are the releases 0.13.0 to {VLLM.release.version}"
-        f"{did_you_mean(f'vllm=={version}', known)}",
-    )
+    """See `era_of`."""
+    return era_of("vLLM", version, ERAS)

@@ -1,4 +1,4 @@
-"""The files of the models of SGLang's vectors."""
+"""SGLang's vectors: the files of their models, and their answers by version."""
 
 from __future__ import annotations
 
@@ -6,7 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import mistral_common
+from comparison import read_vectors
+from packaging.version import Version
+from paths import VECTORS
 from small_models import ALL_MODELS
+
+FOLDER = VECTORS / "sglang"
 
 _TEKKEN = "-tekken"  # with the vocabulary that comes with mistral-common
 _PROBE = "-probe"  # with a chat template that shows all that it gets
@@ -43,3 +48,15 @@ def files_of(model: str) -> dict[str, Any]:
         return {**files, "tekken.json": tekken.read_text(encoding="utf-8")}
     changed = {f: {**files.get(f, {}), **own} for f, own in _FIELDS.get(model, {}).items()}
     return {**files, **changed}
+
+
+def recorded(model: str, *, after: str = "0", since: str = "0") -> list[dict[str, Any]]:
+    """The requests for a model, with the answers of the first version after or since one."""
+    _, cases = read_vectors(FOLDER / f"{model}.jsonl")
+    answers = {case["id"]: case["expect"] for case in cases}
+    folders = [path.parent for path in FOLDER.glob(f"*/{model}.jsonl")]
+    for folder in sorted(folders, key=lambda path: Version(path.name), reverse=True):
+        if Version(after) < Version(folder.name) >= Version(since):
+            _, differing = read_vectors(folder / f"{model}.jsonl")
+            answers.update((case["id"], case["expect"]) for case in differing)
+    return [{**case, "expect": answers[case["id"]]} for case in cases]

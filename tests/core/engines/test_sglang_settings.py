@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mmroute import EngineSettings, InexactError, ModelError, Normalizer, Reason, from_openai
+from mmroute import EngineSettings, InexactError, Lora, ModelError, Normalizer, Reason, from_openai
+from mmroute.engine import find_engine
 from mmroute.engines.sglang.settings import SglangSettings
 
 PNG = (
@@ -43,6 +44,52 @@ def chat(url: str = PNG, **more: object) -> list[dict[str, object]]:
 def test_variables_are_read_as_the_engine_reads_them(line: str, transport: str) -> None:
     assert settings(line).feature_transport == transport
     assert not settings(line).without_effect
+
+
+@pytest.mark.parametrize(
+    ("options", "takes", "refuses"),
+    [
+        ("--page 64", ("0.5.20", "0.5.22"), {"0.5.23": "could match --page"}),
+        ("--context 4096", ("0.5.20",), {"0.5.22": "could match --context", "0.5.23": "--context"}),
+        ("--keep-mm-feature-on-device", ("0.5.20",), {"0.5.21": "gone since 0.5.21"}),
+        ("--attn-dp-size 2", ("0.5.22", "0.5.23"), {"0.5.20": "unrecognized"}),
+    ],
+)
+def test_a_line_is_read_by_the_options_of_the_version(
+    options: str, takes: tuple[str, ...], refuses: dict[str, str]
+) -> None:
+    given = settings(f"sglang serve m --page-size 64 {options}")
+    for version in takes:
+        own = find_engine(f"sglang=={version}").under(given).settings
+        assert isinstance(own, SglangSettings)
+        assert own.page_size == 64
+    for version, why in refuses.items():
+        with pytest.raises(ModelError, match=f"SGLang {version}.*{why}"):
+            find_engine(f"sglang=={version}").under(given)
+
+
+def test_dynamos_events_came_with_a_version() -> None:
+    given = settings("""sglang serve m --kv-events-config '{"format": "dynamo"}'""")
+    assert find_engine("sglang==0.5.22").under(given).settings == given
+    with pytest.raises(ModelError, match=r"SGLang 0\.5\.21 has no format dynamo"):
+        find_engine("sglang==0.5.21").under(given)
+
+
+def test_pages_of_adapters_are_told_apart_since_a_version(
+    small_model: Callable[[str], Path],
+) -> None:
+    given = settings("sglang serve m --lora-paths a=/a")
+    new = Normalizer.from_pretrained(small_model("small-llama"), engine_settings=given)
+    old = new.matching("sglang==0.5.22", engine_settings=given)
+    routings = new.normalize_with(old, prompt="Hello there, " * 9, lora=Lora("a", "/a"))
+    assert routings[0].page_hashes(4).hashes
+    with pytest.raises(InexactError, match=r"before SGLang 0\.5\.23"):
+        routings[1].page_hashes(4)
+
+
+def test_what_every_version_refuses_is_told_of_the_newest() -> None:
+    with pytest.raises(ModelError, match=r"SGLang 0\.5\.23 refuses .*--no-such"):
+        settings("sglang serve m --no-such")
 
 
 def test_an_empty_variable_starts_no_rust_server() -> None:

@@ -132,7 +132,9 @@ def test_unknown_versions_are_refused(version: str) -> None:
 def test_the_message_names_the_version_that_there_is() -> None:
     for asked, there_is in (
         ("vllm==0,33.0", "vllm==0.33.0"),
-        ("sglang==0.5.22", "sglang==0.5.23"),
+        ("sglang==0,5.22", "sglang==0.5.22"),
+        ("sglang==0.5.19", r"there are the releases 0\.5\.20 to 0\.5\.23"),
+        ("sglang==0.5", r"there are the releases 0\.5\.20 to 0\.5\.23"),  # of several eras
     ):
         with pytest.raises(ModelError, match=there_is) as caught:
             find_engine(asked)

@@ -85,6 +85,21 @@ def test_what_was_published_before_is_replayed() -> None:
     assert told(streams.received(publisher.publish())) == [5]
 
 
+def test_replays_may_leave_the_topic_out() -> None:
+    """As those of SGLang before 0.5.22 do."""
+    publisher = Publisher()
+    streams = listening(publisher)
+    assert told(streams.received(publisher.publish())) == [0]
+    publisher.publish()
+    assert told(streams.received(publisher.publish())) == []
+    request = streams.take_request()
+    assert request is not None
+    parts = [streams.replayed(frames[1:]) for frames in publisher.replay(request)]
+    assert [number for part in parts for number in told(part)] == [1, 2]
+    assert not streams.is_replaying
+    assert told(streams.received(publisher.publish())) == [3]
+
+
 def test_a_gap_is_filled_by_a_replay_while_messages_go_on_coming() -> None:
     publisher = Publisher()
     streams = listening(publisher)

@@ -79,3 +79,22 @@ def test_a_route_answers_as_sglang_does(
         runs = expected["token_runs"]
         ids = list(chain.from_iterable(repeat(token, count) for token, count in runs))
         assert got == {"token_ids": ids}
+
+
+@pytest.mark.parametrize(
+    ("route", "body"),
+    [
+        ("/v1/messages/render", {"max_tokens": 1}),
+        ("/v1/messages/count_tokens", {}),
+        ("/tokenize", {}),
+    ],
+)
+def test_what_only_the_newest_version_was_asked_is_refused_for_others(
+    route: str, body: dict[str, Any], small_model: Callable[[str], Path]
+) -> None:
+    body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], **body}
+    new = Normalizer.from_pretrained(small_model("small-llama"), backend="sglang")
+    assert answer_body(SglangModel.of(new, "m"), route, body).body
+    old = SglangModel.of(new.matching("sglang==0.5.22"), "m")
+    with pytest.raises((ApiError, InexactError), match=r"covered for sglang 0\.5\.23"):
+        answer_body(old, route, body)

@@ -13,7 +13,7 @@ import jinja2.ext
 import jinja2.sandbox
 
 from mmroute.chat.template_files import default_template
-from mmroute.engines.sglang.profile import RESERVED
+from mmroute.engines.sglang.profile import RESERVED, SGLANG
 from mmroute.errors import InexactError, Reason, invalid
 from mmroute.hashing.hashes import HashSettings
 from mmroute.model.resolved import ResolvedModel
@@ -115,6 +115,15 @@ class SglangModel:
     @property
     def model(self) -> ResolvedModel:
         return self.normalizer.model
+
+    def check_version(self) -> None:
+        """Refuse an earlier version, whose rules for some routes were not compared."""
+        release, newest = self.model.engine.release, SGLANG.release
+        if release.era != newest.era:
+            raise InexactError(
+                Reason.UNSUPPORTED_FIELD,
+                f"the rules of this route are covered for {newest.label}, not for {release.label}",
+            )
 
     def with_hash_settings(self, settings: HashSettings) -> Self:
         hashing = replace(self.model.hashing, settings=settings)

@@ -83,6 +83,7 @@ def render(body: Body[Request], call: Call[SglangModel]) -> Reply:
 
 def render_messages(body: Body[Messages], call: Call[SglangModel]) -> Reply:
     """The prompt of a request of the Anthropic Messages API."""
+    call.model.check_version()
     chat = messages.chat_of(body.read, call.model.rules)
     messages.check_output(body.read, chat)
     return _rendered(body, parse_body(chat), call)
@@ -90,6 +91,7 @@ def render_messages(body: Body[Messages], call: Call[SglangModel]) -> Reply:
 
 def count_messages(body: Body[CountedMessages], call: Call[SglangModel]) -> Reply:
     """The number of tokens of a request of that API, as it is before images are expanded."""
+    call.model.check_version()
     chat = call.model.model.chat
     if isinstance(chat, ConversationChat) and chat.encoder.multimodal:
         raise InexactError(
@@ -102,6 +104,7 @@ def count_messages(body: Body[CountedMessages], call: Call[SglangModel]) -> Repl
 
 def render_responses(body: Body[Responses], call: Call[SglangModel]) -> Reply:
     """The prompt of a request of the OpenAI Responses API."""
+    call.model.check_version()
     fields = {
         name: value
         for name, value in responses.chat_of(body.read, call.model.rules).items()

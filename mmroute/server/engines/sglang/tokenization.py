@@ -67,6 +67,7 @@ def tokenize(body: Tokenize, call: Call[SglangModel]) -> Reply:
         raise invalid("give either a prompt or messages")
     model = call.model
     if body.messages is not None:
+        model.check_version()
         ids = _chat_ids(body, model)
         return _tokenized(ids, len(ids), model)
     encode = model.model.tokenizer.encode
