@@ -7,7 +7,7 @@ import json
 import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from itertools import starmap
+from itertools import product, starmap
 from pathlib import Path
 from typing import Any, Final
 
@@ -207,10 +207,9 @@ def test_late_tool_calls_are_not_counted_for_mistral_s_own_tokenizers() -> None:
             assert status(TOKENIZE, taken, result, done) == 200
 
 
-@pytest.mark.parametrize("choice", ["auto", "required", "none"])
 @pytest.mark.parametrize(("parser", "fails"), [("glm45", True), ("ling3", True), ("hermes", False)])
 def test_properties_of_which_a_parser_makes_no_grammar(
-    small_model: Callable[[str], Path], parser: str, fails: bool, choice: str
+    small_model: Callable[[str], Path], parser: str, fails: bool
 ) -> None:
     settings = VllmSettings.from_args(
         f"vllm serve x --tool-call-parser {parser} --enable-auto-tool-choice"
@@ -218,7 +217,7 @@ def test_properties_of_which_a_parser_makes_no_grammar(
     model = ModelSource(str(small_model("small-llava-1.5")), ("a",), engine_settings=settings)
     schema = {"type": "object", "properties": {"x": True}}
     function = {"name": "f", "parameters": schema}
-    of_messages = {"auto": "auto", "required": "any", "none": "none"}[choice]
+    choices = {"auto": "auto", "required": "any", "none": "none"}
     bodies: dict[str, dict[str, Any]] = {
         CHAT: {"messages": HI, "tools": [{"type": "function", "function": function}]},
         RESPONSES: {"input": "Hi", "tools": [{"type": "function", **function}]},
@@ -227,7 +226,7 @@ def test_properties_of_which_a_parser_makes_no_grammar(
         },
     }  # fmt: skip
     with serving([model], ServerSettings()) as client:
-        for path, body in bodies.items():
+        for (path, body), (choice, of_messages) in product(bodies.items(), choices.items()):
             of_route = {"type": of_messages} if path == MESSAGES else choice
             reply = client.post(path, json={"model": "a", **body, "tool_choice": of_route})
             assert reply.status_code == (422 if fails and choice != "none" else 200)
