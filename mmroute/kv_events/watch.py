@@ -14,7 +14,7 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mmroute.engines.events import BlockStored, Contents, StoredHashes
 from mmroute.errors import InexactError, Reason
@@ -128,6 +128,13 @@ class WatchedState:
         return was_proved
 
 
+class Prediction(NamedTuple):
+    """A request that was sent to a worker."""
+
+    of: Watched
+    number: int
+
+
 @dataclass(slots=True)
 class _Worker:
     waiting: OrderedDict[int, Sent] = field(default_factory=OrderedDict)
@@ -171,7 +178,7 @@ class Watch:
         version: str = "",
         keys: Sequence[int] | None = None,
         hashes: Sequence[int] | None = None,
-    ) -> int | None:
+    ) -> Prediction | None:
         """Expect what a worker will announce of a request.
 
         Args:
@@ -185,7 +192,7 @@ class Watch:
                 worker differs, too, if it announces the prompt under another hash.
 
         Returns:
-            A number for `answered`; None if the prompt has no full block.
+            What `answered` takes; None if the prompt has no full block.
 
         Raises:
             InexactError: as `Routing.content_keys`.
@@ -198,9 +205,10 @@ class Watch:
         with self._lock:
             known = self._workers[worker]
             known.sent += 1
+            prediction = Prediction(of, known.sent)
             if is_held:
                 self._enter(of, Outcome.HELD)
-                return known.sent
+                return prediction
             due = known.announced + len(known.waiting) + _GRACE
             ids, hashed = routing.token_ids, None if hashes is None else low_bits(hashes[last])
             ranges = [(placed.offset, placed.length) for placed in routing.placeholders]
@@ -210,31 +218,27 @@ class Watch:
             known.waiting[known.sent] = one
             known.by_last[found[last]].append(known.sent)
             self._expire(known)
-            return known.sent
+            return prediction
 
-    def answered(
-        self, worker: str, number: int | None, predicted: int, cached_tokens: int | None
-    ) -> None:
+    def answered(self, prediction: Prediction, predicted: int, cached_tokens: int | None) -> None:
         """Take what the worker's answer tells of a request.
 
         Args:
-            worker: the worker's name.
-            number: what `sent` returned.
+            prediction: what `sent` returned.
             predicted: the number of tokens that the index credited to the worker.
             cached_tokens: the engine's own number of them; None if the request failed.
         """
+        of, number = prediction
         with self._lock:
-            known = self._workers.get(worker)
-            one = known.waiting.get(number or 0) if known else None
-            if known is None or one is None:
-                return
+            known = self._workers.get(of.worker)
             if cached_tokens is None:
-                self._forget(known, number or 0)
-                self._enter(one.of, Outcome.UNKNOWN)
+                if known is not None and number in known.waiting:
+                    self._forget(known, number)
+                    self._enter(of, Outcome.UNKNOWN)
             elif cached_tokens < predicted:
-                self._enter(one.of, Outcome.EVICTED)
+                self._enter(of, Outcome.EVICTED)
             elif cached_tokens > predicted:
-                self._enter(one.of, Outcome.UNHEARD)
+                self._enter(of, Outcome.UNHEARD)
 
     def check(self, worker: str, model: str = "", version: str = "") -> None:
         """Raise if a worker differs and the watch acts.

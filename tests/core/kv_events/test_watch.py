@@ -15,6 +15,7 @@ from mmroute import ImageSize, InexactError, Normalizer, Reason, Routing
 from mmroute.engine import EngineSettings
 from mmroute.hashing import event_extra_keys
 from mmroute.kv_events import BlockIndex, Lost, Outcome, Restarted, Source, State, Watch, Watched
+from mmroute.kv_events.watch import Prediction
 
 SIZE = 16
 OF = Watched("w", "m", "")
@@ -76,7 +77,7 @@ class Router:
         self.index = BlockIndex(by_content=True)
         self.watch = Watch(self.index, acts=acts)
 
-    def send(self, request: dict[str, Any]) -> int | None:
+    def send(self, request: dict[str, Any]) -> Prediction | None:
         routing = self.normalizer.normalize(**request)
         hashes = routing.block_hashes(block_size=SIZE).event_ints() if self.hashes else None
         return self.watch.sent("w", routing, SIZE, model="m", hashes=hashes)
@@ -229,13 +230,17 @@ def test_5000_requests_without_a_break_never_differ(qwen: Normalizer, seed: int)
     assert router.watch.states()[OF].counts[Outcome.EQUAL] > 100
 
 
-def test_the_answers_of_workers_are_counted(router: Router) -> None:
-    draw = random.Random(1)
+def test_the_answers_of_workers_are_counted(router: Router, qwen: Normalizer) -> None:
+    """Also of those whose prompts were announced before they answered."""
+    draw, worker = random.Random(1), Worker(qwen)
     for predicted, cached in ((64, 32), (32, 64), (32, 32), (32, None)):
-        number = router.send(question(draw))
-        router.watch.answered("w", number, predicted, cached)
-        router.watch.answered("w", None, predicted, cached)
-    counts = {Outcome.EVICTED: 1, Outcome.UNHEARD: 1, Outcome.UNKNOWN: 1}
+        request = question(draw)
+        prediction = router.send(request)
+        assert prediction is not None
+        if cached is not None:
+            router.hear(worker.serve(request))
+        router.watch.answered(prediction, predicted, cached)
+    counts = {Outcome.EQUAL: 3, Outcome.EVICTED: 1, Outcome.UNHEARD: 1, Outcome.UNKNOWN: 1}
     assert router.watch.states()[OF].counts == counts
 
 
