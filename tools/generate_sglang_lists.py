@@ -52,15 +52,16 @@ def main() -> None:
     _write("architectures", ({"name": name} for name in sorted(set(architectures(models)))))
     _write("conversations", (_conversation(chat_templates[name]) for name in _GUESSED))
     parsers = sorted(ReasoningParser.DetectorMap.keys() - _WITHOUT_MARKS)
-    _write("reasoning_marks", map(_marks, parsers), _OF_SERVER)
+    _write("reasoning_parsers", map(_parser, parsers), _OF_SERVER)
 
 
-def _marks(name: str) -> dict[str, str]:
+def _parser(name: str) -> dict[str, str | None]:
     from sglang.srt.parser.reasoning_parser import ReasoningParser
 
     detector = ReasoningParser(name).detector
     begin = detector.think_start_token + detector.think_start_self_label
-    return {"parser": name, "begin": begin, "end": detector.think_end_token}
+    default = detector.reasoning_default
+    return {"parser": name, "begin": begin, "end": detector.think_end_token, "default": default}
 
 
 def _write(name: str, entries: Iterable[Any], out: Path = OUT) -> None:

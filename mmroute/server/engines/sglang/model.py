@@ -7,18 +7,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
-from typing import TYPE_CHECKING, Any, Final, Self, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, cast
 
 import jinja2.ext
 import jinja2.sandbox
 
 from mmroute.chat.template_files import default_template
 from mmroute.engines.sglang.profile import RESERVED, SGLANG
-from mmroute.errors import InexactError, Reason, invalid
+from mmroute.errors import InexactError, Reason
 from mmroute.hashing.hashes import HashSettings
 from mmroute.model.resolved import ResolvedModel
 from mmroute.model_directory import find_model
 from mmroute.normalizer import Normalizer
+from mmroute.server.engines.sglang.thinking import (
+    ALWAYS,
+    MISTRAL,
+    Switch,
+    switch_of,
+    template_kwargs,
+)
 
 if TYPE_CHECKING:
     from mmroute.engines.sglang.settings import SglangSettings
@@ -34,24 +41,22 @@ class ChatRules:
         inline_system: whether the chat template shows system messages behind the first message.
         reasoning_parser: the parser of thoughts; None if there is none.
         tool_call_parser: the parser of calls; None if there is none.
+        switch: how the chat template switches thoughts on and off; None if it does not tell.
         has_own_effort: whether the server has an effort for requests without one.
     """
 
     inline_system: bool
     reasoning_parser: str | None
     tool_call_parser: str | None
+    switch: Switch | None
     has_own_effort: bool
 
     def thinking(self, *, enabled: bool) -> dict[str, Any]:
         """The variables of the template for a request that says whether to think."""
-        if self.reasoning_parser is not None:
-            raise InexactError(
-                Reason.UNSUPPORTED_FIELD,
-                "thinking: what the engine makes of it with --reasoning-parser is not covered",
-            )
-        if enabled:
-            raise invalid("thinking: the engine takes it with --reasoning-parser only")
-        return {}
+        parser, switch = self.reasoning_parser, self.switch
+        if parser is not None and switch is None and (known := _parsers().get(parser)):
+            switch = known.switch
+        return template_kwargs(parser, switch, enabled=enabled)
 
     def thought(self, text: str) -> str:
         """What earlier thoughts become in a prompt; empty if they are left out.
@@ -60,21 +65,35 @@ class ChatRules:
         """
         if self.reasoning_parser is None:
             return ""
-        marks = _marks().get(self.reasoning_parser)
-        if marks is None:
+        parser = _parsers().get(self.reasoning_parser)
+        if parser is None:
             raise InexactError(
                 Reason.UNSUPPORTED_FIELD,
                 f"thinking: what --reasoning-parser {self.reasoning_parser} makes of it in a "
                 "history is not covered",
             )
-        return f"{marks[0]}{text}\n{marks[1]}"
+        return f"{parser.begin}{text}\n{parser.end}"
+
+
+class _Parser(NamedTuple):
+    """What is known of a parser of thoughts."""
+
+    begin: str  # what stands before thoughts
+    end: str
+    default: str | None  # how thoughts are switched where the template does not say it
+
+    @property
+    def switch(self) -> Switch:
+        if self.default in (ALWAYS, MISTRAL, None):
+            return Switch(rule=self.default)
+        return Switch(self.default.removeprefix("explicit_"))
 
 
 @cache
-def _marks() -> Mapping[str, tuple[str, str]]:
-    file = resources.files("mmroute.server.engines.sglang") / "reasoning_marks.json"
+def _parsers() -> Mapping[str, _Parser]:
+    file = resources.files("mmroute.server.engines.sglang") / "reasoning_parsers.json"
     entries = json.loads(file.read_text(encoding="utf-8"))["entries"]
-    return {entry["parser"]: (entry["begin"], entry["end"]) for entry in entries}
+    return {e["parser"]: _Parser(e["begin"], e["end"], e["default"]) for e in entries}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +120,7 @@ class SglangModel:
             inline_system=_shows_inline_system(source),
             reasoning_parser=settings.reasoning_parser,
             tool_call_parser=settings.tool_call_parser,
+            switch=switch_of(source),
             has_own_effort="reasoning_effort" in settings.chat_template_kwargs,
         )
         limit = files.object("tokenizer_config.json").get("model_max_length")
