@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from mmroute.errors import InexactError, Reason, invalid, quoted
 
+_Check: TypeAlias = Callable[[Any], bool]
 _DEEPEST: Final = 40  # the engine refuses what its stack has no room for, at 60 to 100 levels
 _TYPES: Final = frozenset({
     "array", "boolean", "integer", "null", "number", "object", "string",
@@ -81,8 +82,9 @@ def _anything(_: object) -> bool:
     return True
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
+def _of(kind: type, fits: _Check = _anything) -> _Check:
+    """A check for values of a type, whose entries or keys fit."""
+    return lambda value: isinstance(value, kind) and fits(value)
 
 
 def _is_number(value: object) -> bool:
@@ -93,36 +95,8 @@ def _is_count(value: Any) -> bool:
     return _is_number(value) and value >= 0 and value == int(value)
 
 
-def _is_flag(value: object) -> bool:
-    return isinstance(value, bool)
-
-
-def _is_list(value: object) -> bool:
-    return isinstance(value, list)
-
-
-def _is_filled_list(value: object) -> bool:
-    return isinstance(value, list) and bool(value)
-
-
-def _is_map(value: object) -> bool:
-    return isinstance(value, Mapping)
-
-
 def _is_names(value: object) -> bool:
-    return isinstance(value, list) and all(map(_is_text, value)) and len(set(value)) == len(value)
-
-
-def _is_map_of_names(value: object) -> bool:
-    return isinstance(value, Mapping) and all(map(_is_names, value.values()))
-
-
-def _is_map_of_flags(value: object) -> bool:
-    return isinstance(value, Mapping) and all(map(_is_flag, value.values()))
-
-
-def _is_above_zero(value: Any) -> bool:
-    return _is_number(value) and value > 0
+    return isinstance(value, list) and all(map(_TEXT, value)) and len(set(value)) == len(value)
 
 
 def _is_pattern(value: object) -> bool:
@@ -132,21 +106,20 @@ def _is_pattern(value: object) -> bool:
         return False
 
 
-def _is_map_of_patterns(value: object) -> bool:
-    return isinstance(value, Mapping) and all(map(_is_pattern, value))
+def _matches(pattern: str) -> _Check:
+    return _of(str, lambda value: re.search(pattern, value) is not None)
 
 
-def _matches(pattern: str) -> Callable[[object], bool]:
-    return lambda value: isinstance(value, str) and re.search(pattern, value) is not None
-
-
-_VALUES: Final[Mapping[str, Callable[[Any], bool]]] = {
-    **dict.fromkeys(_LISTS, _is_filled_list),
-    **dict.fromkeys((*_MAPS, "dependencies"), _is_map),
+_TEXT: Final = _of(str)
+_FLAG: Final = _of(bool)
+_MAP: Final = _of(dict)
+_VALUES: Final[Mapping[str, _Check]] = {
+    **dict.fromkeys(_LISTS, _of(list, bool)),
+    **dict.fromkeys((*_MAPS, "dependencies"), _MAP),
     **dict.fromkeys(
         ("$schema", "$ref", "$dynamicRef", "$recursiveRef", "$comment", "title", "description",
          "format", "contentEncoding", "contentMediaType"),
-        _is_text,
+        _TEXT,
     ),
     **dict.fromkeys(("maximum", "exclusiveMaximum", "minimum", "exclusiveMinimum"), _is_number),
     **dict.fromkeys(
@@ -154,14 +127,14 @@ _VALUES: Final[Mapping[str, Callable[[Any], bool]]] = {
          "maxProperties", "minProperties"),
         _is_count,
     ),
-    **dict.fromkeys(("uniqueItems", "deprecated", "readOnly", "writeOnly"), _is_flag),
+    **dict.fromkeys(("uniqueItems", "deprecated", "readOnly", "writeOnly"), _FLAG),
     **dict.fromkeys(("$anchor", "$dynamicAnchor", "$recursiveAnchor"), _matches(_ANCHOR)),
-    **dict.fromkeys(("enum", "examples"), _is_list),
+    **dict.fromkeys(("enum", "examples"), _of(list)),
     "$id": _matches(r"^[^#]*#?$"),
-    "$vocabulary": _is_map_of_flags,
-    "dependentRequired": _is_map_of_names,
-    "multipleOf": _is_above_zero,
+    "$vocabulary": _of(dict, lambda value: all(map(_FLAG, value.values()))),
+    "dependentRequired": _of(dict, lambda value: all(map(_is_names, value.values()))),
+    "multipleOf": lambda value: _is_number(value) and value > 0,
     "pattern": _is_pattern,
-    "patternProperties": _is_map_of_patterns,
+    "patternProperties": _of(dict, lambda value: all(map(_is_pattern, value))),
     "required": _is_names,
 }  # fmt: skip
