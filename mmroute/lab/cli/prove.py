@@ -28,9 +28,11 @@ from mmroute.lab.cli.validate import (
 from mmroute.lab.engines import PROVERS, Prover, judge_of
 from mmroute.lab.engines.starting import Started
 from mmroute.lab.parity.cases import Case, Served, UndecidedError
+from mmroute.lab.parity.comparison import our_outcome
 from mmroute.lab.parity.oracles.common import OracleError
 from mmroute.lab.parity.report import Report
 from mmroute.lab.parity.suite import proof_cases
+from mmroute.model.resolved import ResolvedModel
 
 _UNHEARD: Final = (
     "The engine announced no block, so only token IDs were compared: no prompt fills a block, or "
@@ -161,8 +163,7 @@ def _compared(arguments: argparse.Namespace, prover: Prover, started: Started) -
         try:
             return oracle.generate(case)
         except UndecidedError:
-            late = time.monotonic() - began >= arguments.wait
-            if late and not judge.LOSES_REQUESTS:
+            if time.monotonic() - began >= arguments.wait:
                 unanswered.append(case.id)
             raise
 
@@ -170,10 +171,10 @@ def _compared(arguments: argparse.Namespace, prover: Prover, started: Started) -
     arguments.accept_version = find_engine(arguments.backend).release.version  # this proves it
     arguments.engine_args = arguments.router_args or prover.adopted(started)
     model = resolved(arguments)
-    judge = judge_of(model)
+    asked = own_cases(arguments, model, proof_cases)
+    unsent = {case.id for case in asked if _is_harmful(model, case)}
     cases = itertools.takewhile(
-        lambda _: not (engine.ended or unanswered),
-        (c for c in own_cases(arguments, model, proof_cases) if c.id not in judge.FATAL_CASES),
+        lambda _: not (engine.ended or unanswered), (c for c in asked if c.id not in unsent)
     )
     report = compared(
         arguments,
@@ -189,9 +190,21 @@ def _compared(arguments: argparse.Namespace, prover: Prover, started: Started) -
         f"Leave out options one by one, or that request. {engine.log_end()}"
         for case in unanswered
     ]
+    if unsent:
+        notes.append(
+            f"{prover.LABEL} ends or hangs at some requests of the kind of these, which mmroute "
+            f"refuses. They were not sent: {', '.join(sorted(unsent))}."
+        )
     finished = not (unanswered or engine.ended)
     if finished:
         notes += report.notes
     if report.parity is False and not arguments.router_args:
         notes.append(_SAME_SETTINGS.format(family=model.family.family))
     return replace(report, notes=tuple(notes), finished=finished)
+
+
+def _is_harmful(model: ResolvedModel, case: Case) -> bool:
+    """Whether mmroute refuses a request for a reason for which the engine may end or hang."""
+    reasons = judge_of(model).HARMFUL
+    refusal = our_outcome(model, case).refusal if reasons else None
+    return refusal is not None and refusal.partition(":")[0] in reasons

@@ -12,6 +12,7 @@ from mmroute.plugins import Registry
 if TYPE_CHECKING:
     from mmroute.answering.routing import Routing
     from mmroute.engines.running import RunningEngine
+    from mmroute.errors import Reason
     from mmroute.hashing import BlockHashes, PageHashes
     from mmroute.kv_events import BlockIndex, WorkerRank
     from mmroute.lab.engines.starting import Started
@@ -66,11 +67,8 @@ class Judge(Protocol):
     OTHER_HASHES: str
     """What to look for where blocks have the same tokens and other hashes."""
 
-    FATAL_CASES: frozenset[str]
-    """The built-in requests at which the engine ends."""
-
-    LOSES_REQUESTS: bool
-    """Whether it leaves some requests unanswered for ever, and answers the next ones."""
+    HARMFUL: frozenset[Reason]
+    """The reasons for which mmroute refuses requests, where the engine ends or hangs at some."""
 
     UNKNOWN_HASHES: str
     """Why the hashes of some announced blocks cannot be computed again."""

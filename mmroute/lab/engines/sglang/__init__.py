@@ -1,6 +1,7 @@
 """How SGLang is started on a shrunken copy of a model, asked and judged."""
 
 from mmroute.engines.sglang.options import parse_command
+from mmroute.errors import Reason
 from mmroute.lab.engines.sglang.asking import generation, served
 from mmroute.lab.engines.sglang.changes import changes
 from mmroute.lab.engines.sglang.environment import NEWEST, engine_environment, installed_version
@@ -18,12 +19,12 @@ from mmroute.lab.engines.sglang.rehashing import (
 )
 from mmroute.lab.engines.sglang.start import adopted, start_engine
 
-FATAL_CASES = frozenset({"token-ids-outside"})
-LOSES_REQUESTS = True  # such as pictures beside a typed placeholder of Qwen3.5
+# Pictures beside a typed placeholder of Qwen3.5 are never answered, and end a server of Gemma 3.
+HARMFUL = frozenset({Reason.PLACEHOLDER_COUNT_MISMATCH, Reason.TOKEN_OUT_OF_VOCABULARY})
 LABEL = "SGLang"
 
 __all__ = [
-    "FATAL_CASES", "LABEL", "LOSES_REQUESTS", "NEWEST", "OTHER_HASHES", "SPECULATION",
+    "HARMFUL", "LABEL", "NEWEST", "OTHER_HASHES", "SPECULATION",
     "UNKNOWN_HASHES", "adopted", "changes", "engine_environment", "event_ids", "event_keys",
     "generation", "installed_version", "lookahead", "parse_command", "rehashed", "reused_tokens",
     "served", "start_engine", "told_by_events", "unpredicted",

@@ -1,6 +1,7 @@
 """How vLLM is started on a shrunken copy of a model, asked and judged."""
 
 from mmroute.engines.vllm.serve_command import parse_command
+from mmroute.errors import Reason
 from mmroute.lab.engines.vllm.asking import generation
 from mmroute.lab.engines.vllm.changes import changes
 from mmroute.lab.engines.vllm.environment import NEWEST, engine_environment, installed_version
@@ -19,12 +20,11 @@ from mmroute.lab.engines.vllm.rehashing import (
 from mmroute.lab.engines.vllm.start import adopted, start_engine
 from mmroute.lab.parity.oracles.http import told_by as served
 
-FATAL_CASES = frozenset[str]()
-LOSES_REQUESTS = False
+HARMFUL: frozenset[Reason] = frozenset()
 LABEL = "vLLM"
 
 __all__ = [
-    "FATAL_CASES", "LABEL", "LOSES_REQUESTS", "NEWEST", "OTHER_HASHES", "SPECULATION",
+    "HARMFUL", "LABEL", "NEWEST", "OTHER_HASHES", "SPECULATION",
     "UNKNOWN_HASHES", "adopted", "changes", "engine_environment", "event_ids", "event_keys",
     "generation", "installed_version", "lookahead", "parse_command", "rehashed", "reused_tokens",
     "served", "start_engine", "told_by_events", "unpredicted",
