@@ -185,7 +185,7 @@ def test_the_commands_take_the_settings(small_model: Callable[[str], Path]) -> N
     (warning,) = [text for text in variable.stderr.splitlines() if "PYTHONHASHSEED" in text]
     assert "warning: PYTHONHASSEED is no variable that mmroute knows; did you mean" in warning
     wrong = run("tokens", model, "--engine-args", "--max-model-length 4", stdin=line)
-    assert wrong.status == 1
+    assert wrong.status == 2
     assert "did you mean" in wrong.stderr
 
 
