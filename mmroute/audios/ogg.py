@@ -1,4 +1,4 @@
-"""Ogg Vorbis and Opus: the position at the end of the last page. The heads of all pages are read.
+"""Ogg Vorbis and Opus: the position at the end of the last page. All pages are read.
 
 Source: RFC 3533 (Ogg), RFC 7845 (Opus in Ogg), the Vorbis I specification.
 """
@@ -6,6 +6,7 @@ Source: RFC 3533 (Ogg), RFC 7845 (Opus in Ogg), the Vorbis I specification.
 from __future__ import annotations
 
 import struct
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, Final
@@ -18,6 +19,9 @@ SIGNATURE: Final = b"OggS"
 """The first bytes of a file."""
 
 _PAGE: Final = struct.Struct("<4sBBqIIIB")
+_CHECKSUM: Final = 22  # the offset of the checksum in a page
+_REVERSED: Final = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
+_ONES: Final = (1 << 32) - 1
 _CONTINUES: Final = 255  # a segment of this length is not the last one of its packet
 _FIRST, _LAST = 2, 4
 _OPUS_RATE: Final = 48_000
@@ -88,6 +92,12 @@ def _codec(packet: bytes) -> _Codec:
     raise not_predictable("its first stream is neither Vorbis nor Opus")
 
 
+def _checksum(page: bytes) -> int:
+    """The checksum of a page, by that of zlib, which takes the bits of each byte in reverse."""
+    reverse = zlib.crc32(page.translate(_REVERSED), _ONES) ^ _ONES
+    return int(f"{reverse:032b}"[::-1], 2)
+
+
 def _pages(file: BinaryIO, size: int) -> Iterator[_Page]:
     end, left = 0, most_parts(size)
     while not end or end < size:
@@ -98,11 +108,14 @@ def _pages(file: BinaryIO, size: int) -> Iterator[_Page]:
         head = file.read(_PAGE.size)
         if len(head) < _PAGE.size or head[:4] != SIGNATURE:
             raise not_predictable("it has bytes between its pages")
-        _, _, flags, position, serial, _, _, count = _PAGE.unpack(head)
+        _, _, flags, position, serial, _, checksum, count = _PAGE.unpack(head)
         segments = file.read(count)
         start = end + _PAGE.size + count
         end = start + sum(segments)
         if end > size:
             raise not_predictable("it ends within a page")
+        unsigned = head[:_CHECKSUM] + bytes(4) + head[_CHECKSUM + 4 :]
+        if _checksum(unsigned + segments + file.read(end - start)) != checksum:
+            raise not_predictable("a page whose checksum is wrong, which decoders leave out")
         packets = sum(length < _CONTINUES for length in segments)
         yield _Page(flags, position, serial, packets, start, end)

@@ -52,6 +52,8 @@ _BLOCK: Final = 0xA1
 _REFERENCE: Final = 0xFB
 _BLOCK_DURATION: Final = 0x9B
 _ATTACHMENTS: Final = 0x1941A469
+_TAGS: Final = 0x1254C367
+_TAG: Final = 0x7373
 _OF_SEGMENTS: Final = frozenset({_INFO, _TRACKS, _ATTACHMENTS})  # that are read
 _FEW: Final = 2  # from which an element is not the only one
 _MAX_CHILDREN: Final = 100  # of the tracks, and of each track
@@ -194,6 +196,9 @@ def _segment(data: bytes) -> tuple[_Elements, memoryview]:
         raise not_predictable("its segment does not end with the file")
     elements: _Elements = {}
     for name, content in _flattened(view[start:], skip_clusters=True):
+        if name == _TAGS:  # FFmpeg reads them, and no further where they are broken
+            for tag in _children(content).get(_TAG, ()):
+                _children(tag)
         if name in _OF_SEGMENTS and len(elements.get(name, ())) < _FEW:
             elements.setdefault(name, []).append(content)
     return elements, view[start:]

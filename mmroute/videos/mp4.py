@@ -27,6 +27,7 @@ from mmroute.videos.header import not_predictable
 from mmroute.videos.layout import Layout, read_layout
 from mmroute.videos.parameter_sets import (
     CUT_WITHIN_A_FRAME,
+    has_whole_units,
     held_at_cut,
     pictures_of,
     shows_cut_jpeg,
@@ -76,8 +77,14 @@ def read_mp4(file: BinaryIO, size: int) -> VideoSize:
     if len(videos) != 1:
         raise not_predictable(f"{len(videos)} video tracks")
     others = [track for track in tracks if track is not videos[0]]
-    for other in others:  # FFmpeg opens no file with a track whose description is broken
-        other.only(b"mdia", b"minf", b"stbl", b"stsd").within(skip=8)
+    for track in tracks:  # FFmpeg opens no file with a track that is broken in these boxes
+        media = track.only(b"mdia", b"minf")
+        media.only(b"stbl", b"stsd").within(skip=8)
+        for references in (box for data in media.all(b"dinf") for box in data.all(b"dref")):
+            if sum(map(len, references.within(skip=8).values())) != references.unpack("I", 4)[0]:
+                raise not_predictable("a track whose references to data are broken")
+    if layout.movie.only(b"mvhd").start > tracks[0].start:
+        raise not_predictable("its tracks come before the header of the movie")
     header = _read_track(file, videos[0], others, layout)
     if layout.fragments:
         _check_few_packets(others, layout)
@@ -98,6 +105,7 @@ def _read_track(file: BinaryIO, track: Box, others: list[Box], layout: Layout) -
     fps = _rate(rated, scale)
     samples, held = _before_cut(file, samples, track, others, layout.cut_at)
     samples.check(layout.media)
+    _check_first_frame(file, samples, tables)
     shown = samples.shown if layout.fragments else shown_after(samples, edits, movie_scale, scale)
     total, visible = len(samples.shown), len(shown)
     starts = [edit.start for edit in edits if edit.start >= 0]
@@ -131,6 +139,15 @@ def _read_track(file: BinaryIO, track: Box, others: list[Box], layout: Layout) -
         raise not_predictable("its rate varies, and an edit list changes when it begins")
     num_frames = frames_at_end(samples, scale, fps, start=0 if starts else start)
     return VideoSize(width, height, num_frames, fps)
+
+
+def _check_first_frame(file: BinaryIO, samples: Samples, tables: Box) -> None:
+    """Check that the first frame of H.264 or HEVC is where its tables say."""
+    if not set(tables.only(b"stsd").within(skip=8)) & _STRICT_CODECS:
+        return
+    file.seek(int(samples.starts[0]))
+    if not has_whole_units(file.read(int(samples.ends[0] - samples.starts[0]))):
+        raise not_predictable("its first frame is not where its tables say, or is broken")
 
 
 def _begins(samples: Samples, starts: list[int], visible: int) -> Integers | None:

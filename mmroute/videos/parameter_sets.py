@@ -48,6 +48,16 @@ def start_of_scan(data: bytes) -> int:
     return at if data[at : at + 2] == _SCAN else max(at, len(data))
 
 
+def has_whole_units(frame: bytes) -> bool:
+    """Whether a frame of H.264 or HEVC is a row of units, each behind its length."""
+    at = 0
+    for _ in range(most_parts(len(frame))):
+        if at + _UNIT_HEAD >= len(frame):
+            break
+        at += _UNIT_HEAD + int.from_bytes(frame[at : at + _UNIT_HEAD])
+    return at == len(frame)
+
+
 def held_at_cut(entry: Box, part: bytes) -> int | None:
     """The number of whole frames that a decoder of H.264 or HEVC holds back at a frame that is cut.
 

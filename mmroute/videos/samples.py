@@ -38,8 +38,10 @@ def read_edits(track: Box) -> list[Edit]:
     box = lists[0].only(b"elst")
     form, row = ("QqI", 20) if box.is_wide else ("IiI", 12)
     (count,) = box.unpack("I", 4)
-    if not 0 < count <= _MAX_EDITS:  # of an empty list FFmpeg shows no frame
+    if count > _MAX_EDITS:
         raise not_predictable(f"an edit list of {count} entries")
+    if box.end - box.start != 8 + row * count:  # FFmpeg then takes as many as it has room for
+        raise not_predictable(f"an edit list of another size than that of {count} entries")
     edits = []
     for number in range(count):
         duration, start, rate = box.unpack(form, 8 + row * number)

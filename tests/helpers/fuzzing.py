@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 
 import paths
 from comparison import read_vectors
-from hostile_files import BOXES, CHUNKS, ELEMENTS, PNG, Form, places
+from hostile_files import BOXES, CHUNKS, ELEMENTS, PAGES, PNG, Form, places
 from media_files import media_files
 from odd_types import JSON_VALUES, changed, requests
 from PIL import Image
@@ -44,7 +44,7 @@ from mmroute.requests.lines import json_object, request_of
 _LARGEST: Final = 200_000  # bytes of an entry
 _NUMBERS: Final = (0, 1, 2, 0x7F, 0x80, 0xFF, 0xFFFF, 10**6, 2**31 - 1, 2**31, 2**32 - 1)
 _FORMS: Final[Mapping[bytes, Form]] = {
-    b"RIFF": CHUNKS, b"\x1aE\xdf\xa3": ELEMENTS, b"\x89PNG": PNG,
+    b"RIFF": CHUNKS, b"\x1aE\xdf\xa3": ELEMENTS, b"\x89PNG": PNG, b"OggS": PAGES,
 }  # fmt: skip
 _LINES: Final = (
     "vllm serve org/model --max-model-len 4096 --limit-mm-per-prompt '{\"image\": 2}'",

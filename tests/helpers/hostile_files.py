@@ -118,6 +118,25 @@ def _pages(data: bytes) -> Parts:
     return [[None, b"OggS" + page] for page in data.split(b"OggS")[1:]]
 
 
+def signed(page: bytes) -> bytes:
+    """A page of Ogg with the checksum of its bytes."""
+    page = page[:22] + bytes(4) + page[26:]
+    checksum = 0
+    for byte in page:
+        checksum = checksum << 8 & 0xFFFFFFFF ^ _CHECKSUMS[checksum >> 24 ^ byte]
+    return page[:22] + checksum.to_bytes(4, "little") + page[26:]
+
+
+def _checksum_of(byte: int) -> int:
+    checksum = byte << 24
+    for _ in range(8):
+        checksum = checksum << 1 ^ (0x104C11DB7 if checksum >> 31 else 0)
+    return checksum
+
+
+_CHECKSUMS: Final = [_checksum_of(byte) for byte in range(256)]
+
+
 def pieces(size: int) -> Form:
     """Files of parts of one size, without names."""
     return Form(
@@ -139,7 +158,7 @@ CHUNKS: Final = Form(_chunks, lambda parts: _joined(parts, _chunk))
 ELEMENTS: Final = Form(_elements, lambda parts: _joined(parts, _element))
 PNG: Final = Form(_png, lambda parts: _joined(parts, _png_chunk))
 SEGMENTS: Final = Form(_segments, lambda parts: _joined(parts, _segment))
-PAGES: Final = Form(_pages, lambda parts: _joined(parts, _box))
+PAGES: Final = Form(_pages, lambda parts: b"".join(signed(_joined([part], _box)) for part in parts))
 
 
 def places(parts: Parts) -> Iterator[tuple[Parts, int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-from hostile_files import BOXES, CHUNKS, PAGES, Form, check_cost, hostile, pieces
+from hostile_files import BOXES, CHUNKS, PAGES, Form, check_cost, hostile, pieces, signed
 from hypothesis import given
 from hypothesis import strategies as st
 from media_files import media_files
@@ -34,7 +34,7 @@ def flac_of_many_ends() -> bytes:
 
 
 PAGE = PAGES.parts(FILES["vorbis"].data)[0][1]
-EMPTY_PAGE = PAGE[:5] + b"\0" + bytes(8) + PAGE[14:26] + b"\0"
+EMPTY_PAGE = signed(PAGE[:5] + b"\0" + bytes(8) + PAGE[14:26] + b"\0")
 RUN = box(b"trun", struct.pack(">IIi", 1, 40_000_000, 0))
 COSTLY = {
     "ends of FLAC": flac_of_many_ends(),
@@ -51,6 +51,14 @@ def test_a_file_costs_little_for_its_size(name: str) -> None:
 def test_more_pages_than_any_encoder_writes_are_refused() -> None:
     with pytest.raises(InexactError, match="more pages"):
         read_audio(PAGE + EMPTY_PAGE * 25_000)
+
+
+def test_a_page_that_is_damaged_is_refused() -> None:
+    whole = FILES["vorbis"].data
+    assert read_audio(PAGES.written(PAGES.parts(whole))) == read_audio(whole)
+    damaged = whole[:1000] + bytes([whole[1000] ^ 1]) + whole[1001:]
+    with pytest.raises(InexactError, match="checksum"):
+        read_audio(damaged)
 
 
 def test_the_checksums_of_all_ends_are_those_of_each() -> None:

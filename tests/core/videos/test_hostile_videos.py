@@ -128,6 +128,61 @@ def test_a_timestamp_that_no_file_has_is_refused(content: bytes) -> None:
     assert caught.value.reason is Reason.VIDEO_NOT_PREDICTABLE
 
 
+def changed_parts(name: str, change: Any) -> bytes:
+    form = ELEMENTS if name.startswith("webm") else BOXES
+    tree = form.parts(FILES[name].data)
+    change(tree)
+    return form.written(tree)
+
+
+def _in_movie(number: int) -> Any:
+    """Moves the first box of a movie behind others."""
+
+    def move(tree: Any) -> None:
+        movie = parts_of(tree, b"moov")
+        movie.insert(number, movie.pop(0))
+
+    return move
+
+
+def _data(*path: Any, content: bytes) -> Any:
+    """Puts other bytes into the last of the parts at a path."""
+
+    def put(tree: Any) -> None:
+        among = parts_of(tree, *path[:-1])
+        next(part for part in reversed(among) if part[0] == path[-1])[1] = content
+
+    return put
+
+
+_TABLES = (b"moov", b"trak", b"mdia", b"minf", b"stbl")
+SEGMENT = 0x18538067
+BROKEN = {
+    "a movie's header behind": ("hevc", _in_movie(2)),
+    "frames of a byte": ("plain", _data(*_TABLES, b"stsz", content=struct.pack(">III", 0, 1, 6))),
+    "no edits and a row": ("plain", _data(
+        b"moov", b"trak", b"edts", b"elst", content=struct.pack(">IIIII", 0, 0, 200, 0, 1 << 16))),
+    "references": (
+        "plain", _data(b"moov", b"trak", b"mdia", b"minf", b"dinf", content=box(
+            b"dref", struct.pack(">II", 0, 65537), box(b"url ", b"\0\0\0\1")))),
+    "a track of sound": (
+        "sound-longer", lambda tree: parts_of(tree, *_TABLES).append([b"stsd", bytes(8)])),
+    "a version": ("webm-vp9", _data(0x1A45DFA3, content=b"\x42\x85\x81\x04")),
+    "a frame of no track": (
+        "webm-vp9", _data(SEGMENT, CLUSTER, 0xA3, content=b"\x02\0\x86\0\x86")),
+    "tags": ("webm-vp9", _data(SEGMENT, 0x1254C367, content=b"\x73\x73\x41\x00")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_the_engine_may_read_otherwise_is_refused(name: str) -> None:
+    file, change = BROKEN[name]
+    assert read_video(changed_parts(file, lambda _: None)).size.num_frames >= 6
+    with pytest.raises(InexactError) as caught:
+        read_video(changed_parts(file, change))
+    assert caught.value.reason is Reason.VIDEO_NOT_PREDICTABLE
+
+
 def test_edits_that_show_the_frames_again_and_again_are_refused() -> None:
     tree = BOXES.parts(FILES["plain"].data)
     movie = next(content for name, content in tree if name == b"moov")
