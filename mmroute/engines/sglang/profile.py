@@ -70,6 +70,8 @@ class SglangEngine:
     # A request with what the newest version must get, to do what this one does.
     adapted: Callable[[Request], Request] = lambda request: request
     kept: Kept = _ALL_KEPT
+    # Raises `ModelError` for files that this version reads in a way that is not covered.
+    check_files: Callable[[ModelFiles], None] = lambda _files: None
     has_dynamo_events: bool = True  # whether it has Dynamo's format of events
     settings: SglangSettings = _DEFAULTS
     load_tokenizer = staticmethod(load_tokenizer)
@@ -98,6 +100,7 @@ class SglangEngine:
 
     def settle(self, family: FamilySpec, files: ModelFiles, _model_string: str) -> FamilySpec:
         """See `Models`. Families that were not checked on this engine are refused."""
+        self.check_files(files)
         family = family.for_engine(self.release.name, self.release.version)
         checked = self.release.proved.intersection(family.checked.get(self.release.name, ()))
         if not checked or family.refused:

@@ -12,7 +12,7 @@ from typing import Final
 from mmroute.engine import Release, era_of
 from mmroute.engines.sglang.encoding import Kept
 from mmroute.engines.sglang.hashes import SglangHashes
-from mmroute.engines.sglang.older import with_text, with_whole_tools
+from mmroute.engines.sglang.older import check_tokenizer, with_text, with_whole_tools
 from mmroute.engines.sglang.profile import SGLANG, SglangEngine
 from mmroute.hashing import pad_value_ids
 
@@ -28,6 +28,7 @@ _V0_5_21: Final = replace(
     transformers="5.12.1",
     adapted=with_text,
     kept=Kept(ids=False),
+    check_files=check_tokenizer,
     has_dynamo_events=False,
 )
 _V0_5_20: Final = replace(

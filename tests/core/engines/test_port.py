@@ -205,3 +205,17 @@ def test_a_release_gets_a_place_in_the_newest_era_or_one_of_its_own(
         assert eras[1].release == former
         assert [era.release.era for era in eras[1:]] == [era.release.era for era in before]
     assert "0.99" in profile
+
+
+def test_sglangs_options_are_the_fields_of_its_arguments(port: ModuleType, tmp_path: Path) -> None:
+    files = {
+        "srt/server_args.py": "class ServerArgs:\n    model_path: str\n    page_size: int = 1\n",
+        "srt/environ.py": "class Envs:\n    SGLANG_NEW = EnvBool(False)\n    OTHER = EnvInt(1)\n",
+        "srt/models/a.py": "class A: ...\nclass B: ...\nEntryClass = [A, B]\n",
+        "srt/models/c.py": "EntryClass = C\n",
+    }
+    assert port.sglang_names(package(tmp_path, files)) == {
+        "architectures": {"A", "B", "C"},
+        "options": {"--model-path", "--page-size"},
+        "variables": {"SGLANG_NEW"},
+    }

@@ -59,7 +59,19 @@ def test_earlier_versions_were_asked_for_every_model() -> None:
     asked = {(path.parent.name, path.stem) for path in EARLIER}
     versions = {era.release.version for era in ERAS[1:]}
     unasked |= {(version, "small-llava-1.5") for version in versions}
+    # Before 0.5.22 the tokenizers of published models of Qwen3.5 have other token IDs.
+    unasked |= {("0.5.20", "small-qwen3.5"), ("0.5.21", "small-qwen3.5")}
     assert asked | unasked == {(version, path.stem) for version in versions for path in FILES}
+
+
+def test_tokenizers_that_an_earlier_version_reads_otherwise_are_refused(tmp_path: Path) -> None:
+    files = files_of("small-llama")
+    files["config.json"]["model_type"] = "olmo2"
+    files["config.json"]["architectures"] = ["Olmo2ForCausalLM"]
+    directory = write_model(files, tmp_path / "model")
+    assert Normalizer.from_pretrained(directory, backend="sglang==0.5.22")
+    with pytest.raises(ModelError, match=r"transformers 5\.12\.1.*'olmo2'"):
+        Normalizer.from_pretrained(directory, backend="sglang==0.5.21")
 
 
 def differences(normalizer: Normalizer, cases: list[dict[str, Any]]) -> dict[str, str]:
