@@ -15,7 +15,6 @@ from mmroute.audios.header import not_predictable
 from mmroute.errors import InexactError, Reason
 from mmroute.requests.items import AudioLength
 from mmroute.videos.boxes import Box
-from mmroute.videos.fragments import check_few_parts
 from mmroute.videos.layout import Layout, read_layout
 from mmroute.videos.mp4 import handler, time_scale, with_fragments
 from mmroute.videos.mpegts import AAC_RATES
@@ -46,7 +45,6 @@ def read_mp4(file: BinaryIO, size: int) -> AudioLength:
         layout = read_layout(file, size)
         if layout.cut_at is not None:
             raise not_predictable("it is cut")
-        check_few_parts(layout)
         tracks = [track for track in layout.movie.all(b"trak") if handler(track) == b"soun"]
         if len(tracks) != 1:
             raise not_predictable(f"{len(tracks)} tracks of sound")

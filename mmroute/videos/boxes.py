@@ -22,18 +22,32 @@ Integers: TypeAlias = "npt.NDArray[np.int64]"
 
 
 @dataclass(slots=True)
+class Budget:
+    """The number of parts of a file that may still be read."""
+
+    parts: int
+
+    def take(self, parts: int) -> None:
+        self.parts -= parts
+        if self.parts < 0:
+            raise not_predictable("more boxes than are read of a file of its size")
+
+
+@dataclass(slots=True)
 class Box:
     """A box: the bytes between its header and its end, within a box at the top level."""
 
     data: bytes
     start: int
     end: int
+    budget: Budget
     _children: dict[bytes, list[Box]] | None = None
 
     def all(self, name: bytes) -> Sequence[Box]:
         """The direct children of that name."""
         if self._children is None:
             self._children = self.within()
+            self.budget.take(sum(map(len, self._children.values())))  # again, as they are kept
         return self._children.get(name, ())
 
     def only(self, *path: bytes) -> Box:
@@ -50,13 +64,15 @@ class Box:
         """The direct children by name, which begin `skip` bytes after this box's header."""
         children: dict[bytes, list[Box]] = {}
         at, end, unpack = self.start + skip, self.end, _HEADER.unpack_from
-        for _ in range(_MAX_CHILDREN):
+        for number in range(_MAX_CHILDREN):
             if end - at < _HEADER.size:  # readers ignore a rest, such as QuickTime's zero
+                self.budget.take(number)
                 return children
             length, name = unpack(self.data, at)
             if not _HEADER.size <= length <= end - at:
                 raise not_predictable(f"a box {name!r} of {length} bytes does not fit in its own")
-            children.setdefault(name, []).append(Box(self.data, at + _HEADER.size, at + length))
+            child = Box(self.data, at + _HEADER.size, at + length, self.budget)
+            children.setdefault(name, []).append(child)
             at += length
         raise not_predictable(f"more than {_MAX_CHILDREN} boxes in one")
 

@@ -10,14 +10,24 @@ from dataclasses import dataclass, field
 from typing import BinaryIO, Final
 
 from mmroute.images.parts import most_parts
-from mmroute.videos.boxes import Box
+from mmroute.videos.boxes import Box, Budget, Integers
 from mmroute.videos.header import not_predictable
-from mmroute.videos.samples import Samples
 
 _MAX_MOOV: Final = 1 << 26
 _READ: Final = frozenset({b"moov", b"moof", b"sidx"})
 _HEADER: Final = struct.Struct(">I4s")
 _LONG_HEADER: Final = 16
+_FRAGMENT: Final = 3  # a fragment that is kept takes so much more memory than a box
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """The samples of one track in all fragments."""
+
+    # Durations, sizes, flags and delays; when each is decoded, in the track's time units; and where
+    # each begins in the file, in bytes: shape (6, samples), int64.
+    columns: Integers
+    untimed: int  # the number of the first samples for which no fragment tells when they begin
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +43,8 @@ class Layout:
     end: int  # the size of the file in bytes, but for an `mfra` box behind the media
     # The size of the file in bytes if it ends within its last `mdat` box; else None.
     cut_at: int | None
-    # The samples in fragments that were read: by track, and when the track begins.
-    samples: dict[tuple[int, int], Samples | None] = field(default_factory=dict, init=False)
+    budget: Budget  # of the boxes that are read
+    runs: dict[int, Runs] = field(default_factory=dict, init=False)  # of the fragments, by track
 
     @property
     def media_size(self) -> int:
@@ -46,11 +56,10 @@ def read_layout(file: BinaryIO, size: int) -> Layout:
     """Walk the boxes at the top level, and read all but the media."""
     at, movies, media, fragments, indexes = 0, [], [], [], []
     room, cut_at, media_end = _MAX_MOOV, None, size
-    most = most_parts(size)
-    for _ in range(most):
-        if at == size:
-            break
+    budget = Budget(most_parts(size))
+    while at != size:
         name, start, end = _top_level_box(file, at, size)
+        budget.take(_FRAGMENT if name == b"moof" else 1)
         if name == b"mdat":
             cut_at, end = (size, size) if end > size else (None, end)
             media.append((start, end))
@@ -58,7 +67,10 @@ def read_layout(file: BinaryIO, size: int) -> Layout:
             media_end = at
         elif name in _READ:
             room -= end - start
-            box = _content(file, name, start, end, room)
+            if room < 0:
+                raise not_predictable(f"a box {name.decode()!r} of {end - start} bytes")
+            file.seek(start)
+            box = Box(file.read(end - start), 0, end - start, budget)
             if name == b"moov":
                 movies.append(box)
             elif name == b"sidx":
@@ -66,19 +78,9 @@ def read_layout(file: BinaryIO, size: int) -> Layout:
             else:
                 fragments.append((at, box))
         at = end
-    else:
-        raise not_predictable(f"more than {most} boxes at the top level of {size} bytes")
     if len(movies) != 1:
         raise not_predictable(f"{len(movies)} boxes 'moov' where one is needed")
-    return Layout(movies[0], media, fragments, indexes, media_end, cut_at)
-
-
-def _content(file: BinaryIO, name: bytes, start: int, end: int, room: int) -> Box:
-    if room < 0:
-        raise not_predictable(f"a box {name.decode()!r} of {end - start} bytes")
-    file.seek(start)
-    data = file.read(end - start)
-    return Box(data, 0, len(data))
+    return Layout(movies[0], media, fragments, indexes, media_end, cut_at, budget)
 
 
 def _top_level_box(file: BinaryIO, at: int, size: int) -> tuple[bytes, int, int]:

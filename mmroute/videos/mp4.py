@@ -18,8 +18,7 @@ from mmroute.requests.items import VideoSize
 from mmroute.videos.boxes import Box, Integers
 from mmroute.videos.end_of_file import frames_at_end, frames_wherever_sought
 from mmroute.videos.fragments import (
-    check_few_parts,
-    end_of_index,
+    ends_of_indexes,
     first_fragments,
     read_fragments,
 )
@@ -38,6 +37,7 @@ from mmroute.videos.samples import (
     Edit,
     Samples,
     delay_of,
+    first_lost,
     most_frames,
     read_edits,
     read_samples,
@@ -69,7 +69,6 @@ _SWAPS: Final = frozenset({(0, _ONE, -_ONE, 0), (0, -_ONE, _ONE, 0)})
 def read_mp4(file: BinaryIO, size: int) -> VideoSize:
     """The header of the one video track."""
     layout = read_layout(file, size)
-    check_few_parts(layout)
     tracks = layout.movie.all(b"trak")
     if _has_cover(layout.movie):
         raise not_predictable("it has cover art, which is a video track as well")
@@ -191,9 +190,8 @@ def _before_cut(
         raise not_predictable("it is cut before the end of its first frame")
     last = whole.decoded[-1] / time_scale(track)
     for other in others:
-        heard = read_samples(other.only(b"mdia", b"minf", b"stbl"), cut_at)
-        lost = heard.decoded[heard.ends > cut_at] / time_scale(other)
-        if len(lost) and lost[0] < last - _INTERLEAVED:
+        lost = first_lost(other.only(b"mdia", b"minf", b"stbl"), cut_at)
+        if lost is not None and lost / time_scale(other) < last - _INTERLEAVED:
             raise not_predictable("it is cut, and its sound is behind its picture")
     return whole, held
 
@@ -261,6 +259,7 @@ def _claims(tracks: list[Box], layout: Layout, fps: float) -> set[int]:
     """
     movie_scale = _movie_scale(layout.movie.only(b"mvhd"))
     all_opened = first_fragments(layout) is layout
+    index_ends = ends_of_indexes(layout)
     spans: list[set[tuple[float, int]]] = []  # for each track: starts and lengths
     for track in tracks:
         scale = time_scale(track)
@@ -276,7 +275,7 @@ def _claims(tracks: list[Box], layout: Layout, fps: float) -> set[int]:
             starts.add(0)  # FFmpeg does not always know the start by then
         if track is not tracks[0]:
             starts.add(start)
-        if (index_end := end_of_index(layout, _track_id(track))) is not None:
+        if (index_end := index_ends.get(_track_id(track))) is not None:
             ends |= {index_end, max(index_end, *ends)}
         spans.append(
             {
@@ -409,7 +408,8 @@ def _packets(track: Box) -> int:
     """The most packets that FFmpeg reads from a track."""
     tables = track.only(b"mdia", b"minf", b"stbl")
     constant, count = tables.only(b"stsz").unpack("II", 4)
-    if constant and _times(track)[:, 1].tolist() == [1]:
+    times = _times(track)
+    if constant and len(times) == 1 and times[0, 1] == 1:
         chunks = [box.unpack("I", 4)[0] for n in (b"stco", b"co64") for box in tables.all(n)]
         return count // _PCM_PACKET + sum(chunks)
     return count

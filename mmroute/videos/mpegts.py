@@ -10,10 +10,12 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import islice
 from typing import Final
 
 import numpy as np
 
+from mmroute.images.parts import most_parts
 from mmroute.requests.items import VideoSize
 from mmroute.videos.end_of_file import frames_wherever_sought
 from mmroute.videos.estimated_rate import estimated_rate
@@ -42,7 +44,8 @@ _MPEG_RATES: Final = 44100, 48000, 32000
 _SOUNDS: Final = {_AAC: (1024, AAC_RATES), 0x03: (1152, _MPEG_RATES), 0x04: (1152, _MPEG_RATES)}
 """The samples of a frame, and the rates by their number in its header."""
 _MAX_HEADER: Final = 1024  # bytes
-_MAX_HEADERS: Final = 16  # of one frame
+_MAX_HEADERS: Final = 16
+_SMALL: Final = 2  # a part of a frame takes so much less time than one of another file
 _PES_HEAD: Final = 19  # bytes of a packet's head with both times
 _SOUND_SYNC: Final = 0xFF
 _START_CODE: Final = re.compile(rb"\x00\x00\x01")
@@ -123,7 +126,7 @@ def read_mpegts(data: bytes) -> VideoSize:
             "choose them with ffmpeg -i FILE -map 0:v:0 -c copy"
         )
     (video,) = videos
-    (width, height), parts = _check_frames(video)
+    (width, height), parts = _check_frames(video, len(data))
     rates = {
         estimated_rate(video.decoded[:n], Fraction(1, _CLOCK))
         for n in {min(_ANALYZED, len(video.decoded)), len(video.decoded)}
@@ -203,37 +206,44 @@ def _time(field: memoryview) -> int:
     return (a >> 1 & 7) << 30 | b << 22 | (c >> 1) << 15 | d << 7 | e >> 1
 
 
-def _check_frames(video: _Stream) -> tuple[tuple[int, int], list[set[int]]]:
+def _check_frames(video: _Stream, size_of_file: int) -> tuple[tuple[int, int], list[set[int]]]:
     """The size, and the kinds of parts of each packet."""
     codec = _CODECS[video.kind]
-    size: tuple[int, int] | None = None
+    left = most_parts(size_of_file) * _SMALL
+    sizes: dict[bytes, tuple[int, int]] = {}  # by header
     found: list[set[int]] = []
     for packet in video.packets:
-        data = bytes(packet)
-        places = [mark.end() for mark in _START_CODE.finditer(data) if mark.end() < len(data)]
-        kinds = [codec.kind(data[at]) for at in places]
+        codes = _START_CODE.finditer(packet, 0, len(packet) - 1)
+        starts = [code.end() for code in islice(codes, left + 1)]
+        left -= len(starts)
+        if left < 0:
+            raise not_predictable("a transport stream of more parts than an encoder writes")
+        kinds = [codec.kind(packet[at]) for at in starts]
         if kinds.count(codec.frame) != 1:
             raise not_predictable("a transport stream whose packets are not one frame each")
-        headers = {
-            data[at : at + _MAX_HEADER]
-            for at, k in zip(places, kinds, strict=True)
-            if k == codec.header
-        }
-        if len(headers) > _MAX_HEADERS:
-            raise not_predictable("a transport stream that tells its size again and again")
-        sizes = {codec.size(header)[:2] for header in headers}
+        for at, kind in zip(starts, kinds, strict=True):
+            if kind == codec.header:
+                header, *_ = _START_CODE.split(bytes(packet[at : at + _MAX_HEADER]), 1)
+                _add_size(sizes, header, codec)
         if not found and (not sizes or codec.keys.isdisjoint(kinds)):
             raise not_predictable("a transport stream that does not begin with a key frame")
-        size = size or sizes.pop()
-        if sizes - {size}:
-            raise not_predictable("a transport stream whose size changes")
         found.append(set(kinds))
+    size = next(iter(sizes.values()), None)
     steps = np.diff(video.decoded)
     if size is None or (steps <= 0).any() or min(video.shown) != video.shown[0]:
         raise not_predictable("a transport stream whose times are out of order")
     if video.may_be_cut and codec.pictures.isdisjoint(found[-1]):
         raise not_predictable("a transport stream that may be cut within a frame")
     return size, found
+
+
+def _add_size(sizes: dict[bytes, tuple[int, int]], header: bytes, codec: _Codec) -> None:
+    if header not in sizes:
+        if len(sizes) == _MAX_HEADERS:
+            raise not_predictable("a transport stream that tells its size in many ways")
+        sizes[header] = codec.size(header)[:2]
+        if len({*sizes.values()}) > 1:
+            raise not_predictable("a transport stream whose size changes")
 
 
 def _is_lost_when_sought(video: _Stream, parts: list[set[int]]) -> bool:

@@ -163,22 +163,52 @@ def shown_at(decoded: Integers, offsets: Integers | int) -> Integers:
     return decoded + offsets + max(0, -int(np.min(offsets, initial=0)))
 
 
+def first_lost(tables: Box, end: int) -> int | None:
+    """When the first sample is decoded that does not end before an offset; None if all do.
+
+    Each byte of sound may be a sample, so samples of one size are not listed.
+    """
+    most = most_frames(end)
+    size, count = tables.only(b"stsz").unpack("II", 4)
+    if not size or not count:
+        samples = read_samples(tables, end, most)
+        lost = samples.decoded[samples.ends > end]
+        return int(lost[0]) if len(lost) else None
+    times = tables.only(b"stts").table(2)
+    chunks, per_chunk = _chunks(tables, count, most)
+    whole = np.clip((end - chunks) // size, 0, per_chunk)
+    cut = (whole < per_chunk).nonzero()[0]
+    if not len(cut):
+        return None
+    before = int(per_chunk[: cut[0]].sum() + whole[cut[0]])
+    row = int(times[:, 0].cumsum().searchsorted(before, "right"))
+    if row == len(times):
+        raise not_predictable(f"{count} samples, and times for fewer")
+    numbers, lasting = times[:row, 0], times[:row, 1]
+    return int(numbers @ lasting + (before - numbers.sum()) * times[row, 1])
+
+
 def _starts(tables: Box, sizes: Integers) -> Integers:
     """The offsets of all samples, which are in chunks."""
+    if not len(sizes):
+        return sizes
+    chunks, per_chunk = _chunks(tables, len(sizes), len(sizes))
+    before = sizes.cumsum() - sizes
+    return np.repeat(chunks - before[per_chunk.cumsum() - per_chunk], per_chunk) + before
+
+
+def _chunks(tables: Box, total: int, most: int) -> tuple[Integers, Integers]:
+    """The offset in the file, and the number of samples, of each of at most so many chunks."""
     wide = bool(tables.all(b"co64"))
     chunks = tables.only(b"co64" if wide else b"stco").table(1, kind="u8" if wide else "u4")[:, 0]
-    if not len(sizes):
-        return chunks[:0]
     runs = tables.only(b"stsc").table(3)
     firsts = np.append(runs[:, 0], len(chunks) + 1)
     lengths = firsts[1:] - firsts[:-1]
     if not len(runs) or firsts[0] != 1 or (lengths <= 0).any() or (runs[:, 1:] <= 0).any():
         raise not_predictable("its samples are not in chunks")
-    if runs[:, 2].max() != 1 or int(lengths @ runs[:, 1]) != len(sizes):
-        raise not_predictable(f"its chunks do not hold {len(sizes)} samples of one kind")
-    per_chunk = np.repeat(runs[:, 1], lengths)
-    before = sizes.cumsum() - sizes
-    return np.repeat(chunks - before[per_chunk.cumsum() - per_chunk], per_chunk) + before
+    if runs[:, 2].max() != 1 or int(lengths @ runs[:, 1]) != total or len(chunks) > most:
+        raise not_predictable(f"its chunks do not hold {total} samples of one kind")
+    return chunks, np.repeat(runs[:, 1], lengths)
 
 
 def _offsets(tables: Box, total: int) -> Integers | int:

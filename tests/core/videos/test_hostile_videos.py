@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from media_files import media_files
 
 from mmroute import InexactError, Reason, read_video
+from mmroute.videos.boxes import Box, Budget
+from mmroute.videos.samples import first_lost, read_samples
 
 FILES = media_files("videos")
 PACKET = 188
@@ -72,6 +74,40 @@ def transport_stream(payload: bytes) -> bytes:
     return data[: at + PACKET] + b"".join(head + piece for piece in pieces_of_payload)
 
 
+def movie(*parts: Any) -> bytes:
+    """An MP4 file with further boxes at the end of its header."""
+    tree = BOXES.parts(FILES["plain"].data)
+    parts_of(tree, b"moov").extend(parts)
+    return BOXES.written(tree)
+
+
+def parts_of(parts: Any, *path: bytes) -> Any:
+    """The content of the last part of each name, from a tree on down."""
+    for name in path:
+        parts = next(content for found, content in reversed(parts) if found == name)
+    return parts
+
+
+def cut_sound(samples: int) -> bytes:
+    """A file that is cut, whose sound has a byte for each of its samples."""
+    tree = BOXES.parts(FILES["mov-pcm-cut"].data)
+    tables = parts_of(tree, b"moov", b"trak", b"mdia", b"minf", b"stbl")
+    others = [part for part in tables if part[0] not in (b"stts", b"stsc", b"stsz")]
+    tables[:] = [
+        *others,
+        [b"stts", struct.pack(">IIII", 0, 1, samples, 1)],
+        [b"stsc", struct.pack(">IIIII", 0, 1, 1, samples, 1)],
+        [b"stsz", struct.pack(">III", 0, 1, samples)],
+    ]
+    next(part for part in tables if part[0] == b"stco")[1] = struct.pack(">III", 0, 1, 0)
+    beginning, media, behind = BOXES.written(tree).partition(b"mdat")
+    longer = (int.from_bytes(beginning[-4:]) + 2 * samples).to_bytes(4)
+    return beginning[:-4] + longer + media + behind + bytes(samples)
+
+
+FREE: Any = [b"free", b""]
+SOUND: Any = [b"mdia", [[b"hdlr", bytes(8) + b"soun"]]]
+COVER = box(b"hdlr", bytes(12)) + box(b"ilst") * 900
 FRAGMENTED = FILES["fragmented"].data
 SIZED: dict[str, Any] = {"flags": 0x18, "defaults": struct.pack(">II", 512, 100)}
 SPS = re.findall(rb"\x00\x00\x01\x67.*?(?=\x00\x00\x01)", FILES["mpegts"].data, re.DOTALL)[0]
@@ -93,6 +129,13 @@ COSTLY = {
     + FILES["avi"].data[8:]
     + b"JUNK\0\0\0\0" * 120_000,
     "parameter sets": transport_stream(SPS * 25_000),
+    "start codes": transport_stream(b"\0\0\1\6" * 300_000),
+    "boxes in fragments": FRAGMENTED + fragment(*[box(b"free")] * 950) * 200,
+    "boxes in tracks": movie(*[[b"trak", [SOUND, *[FREE] * 950]]] * 200),
+    "covers": movie(*[[b"udta", [[b"meta", bytes(4) + COVER]]]] * 200),
+    "metadata": movie(*[[b"udta", [[b"meta", bytes(4)]] * 950]] * 200),
+    "fragments and media": FRAGMENTED + box(b"moof") * 45_000 + box(b"mdat", bytes(2_000_000)),
+    "sound that is cut": cut_sound(2_000_000),
 }
 
 
@@ -119,6 +162,17 @@ def test_a_run_of_more_frames_than_its_file_holds_is_refused(count: int) -> None
     tracemalloc.stop()
     assert caught.value.reason is Reason.VIDEO_NOT_PREDICTABLE
     assert peak < 1_000_000
+
+
+def test_sound_is_lost_where_the_file_is_cut() -> None:
+    tree = BOXES.parts(FILES["mov-pcm-cut"].data)
+    tables = BOXES.written(parts_of(tree, b"moov", b"trak", b"mdia", b"minf", b"stbl"))
+    box_of_tables = Box(tables, 0, len(tables), Budget(1000))
+    samples = read_samples(box_of_tables, 1 << 20)
+    begins, ends = int(samples.starts[0]), int(samples.ends[-1])
+    for end in (0, begins, begins + 1, (begins + ends) // 2, ends - 1, ends, ends + 1):
+        lost = samples.decoded[samples.ends > end]
+        assert first_lost(box_of_tables, end) == (lost[0] if len(lost) else None)
 
 
 @pytest.mark.parametrize("content", [b"\x7f" * 9, b"\x7f" * 20, b"\x7f" * 8])
@@ -185,8 +239,7 @@ def test_what_the_engine_may_read_otherwise_is_refused(name: str) -> None:
 
 def test_edits_that_show_the_frames_again_and_again_are_refused() -> None:
     tree = BOXES.parts(FILES["plain"].data)
-    movie = next(content for name, content in tree if name == b"moov")
-    track = next(content for name, content in movie if name == b"trak")
+    track = parts_of(tree, b"moov", b"trak")
     track[:] = [part for part in track if part[0] != b"edts"]
     edits = struct.pack(">IiI", 2**30, 0, 1 << 16) * 100
     before = len(BOXES.written(tree))
