@@ -26,6 +26,7 @@ _FEWEST: Final = 2
 _ENTRY: Final = 28  # bytes of the description of sound, before its boxes
 _LONGER_ENTRY: Final = {0: 0, 1: 16}  # bytes that come to it, by the version of QuickTime
 _STREAM, _DECODER, _CONFIGURATION = 3, 4, 5  # tags of descriptors
+_CONFIGURATION_BYTES: Final = 2  # at the least
 _AAC: Final = 0x40
 _LOW_COMPLEXITY: Final = 2
 _CHANNELS: Final = range(1, 7)
@@ -138,6 +139,8 @@ def _descriptor(data: bytes, tag: int) -> bytes:
 
 def _aac(configuration: bytes) -> _Aac:
     """Rate and channels of AAC that is certain to keep its rate."""
+    if len(configuration) < _CONFIGURATION_BYTES:
+        raise not_predictable("a configuration of AAC that is too short")
     bits = "".join(f"{byte:08b}" for byte in configuration)
     kind, rate_index, channels = int(bits[:5], 2), int(bits[5:9], 2), int(bits[9:13], 2)
     if kind != _LOW_COMPLEXITY or rate_index >= len(AAC_RATES) or channels not in _CHANNELS:

@@ -388,7 +388,7 @@ def _check_interleaving(video: Box, others: list[Box]) -> None:
         return
     delay = delay_of(read_edits(video))
     length = _seconds(video)
-    step = int(_times(video)[:, 1].max()) / time_scale(video)
+    step = int(_times(video)[:, 1].max(initial=0)) / time_scale(video)
     between = 0.0
     for count, track in zip(packets, others, strict=True):
         seconds = _seconds(track)

@@ -98,7 +98,7 @@ def changed_file(data: bytes, draw: random.Random) -> bytes:
         return changed_bytes(data, draw)
     try:
         parts = form.parts(data)
-    except (IndexError, ValueError, struct.error):  # of a file that is cut
+    except (IndexError, ValueError, struct.error, RecursionError):  # of a file that is broken
         return changed_bytes(data, draw)
     for _ in range(draw.choice([1, 1, 2, 4])):
         found = list(places(parts))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 
 import pytest
@@ -51,6 +52,16 @@ def test_a_file_costs_little_for_its_size(name: str) -> None:
 def test_more_pages_than_any_encoder_writes_are_refused() -> None:
     with pytest.raises(InexactError, match="more pages"):
         read_audio(PAGE + EMPTY_PAGE * 25_000)
+
+
+@pytest.mark.parametrize("length", [0, 1])
+def test_a_configuration_of_aac_that_is_too_short_is_refused(length: int) -> None:
+    whole = FILES["m4a"].data
+    at = re.search(rb"\x05(\x80\x80\x80)?[\x02-\x07]", whole[whole.index(b"esds") :])
+    assert at
+    end = whole.index(b"esds") + at.end()
+    with pytest.raises(InexactError, match=r"one track of sound|too short"):
+        read_audio(whole[: end - 1] + bytes([length]) + whole[end:])
 
 
 def test_a_page_that_is_damaged_is_refused() -> None:

@@ -237,6 +237,13 @@ def test_what_the_engine_may_read_otherwise_is_refused(name: str) -> None:
     assert caught.value.reason is Reason.VIDEO_NOT_PREDICTABLE
 
 
+def test_sound_of_many_packets_beside_fragments_is_read_or_refused() -> None:
+    content = struct.pack(">III", 0, 0, 5000)
+    data = changed_parts("fragmented-sound", _data(*_TABLES, b"stsz", content=content))
+    with pytest.raises(InexactError):
+        read_video(data)
+
+
 def test_edits_that_show_the_frames_again_and_again_are_refused() -> None:
     tree = BOXES.parts(FILES["plain"].data)
     track = parts_of(tree, b"moov", b"trak")
