@@ -159,6 +159,9 @@ class MediaResolver:
         self._check_class(spec)
         if modality is Modality.VIDEO and self.family.image is not None:
             self._check_class(self.family.image)  # of whose patches some videos are counted
+        video = self.family.video
+        if video is not None and named_processor(self.files, "video_processor") is None:
+            self._check_class(video)  # without which the engine makes no processor
         return True
 
     def _check_class(self, spec: MediaSpec) -> None:

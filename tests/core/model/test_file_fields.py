@@ -242,6 +242,13 @@ def test_a_type_for_which_transformers_has_no_class_must_name_one(
     assert "name no class" in resolve_model(str(nameless)).uncovered[Modality.IMAGE]
 
 
+def test_no_image_is_taken_where_the_engine_finds_no_class_for_videos(changed: Changed) -> None:
+    """vLLM 0.33.0 makes one processor of both: ValueError of ``AutoVideoProcessor``."""
+    fields = {f"{CONFIG}:model_type": "glm_ocr", f"{VIDEO}:size": {"shortest_edge": 9}}
+    path = changed("small-glm-4.1v", **fields)
+    assert "for the video_processor" in resolve_model(str(path)).uncovered[Modality.IMAGE]
+
+
 def test_an_identity_covers_whether_an_image_alone_has_two_passes(changed: Changed) -> None:
     """vLLM hashes `use_msac` with an image. It is false for one of several images in any case."""
     picture = {"type": "image_url", "image_url": {"url": png_url(40, 30)}}
