@@ -398,10 +398,11 @@ def nearest_era(version: str, eras: Iterable[EngineT]) -> EngineT | None:
 
     with contextlib.suppress(InvalidVersion):
         wanted = Version(version)
-        for era in eras if len(wanted.release) > 1 and not wanted.epoch else ():
+        is_plain = str(wanted) == version and len(wanted.release) > 1 and not wanted.epoch
+        for era in eras if is_plain else ():
             known = era.release.proved | era.release.read
             if any(Version(release) < wanted for release in known):
-                release = replace(era.release, version=str(wanted), unproved=True)
+                release = replace(era.release, version=version, unproved=True)
                 return replace(era, release=release)
     return None
 

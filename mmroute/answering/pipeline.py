@@ -109,8 +109,8 @@ def unproved(release: Release) -> InexactError:
     return InexactError(
         Reason.UNPROVED_VERSION,
         f"nobody compared {release.name} {release.version}; its answers would be those of the "
-        f"nearest era, {release.era}. Accept them with --accept-version {release.version} "
-        "(accept_version), and let its KV events prove them",
+        f"nearest known version, {release.era}. Accept them with --accept-version "
+        f"{release.version} (accept_version), and let its KV events prove them",
     )
 
 

@@ -228,3 +228,10 @@ def test_a_version_that_is_not_known_has_the_nearest_era(version: str, era: str)
     ours, theirs = accepted.normalize(prompt="Hi"), newest.normalize(prompt="Hi")
     assert ours.token_ids.tolist() == theirs.token_ids.tolist()
     assert not accepted.matching("vllm==0.99.0").normalize(prompt="Hi").exact
+
+
+@pytest.mark.parametrize("written", ["vllm==v0.28.0", "vllm== 0.28.0", "sglang==v0.5.21"])
+def test_a_version_in_another_spelling_is_no_unknown_one(written: str) -> None:
+    """It would get the rules of an earlier one, though its own are known."""
+    with pytest.raises(ModelError, match=r"did you mean '(vllm==0.28.0|sglang==0.5.21)'"):
+        find_engine(written)
