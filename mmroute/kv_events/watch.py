@@ -345,5 +345,6 @@ class Watch:
 def _log(of: Watched, state: WatchedState) -> None:
     fields = {**of._asdict(), "state": state.state.value, "text": state.difference}
     level = logging.WARNING if state.state is State.DIFFERS else logging.INFO
-    what = "predictions for %s, model %s: %s. %s"
-    _LOG.log(level, what, *of[:2], state.state, state.difference, extra={"fields": fields})
+    told = ". ".join(filter(None, (state.state, state.difference)))
+    what = "predictions for %s, model %s: %s"
+    _LOG.log(level, what, *of[:2], told, extra={"fields": fields})

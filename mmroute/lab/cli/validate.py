@@ -225,7 +225,9 @@ def _by_events(arguments: argparse.Namespace) -> Report:
         raise MmrouteError(
             Reason.ORACLE_UNAVAILABLE,
             f"{arguments.events} announced no whole prompt. Was the engine started with "
-            "--kv-events-config, and did it get requests meanwhile?",
+            "--kv-events-config, and did it get requests meanwhile? A prompt is whole if its "
+            "first block was not cached, as that of a shared system prompt is: --against URL "
+            "sends requests whose blocks are all new",
         )
     return report
 

@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 from mmroute.cli.arguments import Commands, add_command
-from mmroute.cli.output import EXIT_FAILURE, failed
+from mmroute.cli.output import EXIT_FAILURE, failed, say
 from mmroute.net.remote import Remote
 
 _TICK = 1.0  # seconds
@@ -47,6 +47,7 @@ def _watch(arguments: argparse.Namespace) -> int:
     except ValueError as error:
         return failed(arguments, error)
     shown: dict[tuple[str, ...], str] = {}
+    is_told = False
     end = time.monotonic() + arguments.seconds
     with contextlib.closing(Transport(remote)) as transport, contextlib.suppress(KeyboardInterrupt):
         while True:
@@ -54,6 +55,9 @@ def _watch(arguments: argparse.Namespace) -> int:
             found = body.get("predictions") if isinstance(body, dict) else None
             if found is None:
                 return failed(arguments, f"{arguments.url} is no mmroute serve: it has no /readyz")
+            if not found and not is_told:
+                say("no predictions yet: they begin when an engine of --events announces a request")
+                is_told = True
             for one in found:
                 _show(arguments, one, shown)
             if time.monotonic() >= end:

@@ -29,6 +29,14 @@ def test_states_are_shown_and_an_option_is_looked_for() -> None:
     assert "--against ORACLE" in result.stderr  # of validate, whose arguments are too few
 
 
+def test_a_server_without_predictions_is_told_once() -> None:
+    with ScriptedServer() as server:
+        server.routes["/readyz"] = 200, {"predictions": []}
+        result = run("watch", server.url, "--seconds", "1.5")
+    assert (result.status, result.stdout) == (0, "")
+    assert result.stderr.count("--events") == 1
+
+
 def test_a_server_of_another_kind_is_refused() -> None:
     with ScriptedServer() as server:
         for url in (server.url, "nonsense"):
