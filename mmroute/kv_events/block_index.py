@@ -172,7 +172,8 @@ class BlockIndex:
             first batches.
 
         Raises:
-            ValueError: hashes in full that may be of pages, after a worker sent signed numbers.
+            ValueError: hashes in full that may be of pages, after a worker sent signed numbers, or
+                that are given to an index by content.
 
         >>> from mmroute.kv_events import BlockStored
         >>> index = BlockIndex()
@@ -350,6 +351,14 @@ class BlockIndex:
 
     def _numbered(self, hashes: Iterable[bytes | int]) -> tuple[bytes | int, ...]:
         """The hashes as tables compare them. Those of pages are known by their numbers alone."""
+        if self._contents is not None:
+            keys = tuple(hashes)
+            if any(isinstance(one, bytes) for one in keys[:1]):
+                raise ValueError(
+                    "an index by content finds nothing by an engine's hashes; give the result of "
+                    "Routing.content_keys"
+                )
+            return keys
         if type(hashes) is PageHashes:  # isinstance takes longer, and this is asked for each prompt
             return tuple(hashes.event_ints())
         wanted = tuple(hashes)

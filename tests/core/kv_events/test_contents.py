@@ -209,3 +209,16 @@ def test_sglangs_pages_are_found_by_content() -> None:
     index.apply("w", prompt)
     keys = content_keys(np.array([1, 2, 3, 4]), 2, extra={0: encode(("salt",))})
     assert index.longest_prefixes(keys)[RANK] == 2
+
+
+@pytest.mark.parametrize("backend", ["vllm", "sglang"])
+def test_an_index_by_content_refuses_the_hashes_of_an_engine(
+    small_model: Callable[[str], Path], backend: str
+) -> None:
+    loaded = Normalizer.from_pretrained(small_model(MODEL), model_id="m", backend=backend)
+    routing = loaded.normalize(prompt_token_ids=list(range(40)))
+    hashes = routing.page_hashes(16) if backend == SGLANG else routing.block_hashes(block_size=16)
+    index = BlockIndex(by_content=True)
+    for given_hashes in (hashes, list(hashes)):
+        with pytest.raises(ValueError, match="content_keys"):
+            index.longest_prefixes(given_hashes)
