@@ -105,7 +105,7 @@ def _model_list(models: Models) -> dict[str, Any]:
             "id": name,
             "object": "model",
             "created": models.created,
-            "owned_by": "vllm",
+            "owned_by": entry.loaded.model.engine.release.name if entry.loaded else "vllm",
             "root": loras.get(name, entry.source.model_string),
             "parent": entry.source.names[0] if name in loras else None,
             "max_model_len": None if loaded is None else loaded.model.max_model_len,
