@@ -33,7 +33,7 @@ BlockHash: TypeAlias = bytes | Annotated[int, msgspec.Meta(ge=0)]
 NO_KEYS: Final = b"\xc0"
 """The msgpack of a block without extra keys: None."""
 _NOTHING: Final = msgspec.Raw()
-_HEADER: Final = 3  # bytes before the first entry of an array of msgpack, of fewer than 65,536
+_ARRAY_16: Final = 0xDC  # the first of three bytes before 16 entries or more of msgpack
 _ENTRIES: Final = msgspec.msgpack.Decoder(list[msgspec.Raw] | None)
 _MESSAGE_LENGTH: Final = 300  # an unknown event type is as long as its sender likes
 
@@ -114,6 +114,8 @@ class BlockStored(msgspec.Struct, frozen=True, tag=True, gc=False):
         """What the blocks hold; None if the event may not tell all that their hashes cover."""
         if not self.extra_keys or (self.lora_id is not None and not self.lora_name):
             return None
+        if len(self.extra_keys) != len(self.block_hashes):
+            return None
         ids, ahead = np.array(self.token_ids, np.int64), self.lookahead_token_ids or ()
         return Contents.of(ids, map(encode, self.extra_keys), self.lora_name, [*map(encode, ahead)])
 
@@ -186,9 +188,11 @@ class StoredHashes(msgspec.Struct, frozen=True, tag="BlockStored", gc=False):
         if keys in (b"", NO_KEYS) or (self.lora_id is not None and not self.lora_name):
             return None
         ids, ahead = unpack_ids(self.token_ids), split(self.lookahead_token_ids)
-        if not ahead and not self.lora_name and len(keys.rstrip(NO_KEYS)) <= _HEADER:
+        count, header = len(self.block_hashes), 1 if keys[0] < _ARRAY_16 else 3
+        if not ahead and not self.lora_name and keys[header:] == NO_KEYS * count:
             return Contents(ids, {}, None)
-        return Contents.of(ids, split(self.extra_keys), self.lora_name, ahead)
+        each = split(self.extra_keys)
+        return Contents.of(ids, each, self.lora_name, ahead) if len(each) == count else None
 
 
 class Changes(msgspec.Struct, frozen=True, array_like=True, gc=False):

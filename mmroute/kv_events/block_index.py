@@ -378,6 +378,8 @@ class BlockIndex:
         contents = self._contents
         for event in changes.events:
             if isinstance(event, AllBlocksCleared):
+                if contents is not None:
+                    contents.finish(rank.slot)
                 self._ranks.move(rank)
                 continue
             if not event.block_hashes:
@@ -385,10 +387,10 @@ class BlockIndex:
             residency = Residency(event.group_idx, event.medium, event.ownership)
             table = self._tables.get(residency)
             if isinstance(event, BlockRemoved):
-                if table is not None and contents is not None:
-                    contents.remove(rank.slot, table, event.block_hashes)
-                elif table is not None:
-                    table.remove(rank.slot, event.block_hashes)
+                if table is not None:
+                    gone = event.block_hashes
+                    keys = contents.removed(rank.slot, table, gone) if contents else gone
+                    table.remove(rank.slot, keys)
                 continue
             if table is None:
                 table = self._tables[residency] = new_table()
@@ -403,10 +405,7 @@ class BlockIndex:
     def _interrupt(self, worker: str, message: Lost | Restarted) -> None:
         with self._lock:
             self._health.setdefault(worker, WorkerHealth()).interrupt(message)
-            if self._contents is not None and self._contents.listener is not None:
-                self._contents.listener.interrupted(
-                    worker, restarted=isinstance(message, Restarted)
-                )
+            self._tell_interrupt(worker, restarted=isinstance(message, Restarted))
             for rank in self._ranks.of_worker(worker):
                 self._ranks.move(self._ranks[rank])
                 self._ranks[rank].position = None

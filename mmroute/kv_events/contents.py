@@ -45,10 +45,12 @@ class ByContent:
         if not self._store(worker, rank, table, event):
             self._late.append((table, event))  # another group may tell of the same blocks
 
-    def remove(self, slot: int, table: Table, hashes: tuple[BlockHash, ...]) -> None:
-        """Take a copy of each block from a slot."""
+    def removed(
+        self, slot: int, table: Table, hashes: tuple[BlockHash, ...]
+    ) -> tuple[BlockHash, ...]:
+        """The keys of blocks that a slot does not hold any more."""
         self.finish(slot)
-        table.remove(slot, table.keys_of(hashes))
+        return table.keys_of(hashes)
 
     def finish(self, slot: int) -> None:
         """Store the blocks of which only another event of the batch told what they hold."""
@@ -69,7 +71,7 @@ class ByContent:
         """Whether the event tells all that the hashes of its blocks cover."""
         try:
             contents = event.contents()
-        except ValueError:  # fields of a form that no engine has; the hashes are known all the same
+        except (ValueError, OverflowError):  # of a form that no engine has; the hashes are known
             return False
         size, parent = event.block_size, event.parent_block_hash
         if (
