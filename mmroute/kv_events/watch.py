@@ -7,6 +7,7 @@ most like it says what differs. Tokens are kept as 16 bits that do not tell them
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import time
@@ -142,7 +143,6 @@ class _Worker:
     # Prompts by their last key; None for one that was predicted.
     prompts: OrderedDict[int, Announced | None] = field(default_factory=OrderedDict)
     announced: int = 0  # prompts so far
-    sent: int = 0
 
 
 class Watch:
@@ -164,6 +164,7 @@ class Watch:
         self.acts = acts
         self._index = index
         self._lock = threading.Lock()
+        self._numbers = itertools.count()
         self._workers: defaultdict[str, _Worker] = defaultdict(_Worker)
         self._states: OrderedDict[Watched, WatchedState] = OrderedDict()
         index.tell(self)
@@ -204,8 +205,7 @@ class Watch:
         of, is_held = Watched(worker, model, version), self._index.holds(worker, found[last])
         with self._lock:
             known = self._workers[worker]
-            known.sent += 1
-            prediction = Prediction(of, known.sent)
+            prediction = Prediction(of, next(self._numbers))
             if is_held:
                 self._enter(of, Outcome.HELD)
                 return prediction
@@ -215,8 +215,8 @@ class Watch:
             prints = fingerprints(ids[: (last + 1) * block_size])
             keys = found[: last + 1]
             one = Sent(of, keys, block_size, prints, hashed, ranges, due, time.monotonic())
-            known.waiting[known.sent] = one
-            known.by_last[found[last]].append(known.sent)
+            known.waiting[prediction.number] = one
+            known.by_last[found[last]].append(prediction.number)
             self._expire(known)
             return prediction
 

@@ -244,6 +244,20 @@ def test_the_answers_of_workers_are_counted(router: Router, qwen: Normalizer) ->
     assert router.watch.states()[OF].counts == counts
 
 
+def test_a_request_sent_before_events_were_lost_stands_for_none_after_it(
+    router: Router, qwen: Normalizer
+) -> None:
+    draw, worker = random.Random(1), Worker(qwen)
+    before = router.send(question(draw))
+    assert before is not None
+    router.index.apply("w", Lost(Source("", 0), 0, 0, "lost", ""))
+    router.send(request := question(draw))
+    router.watch.answered(before, 0, None)
+    router.hear(worker.serve(request))
+    counts = {Outcome.UNKNOWN: 1, Outcome.EQUAL: 1}
+    assert router.watch.states()[OF].counts == counts
+
+
 def test_memory_is_bounded_and_prompts_without_blocks_are_passed_over(
     router: Router, qwen: Normalizer
 ) -> None:
