@@ -92,7 +92,7 @@ def _is_number(value: object) -> bool:
 
 
 def _is_count(value: Any) -> bool:
-    return _is_number(value) and value >= 0 and value == int(value)
+    return _is_number(value) and value >= 0 and value % 1 == 0
 
 
 def _is_names(value: object) -> bool:

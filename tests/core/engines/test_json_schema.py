@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import random
 from typing import Any
 
@@ -26,8 +27,8 @@ KEYWORDS = [
     "unevaluatedProperties", "uniqueItems", "writeOnly",
 ]  # fmt: skip
 VALUES: list[Any] = [
-    None, True, False, 0, 1, -1, 1.0, 1.5, "", "a", "#a", "(", "string", "object", [], ["a"],
-    ["a", "a"], [1], ["string", "null"], {}, {"a": {}}, {"a": True}, {"a": 1}, {"a": ["b"]},
+    None, True, False, 0, 1, -1, 1.0, 1.5, math.inf, "", "a", "#a", "(", "string", "object", [],
+    ["a"], ["a", "a"], [1], ["string", "null"], {}, {"a": {}}, {"a": True}, {"a": 1}, {"a": ["b"]},
     {"a": ["b", "b"]}, {"(": {}}, {"type": "string"}, {"required": "a"}, [{}], [True],
     [{"minLength": -1}], {"a": {"type": 1}},
 ]  # fmt: skip
