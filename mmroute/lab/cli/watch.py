@@ -40,12 +40,18 @@ def add_watch(commands: Commands) -> None:
 
 
 def _watch(arguments: argparse.Namespace) -> int:
+    from mmroute.cli import main  # which imports this module
     from mmroute.net.transport import Transport  # loads httpcore
 
     try:
         remote = Remote(arguments.url, arguments.api_key)
     except ValueError as error:
         return failed(arguments, error)
+    given = arguments.validate
+    try:
+        validation = None if given is None else shlex.split(given)
+    except ValueError as error:
+        return failed(arguments, f"--validate {given}: {error}")
     shown: dict[tuple[str, ...], str] = {}
     is_told = False
     end = time.monotonic() + arguments.seconds
@@ -59,7 +65,8 @@ def _watch(arguments: argparse.Namespace) -> int:
                 say("no predictions yet: they begin when an engine of --events announces a request")
                 is_told = True
             for one in found:
-                _show(arguments, one, shown)
+                if _show(arguments, one, shown) and validation is not None:
+                    main(["validate", *validation])
             if time.monotonic() >= end:
                 break
             time.sleep(min(_TICK, max(0.0, end - time.monotonic())))
@@ -68,11 +75,11 @@ def _watch(arguments: argparse.Namespace) -> int:
 
 def _show(
     arguments: argparse.Namespace, one: dict[str, Any], shown: dict[tuple[str, ...], str]
-) -> None:
-    """Print the state of one engine if it has changed, and look for its option if it differs."""
+) -> bool:
+    """Print the state of one engine if it has changed. Return whether it has begun to differ."""
     key = one["worker"], one["model"], one["version"]
     if shown.get(key) == one["state"]:
-        return
+        return False
     shown[key] = one["state"]
     if arguments.json:
         print(json.dumps(one), flush=True)
@@ -80,7 +87,4 @@ def _show(
         counts = ", ".join(f"{number} {outcome}" for outcome, number in one["requests"].items())
         told = f" ({one['difference']})" if one["difference"] else ""
         print(f"{' '.join(filter(None, key))}: {one['state']}{told}; {counts}", flush=True)
-    if one["state"] == "differs" and arguments.validate is not None:
-        from mmroute.cli import main
-
-        main(["validate", *shlex.split(arguments.validate)])
+    return bool(one["state"] == "differs")

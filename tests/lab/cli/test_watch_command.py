@@ -43,3 +43,8 @@ def test_a_server_of_another_kind_is_refused() -> None:
             result = run("watch", url, "--seconds", "0")
             assert result.status == 2
             assert url in result.stderr
+
+
+def test_arguments_of_validate_that_are_no_words_are_refused_at_once() -> None:
+    result = run("watch", "http://localhost:1", "--seconds", "0", "--validate", "'m")
+    assert (result.status, result.stderr) == (2, "mmroute: --validate 'm: No closing quotation\n")
