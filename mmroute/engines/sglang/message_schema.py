@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal, NoReturn, Self
+from typing import Annotated, Any, Final, Literal, NoReturn, Self, TypeAlias, get_args
 
 from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter, model_validator
 
@@ -213,12 +213,13 @@ TOOL_CHOICE: TypeAdapter[ToolChoice | Literal["auto", "required", "none"]] = Typ
     ToolChoice | Literal["auto", "required", "none"]
 )
 """The field `tool_choice`."""
-EFFORTS: Final = frozenset({"none", "minimal", "low", "medium", "high", "xhigh", "ultra", "max"})
+NamedEffort: TypeAlias = Literal[
+    "none", "minimal", "low", "medium", "high", "xhigh", "ultra", "max"
+]  # fmt: skip
+EFFORTS: Final = frozenset(get_args(NamedEffort))
 """The names of efforts."""
 EFFORT: TypeAdapter[str | float | None] = TypeAdapter(
-    Literal["none", "minimal", "low", "medium", "high", "xhigh", "ultra", "max"]
-    | Annotated[float, BeforeValidator(_no_flag), Field(ge=0, le=0.99)]
-    | None
+    NamedEffort | Annotated[float, BeforeValidator(_no_flag), Field(ge=0, le=0.99)] | None
 )
 """The field `reasoning_effort`."""
 TOOLS: TypeAdapter[list[Tool]] = TypeAdapter(Annotated[list[Tool], Field(fail_fast=True)])

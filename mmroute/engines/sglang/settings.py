@@ -36,39 +36,34 @@ _PER_PROCESS: Final = 1 << 20
 # Options under which prompts, identities or pages follow rules that are not covered, each with the
 # values that are; None for no value.
 _REFUSED: Final[Mapping[str, tuple[Any, ...]]] = {
-    "hf_chat_template_name": (None,),
-    "tokenizer_mode": (None, "auto"),
-    "tokenizer_backend": (None, "huggingface"),
-    "skip_tokenizer_init": (None,),
+    **dict.fromkeys(
+        ("dllm_algorithm", "enable_flexkv", "enable_lmcache",
+         "enable_unified_cache_external_linker", "encoder_only", "grpc_mode",
+         "hf_chat_template_name", "is_embedding", "language_model_only", "language_only",
+         "radix_cache_backend", "skip_tokenizer_init", "smg_grpc_mode"),
+        (None,),
+    ),
     "model_impl": (None, "auto", "sglang"),
-    "is_embedding": (None,),
-    "encoder_only": (None,),
-    "language_only": (None,),
-    "language_model_only": (None,),
-    "smg_grpc_mode": (None,),
-    "grpc_mode": (None,),
-    "dllm_algorithm": (None,),
-    "enable_lmcache": (None,),
-    "enable_flexkv": (None,),
-    "radix_cache_backend": (None,),
-    "enable_unified_cache_external_linker": (None,),
     "model_type": (None, "llm", "auto"),
-}
+    "tokenizer_backend": (None, "huggingface"),
+    "tokenizer_mode": (None, "auto"),
+}  # fmt: skip
 # Variables that change prompts, identities or pages, each with the values that do not.
 _VARIABLES: Final[Mapping[str, tuple[str, ...]]] = {
-    "SGLANG_DEFAULT_THINKING": _OFF,
-    "SGLANG_DSV41_REASONING_EFFORT": (),
-    "SGLANG_DSV4_REASONING_EFFORT": (),
-    "SGLANG_ENABLE_REQUEST_HEADER_OVERRIDES": _OFF,
-    "SGLANG_EXTERNAL_MM_MODEL_ARCH": (),
-    "SGLANG_EXTERNAL_MM_PROCESSOR_PACKAGE": (),
+    **dict.fromkeys(
+        ("SGLANG_DSV41_REASONING_EFFORT", "SGLANG_DSV4_REASONING_EFFORT",
+         "SGLANG_EXTERNAL_MM_MODEL_ARCH", "SGLANG_EXTERNAL_MM_PROCESSOR_PACKAGE",
+         "SGLANG_PLUGINS"),
+        (),
+    ),
+    **dict.fromkeys(
+        ("SGLANG_DEFAULT_THINKING", "SGLANG_ENABLE_REQUEST_HEADER_OVERRIDES",
+         "SGLANG_MM_SKIP_COMPUTE_HASH", "SGLANG_RADIX_FORCE_MISS",
+         "SGLANG_USE_AITER_UNIFIED_ATTN", "SGLANG_USE_MODELSCOPE"),
+        _OFF,
+    ),
     "SGLANG_MM_AVOID_RETOKENIZE": ("1", "true", "y", "yes"),
-    "SGLANG_MM_SKIP_COMPUTE_HASH": _OFF,
-    "SGLANG_PLUGINS": (),
-    "SGLANG_RADIX_FORCE_MISS": _OFF,
-    "SGLANG_USE_AITER_UNIFIED_ATTN": _OFF,
-    "SGLANG_USE_MODELSCOPE": _OFF,
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,13 +61,11 @@ def _system(body: CountedMessages, rules: ChatRules) -> Iterator[str]:
     for message in () if rules.inline_system else body.messages:
         if message.role == "system":
             content = message.content
-            parts = (
-                [{"type": "text", "text": content}]
-                if isinstance(content, str)
-                else [block.model_dump() for block in content]
-            )
-            texts = [part["text"].strip() for part in parts if part["type"] == "text"]
-            if kept := [text for text in texts if text]:
+            if isinstance(content, str):
+                texts = [content]
+            else:
+                texts = [block.text for block in content if block.type == "text"]
+            if kept := list(filter(None, map(str.strip, texts))):
                 yield "\n".join(kept)
 
 
@@ -223,10 +221,8 @@ def _tool(tool: CustomTool) -> dict[str, Any]:
 
 
 def _choice(choice: Choice | None, tools: Sequence[Mapping[str, Any]]) -> Any:
-    if choice is None or choice.type == "none":
-        return "auto" if choice is None else "none"
-    if choice.type == "auto":
-        return "auto"
+    if choice is None or choice.type in ("auto", "none"):
+        return "auto" if choice is None else choice.type
     if not tools:
         raise invalid(f"tool_choice {choice.type!r} needs a tool of the client's own")
     if choice.type == "any":

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 
 _LEAST_BUDGET: Final = 1024
 
@@ -129,23 +129,6 @@ class _TextEditor(_ServerTool):
     name: Literal["str_replace_editor", "str_replace_based_edit_tool"]
 
 
-def _family(tool: Any) -> str:
-    kind = tool.get("type") if isinstance(tool, dict) else None
-    families = ("web_search", "computer", "bash", "text_editor")
-    named = kind if isinstance(kind, str) else ""
-    return next((family for family in families if named.startswith(f"{family}_")), "custom")
-
-
-_Tool = Annotated[
-    Annotated[CustomTool, Tag("custom")]
-    | Annotated[_WebSearch, Tag("web_search")]
-    | Annotated[_Computer, Tag("computer")]
-    | Annotated[_Bash, Tag("bash")]
-    | Annotated[_TextEditor, Tag("text_editor")],
-    Discriminator(_family),
-]
-
-
 class Choice(BaseModel):
     """Which tool is called."""
 
@@ -197,7 +180,7 @@ class CountedMessages(BaseModel):
     system: str | list[Block] | None = None
     thinking: _ThinkingParam | None = None
     tool_choice: Choice | None = None
-    tools: list[_Tool] | None = None
+    tools: list[CustomTool | _WebSearch | _Computer | _Bash | _TextEditor] | None = None
     output_config: _OutputConfig | None = None
     betas: list[str] | None = None
 

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
 
-from mmroute.engines.sglang.message_schema import arguments_of
+from mmroute.engines.sglang.message_schema import NamedEffort, arguments_of
 from mmroute.errors import InexactError, Reason, invalid, quoted
 from mmroute.server.engines.sglang.model import ChatRules
 
@@ -35,9 +35,7 @@ _PAYLOAD: Final[Mapping[str, Any]] = {
 
 
 class _Reasoning(BaseModel):
-    effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "ultra", "max"] | None = (
-        "medium"
-    )
+    effort: NamedEffort | None = "medium"
     summary: Literal["auto", "concise", "detailed"] | None = None
 
 
