@@ -254,7 +254,10 @@ class Endpoints:
 
     def _compare(self, model: ServedModel, reply: Reply) -> None:
         """Compare an answer with what the engine will announce. Raises `engine_differs`."""
-        trust = self._models.entry(model.name).trust
+        try:
+            trust = self._models.entry(model.name).trust
+        except ApiError:  # the model was removed in the meantime
+            return
         if trust is not None and reply.routings:
             try:
                 trust.answered(reply, model.model.engine.release.version)

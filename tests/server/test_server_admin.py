@@ -163,6 +163,20 @@ def test_what_is_removed_while_it_is_loaded_is_not_served(
     assert ask(client, "late").status_code == httpx.codes.NOT_FOUND
 
 
+def test_a_request_is_completed_whose_model_is_removed_meanwhile(
+    client: TestClient, first: Models, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = Normalizer.answer
+
+    def removed(normalizer: Normalizer, *request: Any, **how: Any) -> Any:
+        first.remove("first")
+        return answer(normalizer, *request, **how)
+
+    monkeypatch.setattr(Normalizer, "answer", removed)
+    assert ask(client, "first").status_code == httpx.codes.OK
+    assert ask(client, "first").status_code == httpx.codes.NOT_FOUND
+
+
 def test_a_model_that_fails_says_why_and_may_be_tried_again(
     client: TestClient, small_model: Callable[[str], Path], tmp_path: Path
 ) -> None:
