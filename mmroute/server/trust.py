@@ -28,12 +28,10 @@ class Trust:
         self._index = BlockIndex(by_content=True)
         self._watch = Watch(self._index, acts=acts)
         self._answered: deque[tuple[Reply, str]] = deque(maxlen=_MOST_ANSWERED)
-        self._version = ""
 
     def answered(self, reply: Reply, version: str) -> None:
         """Note an answer. Raises `InexactError` if the engine differs, and this acts on it."""
         self._answered.append((reply, version))
-        self._version = version
         self._watch.check(self.worker, self.model, version)
 
     def enter(self, messages: Iterable[Message]) -> int | None:
