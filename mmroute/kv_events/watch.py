@@ -206,7 +206,7 @@ class Watch:
         with self._lock:
             known = self._workers[worker]
             prediction = Prediction(of, next(self._numbers))
-            if is_held:
+            if is_held or found[last] in known.prompts:  # perhaps announced just now
                 self._enter(of, Outcome.HELD)
                 return prediction
             due = known.announced + len(known.waiting) + _GRACE

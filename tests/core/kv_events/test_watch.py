@@ -244,6 +244,22 @@ def test_the_answers_of_workers_are_counted(router: Router, qwen: Normalizer) ->
     assert router.watch.states()[OF].counts == counts
 
 
+def test_a_prompt_that_is_announced_while_it_is_sent_again_is_held(
+    router: Router, qwen: Normalizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request, holds = question(random.Random(1)), router.index.holds
+
+    def announced_after(worker: str, key: int) -> bool:
+        is_held = holds(worker, key)
+        router.hear(Worker(qwen).serve(request))
+        return is_held
+
+    router.send(request)
+    monkeypatch.setattr(router.index, "holds", announced_after)
+    router.send(request)
+    assert router.watch.states()[OF].counts == {Outcome.EQUAL: 1, Outcome.HELD: 1}
+
+
 def test_a_request_sent_before_events_were_lost_stands_for_none_after_it(
     router: Router, qwen: Normalizer
 ) -> None:
