@@ -76,10 +76,8 @@ def load_chat(source: ChatSource[SglangSettings], version: str, kept: Kept) -> C
         chats = cast("MistralTokenizer", tokenizer).chat_encoder
         return MistralCommonChat(cast("MistralChatEncoder", chats), encoder)
     if settings.chat_template is None:
-        path, model_type = (
-            settings.model or files.name,
-            files.object("config.json").get("model_type"),
-        )
+        path = settings.model or files.name
+        model_type = files.object("config.json").get("model_type")
         of_hub = _HUB_NAME.fullmatch(path) is not None and not is_local(path)
         if guessed := guessed_template(path, model_type, local=not of_hub):
             if settings.reasoning_parser is not None:
@@ -189,14 +187,22 @@ class SglangChat(Chat):
         _check_documents(kwargs.get("documents"))
         if refused := _REFUSED_KWARGS & kwargs.keys():
             raise invalid(f"chat_template_kwargs must not set {', '.join(sorted(refused))}")
-        tools = template_tools(request)
+        tools, template = template_tools(request), self.template
+
+        def attempt(tools: list[dict[str, Any]] | None) -> str:
+            return template.render(
+                messages,
+                variables={"documents": None, **self.special_tokens, **kwargs, "tools": tools},
+                add_generation_prompt=True,  # the API has no field for it
+                continue_final_message=False,
+            )
+
         try:
-            return self._attempt(self.template, messages, kwargs, tools)
+            return attempt(tools)
         except InexactError as error:
             if tools is None or error.reason is not Reason.CHAT_TEMPLATE_FAILED:
                 raise
-            functions = [tool["function"] for tool in tools]
-            return self._attempt(self.template, messages, kwargs, functions)
+            return attempt([tool["function"] for tool in tools])
 
     def _kwargs(self, request: Request) -> Mapping[str, Any]:
         """The template's variables from the request and the server's defaults.
@@ -205,9 +211,8 @@ class SglangChat(Chat):
         (`_convert_to_internal_request`, `_process_messages`).
         """
         kwargs = dict(request.chat_template_kwargs)
-        effort: object = judged(
-            EFFORT.validate_python, request.reasoning_effort, "reasoning_effort"
-        )
+        sent = request.reasoning_effort
+        effort: object = judged(EFFORT.validate_python, sent, "reasoning_effort")
         if effort is not None:
             kwargs = {**dict.fromkeys(_THINKING, effort != "none"), **kwargs}
         own = kwargs.pop("reasoning_effort", None)
@@ -223,17 +228,3 @@ class SglangChat(Chat):
                 "reasoning_effort: what the engine makes of it for this template is not covered",
             )
         return {"reasoning_effort": found, **kwargs}
-
-    def _attempt(
-        self,
-        template: ChatTemplate,
-        messages: list[dict[str, Any]],
-        kwargs: Mapping[str, Any],
-        tools: list[dict[str, Any]] | None,
-    ) -> str:
-        return template.render(
-            messages,
-            variables={"documents": None, **self.special_tokens, **kwargs, "tools": tools},
-            add_generation_prompt=True,  # the API has no field for it
-            continue_final_message=False,
-        )

@@ -53,9 +53,8 @@ class PromptEncoder:
             return ids
         text = self.tokenizer.decode(ids.tolist())
         if with_items and self.placed_in_text:
-            return (
-                ids if self.is_begun(text, with_items=with_items) else np.concatenate([added, ids])
-            )
+            begun = self.is_begun(text, with_items=with_items)
+            return ids if begun else np.concatenate([added, ids])
         return self.prompt(text, with_items=with_items)
 
     def continued(self, text: str) -> TokenIds:

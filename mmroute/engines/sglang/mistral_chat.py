@@ -62,11 +62,12 @@ class MistralCommonChat(Chat):
             )
         messages, continued = split_last(chat.messages, request)
         kept = [_adapted(message) for message in messages if not _is_empty(message)]
-        ids = self._encoded(kept, template_tools(request))
+        tools = template_tools(request)
+        ids = self.chats.encode(kept, tools=tools, continue_final_message=False)
         if continued:
             ids = np.concatenate([ids, self.encoder.continued(continued)])
-        if items:
-            return self._as_text(ids)
+        if items:  # the special tokens become letters
+            return self.encoder.encode(self.encoder.tokenizer.decode(ids.tolist()))
         if self.encoder.kept.control_tokens:
             return ids
         if not self.encoder.multimodal:
@@ -78,15 +79,6 @@ class MistralCommonChat(Chat):
         return self.encoder.encode(
             self.encoder.tokenizer.decode(ids.tolist()), add_special_tokens=True
         )
-
-    def _encoded(
-        self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None
-    ) -> TokenIds:
-        return self.chats.encode(messages, tools=tools, continue_final_message=False)
-
-    def _as_text(self, ids: TokenIds) -> TokenIds:
-        """The IDs of a prompt with images: its special tokens have become letters."""
-        return self.encoder.encode(self.encoder.tokenizer.decode(ids.tolist()))
 
 
 class MarkedTokenizer(MistralTokenizer):

@@ -141,10 +141,7 @@ class SglangEngine:
             keeps_blocks=settings.radix_cache,
         )
         if family.media and not is_native(found, self.release.version):
-            why = (
-                "SGLang serves this model by its Transformers backend, which keeps no pages for "
-                "later requests"
-            )
+            why = "SGLang serves this model by its Transformers backend, which keeps no pages"
             return RefusedHashes(replace(known, keeps_blocks=False), why)
         return replace(
             self.hashes,
@@ -215,8 +212,7 @@ _LIMITS: Final = Limits(
 SGLANG: Final = SglangEngine(
     Release("sglang", "0.5.23", "0.5.23", "sglang", proved=frozenset({"0.5.23"})),
     _LIMITS,
-    Naming(
-        item_identity, of_request=request_identities, why_unhashed=_why_unhashed
-    ),  # it keeps no items by their uuids
+    # It keeps no items by their uuids.
+    Naming(item_identity, of_request=request_identities, why_unhashed=_why_unhashed),
     transformers="5.19.0",
 )
