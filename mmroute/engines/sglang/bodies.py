@@ -84,7 +84,7 @@ def _reasoning(body: Mapping[str, Any]) -> dict[str, Any]:
 def _number(effort: str | float) -> float:
     try:
         return float(effort)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise invalid(f"reasoning: {quoted(effort)} is no effort") from None
 
 

@@ -101,6 +101,7 @@ def test_log_probabilities_of_a_prompt_are_not_read_from_the_cache() -> None:
         {"messages": HI, "lora_path": 1}, {"messages": HI, "continue_final_message": None},
         {"messages": HI, "reasoning": {"effort": []}},
         {"messages": HI, "reasoning": {"effort": "x"}},
+        {"messages": HI, "reasoning": {"effort": 10**400}},
     ],
 )  # fmt: skip
 def test_bodies_that_are_no_single_request_are_refused(body: Any) -> None:
