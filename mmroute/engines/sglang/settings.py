@@ -65,6 +65,13 @@ _VARIABLES: Final[Mapping[str, tuple[str, ...]]] = {
     "SGLANG_MM_AVOID_RETOKENIZE": ("1", "true", "y", "yes"),
 }  # fmt: skip
 
+_OF_PROMPTS: Final = (
+    "model",  # its text decides the chat template
+    "chat_template", "chat_template_kwargs", "context_length", "enable_multimodal", "max_items",
+    "media_domains", "preprocess_cache_mb", "reasoning_parser", "tokenizer_workers",
+    "tool_call_parser",
+)  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class SglangSettings(EngineSettings):
@@ -139,20 +146,8 @@ class SglangSettings(EngineSettings):
         return bool((self.preprocess_cache_mb or 0) * _PER_PROCESS // self.tokenizer_workers)
 
     def prompt_settings(self) -> Self:
-        return replace(
-            type(self)(),
-            model=self.model,  # its text decides the chat template
-            reasoning_parser=self.reasoning_parser,
-            tool_call_parser=self.tool_call_parser,
-            chat_template=self.chat_template,
-            chat_template_kwargs=self.chat_template_kwargs,
-            enable_multimodal=self.enable_multimodal,
-            context_length=self.context_length,
-            max_items=self.max_items,
-            media_domains=self.media_domains,
-            preprocess_cache_mb=self.preprocess_cache_mb,
-            tokenizer_workers=self.tokenizer_workers,
-        )
+        own: dict[str, Any] = {name: getattr(self, name) for name in _OF_PROMPTS}
+        return replace(type(self)(), **own)
 
     @classmethod
     def adopted(

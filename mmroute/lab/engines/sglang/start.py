@@ -24,10 +24,7 @@ from mmroute.net.remote import Remote
 from mmroute.net.transport import Transport
 
 _LAUNCHER: Final = Path(__file__).with_name("launcher.py")
-_ENVIRONMENT: Final = {
-    "TRANSFORMERS_OFFLINE": "1",
-    "TOKENIZERS_PARALLELISM": "false",
-}
+_ENVIRONMENT: Final = {"TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 _ON_CPU: Final = {
     "SGLANG_USE_CPU_ENGINE": "1",
     "SGLANG_CPU_WORKERS": "1",

@@ -210,15 +210,9 @@ def _messages(body: Responses, rules: ChatRules) -> list[Any]:
     merged = _merged(made)
     if rules.inline_system:
         return merged
-    system = [
-        text for message in merged if _has_role(message, "system") for text in _texts(message)
-    ]
-    others = [message for message in merged if not _has_role(message, "system")]
+    system = [text for turn in merged if turn.get("role") == "system" for text in _texts(turn)]
+    others = [turn for turn in merged if turn.get("role") != "system"]
     return [{"role": "system", "content": "\n\n".join(system)}, *others] if system else others
-
-
-def _has_role(message: Mapping[str, Any], role: str) -> bool:
-    return message.get("role") == role
 
 
 def _texts(message: Mapping[str, Any]) -> Iterator[str]:
@@ -232,7 +226,7 @@ def _texts(message: Mapping[str, Any]) -> Iterator[str]:
 
 def _turn(item: Mapping[str, Any], rules: ChatRules) -> Iterator[dict[str, Any]]:
     """The message of a chat that an item becomes, if it becomes one."""
-    if _has_role(item, "developer"):
+    if item.get("role") == "developer":
         item = {**item, "role": "system", "content": _labelled(item.get("content"))}
     match item.get("type"):
         case "function_call":
@@ -364,7 +358,7 @@ def _merged(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     merged: list[dict[str, Any]] = []
     for message in messages:
         last = merged[-1] if merged else {}
-        joins = _has_role(message, "assistant") and _has_role(last, "assistant")
+        joins = message.get("role") == last.get("role") == "assistant"
         if joins and (last.get("phase") == message.get("phase") or last.keys() == _ONLY_THOUGHTS):
             merged[-1] = _with(last, message)
         else:
