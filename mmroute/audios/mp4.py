@@ -16,10 +16,11 @@ from mmroute.errors import InexactError, Reason
 from mmroute.requests.items import AudioLength
 from mmroute.videos.boxes import Box
 from mmroute.videos.layout import Layout, read_layout
-from mmroute.videos.mp4 import handler, time_scale, with_fragments
+from mmroute.videos.mp4 import with_fragments
 from mmroute.videos.mpegts import AAC_RATES
 from mmroute.videos.rationals import rescaled
 from mmroute.videos.samples import most_frames, read_edits, read_samples
+from mmroute.videos.tracks import handler, time_scale
 
 _SAMPLES: Final = 1024  # of a frame
 _FEWEST: Final = 2

@@ -6,7 +6,6 @@ Source: ISO/IEC 14496-12 (boxes); vLLM ``multimodal/video_decoders/opencv.py``.
 from __future__ import annotations
 
 import math
-import struct
 from dataclasses import replace
 from itertools import product
 from typing import BinaryIO, Final
@@ -43,6 +42,7 @@ from mmroute.videos.samples import (
     read_samples,
     shown_after,
 )
+from mmroute.videos.tracks import handler, is_turned, movie_time_scale, time_scale, track_id
 
 FIRST_BOXES: Final = frozenset({b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide"})
 """The boxes with which a file may begin."""
@@ -59,11 +59,6 @@ _STRICT_CODECS: Final = _HEVC | {b"avc1", b"avc3"}
 _SHOWN_CUT: Final = {b"mp4v": shows_cut_mpeg4, b"jpeg": shows_cut_jpeg}
 _CODECS: Final = _STRICT_CODECS | {b"vp09", b"mp4v", b"jpeg"}
 _INTERLEAVED: Final = 0.5  # seconds; FFmpeg reads in the order of the file within one second
-_ONE: Final = 1 << 16  # 1 in 16.16 fixed point
-_FRACTION_BITS: Final = 14  # the last column of a matrix is in 2.30 fixed point
-# The first two columns of a display matrix: a, b, c, d.
-_KEEPS: Final = frozenset({(_ONE, 0, 0, _ONE), (-_ONE, 0, 0, -_ONE)})
-_SWAPS: Final = frozenset({(0, _ONE, -_ONE, 0), (0, -_ONE, _ONE, 0)})
 
 
 def read_mp4(file: BinaryIO, size: int) -> VideoSize:
@@ -94,9 +89,9 @@ def read_mp4(file: BinaryIO, size: int) -> VideoSize:
 def _read_track(file: BinaryIO, track: Box, others: list[Box], layout: Layout) -> VideoSize:
     tables = track.only(b"mdia", b"minf", b"stbl")
     width, height = _size(tables.only(b"stsd"))
-    if _turned(track.only(b"tkhd")):
+    if is_turned(track.only(b"tkhd")):
         width, height = height, width
-    scale, movie_scale = time_scale(track), _movie_scale(layout.movie.only(b"mvhd"))
+    scale, movie_scale = time_scale(track), movie_time_scale(layout.movie.only(b"mvhd"))
     edits = read_edits(track)
     samples, claimed = _samples(tables, track, edits, layout)
     opened = first_fragments(layout)
@@ -231,7 +226,7 @@ def _check_decoder(tables: Box, samples: Samples) -> None:
 def with_fragments(described: Samples, track: Box, layout: Layout) -> Samples:
     """The samples that ``moov`` describes, and those in fragments behind them."""
     after = int(described.durations.sum())
-    fragments = read_fragments(layout, _track_id(track), after=after)
+    fragments = read_fragments(layout, track_id(track), after=after)
     return described if fragments is None else described.followed_by(fragments)
 
 
@@ -257,13 +252,13 @@ def _claims(tracks: list[Box], layout: Layout, fps: float) -> set[int]:
 
     Source: FFmpeg 8 ``libavformat/demux.c`` (`update_stream_timings`).
     """
-    movie_scale = _movie_scale(layout.movie.only(b"mvhd"))
+    movie_scale = movie_time_scale(layout.movie.only(b"mvhd"))
     all_opened = first_fragments(layout) is layout
     index_ends = ends_of_indexes(layout)
     spans: list[set[tuple[float, int]]] = []  # for each track: starts and lengths
     for track in tracks:
         scale = time_scale(track)
-        fragments = read_fragments(layout, _track_id(track), after=0)
+        fragments = read_fragments(layout, track_id(track), after=0)
         if fragments is None:
             continue
         edits = read_edits(track)
@@ -275,7 +270,7 @@ def _claims(tracks: list[Box], layout: Layout, fps: float) -> set[int]:
             starts.add(0)  # FFmpeg does not always know the start by then
         if track is not tracks[0]:
             starts.add(start)
-        if (index_end := index_ends.get(_track_id(track))) is not None:
+        if (index_end := index_ends.get(track_id(track))) is not None:
             ends |= {index_end, max(index_end, *ends)}
         spans.append(
             {
@@ -294,17 +289,6 @@ def _claims(tracks: list[Box], layout: Layout, fps: float) -> set[int]:
     return claims
 
 
-def _track_id(track: Box) -> int:
-    header = track.only(b"tkhd")
-    return header.unpack("I", 20 if header.is_wide else 12)[0]
-
-
-def handler(track: Box) -> bytes:
-    """The kind of a track, such as ``vide`` and ``soun``."""
-    box = track.only(b"mdia", b"hdlr")
-    return struct.pack(">I", *box.unpack("I", 8))
-
-
 def _has_cover(movie: Box) -> bool:
     metas = [
         *movie.all(b"meta"),
@@ -316,42 +300,6 @@ def _has_cover(movie: Box) -> bool:
         if any(items.all(b"covr") for items in meta.within(skip).get(b"ilst", ())):
             return True
     return False
-
-
-def _movie_scale(header: Box) -> int:
-    """The time units per second of edit lists."""
-    if _matrix(header, 48 if header.is_wide else 36) != (_ONE, 0, 0, _ONE):
-        raise not_predictable("the movie is turned as a whole")
-    return _positive(header.unpack("I", 20 if header.is_wide else 12)[0])
-
-
-def _turned(track_header: Box) -> bool:
-    """Whether width and height change places when the video is shown."""
-    matrix = _matrix(track_header, 52 if track_header.is_wide else 40)
-    if matrix not in _KEEPS | _SWAPS:
-        raise not_predictable(
-            "the picture is mirrored, scaled or turned by less than a right angle"
-        )
-    return matrix in _SWAPS
-
-
-def _matrix(box: Box, offset: int) -> tuple[int, ...]:
-    a, b, u, c, d, v, _, _, w = box.unpack("9i", offset)
-    if (u, v, w) != (0, 0, _ONE << _FRACTION_BITS):
-        raise not_predictable("the picture is shown in perspective")
-    return a, b, c, d
-
-
-def time_scale(track: Box) -> int:
-    """The time units per second of a track."""
-    header = track.only(b"mdia", b"mdhd")
-    return _positive(header.unpack("I", 20 if header.is_wide else 12)[0])
-
-
-def _positive(scale: int) -> int:
-    if not 0 < scale <= INT_MAX:
-        raise not_predictable(f"{scale} time units per second")
-    return scale
 
 
 def _size(descriptions: Box) -> tuple[int, int]:
@@ -399,7 +347,7 @@ def _check_interleaving(video: Box, others: list[Box]) -> None:
 
 
 def _check_few_packets(others: list[Box], layout: Layout) -> None:
-    found = [read_fragments(layout, _track_id(track), after=0) for track in others]
+    found = [read_fragments(layout, track_id(track), after=0) for track in others]
     if sum(len(samples.shown) for samples in found if samples) > _MAX_PACKETS:
         raise not_predictable("other tracks have too many packets between its frames")
 
