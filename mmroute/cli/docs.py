@@ -44,7 +44,7 @@ def _docs(arguments: argparse.Namespace) -> int:
             print_table([("TOPIC", "TITLE"), *titles.items()])
         return 0
     name, _, anchor = arguments.topic.partition("#")
-    page = pages.get(name.removesuffix(".md"))
+    page = pages.get(name.removeprefix("docs/").removesuffix(".md"))  # as links name it
     if page is None:
         near = did_you_mean(name, pages)
         return failed(arguments, f"no page is named {name!r} (`mmroute docs` lists them){near}")

@@ -168,7 +168,7 @@ def test_options_stand_anywhere(arguments: list[str]) -> None:
 def test_the_pages_come_along() -> None:
     listed = json.loads(run("docs", "--json").stdout)
     assert listed["reasons"] == "Reasons"
-    shown = run("docs", "reasons").stdout
+    shown = run("docs", "docs/reasons.md").stdout
     assert shown == (ROOT / "docs" / "reasons.md").read_text(encoding="utf-8")
 
 
