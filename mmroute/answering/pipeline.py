@@ -31,8 +31,8 @@ from mmroute.token_ids import TokenIds
 
 if TYPE_CHECKING:
     from mmroute.chat.cache import ChatCache
-    from mmroute.engine import Release
     from mmroute.model.resolved import ResolvedModel
+    from mmroute.release import Release
 
 
 class Caches(NamedTuple):

@@ -9,8 +9,9 @@ from enum import StrEnum
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
-from mmroute.engine import PYTHON, Engine, engine_names, find_engine
+from mmroute.engine import Engine, engine_names, find_engine
 from mmroute.errors import InexactError, ModelError, Reason, shortened
+from mmroute.release import PYTHON
 
 if TYPE_CHECKING:
     from mmroute.net.transport import Transport

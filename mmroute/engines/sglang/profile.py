@@ -12,7 +12,6 @@ from mmroute.engine import (
     EngineSettings,
     Limits,
     Naming,
-    Release,
     not_covered,
     own_settings,
 )
@@ -31,6 +30,7 @@ from mmroute.engines.sglang.settings import SglangSettings
 from mmroute.engines.sglang.tokenizer import load_tokenizer
 from mmroute.errors import ModelError, Reason, invalid, quoted
 from mmroute.hashing.hashes import HashSettings, RefusedHashes
+from mmroute.release import Release
 from mmroute.requests.checks import check_text
 from mmroute.requests.items import IdentityForm, Modality
 from mmroute.requests.request import Request

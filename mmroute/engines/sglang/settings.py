@@ -11,10 +11,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
-from mmroute.engine import PYTHON, AdoptedLine, EngineSettings
+from mmroute.engine import AdoptedLine, EngineSettings
 from mmroute.engines.sglang.page_size import BACKENDS, page_size_of
 from mmroute.engines.shell_words import check_expanded, check_model, wrong
 from mmroute.errors import ModelError, Reason, quoted
+from mmroute.release import PYTHON
 from mmroute.requests.items import Modality
 
 if TYPE_CHECKING:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from mmroute.engine import Release, era_of
 from mmroute.engines.sglang.encoding import Kept
 from mmroute.engines.sglang.hashes import SglangHashes
 from mmroute.engines.sglang.older import check_tokenizer, with_text, with_whole_tools
 from mmroute.engines.sglang.profile import SGLANG, SglangEngine
 from mmroute.hashing import pad_value_ids
+from mmroute.release import Release, era_of
 
 _V0_5_22: Final = replace(
     SGLANG,

@@ -15,7 +15,6 @@ from mmroute.engine import (
     EngineSettings,
     Limits,
     Naming,
-    Release,
     find_engine,
     not_covered,
     own_settings,
@@ -28,6 +27,7 @@ from mmroute.families.spec import FamilySpec
 from mmroute.hashing.hashes import Hashes
 from mmroute.model.tokenizer import load_tokenizer
 from mmroute.model_directory import ModelFiles
+from mmroute.release import Release
 from mmroute.requests.checks import check_cache_salt
 from mmroute.requests.items import Modality
 from mmroute.requests.request import Request

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from mmroute.engine import Limits, Naming, Release
+from mmroute.engine import Limits, Naming
 from mmroute.engines.vllm.engine import VllmEngine
 from mmroute.engines.vllm.hashes import VllmHashes
 from mmroute.engines.vllm.identity import check_names, item_identity
+from mmroute.release import Release
 from mmroute.requests.items import Modality
 
 VLLM: Final = VllmEngine(

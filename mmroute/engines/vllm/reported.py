@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from mmroute.engine import PYTHON, AdoptedLine
+from mmroute.engine import AdoptedLine
 from mmroute.engines.running import ServedModel, ask_engine, served_models
 from mmroute.engines.vllm.serve_command import joined, parse_command
 from mmroute.engines.vllm.serve_settings import DECIDING
 from mmroute.net.transport import Transport
+from mmroute.release import PYTHON
 
 _RUST: Final = "VLLM_USE_RUST_FRONTEND"
 _CACHE_METRIC: Final = "vllm:cache_config_info{"  # a line for each engine of the server

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from mmroute.engine import Naming, Release, era_of
+from mmroute.engine import Naming
 from mmroute.engines.vllm.engine import VllmEngine
 from mmroute.engines.vllm.hashes import VllmHashes
 from mmroute.engines.vllm.identity import check_names
@@ -23,6 +23,7 @@ from mmroute.engines.vllm.older import (
     untagged_keys,
 )
 from mmroute.engines.vllm.profile import VLLM
+from mmroute.release import Release, era_of
 
 _HASH_AT_RANDOM: Final = partial(hash_older_blocks, random_root=True)
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 from mmroute.chat import Chat
-from mmroute.engine import ChatSource, nearest_era
+from mmroute.engine import ChatSource
 from mmroute.engines.vllm import versions
 from mmroute.engines.vllm.configured import configured_chat, unsupported
 from mmroute.engines.vllm.defaults import check_client
@@ -24,6 +24,7 @@ from mmroute.engines.vllm_rust.settings import RustSettings
 from mmroute.errors import InexactError, ModelError, Reason
 from mmroute.families.spec import FamilySpec
 from mmroute.model_directory import JsonValue, ModelFiles
+from mmroute.release import nearest_era
 from mmroute.requests.checks import check_cache_salt
 from mmroute.requests.request import Request
 from mmroute.reuse.fast_paths import FastPaths

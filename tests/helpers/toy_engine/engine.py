@@ -13,6 +13,7 @@ from mmroute.hashing.hashes import HashSettings
 from mmroute.model.context_length import longest_context
 from mmroute.model.tokenizer import load_tokenizer
 from mmroute.model_directory import ModelFiles
+from mmroute.release import Release
 from mmroute.requests.items import Modality
 from mmroute.requests.request import Request
 from toy_engine.chat import load_chat
@@ -29,7 +30,7 @@ _NOT_READ: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ToyEngine:
-    release: core.Release
+    release: Release
     limits: core.Limits
     naming: core.Naming
     settings: ToySettings
@@ -77,7 +78,7 @@ class ToyEngine:
 
 
 _TOY: Final[core.Engine] = ToyEngine(
-    core.Release("toy", "1.0", era="1.0", prompts="toy", proved=frozenset({"1.0"})),
+    Release("toy", "1.0", era="1.0", prompts="toy", proved=frozenset({"1.0"})),
     core.Limits(
         max_items=dict.fromkeys(Modality, 4),
         max_image_pixels=1 << 24,

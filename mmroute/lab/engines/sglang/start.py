@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from mmroute.engine import PYTHON
 from mmroute.engines.sglang.options import LaunchCommand
 from mmroute.engines.sglang.profile import SGLANG
 from mmroute.engines.sglang.settings import SglangSettings
@@ -22,6 +21,7 @@ from mmroute.lab.engines.starting import Command, Started, aside, kept_string, s
 from mmroute.model_directory import ModelFiles
 from mmroute.net.remote import Remote
 from mmroute.net.transport import Transport
+from mmroute.release import PYTHON
 
 _LAUNCHER: Final = Path(__file__).with_name("launcher.py")
 _ENVIRONMENT: Final = {"TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from mmroute.engine import PYTHON
 from mmroute.engines.running import RunningEngine
 from mmroute.engines.vllm.identity import HASHERS
 from mmroute.engines.vllm.settings import VllmSettings, as_vllm
@@ -18,6 +17,7 @@ from mmroute.lab.parity.causes import Change
 from mmroute.lab.parity.comparison import Finding, Verdict
 from mmroute.model.resolved import ResolvedModel
 from mmroute.model_directory import find_model
+from mmroute.release import PYTHON
 from mmroute.requests.items import Modality
 
 _DEFAULTS: Final = VllmSettings()

@@ -18,13 +18,13 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from mmroute.engine import PYTHON
 from mmroute.engines.running import RunningEngine, running_engine
 from mmroute.errors import EventsError, Reason
 from mmroute.kv_events import decode_events
 from mmroute.lab.parity.cases import Case, Served, json_objects
 from mmroute.lab.parity.events.comparison import Announced
 from mmroute.lab.parity.oracles.common import OracleError, validated
+from mmroute.release import PYTHON
 
 
 class _Line(msgspec.Struct, omit_defaults=True):

@@ -15,7 +15,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from mmroute.engine import PYTHON
 from mmroute.engines.running import ServedModel, ask_engine, served_models
 from mmroute.errors import InexactError
 from mmroute.geometry import EmbedRuns
@@ -31,6 +30,7 @@ from mmroute.lab.parity.oracles.common import (
 from mmroute.lab.parity.oracles.pictures import has_media, with_pictures
 from mmroute.net.remote import Remote
 from mmroute.net.transport import Reply, Transport
+from mmroute.release import PYTHON
 
 _TOKENIZE: Final = "/tokenize"
 _RENDER: Final = "/v1/chat/completions/render"

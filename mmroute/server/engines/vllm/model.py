@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Final, Self, TypeAlias
 
-from mmroute.engine import PYTHON
 from mmroute.engines.vllm.settings import as_vllm
 from mmroute.hashing.hashes import HashSettings
 from mmroute.model.resolved import ResolvedModel
 from mmroute.model_directory import find_model
 from mmroute.normalizer import Normalizer
+from mmroute.release import PYTHON
 from mmroute.requests.request import Request
 from mmroute.server import api
 from mmroute.server.engines.vllm.bodies.messages_rules import MessagesRules, messages_rules
