@@ -80,8 +80,7 @@ def prepare(
     watch: Stopwatch | None = None,
 ) -> Prepared:
     """The first half of the way: everything before items are placed."""
-    if model.engine.release.unproved:
-        raise unproved(model.engine.release)
+    check_compared(model.engine.release)
     request = with_adapter(model, request)
     check_request(request)
     request = model.engine.accept(request, model.chat)
@@ -104,14 +103,15 @@ def prepare(
     return Prepared(request, ids, items, geometries, sizes, insertions)
 
 
-def unproved(release: Release) -> InexactError:
-    """The refusal of a version that nobody compared."""
-    return InexactError(
-        Reason.UNPROVED_VERSION,
-        f"nobody compared {release.name} {release.version}; its answers would be those of the "
-        f"nearest known version, {release.era}. Accept them with --accept-version "
-        f"{release.version} (accept_version), and let its KV events prove them",
-    )
+def check_compared(release: Release) -> None:
+    """Refuse a version that nobody compared."""
+    if release.unproved:
+        raise InexactError(
+            Reason.UNPROVED_VERSION,
+            f"nobody compared {release.name} {release.version}; its answers would be those of the "
+            f"nearest known version, {release.era}. Accept them with --accept-version "
+            f"{release.version} (accept_version), and let its KV events prove them",
+        )
 
 
 def answer(

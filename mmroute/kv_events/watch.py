@@ -93,9 +93,8 @@ class WatchedState:
     )
     # Equal requests since the last one that was not.
     _run: int = field(default=0, repr=False)
-    _of_items: bool = field(
-        default=False, repr=False
-    )  # whether the difference was one of a prompt with items
+    # Whether the difference was one of a prompt with items.
+    _of_items: bool = field(default=False, repr=False)
 
     def enter(self, outcome: Outcome, *, has_items: bool, difference: str = "") -> bool:
         """Count an outcome. Return whether the state is another one after it."""

@@ -157,10 +157,11 @@ class MediaResolver:
                 self.values.note(f"{modality}s", "refused", f"the ID of {name} is {found}")
                 return False
         self._check_class(spec)
-        if modality is Modality.VIDEO and self.family.image is not None:
-            self._check_class(self.family.image)  # of whose patches some videos are counted
-        video = self.family.video
-        if video is not None and named_processor(self.files, "video_processor") is None:
+        image, video = self.family.image, self.family.video
+        if modality is Modality.VIDEO:
+            if image is not None:
+                self._check_class(image)  # of whose patches some videos are counted
+        elif video is not None and named_processor(self.files, "video_processor") is None:
             self._check_class(video)  # without which the engine makes no processor
         return True
 

@@ -76,6 +76,16 @@ def told(messages: Iterable[Message]) -> list[Any]:
     ]
 
 
+def with_a_gap() -> tuple[Publisher, Streams]:
+    """A publisher of which the second of three batches was not heard."""
+    publisher = Publisher()
+    streams = listening(publisher)
+    assert told(streams.received(publisher.publish())) == [0]
+    publisher.publish()
+    assert told(streams.received(publisher.publish())) == []
+    return publisher, streams
+
+
 def test_what_was_published_before_is_replayed() -> None:
     publisher = Publisher(buffer_steps=3)
     for _ in range(5):
@@ -87,11 +97,7 @@ def test_what_was_published_before_is_replayed() -> None:
 
 def test_replays_may_leave_the_topic_out() -> None:
     """As those of SGLang before 0.5.22 do."""
-    publisher = Publisher()
-    streams = listening(publisher)
-    assert told(streams.received(publisher.publish())) == [0]
-    publisher.publish()
-    assert told(streams.received(publisher.publish())) == []
+    publisher, streams = with_a_gap()
     request = streams.take_request()
     assert request is not None
     parts = [streams.replayed(frames[1:]) for frames in publisher.replay(request)]
@@ -101,11 +107,7 @@ def test_replays_may_leave_the_topic_out() -> None:
 
 
 def test_a_gap_is_filled_by_a_replay_while_messages_go_on_coming() -> None:
-    publisher = Publisher()
-    streams = listening(publisher)
-    assert told(streams.received(publisher.publish())) == [0]
-    publisher.publish()
-    assert told(streams.received(publisher.publish())) == []
+    publisher, streams = with_a_gap()
     assert told(streams.received(publisher.publish())) == []
     assert streams.is_replaying
     assert told(answered(streams, publisher)) == [1, 2, 3]
@@ -113,11 +115,7 @@ def test_a_gap_is_filled_by_a_replay_while_messages_go_on_coming() -> None:
 
 
 def test_what_is_missed_while_a_replay_runs_is_asked_for_as_well() -> None:
-    publisher = Publisher()
-    streams = listening(publisher)
-    assert told(streams.received(publisher.publish())) == [0]
-    publisher.publish()
-    assert told(streams.received(publisher.publish())) == []
+    publisher, streams = with_a_gap()
     request = streams.take_request()
     assert request is not None
     replay = list(publisher.replay(request))

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from mmroute.answering.pipeline import unproved
+from mmroute.answering.pipeline import check_compared
 from mmroute.answering.routing import Routing
 from mmroute.engines.sglang.bodies import parse_body
 from mmroute.engines.sglang.chat import SglangChat
@@ -53,8 +53,7 @@ class Detokenize(BaseModel):
 def rendered_ids(model: SglangModel, request: Request) -> TokenIds:
     """The token IDs of a chat as it is rendered, with one placeholder for each image."""
     asked = request._replace(api_fields={**request.api_fields, HANDED_ON: NOT})
-    if model.model.engine.release.unproved:
-        raise unproved(model.model.engine.release)
+    check_compared(model.model.engine.release)
     check_request(asked)
     chat = model.model.chat
     model.model.engine.accept(asked, chat)
